@@ -29,7 +29,7 @@ _TOLD_FOR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Jump:
+class ClockJump:
     """A change between two readings, in seconds: the step of the wall clock (back: negative) and the time asleep."""
 
     set_s: float
@@ -37,7 +37,7 @@ class Jump:
     noticed_at: datetime
 
 
-class Jumps:
+class ClockWatch:
     """Compares the clocks. `look` belongs into each turn of the loop."""
 
     def __init__(
@@ -51,18 +51,18 @@ class Jumps:
         self._wall = wall or time.time
         self._awake = awake or time.monotonic
         self._always = always
-        self._last: Jump | None = None
+        self._last: ClockJump | None = None
         self._told_until_s = 0.0
         self._offset_s, self._asleep_s = self._compare()
 
-    def look(self) -> Jump | None:
+    def look(self) -> ClockJump | None:
         """Return what happened since the last look; None where nothing did."""
         offset_s, asleep_s = self._compare()
         set_s, slept_s = offset_s - self._offset_s, asleep_s - self._asleep_s
         if abs(set_s) < SET_S and slept_s < _SLEPT_S:
             return None
         self._offset_s, self._asleep_s = offset_s, asleep_s
-        jump = Jump(
+        jump = ClockJump(
             set_s=set_s if abs(set_s) >= SET_S else 0.0,
             slept_s=slept_s if slept_s >= _SLEPT_S else 0.0,
             noticed_at=datetime.now(UTC),

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from daemon.clock import Jumps
+from daemon.clock import ClockWatch
 from daemon.context import Context
 from daemon.http.control import ControlServer
 from daemon.http.status import RuntimeStatus
@@ -108,7 +108,7 @@ class MainLoop:
     notifier: Notifier
     heart: Heartbeat
     store: StoreService
-    jumps: Jumps
+    jumps: ClockWatch
     work: Scheduler
     desk: Operator
     upkeep: Maintenance

@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import structlog
 
-from daemon.clock import Jumps
+from daemon.clock import ClockWatch
 from daemon.context import Context
 from daemon.http.control import ControlServer, Parts, SocketInUseError
 from daemon.http.metrics import Metrics, MetricsListener
@@ -60,7 +60,7 @@ from store.view import queries
 # That it started and stopped, which configuration it took and which it refused.
 
 
-class OwnRecord:
+class ServiceRecorder:
     """Records them, and keeps `config_errors` of the context."""
 
     def __init__(self, store: StoreService, context: Context) -> None:
@@ -127,7 +127,7 @@ Made = TypeVar("Made")
 log = structlog.get_logger("daemon.service")
 
 
-class RoomToStart:
+class DiskSpaceWait:
     """Waits at the start of the daemon for room on the disk.
 
     Args:
@@ -270,9 +270,9 @@ class Service:
     def __init__(self, settings: Settings, *, notifier: Notifier | None = None) -> None:
         self.context = Context(settings)
         self.notifier = notifier or Notifier()
-        self._jumps = Jumps()
+        self._jumps = ClockWatch()
         self._forge = Forge(renewed=self._let_in_again)
-        self.room_to_start = RoomToStart(self.notifier, self.context)
+        self.room_to_start = DiskSpaceWait(self.notifier, self.context)
         """What the start waits for where the disk is full."""
 
     @property
@@ -298,7 +298,7 @@ class Service:
         self._store = await self.room_to_start.outlasted(
             lambda: StoreService.open(paths, patient=True), paths.state, LogError
         )
-        self._own = OwnRecord(self._store, self.context)
+        self._own = ServiceRecorder(self._store, self.context)
         self._upkeep = Maintenance(self._store, self.context)
         # Until the main loop turns, this task looks for the room that a first event may wait for.
         watching = asyncio.create_task(self.room_to_start.watch(self._store), name="room-to-start")

@@ -74,7 +74,7 @@ def takes_some(folder: Path) -> bool:
     return no_room(folder) is None
 
 
-class Room:
+class DiskSpace:
     """The folders that found none. `lost`, `found` and `look` are for the store's writer, the rest for the loop."""
 
     def __init__(
@@ -196,7 +196,7 @@ class StoreService:
     """
 
     def __init__(self, paths: Paths, *, patient: bool = False) -> None:
-        self.room = Room()
+        self.room = DiskSpace()
         self._patient = patient
         self._behind = False
         """Whether the log has events for which the view found no room."""

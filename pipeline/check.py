@@ -16,7 +16,7 @@ from pipeline.gate.patch import PatchHeader, build_patch
 from pipeline.gate.verdict import Gate, Verdict
 from pipeline.held import lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.jobs.specs import CheckSpec, FoundWith
+from pipeline.jobs.specs import CheckSpec, SearchOrigin
 from pipeline.lean.client.repl import ReplError
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.worktree import read_inside
@@ -77,7 +77,7 @@ def _file_at_commit(project: Path, proof: ProofFound) -> bytes:
     return data
 
 
-def found_with(search: FoundWith | None) -> Facts:
+def found_with(search: SearchOrigin | None) -> Facts:
     """Return what the patch says of the search: the model, the seed, and what it took and cost."""
     if search is None:
         return ()

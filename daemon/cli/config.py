@@ -33,30 +33,30 @@ def register(app: typer.Typer) -> None:
 def check(config: Config = None, as_json: Json = False) -> None:
     from daemon.settings import ConfigError, load
 
-    place = locate(config)
+    instance = locate(config)
     try:
-        settings = load(place.config)
+        settings = load(instance.config)
     except ConfigError as error:
         if as_json:
             emit_json(
-                {"path": place.config, "valid": False, "errors": [_parsed(line) for line in error.errors]}
+                {"path": instance.config, "valid": False, "errors": [_parsed(line) for line in error.errors]}
             )
         else:
             for line in error.errors:
                 say(clean(line))
         raise typer.Exit(ExitCode.BAD_CONFIG) from error
     if as_json:
-        emit_json({"path": place.config, "valid": True, "errors": [], "repositories": len(settings.repos)})
+        emit_json({"path": instance.config, "valid": True, "errors": [], "repositories": len(settings.repos)})
         return
-    say(f"{place.config} is valid: {counted(len(settings.repos), 'repository')}")
+    say(f"{instance.config} is valid: {counted(len(settings.repos), 'repository')}")
 
 
 def show(config: Config = None, as_json: Json = False) -> None:
     from daemon.settings import ConfigError, load
 
-    place = locate(config)
+    instance = locate(config)
     try:
-        settings = load(place.config)
+        settings = load(instance.config)
     except ConfigError as error:
         refuse(error)
         raise typer.Exit(ExitCode.BAD_CONFIG) from error
@@ -66,7 +66,7 @@ def show(config: Config = None, as_json: Json = False) -> None:
     if as_json:
         emit_json(
             {
-                "path": place.config,
+                "path": instance.config,
                 "digest": settings.digest,
                 "settings": shown,
                 "folders": folders,
@@ -74,7 +74,7 @@ def show(config: Config = None, as_json: Json = False) -> None:
             }
         )
         return
-    say(styled(f"# {place.config}", "dim"))
+    say(styled(f"# {instance.config}", "dim"))
     width = max(len(f"{item['name']} = {item['toml']}") for item in shown)
     for item in shown:
         origin = f"line {item['line']}" if item["line"] is not None else "default"

@@ -2,11 +2,11 @@
 
 Standard library only. A verb that reads opens the view read-only, whether the daemon runs or not, and says on
 standard error when it does not. With --as-of, `locate` finds the moment, `view` opens the view as it was then, and
-`Place.head` begins the JSON document with it:
+`Instance.head` begins the JSON document with it:
 
-    place = locate(config, as_of)
-    with view(place) as database: ...
-    emit_json({**place.head, "theorems": ...})
+    instance = locate(config, as_of)
+    with view(instance) as database: ...
+    emit_json({**instance.head, "theorems": ...})
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ AsOf = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Instance:
     """One daemon's configuration file and folders, and its process, if it runs.
 
     `held` is the command that keeps the daemon away for the moment. `moment` is what --as-of
@@ -123,17 +123,17 @@ class Place:
         return {"daemon": self.daemon_json, "as_of": as_of}
 
 
-def locate(config: Path | None, as_of: str | None = None) -> Place:
+def locate(config: Path | None, as_of: str | None = None) -> Instance:
     """Find the configuration and the folders; ask the lock who runs there, and the log which moment is meant."""
-    place = _located(config)
+    instance = _located(config)
     if as_of is None:
-        return place
+        return instance
     from store.log.reader import LogReader
     from store.view import asof
 
     when = moment_option(as_of, "--as-of")
-    with LogReader.open(place.paths.events_db) as log:
-        return replace(place, moment=asof.find(log, when))
+    with LogReader.open(instance.paths.events_db) as log:
+        return replace(instance, moment=asof.find(log, when))
 
 
 def moment_option(text: str, option: str) -> int | datetime:
@@ -146,7 +146,7 @@ def moment_option(text: str, option: str) -> int | datetime:
         raise typer.BadParameter(str(error), param_hint=option) from error
 
 
-def _located(config: Path | None) -> Place:
+def _located(config: Path | None) -> Instance:
     try:
         path = find_config(config)
         paths = paths_from_config(path)
@@ -159,8 +159,8 @@ def _located(config: Path | None) -> Place:
         ) from error
     found = holder(paths)
     if found is not None and found.purpose != lock.DAEMON:
-        return Place(config=path, paths=paths, pid=None, held=found)
-    return Place(config=path, paths=paths, pid=None if found is None else found.pid)
+        return Instance(config=path, paths=paths, pid=None, held=found)
+    return Instance(config=path, paths=paths, pid=None if found is None else found.pid)
 
 
 def holder(paths: Paths) -> lock.Holder | None:
@@ -174,49 +174,49 @@ def holder(paths: Paths) -> lock.Holder | None:
 
 
 @contextmanager
-def view(place: Place, *, quiet: bool = False) -> Iterator[sqlite3.Connection]:
+def view(instance: Instance, *, quiet: bool = False) -> Iterator[sqlite3.Connection]:
     """Open the view for one reading verb; an absent or foreign file is an error with its remedy."""
     from store.sqlite import translated
     from store.view import queries
 
-    path = place.paths.database_db
-    if place.moment is None and not path.exists():
-        raise CliError(no_view(place))
+    path = instance.paths.database_db
+    if instance.moment is None and not path.exists():
+        raise CliError(no_view(instance))
     with ExitStack() as held:
-        if place.moment is not None:
-            connection, path = _earlier_view(place, place.moment, quiet=quiet)
+        if instance.moment is not None:
+            connection, path = _earlier_view(instance, instance.moment, quiet=quiet)
         else:
-            if not (place.running or quiet):
-                left = f"this is the database as it left it ({place.paths.state})"
+            if not (instance.running or quiet):
+                left = f"this is the database as it left it ({instance.paths.state})"
                 note(f"unsorry: the daemon is not running; {left}")
             connection = queries.connect(path)
         held.enter_context(closing(connection))
         held.enter_context(translated(path))
         reached = queries.checkpoint(connection)
-        if reached is not None and reached.stopped_seq is not None and not quiet and place.moment is None:
+        if reached is not None and reached.stopped_seq is not None and not quiet and instance.moment is None:
             note(f"unsorry: this is the state up to event {reached.seq}: {reached.stopped_reason}")
         yield connection
 
 
-def _earlier_view(place: Place, moment: Moment, *, quiet: bool) -> tuple[sqlite3.Connection, Path]:
+def _earlier_view(instance: Instance, moment: Moment, *, quiet: bool) -> tuple[sqlite3.Connection, Path]:
     from store.log.reader import LogReader
     from store.view.asof import Copies
 
     if not quiet:
         note(f"unsorry: this is the state as of event {moment.seq} ({moment.recorded_at})")
-    with LogReader.open(place.paths.events_db) as log:
-        copies = Copies.of_user(place.paths.copies, log, moment)
+    with LogReader.open(instance.paths.events_db) as log:
+        copies = Copies.of_user(instance.paths.copies, log, moment)
         if copies.ready(log, moment) is None and moment.seq - copies.start(log, moment) >= LONG_EVENTS:
             note("unsorry: making the database as it was then; it is kept for the next question")
         return copies.open(log, moment), copies.folder
 
 
-def no_view(place: Place) -> str:
+def no_view(instance: Instance) -> str:
     """Say why there is nothing to read, and what to do."""
-    if place.paths.events_db.exists():
-        return f"{place.paths.database_db}: missing, and its log is there; run `unsorry db rebuild`"
-    remedy = f"start the daemon with `unsorry run --config {place.config}`"
-    return f"{place.paths.state}: nothing recorded there yet; {remedy}"
+    if instance.paths.events_db.exists():
+        return f"{instance.paths.database_db}: missing, and its log is there; run `unsorry db rebuild`"
+    remedy = f"start the daemon with `unsorry run --config {instance.config}`"
+    return f"{instance.paths.state}: nothing recorded there yet; {remedy}"
 
 
 def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = "") -> Any:
@@ -242,7 +242,7 @@ TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class DaemonAnswer:
     """The daemon's own answer to GET /status; empty where there is none."""
 
     status: dict[str, Any] = field(default_factory=dict)
@@ -267,29 +267,31 @@ class Live:
         return f"{count} {progress.get('note') or ''}".strip()
 
 
-def ask(place: Place) -> Live:
+def ask(instance: Instance) -> DaemonAnswer:
     """Ask the daemon, if one runs and the question is about now."""
-    if not place.running or place.moment is not None:
-        return Live()
+    if not instance.running or instance.moment is not None:
+        return DaemonAnswer()
     try:
-        status, answer = control_client.request(place.paths, "GET", "/status", timeout_s=TIMEOUT_S)
+        status, answer = control_client.request(instance.paths, "GET", "/status", timeout_s=TIMEOUT_S)
     except control_client.NotPermittedError as error:
-        return Live(error=str(error), permitted=False)
+        return DaemonAnswer(error=str(error), permitted=False)
     except control_client.ControlError as error:
-        return Live(error=str(error))
+        return DaemonAnswer(error=str(error))
     if status != 200:
-        return Live(error=f"{place.paths.socket}: GET /status answered {status}; see the daemon's log")
-    return Live(status=answer)
+        return DaemonAnswer(
+            error=f"{instance.paths.socket}: GET /status answered {status}; see the daemon's log"
+        )
+    return DaemonAnswer(status=answer)
 
 
-def command(place: Place, route: str, body: dict[str, Any]) -> dict[str, Any]:
+def command(instance: Instance, route: str, body: dict[str, Any]) -> dict[str, Any]:
     """Have the daemon do something; return its answer.
 
     Raises:
         CliError: no daemon listens, or it refused, with its reason.
     """
     try:
-        status, answer = control_client.request(place.paths, "POST", route, body, timeout_s=10)
+        status, answer = control_client.request(instance.paths, "POST", route, body, timeout_s=10)
     except control_client.DaemonNotRunningError as error:
         raise CliError(str(error), code=ExitCode.NOT_RUNNING) from error
     except control_client.ControlError as error:

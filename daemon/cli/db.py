@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from daemon.cli.context import CliError, Config, ExitCode, Json, Place, locate, view
+from daemon.cli.context import CliError, Config, ExitCode, Instance, Json, locate, view
 from daemon.cli.events import summary
 from daemon.cli.render import by_state, clean, counted, emit_json, fields, note, say, size
 from daemon.lock import AlreadyRunningError, DaemonLock
@@ -39,12 +39,12 @@ def register(app: typer.Typer) -> None:
 def verify(config: Config = None, as_json: Json = False) -> None:
     from store.view.rebuild import verify
 
-    place = _with_log(config)
-    report = verify(place.paths.events_db, place.paths.database_db)
+    instance = _with_log(config)
+    report = verify(instance.paths.events_db, instance.paths.database_db)
     if as_json:
         emit_json(
             {
-                "daemon": place.daemon_json,
+                "daemon": instance.daemon_json,
                 "same": report.ok,
                 "position": report.position,
                 "n_differences": report.n_differences,
@@ -74,14 +74,14 @@ def verify(config: Config = None, as_json: Json = False) -> None:
 def rebuild(config: Config = None, as_json: Json = False) -> None:
     from store.view.rebuild import rebuild
 
-    place = _with_log(config)
+    instance = _with_log(config)
     try:
         # Held for the whole rebuild, so that no daemon starts on a view that is about to be replaced.
-        lock = DaemonLock.acquire(place.paths.lock, purpose="unsorry db rebuild")
+        lock = DaemonLock.acquire(instance.paths.lock, purpose="unsorry db rebuild")
     except AlreadyRunningError as error:
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     try:
-        report = rebuild(place.paths.events_db, place.paths.database_db)
+        report = rebuild(instance.paths.events_db, instance.paths.database_db)
     finally:
         lock.release()
     if as_json:
@@ -94,7 +94,7 @@ def rebuild(config: Config = None, as_json: Json = False) -> None:
             }
         )
     else:
-        say(f"rebuilt {place.paths.database_db} from {counted(report.position, 'event')}")
+        say(f"rebuilt {instance.paths.database_db} from {counted(report.position, 'event')}")
     if report.stopped is not None:
         note(f"unsorry: stopped before the end of the log: {clean(report.stopped)}")
         raise typer.Exit(ExitCode.FAILURE)
@@ -103,12 +103,12 @@ def rebuild(config: Config = None, as_json: Json = False) -> None:
 def check(config: Config = None, as_json: Json = False) -> None:
     from store.log import backup as store_backup
 
-    place = _with_log(config)
-    report = store_backup.check(place.paths.events_db)
+    instance = _with_log(config)
+    report = store_backup.check(instance.paths.events_db)
     if as_json:
         emit_json(
             {
-                "daemon": place.daemon_json,
+                "daemon": instance.daemon_json,
                 "sound": report.ok,
                 "events": report.events,
                 "blobs": report.blobs,
@@ -132,12 +132,12 @@ def backup(
 ) -> None:
     from store.log import backup as store_backup
 
-    place = _with_log(config)
-    report = store_backup.backup(place.paths.events_db, file.absolute())
+    instance = _with_log(config)
+    report = store_backup.backup(instance.paths.events_db, file.absolute())
     if as_json:
         emit_json(
             {
-                "daemon": place.daemon_json,
+                "daemon": instance.daemon_json,
                 "file": report.path,
                 "position": report.position,
                 "size_bytes": report.size_bytes,
@@ -165,11 +165,11 @@ def as_of(
     from store.log.reader import LogReader
     from store.view import queries
 
-    place = locate(config, moment)
-    seq = place.head["as_of"]["seq"]
-    with LogReader.open(place.paths.events_db) as log:
+    instance = locate(config, moment)
+    seq = instance.head["as_of"]["seq"]
+    with LogReader.open(instance.paths.events_db) as log:
         event = next(log.read(after=seq - 1, limit=1))
-    with view(place, quiet=True) as database:
+    with view(instance, quiet=True) as database:
         counts = queries.counts(database)
         repositories = len(queries.repositories(database, watched_only=True))
         target = output.absolute() if output is not None else None
@@ -177,7 +177,7 @@ def as_of(
     if as_json:
         emit_json(
             {
-                **place.head,
+                **instance.head,
                 "event": {"type": event.type, "stream": event.stream, "summary": summary(event.data)},
                 "repositories": repositories,
                 "theorems": counts.theorems,
@@ -207,10 +207,10 @@ def as_of(
         say(f"any reading verb answers as of then with --as-of {event.seq}")
 
 
-def _with_log(config: Path | None) -> Place:
-    place = locate(config)
-    if not place.paths.events_db.exists():
+def _with_log(config: Path | None) -> Instance:
+    instance = locate(config)
+    if not instance.paths.events_db.exists():
         raise CliError(
-            f"{place.paths.events_db}: no log there; start the daemon with `unsorry run --config {place.config}`"
+            f"{instance.paths.events_db}: no log there; start the daemon with `unsorry run --config {instance.config}`"
         )
-    return place
+    return instance

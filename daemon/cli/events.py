@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from daemon.cli.context import MOST, AsOf, CliError, Config, Json, Place, Repo, locate, moment_option, view
+from daemon.cli.context import MOST, AsOf, CliError, Config, Instance, Json, Repo, locate, moment_option, view
 from daemon.cli.render import clean, emit_json_line, note, say, styled
 from daemon.cli.repos import resolve
 from store.log.envelope import StoredEvent, utc_text
@@ -64,22 +64,22 @@ def events(
     if limit is not None and last is not None:
         raise typer.BadParameter("the oldest N or the newest N, not both", param_hint="--limit, --last")
     after, upto = moment_option(since, "--since"), None if until is None else moment_option(until, "--until")
-    place = locate(config, as_of)
-    if not place.paths.events_db.exists():
+    instance = locate(config, as_of)
+    if not instance.paths.events_db.exists():
         raise CliError(
-            f"{place.paths.events_db}: no log there yet; start the daemon with"
-            f" `unsorry run --config {place.config}`"
+            f"{instance.paths.events_db}: no log there yet; start the daemon with"
+            f" `unsorry run --config {instance.config}`"
         )
-    if place.moment is not None:
-        note(f"unsorry: this is the log as of event {place.moment.seq} ({place.moment.recorded_at})")
-    elif not place.running:
-        note(f"unsorry: the daemon is not running; this is the log as it left it ({place.paths.state})")
-    repository = _repository(place, repo)
-    with LogReader.open(place.paths.events_db) as log:
+    if instance.moment is not None:
+        note(f"unsorry: this is the log as of event {instance.moment.seq} ({instance.moment.recorded_at})")
+    elif not instance.running:
+        note(f"unsorry: the daemon is not running; this is the log as it left it ({instance.paths.state})")
+    repository = _repository(instance, repo)
+    with LogReader.open(instance.paths.events_db) as log:
         wanted = _Wanted(
             after=after if isinstance(after, int) else log.position_before(utc_text(after)),
             # Taken before the first read: with --follow, what is appended meanwhile is read after it.
-            upto=_end(log, place, upto),
+            upto=_end(log, instance, upto),
             types=tuple(types or ()),
             stream=stream,
             repository=repository,
@@ -149,10 +149,10 @@ class _Wanted:
         return named == self.repository or (named is None and event.stream in self._streams)
 
 
-def _end(log: LogReader, place: Place, upto: int | datetime | None) -> int:
+def _end(log: LogReader, instance: Instance, upto: int | datetime | None) -> int:
     ends = [log.position()]
-    if place.moment is not None:
-        ends.append(place.moment.seq)
+    if instance.moment is not None:
+        ends.append(instance.moment.seq)
     if upto is not None:
         ends.append(upto if isinstance(upto, int) else log.position_at(utc_text(upto)))
     return min(ends)
@@ -178,10 +178,10 @@ def _file(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _repository(place: Place, name: str | None) -> str | None:
+def _repository(instance: Instance, name: str | None) -> str | None:
     if name is None:
         return None
-    with view(replace(place, moment=None), quiet=True) as database:
+    with view(replace(instance, moment=None), quiet=True) as database:
         return resolve(database, name)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daemon.cli.completion import repositories
-from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, Place, locate, view
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, locate, view
 from daemon.cli.render import clean, counted, emit_json, note, say, span, table
 from daemon.lock import AlreadyRunningError, DaemonLock
 
@@ -60,10 +60,10 @@ def take_in(
     from daemon.settings import ConfigError, load
     from store.leandojo.reading import import_leandojo
 
-    place = locate(config)
+    instance = locate(config)
     try:
         # Folders are read leniently, and a mistyped state_dir must not send the data to another log.
-        load(place.config)
+        load(instance.config)
     except ConfigError as error:
         refuse(error)
         raise typer.Exit(ExitCode.BAD_CONFIG) from error
@@ -71,16 +71,16 @@ def take_in(
         raise CliError(f"{source}: there is no such file or folder; name what LeanDojo wrote")
     try:
         # Held to the end: the daemon and an import would write the same log.
-        lock = DaemonLock.acquire(place.paths.lock, purpose="unsorry import")
+        lock = DaemonLock.acquire(instance.paths.lock, purpose="unsorry import")
     except AlreadyRunningError as error:
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     progress = _Progress()
     try:
         report = import_leandojo(
             source,
-            events_db=place.paths.events_db,
-            database_db=place.paths.database_db,
-            stage=place.paths.state / "import",
+            events_db=instance.paths.events_db,
+            database_db=instance.paths.database_db,
+            stage=instance.paths.state / "import",
             progress=progress if sys.stderr.isatty() else None,
         )
     finally:
@@ -225,7 +225,7 @@ def write_out(
         raise typer.BadParameter(
             "--compat and --as-imported have every commit already", param_hint="--every-commit"
         )
-    place = _with_log(config, as_of)
+    instance = _with_log(config, as_of)
     from store.leandojo.exporting import Mode, export_leandojo
     from store.log.reader import LogReader
 
@@ -233,7 +233,7 @@ def write_out(
         mode = Mode.AS_IMPORTED_COMPAT if compat else Mode.AS_IMPORTED
     else:
         mode = Mode.COMPAT if compat else Mode.FOR_LIFE
-    with view(place) as database, LogReader.open(place.paths.events_db) as log:
+    with view(instance) as database, LogReader.open(instance.paths.events_db) as log:
         report = export_leandojo(
             out.absolute(),
             log=log,
@@ -244,7 +244,7 @@ def write_out(
             simulated=simulated,
         )
     if as_json:
-        emit_json({**place.head, **_exported(report)})
+        emit_json({**instance.head, **_exported(report)})
     else:
         _show_export(report)
 
@@ -260,22 +260,22 @@ def progress(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = _with_log(config, as_of)
+    instance = _with_log(config, as_of)
     from store.leandojo.progress import export_progress
 
-    with view(place) as database:
+    with view(instance) as database:
         report = export_progress(out.absolute(), view=database, repositories=repo or (), simulated=simulated)
     if as_json:
-        emit_json({**place.head, **asdict(report), "seconds": round(report.seconds, 3)})
+        emit_json({**instance.head, **asdict(report), "seconds": round(report.seconds, 3)})
     else:
         _show_progress(report)
 
 
-def _with_log(config: Path | None, as_of: str | None) -> Place:
-    place = locate(config, as_of)
-    if not place.paths.events_db.exists():
-        raise CliError(f"{place.paths.events_db}: no log there; start the daemon, or import something")
-    return place
+def _with_log(config: Path | None, as_of: str | None) -> Instance:
+    instance = locate(config, as_of)
+    if not instance.paths.events_db.exists():
+        raise CliError(f"{instance.paths.events_db}: no log there; start the daemon, or import something")
+    return instance
 
 
 def _exported(report: ExportReport) -> dict[str, Any]:

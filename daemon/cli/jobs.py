@@ -13,9 +13,9 @@ from daemon.cli.context import (
     AsOf,
     CliError,
     Config,
+    DaemonAnswer,
+    Instance,
     Json,
-    Live,
-    Place,
     ask,
     command,
     locate,
@@ -102,10 +102,10 @@ def list_(
 
     check_choice(state, STATES, option="--state")
     check_choice(kind, KINDS, option="--kind")
-    place = locate(config, as_of)
+    instance = locate(config, as_of)
     most = (0 if as_json else SHOWN_TO_PEOPLE) if limit is None else limit
-    live = ask(place)
-    with view(place) as database:
+    live = ask(instance)
+    with view(instance) as database:
         rows = queries.jobs(database, state=state, kind=kind, limit=most or None)
     # A state is what the log says of a job, and it says nothing of one that has not begun.
     waiting = [] if state is not None else live.status.get("queued", [])
@@ -113,8 +113,8 @@ def list_(
     if as_json:
         emit_json(
             {
-                **place.head,
-                "jobs": [described(row, live, place) for row in rows],
+                **instance.head,
+                "jobs": [described(row, live, instance) for row in rows],
                 "queued": queued,
             }
         )
@@ -128,7 +128,7 @@ def list_(
         + [
             (
                 row.job,
-                state_word(row, place),
+                state_word(row, instance),
                 str(row.attempt),
                 ago(row.started_at),
                 span(row.seconds) or "-",
@@ -142,13 +142,13 @@ def list_(
 
 
 def show(job: JobId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
-    place = locate(config, as_of)
-    live = ask(place)
-    row = _find(place, job)
+    instance = locate(config, as_of)
+    live = ask(instance)
+    row = _find(instance, job)
     if as_json:
-        emit_json({**place.head, "job": described(row, live, place)})
+        emit_json({**instance.head, "job": described(row, live, instance)})
         return
-    say(f"{styled(row.job, 'bold')}  {state_word(row, place)}{'  SIMULATED' if row.simulated else ''}")
+    say(f"{styled(row.job, 'bold')}  {state_word(row, instance)}{'  SIMULATED' if row.simulated else ''}")
     fields(
         (
             ("what", clean(row.describes)),
@@ -164,7 +164,7 @@ def show(job: JobId, as_of: AsOf = None, config: Config = None, as_json: Json = 
             ("remedy", clean(row.remedy)),
             ("next try", _next_try(row)),
             ("summary", "\n".join(_summary(row.summary))),
-            ("folder", str(_folder(place, row))),
+            ("folder", str(_folder(instance, row))),
         )
     )
 
@@ -179,10 +179,10 @@ def logs(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = locate(config, as_of)
-    row = _find(place, job)
+    instance = locate(config, as_of)
+    row = _find(instance, job)
     number = attempt if attempt is not None else row.attempt
-    path = place.paths.jobs / row.job / str(number) / "stderr.log"
+    path = instance.paths.jobs / row.job / str(number) / "stderr.log"
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -195,48 +195,48 @@ def logs(
     text = data.decode("utf-8", errors="replace")
     if as_json:
         document = {"job": row.job, "attempt": number, "path": str(path), "text": text}
-        emit_json({**place.head, **document})
+        emit_json({**instance.head, **document})
         return
     sys.stdout.write(clean_block(text))
 
 
 def retry(job: JobId, config: Config = None, as_json: Json = False) -> None:
-    place = locate(config)
-    row = _find(place, job)
-    answer = command(place, "/retry", {"job": row.job})
+    instance = locate(config)
+    row = _find(instance, job)
+    answer = command(instance, "/retry", {"job": row.job})
     if as_json:
-        emit_json({"daemon": place.daemon_json, "job": str(answer["job"])})
+        emit_json({"daemon": instance.daemon_json, "job": str(answer["job"])})
         return
     say(f"{row.job} is due again: {clean(row.describes)}")
 
 
 def cancel(job: JobId, config: Config = None, as_json: Json = False) -> None:
-    place = locate(config)
-    answer = command(place, "/cancel", {"job": _whole_id(place, job)})
+    instance = locate(config)
+    answer = command(instance, "/cancel", {"job": _whole_id(instance, job)})
     if as_json:
-        emit_json({"daemon": place.daemon_json, "job": str(answer["job"]), "was": str(answer["was"])})
+        emit_json({"daemon": instance.daemon_json, "job": str(answer["job"]), "was": str(answer["was"])})
         return
     done = "is being ended" if answer["was"] == "running" else "is taken off the queue"
     say(f"{answer['job']} {done}; {try_again(str(answer['job']))}")
 
 
-def described(row: JobRow, live: Live, place: Place) -> dict[str, Any]:
+def described(row: JobRow, live: DaemonAnswer, instance: Instance) -> dict[str, Any]:
     """Return a job as `--json` shows it. `alive` is of now: false for one that was running when the daemon died."""
     return {
         **row_json(row),
-        "alive": row.state == "running" and place.running and place.moment is None,
-        "folder": str(_folder(place, row)),
+        "alive": row.state == "running" and instance.running and instance.moment is None,
+        "folder": str(_folder(instance, row)),
         "progress": live.progress(row.job),
     }
 
 
-def state_word(row: JobRow, place: Place) -> str:
+def state_word(row: JobRow, instance: Instance) -> str:
     """The state; a job that was running when the daemon ended is not running now."""
-    lost = row.state == "running" and not place.running and place.moment is None
+    lost = row.state == "running" and not instance.running and instance.moment is None
     return "lost" if lost else row.state
 
 
-def _what(row: JobRow, live: Live) -> str:
+def _what(row: JobRow, live: DaemonAnswer) -> str:
     text = row.describes + (" SIMULATED" if row.simulated else "")
     if row.state == "running":
         progress = live.progress_text(row.job)
@@ -273,8 +273,8 @@ def _summary(summary: dict[str, Any]) -> Iterator[str]:
             yield f"{key} {clean(text)}"
 
 
-def _folder(place: Place, row: JobRow) -> Path:
-    return place.paths.jobs / row.job / str(row.attempt)
+def _folder(instance: Instance, row: JobRow) -> Path:
+    return instance.paths.jobs / row.job / str(row.attempt)
 
 
 def _queued(item: dict[str, Any]) -> str:
@@ -282,17 +282,17 @@ def _queued(item: dict[str, Any]) -> str:
     return str(item["describes"]) + (f"; waits: {waits}" if waits else "")
 
 
-def _whole_id(place: Place, prefix: str) -> str:
+def _whole_id(instance: Instance, prefix: str) -> str:
     """The id of a job that ran or waits, out of its beginning: one that waits need not be in the view."""
-    queued = {str(item["job"]) for item in ask(place).status.get("queued", [])}
+    queued = {str(item["job"]) for item in ask(instance).status.get("queued", [])}
     matching = [job for job in queued if job.startswith(prefix)]
-    return matching[0] if len(matching) == 1 else str(_find(place, prefix).job)
+    return matching[0] if len(matching) == 1 else str(_find(instance, prefix).job)
 
 
-def _find(place: Place, prefix: str) -> JobRow:
+def _find(instance: Instance, prefix: str) -> JobRow:
 
     from store.view import queries
 
-    with view(place) as database:
+    with view(instance) as database:
         found: JobRow = one_match(queries.jobs_by_prefix(database, prefix), prefix, what="job", key="job")
     return found

@@ -19,8 +19,8 @@ from daemon.cli.context import (
     CliError,
     Config,
     ExitCode,
+    Instance,
     Json,
-    Place,
     Repo,
     command,
     locate,
@@ -92,13 +92,15 @@ def list_(
     from store.view import model_queries
 
     check_choice(model, MODELS, option="--model")
-    place = locate(config, as_of)
-    with view(place) as database:
+    instance = locate(config, as_of)
+    with view(instance) as database:
         rows = model_queries.checkpoints(database, model)
         measured = model_queries.evaluations(database)
     of = {row.checkpoint: [item for item in measured if item.checkpoint == row.checkpoint] for row in rows}
     if as_json:
-        emit_json({**place.head, "checkpoints": [checkpoint_json(row, of[row.checkpoint]) for row in rows]})
+        emit_json(
+            {**instance.head, "checkpoints": [checkpoint_json(row, of[row.checkpoint]) for row in rows]}
+        )
         return
     if not rows:
         say("no checkpoint of this model was saved yet" if model else "no checkpoint was saved yet")
@@ -127,14 +129,14 @@ def show(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = locate(config, as_of)
-    ((row, measured),) = find_checkpoints(place, checkpoint)
+    instance = locate(config, as_of)
+    ((row, measured),) = find_checkpoints(instance, checkpoint)
     if as_json:
         document = {
             "checkpoint": checkpoint_json(row, measured),
             "evaluations": [row_json(item) for item in measured],
         }
-        emit_json({**place.head, **document})
+        emit_json({**instance.head, **document})
         return
     say(f"{styled(row.checkpoint, 'bold')}  {row.model}, {marked(state_of(row), row.simulated)}")
     if row.simulated:
@@ -199,8 +201,8 @@ def compare(
 ) -> None:
     from store import promotion
 
-    place = locate(config, as_of)
-    (old, old_measured), (new, new_measured) = find_checkpoints(place, before, after)
+    instance = locate(config, as_of)
+    (old, old_measured), (new, new_measured) = find_checkpoints(instance, before, after)
     if old.model != new.model:
         raise CliError(
             f"{old.checkpoint} is a checkpoint of {old.model} and {new.checkpoint} of {new.model}; only two of one"
@@ -208,7 +210,7 @@ def compare(
         )
     model = promotion.kind_of(old.model)
     rule = promotion.RULES[model]
-    allowed = _tolerance(place, model) if tolerance is None else tolerance
+    allowed = _tolerance(instance, model) if tolerance is None else tolerance
     if allowed > rule.widest:
         raise typer.BadParameter(
             f"{allowed:g} is more than {rule.widest:g} {rule.unit} of {rule.metric}", param_hint="--tolerance"
@@ -233,7 +235,7 @@ def compare(
             "reason": decision.reason,
             "tasks": [row_json(task) for task in decision.tasks],
         }
-        emit_json({**place.head, **document})
+        emit_json({**instance.head, **document})
         return
     names = (marked(styled(row.checkpoint, "bold"), row.simulated) for row in (old, new))
     say(f"{' -> '.join(names)}  {old.model}")
@@ -261,14 +263,14 @@ def promote(
     as_json: Json = False,
 ) -> None:
     check_choice(model, MODELS, option="--model")
-    place = _now(context, config)
-    ((row, _),) = find_checkpoints(place, checkpoint)
+    instance = _now(context, config)
+    ((row, _),) = find_checkpoints(instance, checkpoint)
     if row.model != model:
         raise CliError(
             f"{row.checkpoint} is a checkpoint of {row.model}, not of {model}; `--model {row.model}` promotes it there"
         )
-    answer = command(place, "/promote", {"checkpoint": row.checkpoint, "force": force})
-    _tell(place, answer, as_json)
+    answer = command(instance, "/promote", {"checkpoint": row.checkpoint, "force": force})
+    _tell(instance, answer, as_json)
 
 
 def rollback(
@@ -283,37 +285,37 @@ def rollback(
     as_json: Json = False,
 ) -> None:
     check_choice(model, MODELS, option="--model")
-    place = _now(context, config)
-    answer = command(place, "/rollback", {"model": model})
-    _tell(place, answer, as_json)
+    instance = _now(context, config)
+    answer = command(instance, "/rollback", {"model": model})
+    _tell(instance, answer, as_json)
 
 
-def _tell(place: Place, answer: dict[str, Any], as_json: bool) -> None:
+def _tell(instance: Instance, answer: dict[str, Any], as_json: bool) -> None:
     names = ("model", "checkpoint", "previous", "reason", "simulated")
     if as_json:
-        emit_json({"daemon": place.daemon_json, **{name: answer[name] for name in names}})
+        emit_json({"daemon": instance.daemon_json, **{name: answer[name] for name in names}})
         return
     before = f" instead of {answer['previous']}" if answer["previous"] else ""
     name = marked(answer["checkpoint"], answer["simulated"])
     say(f"{name} is in use for {answer['model']}{before}: {clean(answer['reason'])}")
 
 
-def _now(context: typer.Context, config: Path | None) -> Place:
+def _now(context: typer.Context, config: Path | None) -> Instance:
     """Locate the daemon for a verb that changes something; refuse --as-of."""
     if given_before(context, "as_of"):
         raise typer.BadParameter("what is past cannot be changed; leave it out", param_hint="--as-of")
     return locate(config)
 
 
-def _tolerance(place: Place, model: ModelKind) -> float:
+def _tolerance(instance: Instance, model: ModelKind) -> float:
     from daemon.settings import load
     from daemon.settings.errors import ConfigError
 
     try:
-        return load(place.config).train.tolerance(model)
+        return load(instance.config).train.tolerance(model)
     except ConfigError as error:
         raise CliError(
-            f"{place.config}: not valid, so its [train] tolerance is not known; `unsorry config check` says why, or"
+            f"{instance.config}: not valid, so its [train] tolerance is not known; `unsorry config check` says why, or"
             " give --tolerance",
             code=ExitCode.BAD_CONFIG,
         ) from error
@@ -345,11 +347,11 @@ SHOWN = {
 WARNING = "SIMULATED: it learned from the simulator, and not from Lean."
 
 
-def find_checkpoints(place: Place, *prefixes: str) -> list[tuple[CheckpointRow, list[EvaluationRow]]]:
+def find_checkpoints(instance: Instance, *prefixes: str) -> list[tuple[CheckpointRow, list[EvaluationRow]]]:
     """The checkpoints with these ids, or beginnings of ids, each with its evaluations, all of one view."""
     from store.view import model_queries
 
-    with view(place) as database:
+    with view(instance) as database:
         rows = model_queries.checkpoints(database)
         chosen: list[CheckpointRow] = [
             one_match(
@@ -431,15 +433,15 @@ def curriculum(
 ) -> None:
     from store import curriculum as store_curriculum
 
-    place = locate(config, as_of)
-    with view(place) as database:
+    instance = locate(config, as_of)
+    with view(instance) as database:
         found = store_curriculum.curriculum(database, compat=compat, simulated=simulated)
         left_out = 0 if found.repositories else _simulated(database)
     shown = _only(found, repo)
     if as_json:
         emit_json(
             {
-                **place.head,
+                **instance.head,
                 "compat": found.compat,
                 "thresholds": _limits_json(found),
                 "repositories": [row_json(row) for row in shown],

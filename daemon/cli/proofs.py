@@ -19,8 +19,8 @@ from daemon.cli.context import (
     CliError,
     Config,
     ExitCode,
+    Instance,
     Json,
-    Place,
     Repo,
     locate,
     one_match,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daemon.results.pull_requests import Evidence, Ground, Opened, Text
+    from daemon.results.pull_requests import Evidence, OpenedPullRequest, PullRequestText, TargetState
     from daemon.settings import Settings
     from pipeline.prove.tree import Tree
     from store.view.rows import AttemptRow, ProofRow
@@ -87,10 +87,10 @@ def tree(
 ) -> None:
     from pipeline.report import tree as search_tree
 
-    place = locate(config, as_of)
-    with view(place) as database:
+    instance = locate(config, as_of)
+    with view(instance) as database:
         number, row, proof = _attempt(database, which, attempt)
-    found = _read(place, row, number)
+    found = _read(instance, row, number)
     what = f"{clean(proof.declaration) if proof else f'sorry {row.sorry}'}, {attempt_described(row)}"
     if html is not None:
         _write(
@@ -100,7 +100,7 @@ def tree(
     if as_json:
         emit_json(
             {
-                **place.head,
+                **instance.head,
                 "sorry": row.sorry,
                 "proof": proof.proof if proof else None,
                 "number": number,
@@ -166,7 +166,7 @@ def _attempt(
     )
 
 
-def _read(place: Place, row: AttemptRow, number: int) -> Tree:
+def _read(instance: Instance, row: AttemptRow, number: int) -> Tree:
     from pipeline.prove.tree import Tree, TreeError
     from store.log.reader import LogReader
 
@@ -176,7 +176,7 @@ def _read(place: Place, row: AttemptRow, number: int) -> Tree:
             f"attempt {number} on sorry {row.sorry} ({attempt_described(row)}) kept no tree; it ended with"
             f" {row.outcome}{why}. There is one only where tactics were searched, and none from before trees were kept"
         )
-    with LogReader.open(place.paths.events_db) as log:
+    with LogReader.open(instance.paths.events_db) as log:
         data = log.blob(row.tree_sha256)
     try:
         return Tree.from_json(json.loads(data))
@@ -223,14 +223,14 @@ def pull_request(
 
     if given_before(context, "as_of"):
         raise typer.BadParameter("what is past cannot be proposed; leave it out", param_hint="--as-of")
-    place = locate(config)
-    settings = _settings(place.config)
-    with view(place, quiet=True) as database:
+    instance = locate(config)
+    settings = _settings(instance.config)
+    with view(instance, quiet=True) as database:
         row = _proof_to_propose(database, proof)
         if row.pull_request_url is not None:
-            _tell(place, row, "recorded", as_json=as_json)
+            _tell(instance, row, "recorded", as_json=as_json)
             return
-        patch = _patch(place, row)
+        patch = _patch(instance, row)
         try:
             check_proof(row, patch)
             check_consent(database, row, settings)
@@ -238,21 +238,21 @@ def pull_request(
             raise CliError(str(error)) from error
         evidence = evidence_of(database, row, patch or b"")
     if dry_run:
-        asyncio.run(_propose(place, settings, row, evidence, dry_run=True, as_json=as_json))
+        asyncio.run(_propose(instance, settings, row, evidence, dry_run=True, as_json=as_json))
         return
-    with _alone(place):
-        asyncio.run(_propose(place, settings, row, evidence, dry_run=False, as_json=as_json))
+    with _alone(instance):
+        asyncio.run(_propose(instance, settings, row, evidence, dry_run=False, as_json=as_json))
 
 
 async def _propose(
-    place: Place, settings: Settings, row: ProofRow, evidence: Evidence, *, dry_run: bool, as_json: bool
+    instance: Instance, settings: Settings, row: ProofRow, evidence: Evidence, *, dry_run: bool, as_json: bool
 ) -> None:
     """Hold the conversation with GitHub, record what came of it, and tell it."""
     from daemon.polling.git import Git
     from daemon.polling.github import Calls, GitHub, ProposalError
     from daemon.results.pull_requests import (
+        NewPullRequest,
         PullRequests,
-        Wanted,
         branch_name,
         check_authors,
         file_then,
@@ -270,36 +270,36 @@ async def _propose(
                 " [github] api_url only, so send the patch by hand (`unsorry proofs patch`)"
             )
         requests = PullRequests(Calls(github, secrets=(token,)))
-        wanted = Wanted(row.proof, name, row.path, branch_name(row))
+        wanted = NewPullRequest(row.proof, name, row.path, branch_name(row))
         ground = await requests.look(wanted)
         if ground.opened is not None:
             if not dry_run:
-                await _record(place, row, ground.opened)
-            _tell(place, row, "found", opened=ground.opened, as_json=as_json)
+                await _record(instance, row, ground.opened)
+            _tell(instance, row, "found", opened=ground.opened, as_json=as_json)
             return
         then = await file_then(requests, row, ground)
         await check_authors(
             Git(timeout_s=settings.poll.timeout_s, token=github.token_for),
             row,
             then=then,
-            paths=place.paths,
+            paths=instance.paths,
             opted_out=settings.prove.opt_out_authors,
         )
         after = patched(row, then=then, ground=ground)
         text = text_of(row, ground, evidence)
         if dry_run:
-            _tell_plan(place, row, ground, text, after, as_json=as_json)
+            _tell_plan(instance, row, ground, text, after, as_json=as_json)
             return
         opened = await requests.open(wanted, ground, after=after, text=text)
-        await _record(place, row, opened)
-        _tell(place, row, "found" if opened.found else "opened", opened=opened, as_json=as_json)
+        await _record(instance, row, opened)
+        _tell(instance, row, "found" if opened.found else "opened", opened=opened, as_json=as_json)
     except ProposalError as error:
         raise CliError(str(error)) from error
     finally:
         await github.close()
 
 
-async def _record(place: Place, row: ProofRow, opened: Opened) -> None:
+async def _record(instance: Instance, row: ProofRow, opened: OpenedPullRequest) -> None:
     from daemon.http import control_client
     from daemon.results.pull_requests import PullRequestStateError, record
     from daemon.store_service import StoreFailedError, StoreService
@@ -316,14 +316,14 @@ async def _record(place: Place, row: ProofRow, opened: Opened) -> None:
         base=opened.base,
     )
     try:
-        if place.running:
+        if instance.running:
             status, answer = control_client.request(
-                place.paths, "POST", "/pull-request", body.model_dump(mode="json")
+                instance.paths, "POST", "/pull-request", body.model_dump(mode="json")
             )
             if status != 200:
                 raise PullRequestStateError(str(answer.get("error") or f"the daemon answered {status}"))
             return
-        store = await StoreService.open(place.paths)
+        store = await StoreService.open(instance.paths)
         try:
             await record(store, body)
         finally:
@@ -336,13 +336,13 @@ async def _record(place: Place, row: ProofRow, opened: Opened) -> None:
 
 
 @contextmanager
-def _alone(place: Place) -> Iterator[None]:
+def _alone(instance: Instance) -> Iterator[None]:
     """Keep the daemon away where none runs: two would write the same log."""
-    if place.running:
+    if instance.running:
         yield
         return
     try:
-        lock = DaemonLock.acquire(place.paths.lock, purpose="unsorry proofs pr")
+        lock = DaemonLock.acquire(instance.paths.lock, purpose="unsorry proofs pr")
     except AlreadyRunningError as error:
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     try:
@@ -383,20 +383,22 @@ def _proof_to_propose(database: sqlite3.Connection, prefix: str) -> ProofRow:
     return found
 
 
-def _patch(place: Place, row: ProofRow) -> bytes | None:
+def _patch(instance: Instance, row: ProofRow) -> bytes | None:
     from store.log.reader import LogReader
 
     if row.patch_sha256 is None:
         return None
-    with LogReader.open(place.paths.events_db) as log:
+    with LogReader.open(instance.paths.events_db) as log:
         return log.blob(row.patch_sha256)
 
 
-def _tell(place: Place, row: ProofRow, outcome: str, *, opened: Opened | None = None, as_json: bool) -> None:
+def _tell(
+    instance: Instance, row: ProofRow, outcome: str, *, opened: OpenedPullRequest | None = None, as_json: bool
+) -> None:
     url = opened.url if opened is not None else row.pull_request_url or ""
     if as_json:
         where = (opened.branch, opened.head, opened.base) if opened is not None else (None, None, None)
-        _emit(place, row, outcome, url=url, where=where)
+        _emit(instance, row, outcome, url=url, where=where)
         return
     what = f"proof {row.proof} of {clean(row.declaration)}"
     match outcome:
@@ -412,7 +414,13 @@ def _tell(place: Place, row: ProofRow, outcome: str, *, opened: Opened | None = 
 
 
 def _tell_plan(
-    place: Place, row: ProofRow, ground: Ground, text: Text, after: bytes, *, as_json: bool
+    instance: Instance,
+    row: ProofRow,
+    ground: TargetState,
+    text: PullRequestText,
+    after: bytes,
+    *,
+    as_json: bool,
 ) -> None:
     import difflib
 
@@ -421,7 +429,7 @@ def _tell_plan(
     owner = ground.name.split("/")[0] if ground.may_push else ground.login
     branch = f"{owner}:{branch_name(row)}"
     if as_json:
-        _emit(place, row, "dry_run", url=None, where=(branch, None, ground.head), text=text)
+        _emit(instance, row, "dry_run", url=None, where=(branch, None, ground.head), text=text)
         return
     way = "a branch there" if ground.may_push else f"a fork of {ground.login}"
     say(
@@ -436,17 +444,17 @@ def _tell_plan(
 
 
 def _emit(
-    place: Place,
+    instance: Instance,
     row: ProofRow,
     outcome: str,
     *,
     url: str | None,
     where: tuple[str | None, str | None, str | None],
-    text: Text | None = None,
+    text: PullRequestText | None = None,
 ) -> None:
     branch, head, base = where
     document: dict[str, Any] = {
-        "daemon": place.daemon_json,
+        "daemon": instance.daemon_json,
         "proof": row.proof,
         "repository": row.repository,
         "outcome": outcome,
@@ -505,11 +513,11 @@ def list_(
     from store.view import queries
 
     check_choice(state, STATES, option="--state")
-    place = locate(config, as_of)
-    with view(place) as database:
+    instance = locate(config, as_of)
+    with view(instance) as database:
         rows = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
     if as_json:
-        emit_json({**place.head, "proofs": [described(row) for row in rows]})
+        emit_json({**instance.head, "proofs": [described(row) for row in rows]})
         return
     if not rows:
         say("no proof matches" if repo or state or sorry else "no proof was found yet")
@@ -538,10 +546,10 @@ def list_(
 
 
 def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
-    place = locate(config, as_of)
-    row = _find(place, proof)
+    instance = locate(config, as_of)
+    row = _find(instance, proof)
     if as_json:
-        emit_json({**place.head, "proof": described(row)})
+        emit_json({**instance.head, "proof": described(row)})
         return
     if row.simulated:
         say(styled(WARNING, "yellow", "bold"))
@@ -580,19 +588,19 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
 def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
     from store.log.reader import LogReader
 
-    place = locate(config, as_of)
-    row = _find(place, proof)
+    instance = locate(config, as_of)
+    row = _find(instance, proof)
     if row.patch_sha256 is None:
         why = f": {clean(row.reason)}" if row.reason else ""
         raise CliError(
             f"proof {row.proof} has no patch, it is {row.state}{why}; `unsorry proofs show {row.proof}` says more"
         )
-    with LogReader.open(place.paths.events_db) as log:
+    with LogReader.open(instance.paths.events_db) as log:
         data = log.blob(row.patch_sha256)
     if as_json:
         emit_json(
             {
-                **place.head,
+                **instance.head,
                 "proof": row.proof,
                 "state": row.state,
                 "simulated": row.simulated,
@@ -618,11 +626,11 @@ def state_word(row: ProofRow) -> str:
     return f"{row.state} SIMULATED" if row.simulated else row.state
 
 
-def _find(place: Place, prefix: str) -> ProofRow:
+def _find(instance: Instance, prefix: str) -> ProofRow:
 
     from store.view import queries
 
-    with view(place) as database:
+    with view(instance) as database:
         found: ProofRow = one_match(
             queries.proofs_by_prefix(database, prefix), prefix, what="proof", key="proof"
         )

@@ -28,10 +28,10 @@ def report(
     from pipeline.report.page import render
     from pipeline.report.writing import NotOursError, write
 
-    place = locate(config, as_of)
-    with view(place) as database:
+    instance = locate(config, as_of)
+    with view(instance) as database:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        data = gather_at(database, place.paths.events_db, made_at=now)
+        data = gather_at(database, instance.paths.events_db, made_at=now)
     try:
         page, *pictures = write(render(data), out.absolute())
     except NotOursError as error:
@@ -43,7 +43,7 @@ def report(
     if as_json:
         emit_json(
             {
-                **place.head,
+                **instance.head,
                 "path": page,
                 "pictures": pictures,
                 "position": data.position,

@@ -30,17 +30,17 @@ def repos(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = locate(config, as_of)
-    with view(place) as database:
+    instance = locate(config, as_of)
+    with view(instance) as database:
         found = described(database, gaps=gaps)
     if as_json:
-        emit_json({**place.head, "repositories": found})
+        emit_json({**instance.head, "repositories": found})
         return
     shown = [item for item in found if item["watched"] or every]
     if not shown:
         say("no repository is watched; add a [[repos]] table to the configuration (docs/configuration.md)")
         return
-    show(shown, polls=place.moment is None)
+    show(shown, polls=instance.moment is None)
 
 
 def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[str, Any]]:

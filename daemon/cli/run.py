@@ -27,11 +27,11 @@ def register(app: typer.Typer) -> None:
 
 
 def run(config: Config = None) -> None:
-    place = locate(config)
+    instance = locate(config)
     # The lock decides; this look only spares a second daemon the imports before it is refused.
-    if place.pid is not None:
+    if instance.pid is not None:
         raise CliError(
-            f"already running: process {place.pid} holds {place.paths.state}; stop it first, or give this"
+            f"already running: process {instance.pid} holds {instance.paths.state}; stop it first, or give this"
             " daemon another state_dir",
             code=ExitCode.ALREADY_RUNNING,
         )
@@ -40,7 +40,7 @@ def run(config: Config = None) -> None:
     from daemon.settings.errors import ConfigError
 
     try:
-        code = run_daemon(place.config)
+        code = run_daemon(instance.config)
     except ConfigError as error:
         for line in error.errors:
             print(line, file=sys.stderr)
@@ -63,7 +63,7 @@ def serve(
     ] = None,
     config: Config = None,
 ) -> None:
-    place = locate(config)
+    instance = locate(config)
     from daemon.serve_spec import spec_of, why_not_servable
     from daemon.settings import ConfigError, load
     from pipeline.models.endpoint.errors import CredentialError
@@ -71,7 +71,7 @@ def serve(
     from pipeline.serve.checkouts import BY_HAND
 
     try:
-        settings = load(place.config)
+        settings = load(instance.config)
     except ConfigError as error:
         refuse(error)
         raise typer.Exit(ExitCode.BAD_CONFIG) from error
@@ -81,7 +81,7 @@ def serve(
         host=None if host is None else _checked(host),
         port=port,
         lease=_lease(settings),
-        reload=_command(place.config, host, port),
+        reload=_command(instance.config, host, port),
     )
     missing = why_not_servable(spec)
     if missing:
@@ -90,7 +90,7 @@ def serve(
         read_token(spec)
     except CredentialError as error:
         raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
-    _check_store(place.paths)
+    _check_store(instance.paths)
     _check_port(spec)
     where = f"{_shown(spec.host)}:{spec.port or '(a free port)'}"
     note(f"serving at http://{where}, with its routes at /docs; Ctrl-C ends it")

@@ -76,8 +76,8 @@ def list_(
     from store.view import queries
 
     check_choice(state, STATES, option="--state")
-    place = locate(config, as_of)
-    with view(place) as database:
+    instance = locate(config, as_of)
+    with view(instance) as database:
         repository = resolve(database, repo)
         rows = queries.sorries(
             database, repository=repository, branch=branch, state=state, watched_only=not every
@@ -90,7 +90,7 @@ def list_(
             for row in rows
         ]
     if as_json:
-        emit_json({**place.head, "sorries": found})
+        emit_json({**instance.head, "sorries": found})
         return
     repositories = {item["repository"] for item in found}
     if not found:
@@ -126,8 +126,8 @@ def show(
     from daemon.cli.proofs import described as proof_json
     from store.view import queries
 
-    place = locate(config, as_of)
-    with view(place) as database:
+    instance = locate(config, as_of)
+    with view(instance) as database:
         matching = queries.sorries_by_prefix(database, sorry)
         chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
         rows = [row for row in matching if row.sorry == chosen]
@@ -142,7 +142,7 @@ def show(
     if as_json:
         emit_json(
             {
-                **place.head,
+                **instance.head,
                 "sorry": chosen,
                 "branches": found,
                 "attempts": [row_json(row) for row in attempts],

@@ -11,7 +11,7 @@ from collections.abc import Container
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from daemon.cli.context import Live, Place, ask, view
+from daemon.cli.context import DaemonAnswer, Instance, ask, view
 from daemon.cli.events import summary
 from daemon.cli.jobs import try_again
 from daemon.cli.render import ago, clean, counted, parse_time, row_json, size, span
@@ -33,20 +33,20 @@ JOBS_LOOKED_AT = 500
 VIEW_MAY_LAG_S = 10.0
 
 
-def collect(place: Place) -> dict[str, Any]:
+def collect(instance: Instance) -> dict[str, Any]:
     """Return the whole document, without its schema number; as of an earlier moment if the place has one.
 
     As of then, the problems are those that the log knew of: what is wrong with the daemon or a file is of now.
     """
-    report = _empty(place)
+    report = _empty(instance)
     problems: list[Problem] = []
-    if place.moment is None:
-        _collect_now(report, problems, place=place)
+    if instance.moment is None:
+        _collect_now(report, problems, instance=instance)
     else:
-        with view(place) as database:
-            _from_view(report, problems, database, place=place, live=Live())
-        with LogReader.open(place.paths.events_db) as log:
-            _from_log(report, problems, log, place=place, has_view=True)
+        with view(instance) as database:
+            _from_view(report, problems, database, instance=instance, live=DaemonAnswer())
+        with LogReader.open(instance.paths.events_db) as log:
+            _from_log(report, problems, log, instance=instance, has_view=True)
     # What stops everything first, then the other errors, then the warnings.
     problems.sort(key=lambda item: (item["severity"] != "error", not item["code"].startswith("daemon_")))
     report["problems"] = problems
@@ -55,12 +55,12 @@ def collect(place: Place) -> dict[str, Any]:
     return report
 
 
-def _empty(place: Place) -> dict[str, Any]:
+def _empty(instance: Instance) -> dict[str, Any]:
     return {
         "healthy": False,
         "summary": "",
-        **place.head,
-        "daemon": {**place.daemon_json, "version": None, "started_at": None, "stopped_at": None},
+        **instance.head,
+        "daemon": {**instance.daemon_json, "version": None, "started_at": None, "stopped_at": None},
         "problems": [],
         "repositories": [],
         "jobs": {
@@ -74,7 +74,7 @@ def _empty(place: Place) -> dict[str, Any]:
         "proofs": dict.fromkeys(queries.PROOF_STATES, 0),
         "simulated_proofs": 0,
         "theorems": 0,
-        "log": {"position": 0, "view_position": 0, "path": str(place.paths.events_db), "last_events": []},
+        "log": {"position": 0, "view_position": 0, "path": str(instance.paths.events_db), "last_events": []},
         "lean": "none",
         "lean_detail": "",
         "sandbox": None,
@@ -82,53 +82,55 @@ def _empty(place: Place) -> dict[str, Any]:
         "proving": {"seconds_today": 0.0, "seconds_per_day": None, "waits_for": []},
         "notifications": [],
         "work": dict(NO_WORK),
-        "config": {"path": str(place.config), "loaded_at": None, "rejected_at": None, "errors": []},
-        "state_dir": str(place.paths.state),
+        "config": {"path": str(instance.config), "loaded_at": None, "rejected_at": None, "errors": []},
+        "state_dir": str(instance.paths.state),
     }
 
 
-def _collect_now(report: dict[str, Any], problems: list[Problem], *, place: Place) -> None:
-    live = ask(place)
-    has_view = place.paths.database_db.exists()
-    again = "restart the daemon: it makes the database anew" if place.running else "unsorry db rebuild"
+def _collect_now(report: dict[str, Any], problems: list[Problem], *, instance: Instance) -> None:
+    live = ask(instance)
+    has_view = instance.paths.database_db.exists()
+    again = "restart the daemon: it makes the database anew" if instance.running else "unsorry db rebuild"
     if has_view:
         try:
-            with view(place, quiet=True) as database:
-                _from_view(report, problems, database, place=place, live=live)
+            with view(instance, quiet=True) as database:
+                _from_view(report, problems, database, instance=instance, live=live)
         except LogError as error:
             # Half an answer with the reason is worth more to who is on call than none.
             has_view = False
             problems.append(problem("view_unreadable", str(error), again))
-    elif place.paths.events_db.exists():
-        problems.append(problem("view_missing", f"{place.paths.database_db}: missing", again))
-    if place.paths.events_db.exists():
+    elif instance.paths.events_db.exists():
+        problems.append(problem("view_missing", f"{instance.paths.database_db}: missing", again))
+    if instance.paths.events_db.exists():
         try:
-            with LogReader.open(place.paths.events_db) as log:
-                _from_log(report, problems, log, place=place, has_view=has_view)
+            with LogReader.open(instance.paths.events_db) as log:
+                _from_log(report, problems, log, instance=instance, has_view=has_view)
         except LogError as error:
             problems.append(problem("log_unreadable", str(error), "unsorry db check"))
     elif has_view:
-        message = f"{place.paths.events_db}: missing, while the database made of it is there"
+        message = f"{instance.paths.events_db}: missing, while the database made of it is there"
         remedy = (
             "move events.db-wal and events.db-shm aside, put events.db.rescued-* (if the daemon saved it) or the last "
             "backup there, run `unsorry db rebuild`"
         )
         problems.append(problem("log_missing", message, remedy))
-    _of_the_daemon(report, problems, place=place, live=live)
+    _of_the_daemon(report, problems, instance=instance, live=live)
 
 
-def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Place, live: Live) -> None:
-    daemon, refused = report["daemon"], refusals(place.paths)
-    if place.held is not None:
-        message = f"{place.held.purpose} (process {place.held.pid}) keeps the daemon away"
+def _of_the_daemon(
+    report: dict[str, Any], problems: list[Problem], *, instance: Instance, live: DaemonAnswer
+) -> None:
+    daemon, refused = report["daemon"], refusals(instance.paths)
+    if instance.held is not None:
+        message = f"{instance.held.purpose} (process {instance.held.pid}) keeps the daemon away"
         problems.append(problem("kept_away", message, "wait for its end"))
-    elif not place.running:
+    elif not instance.running:
         began, ended = daemon["started_at"], daemon["stopped_at"]
         died = began is not None and (ended is None or ended < began)
         message = "the daemon is not running"
         if died:
             message += " and recorded no end: it was killed, or could not write any more (its log says which)"
-        problems.append(problem("daemon_not_running", message, f"unsorry run --config {place.config}"))
+        problems.append(problem("daemon_not_running", message, f"unsorry run --config {instance.config}"))
     elif live.error is not None and not live.permitted:
         remedy = "ask as the daemon's user for what only it knows: progress, queue, its own problems"
         problems.append(problem("daemon_not_asked", live.error, remedy, severity="warning"))
@@ -155,22 +157,29 @@ def _of_the_daemon(report: dict[str, Any], problems: list[Problem], *, place: Pl
         problems += cache_problems(live.status.get("cache", {}))
         problems += clock_problems(live.status.get("clock"))
     problems += [problem(one.code, one.message, one.remedy, subject=str(one.folder)) for one in refused]
-    syntax = _syntax_error(place)
+    syntax = _syntax_error(instance)
     if syntax is not None and not report["config"]["errors"]:
-        problems.append(problem("config_broken", syntax, "unsorry config check", subject=str(place.config)))
+        problems.append(
+            problem("config_broken", syntax, "unsorry config check", subject=str(instance.config))
+        )
 
 
-def _syntax_error(place: Place) -> str | None:
+def _syntax_error(instance: Instance) -> str | None:
     """A file that is no TOML would stop the next start; a full check would cost status its speed."""
     try:
-        tomllib.loads(place.config.read_bytes().decode())
+        tomllib.loads(instance.config.read_bytes().decode())
     except ValueError as error:
-        return f"{place.config.name} is no valid TOML: {error}"
+        return f"{instance.config.name} is no valid TOML: {error}"
     return None
 
 
 def _from_view(
-    report: dict[str, Any], problems: list[Problem], database: sqlite3.Connection, *, place: Place, live: Live
+    report: dict[str, Any],
+    problems: list[Problem],
+    database: sqlite3.Connection,
+    *,
+    instance: Instance,
+    live: DaemonAnswer,
 ) -> None:
     counts = queries.counts(database)
     report["sorries"] = counts.sorries
@@ -187,7 +196,7 @@ def _from_view(
         for row in model_queries.checkpoints(database)
         if row.promoted
     ]
-    today = datetime.now(UTC).isoformat() if place.moment is None else place.moment.recorded_at
+    today = datetime.now(UTC).isoformat() if instance.moment is None else instance.moment.recorded_at
     report["proving"]["seconds_today"] = queries.seconds_since(database, today[: len("2026-01-01")])
     report["log"]["view_position"] = queries.position(database)
     checkpoint = queries.checkpoint(database)
@@ -213,7 +222,7 @@ def _from_view(
             problems.append(
                 problem(
                     "config_rejected",
-                    f"{place.config.name} changed and was rejected; the earlier settings stay in force",
+                    f"{instance.config.name} changed and was rejected; the earlier settings stay in force",
                     "mend these lines; the file is read again by itself",
                     subject=service.config_path,
                     errors=list(service.config_errors),
@@ -231,7 +240,7 @@ def _from_view(
     report["jobs"]["running"] = [
         {**row_json(row), "progress": live.progress(row.job)}
         for row in queries.jobs(database, state="running")
-        if place.running or place.moment is not None
+        if instance.running or instance.moment is not None
     ]
     report["jobs"]["counts"] = counts.jobs
     report["jobs"]["due"] = {
@@ -244,9 +253,9 @@ def _from_view(
 
 
 def _from_log(
-    report: dict[str, Any], problems: list[Problem], log: LogReader, *, place: Place, has_view: bool
+    report: dict[str, Any], problems: list[Problem], log: LogReader, *, instance: Instance, has_view: bool
 ) -> None:
-    position = log.position() if place.moment is None else place.moment.seq
+    position = log.position() if instance.moment is None else instance.moment.seq
     report["log"]["position"] = position
     report["log"]["last_events"] = [
         {
@@ -280,14 +289,14 @@ def _from_log(
             problem("log_behind", text, "unsorry db check; restore the last backup if it is newer")
         )
     if has_view and seen < position and not any(item["code"] == "view_stopped" for item in problems):
-        problems.extend(_lag(log, seen=seen, position=position, place=place))
+        problems.extend(_lag(log, seen=seen, position=position, instance=instance))
 
 
-def _lag(log: LogReader, *, seen: int, position: int, place: Place) -> list[Problem]:
+def _lag(log: LogReader, *, seen: int, position: int, instance: Instance) -> list[Problem]:
     """A running view is a moment behind; one that stays behind has a daemon that does not get on."""
     event = next(log.read(after=seen, limit=1))
     behind = counted(position - seen, "event")
-    if not place.running:
+    if not instance.running:
         text = f"the view is {behind} behind the log; the daemon catches up when it starts"
         return [problem("view_behind", text, "unsorry run", severity="warning")]
     age_s = (datetime.now(UTC) - parse_time(event.recorded_at)).total_seconds()
@@ -485,7 +494,7 @@ def _job_remedy(job: JobRow) -> str:
 NO_WORK: dict[str, Any] = {"paused": [], "triggered": [], "gpus": []}
 
 
-def work_of(database: sqlite3.Connection, live: Live) -> dict[str, Any]:
+def work_of(database: sqlite3.Connection, live: DaemonAnswer) -> dict[str, Any]:
     """Return what the view knows of it, and what the living daemon does."""
     return {
         "paused": [

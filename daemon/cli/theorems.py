@@ -81,9 +81,9 @@ def list_(
 ) -> None:
     from store.view import queries
 
-    place = locate(config, as_of)
+    instance = locate(config, as_of)
     most = _most(limit, as_json=as_json)
-    with view(place) as database:
+    with view(instance) as database:
         kinds = () if every_kind else queries.THEOREM_KINDS
         rows = queries.theorems(
             database,
@@ -96,7 +96,7 @@ def list_(
     more = bool(most) and len(rows) > most
     rows = rows[:most] if more else rows
     if as_json:
-        emit_json({**place.head, "theorems": [row_json(row) for row in rows], "truncated": more})
+        emit_json({**instance.head, "theorems": [row_json(row) for row in rows], "truncated": more})
         return
     if not rows:
         say("no theorem matches" if repo or name else "no theorem is known yet")
@@ -134,9 +134,9 @@ def lives(
     from store.view import queries
 
     check_choice(state, STATES, option="--state")
-    place = locate(config, as_of)
+    instance = locate(config, as_of)
     most = _most(limit, as_json=as_json)
-    with view(place) as database:
+    with view(instance) as database:
         rows = queries.theorem_lives(
             database,
             repository=resolve(database, repo),
@@ -149,7 +149,7 @@ def lives(
     more = bool(most) and len(rows) > most
     rows = rows[:most] if more else rows
     if as_json:
-        emit_json({**place.head, "lives": [row_json(row) for row in rows], "truncated": more})
+        emit_json({**instance.head, "lives": [row_json(row) for row in rows], "truncated": more})
         return
     if not rows:
         say("no theorem matches" if repo or branch or state or name else "no theorem was followed yet")
@@ -190,8 +190,8 @@ def show(
 
     from store.view import queries
 
-    place = locate(config, as_of)
-    with view(place) as database:
+    instance = locate(config, as_of)
+    with view(instance) as database:
         found = []
         for row in _chosen(database, theorem):
             spot = queries.theorem_place(database, row)
@@ -210,7 +210,7 @@ def show(
             }
             for row, spot, versions in found
         ]
-        emit_json({**place.head, "theorem": found[0][0].theorem, "branches": branches})
+        emit_json({**instance.head, "theorem": found[0][0].theorem, "branches": branches})
         return
     for row, spot, versions in found:
         _show_one(row, spot, versions)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import CliError, Config, ExitCode, Json, Place, locate, view
+from daemon.cli.context import CliError, Config, ExitCode, Instance, Json, locate, view
 from daemon.cli.render import (
     ago,
     clean,
@@ -54,15 +54,15 @@ def list_(
 ) -> None:
     from pipeline.lean.toolchain.toolchains import REVISIONS, find_elan
 
-    place = locate(config)
-    settings, cache = _settings(place), _cache(place)
+    instance = locate(config)
+    settings, cache = _settings(instance), _cache(instance)
     found = [(item, cache.check(item) if check else item.problem) for item in cache.installed()]
-    needed = _needs(place, settings)
+    needed = _needs(instance, settings)
     elan = find_elan()
     if as_json:
         emit_json(
             {
-                "daemon": place.daemon_json,
+                "daemon": instance.daemon_json,
                 "folder": cache.folder,
                 "elan": elan,
                 "checked": check,
@@ -107,8 +107,8 @@ def install(
     from pipeline.lean.toolchain.toolchains import PANTOGRAPH, ToolchainBusyError, ToolchainError
 
     wanted = _version(version)
-    place = locate(config)
-    settings, cache = _settings(place), _cache(place)
+    instance = locate(config)
+    settings, cache = _settings(instance), _cache(instance)
     try:
         done = make(
             cache,
@@ -124,7 +124,7 @@ def install(
         raise CliError(clean_block(str(error))) from error
     if as_json:
         made = _described(cache, done.toolchain, done.toolchain.problem)
-        emit_json({"daemon": place.daemon_json, "made": done.made, "toolchain": made})
+        emit_json({"daemon": instance.daemon_json, "made": done.made, "toolchain": made})
         return
     what = f"built in {span(done.toolchain.seconds)}" if done.made else "there already"
     say(f"{done.toolchain.toolchain}: {what}: {done.toolchain.repl}")
@@ -135,8 +135,8 @@ def remove(version: Version, config: Config = None, as_json: Json = False) -> No
     from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError
 
     wanted = _version(version)
-    place = locate(config)
-    cache = _cache(place)
+    instance = locate(config)
+    cache = _cache(instance)
     try:
         removed = cache.remove(wanted)
     except ToolchainBusyError as error:
@@ -146,7 +146,7 @@ def remove(version: Version, config: Config = None, as_json: Json = False) -> No
     if as_json:
         emit_json(
             {
-                "daemon": place.daemon_json,
+                "daemon": instance.daemon_json,
                 "removed": removed.toolchain,
                 "folder": removed.folder,
                 "size_bytes": removed.size_bytes,
@@ -167,35 +167,35 @@ def _version(text: str) -> LeanVersion:
         raise typer.BadParameter(str(error), param_hint="VERSION") from error
 
 
-def _cache(place: Place) -> Toolchains:
+def _cache(instance: Instance) -> Toolchains:
     from pipeline.lean.toolchain.toolchains import Toolchains
 
-    return Toolchains(place.paths.toolchains)
+    return Toolchains(instance.paths.toolchains)
 
 
-def _settings(place: Place) -> Settings:
+def _settings(instance: Instance) -> Settings:
     from daemon.settings import ConfigError, load
 
     try:
-        return load(place.config)
+        return load(instance.config)
     except ConfigError as error:
         raise CliError(
             f"{clean(error.errors[0])}; `unsorry config check` lists every mistake", code=ExitCode.BAD_CONFIG
         ) from error
 
 
-def _needs(place: Place, settings: Settings) -> tuple[Need, ...] | None:
+def _needs(instance: Instance, settings: Settings) -> tuple[Need, ...] | None:
     """Return the Lean versions that the watched branches need; None before a daemon recorded anything."""
     from daemon.requirements import needs
     from pipeline.lean.backend import find_leans
 
-    if not place.paths.database_db.exists():
+    if not instance.paths.database_db.exists():
         return None
     lean = settings.lean
     leans = find_leans(
-        backend=lean.backend, repl=lean.repl, sandbox=lean.sandbox, toolchains=place.paths.toolchains
+        backend=lean.backend, repl=lean.repl, sandbox=lean.sandbox, toolchains=instance.paths.toolchains
     )
-    with view(place, quiet=True) as database:
+    with view(instance, quiet=True) as database:
         return needs(database, leans)
 
 

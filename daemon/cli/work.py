@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from daemon.cli.completion import one_of, repositories
-from daemon.cli.context import Config, Json, Place, command, locate, view
+from daemon.cli.context import Config, Instance, Json, command, locate, view
 from daemon.cli.render import clean, emit_json, say
 from daemon.cli.repos import resolve
 
@@ -31,12 +31,12 @@ def poll(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = locate(config)
-    repository = _key(place, repository) if place.running else repository
-    answer = command(place, "/poll", {"repository": repository})
+    instance = locate(config)
+    repository = _key(instance, repository) if instance.running else repository
+    answer = command(instance, "/poll", {"repository": repository})
     polling = [str(key) for key in answer.get("polling", ())]
     if as_json:
-        emit_json({"daemon": place.daemon_json, "polling": polling})
+        emit_json({"daemon": instance.daemon_json, "polling": polling})
         return
     if not polling:
         say("nothing to poll: no repository is watched and enabled")
@@ -44,11 +44,11 @@ def poll(
     say(f"polling {', '.join(polling)} now; `unsorry repos` shows what came of it")
 
 
-def _key(place: Place, name: str | None) -> str | None:
+def _key(instance: Instance, name: str | None) -> str | None:
     """The whole key where the view knows it; otherwise as written, for the daemon to judge."""
-    if name is None or not place.paths.database_db.exists():
+    if name is None or not instance.paths.database_db.exists():
         return name
-    with view(place) as database:
+    with view(instance) as database:
         return resolve(database, name)
 
 
@@ -79,11 +79,11 @@ def pause(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    place = locate(config)
-    answer = command(place, "/pause", {"work": checked(work), "reason": reason})
+    instance = locate(config)
+    answer = command(instance, "/pause", {"work": checked(work), "reason": reason})
     paused = bool(answer["paused"])
     if as_json:
-        emit_json({"daemon": place.daemon_json, "work": work, "paused": paused})
+        emit_json({"daemon": instance.daemon_json, "work": work, "paused": paused})
         return
     if paused:
         say(f"{work} is paused: {_WHAT[work]} until `unsorry resume {work}`")
@@ -92,11 +92,11 @@ def pause(
 
 
 def resume(work: Work = "all", config: Config = None, as_json: Json = False) -> None:
-    place = locate(config)
-    answer = command(place, "/resume", {"work": checked(work)})
+    instance = locate(config)
+    answer = command(instance, "/resume", {"work": checked(work)})
     resumed = bool(answer["resumed"])
     if as_json:
-        emit_json({"daemon": place.daemon_json, "work": work, "resumed": resumed})
+        emit_json({"daemon": instance.daemon_json, "work": work, "resumed": resumed})
         return
     what = "everything" if work == "all" else work
     if resumed:
@@ -128,16 +128,16 @@ def trigger(
 ) -> None:
     if work not in TRIGGERED:
         raise typer.BadParameter(f'"{work}" is none of {", ".join(TRIGGERED)}', param_hint="WORK")
-    place = locate(config)
+    instance = locate(config)
     key: str | None = repository
-    if place.running and place.paths.database_db.exists():
-        with view(place) as database:
+    if instance.running and instance.paths.database_db.exists():
+        with view(instance) as database:
             key = resolve(database, repository)
-    answer = command(place, "/trigger", {"work": work, "repository": key})
+    answer = command(instance, "/trigger", {"work": work, "repository": key})
     triggered, waits = bool(answer["triggered"]), answer.get("waits")
     if as_json:
         came = {"work": work, "repository": key, "triggered": triggered, "waits": waits}
-        emit_json({"daemon": place.daemon_json, **came})
+        emit_json({"daemon": instance.daemon_json, **came})
         return
     done = "is due now" if triggered else "was triggered before, and has not begun yet"
     say(f"{work} {key}: {done}{f'; it waits: {clean(str(waits))}' if waits else ''}")

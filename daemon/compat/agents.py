@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from daemon.compat.repository import Pinned, address, pin
 from daemon.compat.session import AgentError, AgentSession, Say, settings_for
 from daemon.jobs.due import DueJob
-from daemon.jobs.history import Standings
+from daemon.jobs.history import ReadinessOfJobs
 from daemon.jobs.lines import Batch, Failure, Result, parse_line
 from daemon.jobs.runner import checkout, of_attempt, started_event
 from daemon.paths import slug
@@ -782,7 +782,7 @@ class _TrainerJob:
         )
         what = json.dumps([trainer.kind, trainer.follows_from()], sort_keys=True, default=str)
         job = job_id(TRAINER_JOB, pinned.key, pinned.commit, str(self._folder.absolute()), what)
-        standing = Standings(view, now=datetime.now(UTC)).of(job)
+        standing = ReadinessOfJobs(view, now=datetime.now(UTC)).of(job)
         due = DueJob(
             job=job,
             kind=TRAINER_JOB,

@@ -48,7 +48,7 @@ class ReportError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class RenderedReport:
     """A page, its ETag, and when it was made (`time.monotonic`)."""
 
     html: bytes
@@ -64,7 +64,7 @@ class _Failed:
     at: float
 
 
-Page = Callable[[], Awaitable[Made]]
+Page = Callable[[], Awaitable[RenderedReport]]
 
 
 class ReportPage:
@@ -77,12 +77,12 @@ class ReportPage:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._paths = context.settings.paths
-        self._made: Made | None = None
+        self._made: RenderedReport | None = None
         self._failed: _Failed | None = None
-        self._making: asyncio.Task[Made] | None = None
+        self._making: asyncio.Task[RenderedReport] | None = None
         self._waiting = 0
 
-    async def now(self) -> Made:
+    async def now(self) -> RenderedReport:
         """Return the page, made anew where the last one is too old.
 
         Raises:
@@ -105,7 +105,7 @@ class ReportPage:
         finally:
             self._waiting -= 1
 
-    def _done(self, task: asyncio.Task[Made]) -> None:
+    def _done(self, task: asyncio.Task[RenderedReport]) -> None:
         self._making = None
         if task.cancelled():
             return
@@ -115,11 +115,11 @@ class ReportPage:
             return
         self._made, self._failed = task.result(), None
 
-    async def _make(self) -> Made:
+    async def _make(self) -> RenderedReport:
         began = time.monotonic()
         html = await self._printed()
         log.debug("report_made", bytes=len(html), seconds=round(time.monotonic() - began, 3))
-        return Made(html, f'"{hashlib.sha256(html).hexdigest()[:32]}"', time.monotonic())
+        return RenderedReport(html, f'"{hashlib.sha256(html).hexdigest()[:32]}"', time.monotonic())
 
     async def _printed(self) -> bytes:
         try:

@@ -11,7 +11,7 @@ from datetime import UTC
 from importlib.metadata import version
 from typing import Any
 
-from daemon.clock import Jumps
+from daemon.clock import ClockWatch
 from daemon.context import Context
 from daemon.jobs.due import DueJob
 from daemon.jobs.runner import JobRunner
@@ -33,7 +33,7 @@ class RuntimeStatus:
     work: Scheduler
     upkeep: Maintenance
     forge: Forge
-    jumps: Jumps
+    jumps: ClockWatch
 
     def health(self) -> dict[str, Any]:
         """Return whether the daemon is healthy, and its problems."""

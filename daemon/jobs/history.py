@@ -15,7 +15,7 @@ from store.view import queries
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Readiness:
     """A job's standing: ready (perhaps again), waiting until a time, or settled for good.
 
     `attempt` is the number of the next attempt; of a running or finished job, that of the last. `reason` is what the
@@ -29,7 +29,7 @@ class Standing:
     ended_at: datetime | None = None
 
 
-class Standings:
+class ReadinessOfJobs:
     """Answers for one plan. `next_retry_at` is the earliest time that a job which was asked about waits for.
 
     Args:
@@ -45,34 +45,34 @@ class Standings:
         self._waits_s = waits_s or {}
         self.next_retry_at: datetime | None = None
 
-    def of(self, identity: str) -> Standing:
+    def of(self, identity: str) -> Readiness:
         """Return the standing of the job with this id."""
         row = next((row for row in queries.jobs_by_prefix(self._view, identity) if row.job == identity), None)
         if row is None:
-            return Standing("ready", 1)
+            return Readiness("ready", 1)
         attempt = row.attempt + 1
         match row.state:
             case "running":
-                return Standing("running", row.attempt)
+                return Readiness("running", row.attempt)
             case "cancelled":
                 # It was cancelled. Deterministic: it is not tried in parts either.
-                return Standing("parked", attempt, deterministic=True, reason=row.reason)
+                return Readiness("parked", attempt, deterministic=True, reason=row.reason)
             case "succeeded":
                 # It ended well and its work is still undone: running it again would not end otherwise.
-                return Standing("done", row.attempt)
+                return Readiness("done", row.attempt)
             case "failed":
                 ended_at = None if row.ended_at is None else datetime.fromisoformat(row.ended_at)
                 if row.deterministic or row.retry_at is None:
-                    return Standing("parked", attempt, row.deterministic, row.reason, ended_at)
+                    return Readiness("parked", attempt, row.deterministic, row.reason, ended_at)
                 if (left_s := self._waits_s.get(identity)) is not None:
                     moment, ended_at = self._now + timedelta(seconds=left_s), None
                 else:
                     moment = datetime.fromisoformat(row.retry_at)
                 if self.has_come(moment, since=ended_at):
-                    return Standing("ready", attempt)
-                return Standing("waiting", attempt)
+                    return Readiness("ready", attempt)
+                return Readiness("waiting", attempt)
             case _:
-                return Standing("ready", attempt)
+                return Readiness("ready", attempt)
 
     def failures(self, identity: str) -> int:
         """Return how many attempts of the job with this id have failed. Those that made way are none of them."""

@@ -43,7 +43,7 @@ from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.known import known_to_scan, known_to_trace
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import EndpointRung, ProveSpec, ScanSpec, Spec, TraceSpec
-from pipeline.lean.build.build_cache import Attached, BuildMissingError, attach, empty_lake
+from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
 from store.domain.identity import event_id
@@ -135,7 +135,7 @@ Stopped = Literal["", "shutdown", "yield", "cancel", "deadline", "memory", "prot
 
 
 @dataclass(slots=True)
-class Heard:
+class AttemptOutput:
     """The output of an attempt so far, and the cause of its end."""
 
     started: float
@@ -165,7 +165,7 @@ class Heard:
         return self.exit.peak_rss_bytes if self.exit else None
 
 
-def verdict(due: DueJob, heard: Heard, said: str) -> EventBody | Failure:
+def verdict(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure:
     """Return the event that closes an attempt, or what is to be recorded as its failure.
 
     Args:
@@ -197,7 +197,7 @@ def verdict(due: DueJob, heard: Heard, said: str) -> EventBody | Failure:
             return _ended_by_us(due, heard)
 
 
-def cancelled(due: DueJob, *, by: str, heard: Heard) -> JobCancelled:
+def cancelled(due: DueJob, *, by: str, heard: AttemptOutput) -> JobCancelled:
     """Return the end of a cancelled attempt."""
     seconds, peak = heard.seconds, heard.peak_bytes
     return cancelled_event(due, attempt=due.attempt, by=by, seconds=seconds, peak_rss_bytes=peak)
@@ -219,7 +219,7 @@ def _saved(end: Exit | None) -> str:
     return "; where it was is saved" if end is not None and end.status == preemption.STATUS else ""
 
 
-def _of_itself(due: DueJob, heard: Heard, said: str) -> EventBody | Failure:
+def _of_itself(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure:
     end = heard.exit
     if end is not None and end.status == preemption.STATUS:
         # A SIGTERM from outside, such as the machine's shutdown.
@@ -244,7 +244,7 @@ def _with_memory_in_mind(due: DueJob, failure: Failure) -> Failure:
     )
 
 
-def _ended_by_us(due: DueJob, heard: Heard) -> Failure:
+def _ended_by_us(due: DueJob, heard: AttemptOutput) -> Failure:
     reason, remedy = {
         "deadline": ("deadline", KINDS[due.kind].longer_remedy),
         "memory": ("out_of_memory", KINDS[due.kind].memory_remedy),
@@ -260,7 +260,7 @@ def _ended_by_us(due: DueJob, heard: Heard) -> Failure:
     return Failure(reason, f"{due.describes}: {heard.fault}", remedy, deterministic=False)
 
 
-def _crash(due: DueJob, heard: Heard, said: str) -> Failure:
+def _crash(due: DueJob, heard: AttemptOutput, said: str) -> Failure:
     end = heard.exit
     last = f"; its last words: {said}" if said else ""
     look = f"see `unsorry jobs logs {due.job}`"
@@ -312,7 +312,7 @@ class RunningJob:
 
 
 @dataclass(slots=True)
-class Live:
+class RunningAttempt:
     due: DueJob
     gpu: Gpu | None
     task: asyncio.Task[None]
@@ -331,7 +331,7 @@ class Live:
             self.asked.set()
 
 
-def shown_of(live: Live) -> RunningJob:
+def shown_of(live: RunningAttempt) -> RunningJob:
     """Return what people are shown of it."""
     progress = live.progress or Progress(0, 0, "")
     return RunningJob(
@@ -388,7 +388,7 @@ async def checkout(
         BuildMissingError, NoSpaceError, GitError, OSError: see `placed`.
     """
     mirror = paths.mirrors / f"{slug(repository)}.git"
-    attached: Attached | None = None
+    attached: BuildInUse | None = None
     try:
         await git.worktree_add(mirror, folder, sha)
         if built:
@@ -458,7 +458,7 @@ class JobRunner:
         self._modules = modules or {name: kind.module for name, kind in KINDS.items()}
         self._gpus = gpus
         self._cgroups = cgroups
-        self._live: dict[str, Live] = {}
+        self._live: dict[str, RunningAttempt] = {}
         self._stopping = False
         self.last_started: dict[str, float] = {}
 
@@ -508,7 +508,7 @@ class JobRunner:
         self.last_started[due.repository] = started
         self.retries.begun(due.job)
         task = asyncio.create_task(self._run(due), name=due.job)
-        self._live[due.job] = Live(due, gpu, task, datetime.now(UTC), started)
+        self._live[due.job] = RunningAttempt(due, gpu, task, datetime.now(UTC), started)
 
     def cancel(self, job: str, *, by: str) -> bool:
         """Have a running job ended for good; say whether it runs."""
@@ -545,7 +545,7 @@ class JobRunner:
     async def _run(self, due: DueJob) -> None:
         structlog.contextvars.bind_contextvars(job=due.job)
         started = time.monotonic()
-        heard = Heard(started)
+        heard = AttemptOutput(started)
         outcome = "defect"
         try:
             if await self._store.ask(partial(is_cancelled, job=due.job)):
@@ -581,7 +581,7 @@ class JobRunner:
             )
             self._finished()
 
-    async def _attempt(self, due: DueJob, heard: Heard) -> str:
+    async def _attempt(self, due: DueJob, heard: AttemptOutput) -> str:
         spec = self._spec(due)
         found: EventBody | Failure
         try:
@@ -632,7 +632,7 @@ class JobRunner:
         gpu = self._live[due.job].gpu
         return None if gpu is None or self._gpus is None else self._gpus.lock(gpu.uuid)
 
-    async def _listen(self, due: DueJob, spec: JobSpec[Spec], heard: Heard) -> None:
+    async def _listen(self, due: DueJob, spec: JobSpec[Spec], heard: AttemptOutput) -> None:
         """Run the process to its end, by itself or by the daemon; fill `heard`."""
         live = self._live[due.job]
         secrets = handed_over(due.key)
@@ -692,7 +692,7 @@ class JobRunner:
             process.close()
             heard.usage, heard.seen_bytes = await memory.end()
 
-    async def _hear(self, due: DueJob, spec: JobSpec[Spec], heard: Heard, raw: bytes) -> None:
+    async def _hear(self, due: DueJob, spec: JobSpec[Spec], heard: AttemptOutput, raw: bytes) -> None:
         if heard.last is not None:
             raise BadLineError(f"{raw[:120]!r}: comes after the last line (result or failure)")
         if len(raw) < _SMALL_LINE_BYTES:
@@ -718,7 +718,7 @@ class JobRunner:
 
     # --- the end ------------------------------------------------------------------------------------------
 
-    async def _verdict(self, due: DueJob, heard: Heard, spec: JobSpec[Spec]) -> EventBody | Failure:
+    async def _verdict(self, due: DueJob, heard: AttemptOutput, spec: JobSpec[Spec]) -> EventBody | Failure:
         said = await asyncio.to_thread(last_words, spec.directory / "stderr.log")
         found = verdict(due, heard, said)
         if not isinstance(found, Failure):
@@ -738,7 +738,7 @@ class JobRunner:
         now = await self._gpus.look(self.lent)
         return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
 
-    async def _failed(self, due: DueJob, failure: Failure, heard: Heard) -> JobFailed:
+    async def _failed(self, due: DueJob, failure: Failure, heard: AttemptOutput) -> JobFailed:
         failures = 1 + await self._store.ask(partial(queries.failures_of, job=due.job))
         retry_at = None
         if not failure.deterministic:

@@ -20,14 +20,14 @@ from datetime import datetime
 from typing import Any
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.history import Standings
+from daemon.jobs.history import ReadinessOfJobs
 from daemon.planning.proving import Proving, repl_limits, seconds_left
 from daemon.planning.schedule import Timetable, read_timetable
 from daemon.planning.training import Counted, training_jobs
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from pipeline.jobs.kinds import KINDS
-from pipeline.jobs.specs import TRACER_VERSION, BuildSpec, CheckSpec, FoundWith, ScanSpec, TraceSpec
+from pipeline.jobs.specs import TRACER_VERSION, BuildSpec, CheckSpec, ScanSpec, SearchOrigin, TraceSpec
 from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.identity import job_id
 from store.events.proofs import ProofFound
@@ -71,7 +71,7 @@ class Planner:
         self._settings = settings
         self._leans = leans
         self._builds = builds
-        self.standings = Standings(view, now=now, waits_s=waits_s)
+        self.standings = ReadinessOfJobs(view, now=now, waits_s=waits_s)
         self.proving = Proving(
             view,
             settings=settings,
@@ -289,13 +289,13 @@ class Planner:
             rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="scanned")
             yield from ((row, branch.scanned_seq) for row in rows if row.sha == branch.tip)
 
-    def _search_of(self, proof: ProofRow) -> FoundWith | None:
+    def _search_of(self, proof: ProofRow) -> SearchOrigin | None:
         """Return what the patch tells of the search that found a proof."""
         found = queries.attempt_behind(self._view, proof)
         if found is None:
             return None
         weights = model_queries.weights_of(self._view, found.model)
-        return FoundWith(**{name: getattr(found, name) for name in _SEARCH}, weights=weights)
+        return SearchOrigin(**{name: getattr(found, name) for name in _SEARCH}, weights=weights)
 
     # --- check --------------------------------------------------------------------------------------------
 
@@ -359,7 +359,7 @@ _OF_THE_BUILD_ITSELF = 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class WaitingJob:
     """A job that would be due, and what it waits for."""
 
     due: DueJob
@@ -377,7 +377,7 @@ class Plan:
     due: tuple[DueJob, ...]
     next_retry_at: datetime | None
     waiting: tuple[str, ...] = ()
-    held: tuple[Held, ...] = ()
+    held: tuple[WaitingJob, ...] = ()
     timetable: Timetable | None = None
 
 
@@ -451,7 +451,7 @@ def make_plan(
         tuple(may_begin if left_s is None else _affordable(may_begin, left_s)),
         min(filter(None, [planner.standings.next_retry_at, *ends]), default=None),
         tuple(planner.waiting),
-        tuple(Held(job, waits[job.kind].text) for job in due if job.kind in waits),
+        tuple(WaitingJob(job, waits[job.kind].text) for job in due if job.kind in waits),
         timetable,
     )
 

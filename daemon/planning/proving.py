@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.history import Standing, Standings
+from daemon.jobs.history import Readiness, ReadinessOfJobs
 from daemon.settings import Repo, Settings
 from daemon.settings.models import RUNGS, Prove
 from pipeline.globs import path_filter
@@ -47,7 +47,7 @@ from pipeline.lean.pool.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.identity import job_id
 from store.view import model_queries, queries
-from store.view.queries import Reached
+from store.view.queries import SorryProgress
 from store.view.rows import BranchRow, SorryRow
 
 # ---- The rungs of the ladder as they can be climbed now
@@ -104,7 +104,7 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRung:
     """A rung of the settings that cannot be climbed yet, and why."""
 
     number: int
@@ -141,14 +141,14 @@ class Ladder:
         found = (self._rung(number, lean) for number in self._prove.rungs)
         return [rung for rung in found if isinstance(rung, Rung)]
 
-    def waiting(self, lean: LeanBackend) -> list[Waiting]:
+    def waiting(self, lean: LeanBackend) -> list[WaitingRung]:
         """Return what cannot."""
         found = (self._rung(number, lean) for number in self._prove.rungs)
-        return [rung for rung in found if isinstance(rung, Waiting)]
+        return [rung for rung in found if isinstance(rung, WaitingRung)]
 
-    def _rung(self, number: int, lean: LeanBackend) -> Rung | Waiting:
+    def _rung(self, number: int, lean: LeanBackend) -> Rung | WaitingRung:
         if number in (1, 2, 3) and self._no_models:
-            return Waiting(number, self._no_models)
+            return WaitingRung(number, self._no_models)
         match number:
             case 0:
                 return self._climb(CuratedRung(), "", lean)
@@ -163,10 +163,10 @@ class Ladder:
             case _:
                 return self._external(lean)
 
-    def _retrieval(self, lean: LeanBackend) -> Rung | Waiting:
+    def _retrieval(self, lean: LeanBackend) -> Rung | WaitingRung:
         retriever = self._usable("retriever", lean)
         if retriever is None:
-            return Waiting(1, self._none_in_use("retriever", lean))
+            return WaitingRung(1, self._none_in_use("retriever", lean))
         paths, name = self._settings.paths, self._prove.generator.model
         rung = RetrievalRung(
             generator=self._generator(name),
@@ -182,14 +182,14 @@ class Ladder:
         )
         return self._climb(rung, f"{retriever.checkpoint}+{name}", lean)
 
-    def _tactics(self, lean: LeanBackend) -> Rung | Waiting:
+    def _tactics(self, lean: LeanBackend) -> Rung | WaitingRung:
         if self._given is not None:
             model, path = self._given
             return self._generates(model, path, lean)
         tactics, named = self._usable("tactics", lean), self._settings.train.of("tactics").named
         if tactics is None and not named:
             reason = self._none_in_use("tactics", lean)
-            return Waiting(2, f"{reason}, and [train.tactics] names no model_name to begin with")
+            return WaitingRung(2, f"{reason}, and [train.tactics] names no model_name to begin with")
         path = named if tactics is None else str(self._settings.paths.models / "tactics" / tactics.checkpoint)
         model = named if tactics is None else tactics.checkpoint
         return self._generates(model, path, lean)
@@ -343,7 +343,7 @@ class Proving:
         view: sqlite3.Connection,
         *,
         settings: Settings,
-        standings: Standings,
+        standings: ReadinessOfJobs,
         no_models: str,
         left_s: float | None,
         now: datetime,
@@ -457,7 +457,7 @@ class Proving:
         standing = self._standings.of(identity)
         of_one = not standing.deterministic and standing.reason not in OF_THE_JOB | _NOT_BEGUN
         if self._rested(identity, standing):
-            standing = Standing("ready", standing.attempt)
+            standing = Readiness("ready", standing.attempt)
         elif standing.state == "parked" and of_one and len(sorries) > 1:
             # One of them kills the job (a hang, a crash): halves find it, and the others get their turn.
             middle = len(sorries) // 2
@@ -528,7 +528,7 @@ class Proving:
             ),
         )
 
-    def _rested(self, identity: str, standing: Standing) -> bool:
+    def _rested(self, identity: str, standing: Readiness) -> bool:
         """Say whether a job that is not tried again is tried after all: its trouble was the machine's, a while ago."""
         if standing.state != "parked" or standing.deterministic or standing.ended_at is None:
             return False
@@ -596,11 +596,11 @@ def _asks(settings: Settings) -> bool:
     return settings.prove.enabled and not {1, 2}.isdisjoint(settings.prove.rungs)
 
 
-def _rank(rung: Rung, so_far: Reached | None) -> int:
+def _rank(rung: Rung, so_far: SorryProgress | None) -> int:
     if so_far is None or not so_far.rungs:
         return _NEW
     return _AGAIN if rung.number in so_far.rungs else _NEXT_RUNG
 
 
-def _goals(so_far: Reached | None) -> float:
+def _goals(so_far: SorryProgress | None) -> float:
     return math.inf if so_far is None or so_far.goals_left is None else so_far.goals_left

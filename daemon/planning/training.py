@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.history import Standings
+from daemon.jobs.history import ReadinessOfJobs
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from daemon.settings.models import Learning
@@ -42,7 +42,7 @@ def training_jobs(
     *,
     settings: Settings,
     leans: Leans,
-    standings: Standings,
+    standings: ReadinessOfJobs,
     counted: Counted,
 ) -> Iterator[DueJob]:
     """Yield the due jobs of training and evaluation, of every repository of the watchlist."""
@@ -70,7 +70,7 @@ class _Training:
         *,
         settings: Settings,
         leans: Leans,
-        standings: Standings,
+        standings: ReadinessOfJobs,
         counted: Counted,
     ) -> None:
         self._view = view

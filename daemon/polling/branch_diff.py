@@ -45,7 +45,7 @@ _SUBJECT_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RemoteState:
     """The state of a remote, from the forge's API or from git. `heads` is None where nothing changed, `archived` None
     where the remote was not queried for it.
 
@@ -302,7 +302,7 @@ class Changes:
         """Count anew: what was found may not have been recorded."""
         self._epochs.pop(repository, None)
 
-    async def find(self, repo: Repo, tips: Tips, look: Look) -> list[NewEvent]:
+    async def find(self, repo: Repo, tips: Tips, look: RemoteState) -> list[NewEvent]:
         """Return the events that lead from what is known to what was seen, everything that they cite being there.
 
         Raises:
@@ -371,7 +371,7 @@ class Changes:
         }
 
 
-def _wanted(repo: Repo, tips: Tips, look: Look, heads: Mapping[str, str]) -> dict[str, str]:
+def _wanted(repo: Repo, tips: Tips, look: RemoteState, heads: Mapping[str, str]) -> dict[str, str]:
     live = [name for name, (_, live) in tips.items() if live]
     if live and not heads:
         return {}

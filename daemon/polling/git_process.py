@@ -177,7 +177,7 @@ class GitProcess:
         timeout_s: float | None = None,
         text: str = "",
         most_bytes: int = _MOST_OUTPUT_BYTES,
-    ) -> Done:
+    ) -> GitResult:
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         token = self._token(url) if url else None
         argv = ["git", *(["--git-dir", str(mirror)] if mirror else []), *arguments]
@@ -213,11 +213,11 @@ class GitProcess:
             finally:
                 await _end(process)
         secrets = (token, _basic(token)) if token else ()
-        return Done(process.returncode or 0, out, redact(err.decode(errors="replace"), secrets=secrets))
+        return GitResult(process.returncode or 0, out, redact(err.decode(errors="replace"), secrets=secrets))
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class GitResult:
     """The exit of a git process and its output (standard error without secrets)."""
 
     status: int

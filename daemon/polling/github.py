@@ -74,7 +74,7 @@ class ForgeAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class RequestMemory:
     """State of the last request for a repository, which makes the next one cheaper.
 
     `number`: of one whose address redirects, the number that it has there. Asked by that, no redirect is paid for.
@@ -86,7 +86,7 @@ class Remembered:
     number: int | None = None
 
 
-NOTHING = Remembered()
+NOTHING = RequestMemory()
 
 
 class GitHub:
@@ -151,7 +151,7 @@ class GitHub:
         return None
 
     async def look(
-        self, name: str, *, remembered: Remembered = NOTHING, ask_about: bool = False
+        self, name: str, *, remembered: RequestMemory = NOTHING, ask_about: bool = False
     ) -> ForgeAnswer:
         """Ask for all branches, and where there is a reason (or `ask_about`) for the repository itself.
 

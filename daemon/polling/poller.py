@@ -22,10 +22,10 @@ from typing import Any, get_args
 import structlog
 
 from daemon.paths import Paths, slug
-from daemon.polling.branch_diff import Changes, Look, Tips, is_mirror
+from daemon.polling.branch_diff import Changes, RemoteState, Tips, is_mirror
 from daemon.polling.errors import RemoteError
 from daemon.polling.git import Git
-from daemon.polling.github import GitHub, Remembered
+from daemon.polling.github import GitHub, RequestMemory
 from daemon.redact import redact
 from daemon.settings import Repo
 from daemon.settings.schema import Poll
@@ -49,7 +49,7 @@ log = structlog.get_logger("daemon.poll")
 
 
 @dataclass(frozen=True, slots=True)
-class Memo:
+class PollMemory:
     """The part of a poll that the next one needs: JSON in `poll_states.etag`, so it survives a restart.
 
     All of it can be forgotten at any time; that costs one poll without conditions.
@@ -76,17 +76,17 @@ class Memo:
         return json.dumps(asdict(self), sort_keys=True)
 
 
-def load_memo(stored: str | None) -> Memo:
+def load_memo(stored: str | None) -> PollMemory:
     """Read a stored memo; one that cannot be read, such as an earlier version's, counts as empty."""
     try:
         content = json.loads(stored or "{}")
     except ValueError:
-        return Memo()
+        return PollMemory()
     if not isinstance(content, dict):
-        return Memo()
-    known = {one.name: content[one.name] for one in fields(Memo) if one.name in content}
-    memo = Memo(**known)
-    return memo if _sound(memo) else Memo()
+        return PollMemory()
+    known = {one.name: content[one.name] for one in fields(PollMemory) if one.name in content}
+    memo = PollMemory(**known)
+    return memo if _sound(memo) else PollMemory()
 
 
 def entry_of(repo: Repo) -> str:
@@ -109,7 +109,7 @@ def seconds_since(text: str, now: datetime) -> float | None:
     return seconds if seconds >= 0 else None
 
 
-def _sound(memo: Memo) -> bool:
+def _sound(memo: PollMemory) -> bool:
     """Return whether every field has its type: another version may have written it."""
     texts: list[Any] = [memo.basis, memo.entry, memo.about_at, memo.changed_at]
     etags = memo.etags
@@ -125,7 +125,7 @@ def _sound(memo: Memo) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class PollResult:
     """The result of a poll: unchanged, changed, or the problem; and the seconds until the next one."""
 
     repository: str
@@ -141,7 +141,7 @@ class Polled:
 class _Known:
     state: str
     archived: bool
-    memo: Memo
+    memo: PollMemory
     branches: Tips
 
 
@@ -190,7 +190,7 @@ class Poller:
         rows = await self._store.ask(partial(queries.repositories, watched_only=True))
         return [row.repository for row in rows if row.forge_id == forge_id]
 
-    async def poll(self, repo: Repo) -> Polled:
+    async def poll(self, repo: Repo) -> PollResult:
         """Look at one repository and record what changed.
 
         Raises:
@@ -219,7 +219,7 @@ class Poller:
                 wait_s = after_failure(every_s=repo.every_s, failures=memo.failures, dice=self._dice)
             wait_s = max(_SHORTEST_WAIT_S, wait_s)
             now = self._now()
-            polled = Polled(
+            polled = PollResult(
                 repository=repo.key,
                 outcome=outcome,
                 commits=commits,
@@ -247,7 +247,7 @@ class Poller:
             )
             return polled
 
-    def _pause_s(self, repo: Repo, memo: Memo, *, archived: bool) -> float:
+    def _pause_s(self, repo: Repo, memo: PollMemory, *, archived: bool) -> float:
         quiet_s = seconds_since(memo.changed_at, self._now()) or 0.0
         pause_s = after_answer(
             every_s=repo.every_s, slowest_s=self.rhythm.slowest_s, quiet_s=quiet_s, archived=archived
@@ -259,7 +259,7 @@ class Poller:
 
     async def _look_and_record(
         self, repo: Repo, name: str | None, known: _Known
-    ) -> tuple[str, int, Memo, bool]:
+    ) -> tuple[str, int, PollMemory, bool]:
         """Return the outcome, the number of new commits, what to remember, and whether it is archived."""
         basis = basis_of(repo, known.branches)
         # An unchanged remote has to be fetched all the same where the cache was deleted.
@@ -285,7 +285,7 @@ class Poller:
         archived = known.archived if found.archived is None else found.archived
         return outcome, commits, self._memo(known.memo, found, basis, changes), archived
 
-    async def _look(self, repo: Repo, name: str | None, memo: Memo, *, usable: bool) -> Look:
+    async def _look(self, repo: Repo, name: str | None, memo: PollMemory, *, usable: bool) -> RemoteState:
         """Return the state of the remote, from the forge's API for a repository with a `name` there, else from git.
 
         `usable`: the memo's ETags belong to the history that the database has.
@@ -295,13 +295,13 @@ class Poller:
         """
         if self.github is None or name is None:
             refs = await self.git.ls_remote(repo.url)
-            return Look(refs.heads, refs.default_branch)
+            return RemoteState(refs.heads, refs.default_branch)
         since = seconds_since(memo.about_at, self._now())
         answer = await self.github.look(
             name,
-            remembered=Remembered(memo.etags, memo.default, memo.moved, memo.number)
+            remembered=RequestMemory(memo.etags, memo.default, memo.moved, memo.number)
             if usable
-            else Remembered(),
+            else RequestMemory(),
             ask_about=repo.key in self._ask_all or since is None or since > _ASK_ABOUT_EVERY_S,
         )
         renamed = None
@@ -311,7 +311,7 @@ class Poller:
                 new_url=redact(answer.clone_url or answer.full_name),
                 forge_id=answer.forge_id,
             )
-        return Look(
+        return RemoteState(
             answer.heads,
             answer.default_branch,
             asked_about=answer.asked,
@@ -322,7 +322,7 @@ class Poller:
             etags=answer.etags,
         )
 
-    def _news_of_itself(self, repo: Repo, known: _Known, found: Look) -> list[NewEvent]:
+    def _news_of_itself(self, repo: Repo, known: _Known, found: RemoteState) -> list[NewEvent]:
         """Return the events about the repository as a whole."""
         stream, events = _stream(repo), []
         if known.state in PROBLEMS:
@@ -332,7 +332,9 @@ class Poller:
             events.append(NewEvent(stream, body, actor="poll"))
         return events
 
-    def _memo(self, before: Memo, found: Look, basis: str, changes: list[NewEvent]) -> Memo:
+    def _memo(
+        self, before: PollMemory, found: RemoteState, basis: str, changes: list[NewEvent]
+    ) -> PollMemory:
         now = utc_text(self._now())
         return replace(
             before,

@@ -47,7 +47,7 @@ _MARK = "Unsorry-Proof: "
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NewPullRequest:
     """A pull request to open. `name` is owner/name, `branch` ours, `path` the one file that changes."""
 
     proof: str
@@ -57,7 +57,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenedPullRequest:
     """A pull request that is there. `branch` is "owner:branch"; `found`: it was there before."""
 
     number: int
@@ -69,7 +69,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class TargetState:
     """GitHub's present state of the repository and the file.
 
     `head` is the tip of the default branch `base`, `data` the file's content there and `blob` its id. `opened` is the
@@ -85,11 +85,11 @@ class Ground:
     mode: str = ""
     blob: str = ""
     data: bytes = b""
-    opened: Opened | None = None
+    opened: OpenedPullRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class PullRequestText:
     """The text of the pull request."""
 
     title: str
@@ -107,7 +107,7 @@ class PullRequests:
         self._fork_wait_s = fork_wait_s
         self._fork_every_s = fork_every_s
 
-    async def look(self, wanted: Wanted) -> Ground:
+    async def look(self, wanted: NewPullRequest) -> TargetState:
         """Ask what is there now; writes nothing.
 
         Raises:
@@ -128,16 +128,16 @@ class PullRequests:
             raise ProposalError(f"{name}: is archived, and takes no pull requests; nothing can be done")
         permissions = about.get("permissions")
         may_push = isinstance(permissions, dict) and permissions.get("push") is True
-        ground = Ground(login, name, may_push, base)
+        ground = TargetState(login, name, may_push, base)
         opened = await self._existing(ground, wanted)
         if opened is not None:
-            return Ground(login, name, may_push, base, opened=opened)
+            return TargetState(login, name, may_push, base, opened=opened)
         what = f"the branch {base} of {name}"
         head = calls.sha(await self._ref(name, base, what), "object", "sha", what=what)
         commit = await calls.ask("GET", f"{_repo(name)}/git/commits/{head}", what=what)
         tree = calls.sha(commit, "tree", "sha", what=what)
         mode, blob = await self._file(name, tree, wanted.path, base)
-        return Ground(login, name, may_push, base, head, tree, mode, blob, await self.blob(name, blob))
+        return TargetState(login, name, may_push, base, head, tree, mode, blob, await self.blob(name, blob))
 
     async def blob(self, name: str, sha: str) -> bytes:
         """Return a version of a file.
@@ -155,7 +155,9 @@ class PullRequests:
             raise self._calls.strange(what)
         return data
 
-    async def open(self, wanted: Wanted, ground: Ground, *, after: bytes, text: Text) -> Opened:
+    async def open(
+        self, wanted: NewPullRequest, ground: TargetState, *, after: bytes, text: PullRequestText
+    ) -> OpenedPullRequest:
         """Make what is missing of the branch and the pull request, on the ground that `look` found.
 
         Raises:
@@ -187,7 +189,7 @@ class PullRequests:
     async def _ref(self, name: str, branch: str, what: str) -> Any:
         return await self._calls.ask("GET", f"{_repo(name)}/git/ref/heads/{quote(branch)}", what=what)
 
-    async def _existing(self, ground: Ground, wanted: Wanted) -> Opened | None:
+    async def _existing(self, ground: TargetState, wanted: NewPullRequest) -> OpenedPullRequest | None:
         """Look for the pull request among the open and the closed ones: one that was closed is an answer too."""
         owner = ground.name.split("/")[0] if ground.may_push else ground.login
         branch = f"{owner}:{wanted.branch}"
@@ -201,13 +203,13 @@ class PullRequests:
         base = self._calls.sha(first, "base", "sha", what=what)
         return self._opened(first, branch, head=head, base=base, found=True)
 
-    def _opened(self, content: Any, branch: str, *, head: str, base: str, found: bool) -> Opened:
+    def _opened(self, content: Any, branch: str, *, head: str, base: str, found: bool) -> OpenedPullRequest:
         what = "the pull request"
         number = self._calls.field(content, "number", what=what)
         url = self._calls.text(content, "html_url", what=what)
         if type(number) is not int or not url.startswith(("https://", "http://")):
             raise self._calls.strange(what)
-        return Opened(number, url, branch, head, base, found)
+        return OpenedPullRequest(number, url, branch, head, base, found)
 
     async def _file(self, name: str, tree: str, path: str, base: str) -> tuple[str, str]:
         """Walk down to a file: its mode and its blob."""
@@ -237,7 +239,7 @@ class PullRequests:
 
     # --- writing ------------------------------------------------------------------------------------------
 
-    async def _fork(self, ground: Ground) -> str:
+    async def _fork(self, ground: TargetState) -> str:
         """Return our fork, made if there is none, and wait until it has the commit that we build on."""
         calls, what = self._calls, f"a fork of {ground.name}"
         # GitHub answers the same for a fork that is there already.
@@ -259,7 +261,7 @@ class PullRequests:
             await self._sync(ground, fork)
         return fork
 
-    async def _sync(self, ground: Ground, fork: str) -> None:
+    async def _sync(self, ground: TargetState, fork: str) -> None:
         """Bring an older fork forward: GitHub makes no branch on a commit that the fork does not have."""
         owner = fork.split("/")[0]
         between = f"{quote(ground.base)}...{owner}:{quote(ground.base)}"
@@ -275,7 +277,9 @@ class PullRequests:
             "POST", f"{_repo(fork)}/merge-upstream", what=f"syncing {fork}", body={"branch": ground.base}
         )
 
-    async def _commit(self, wanted: Wanted, ground: Ground, home: str, *, after: bytes, text: Text) -> str:
+    async def _commit(
+        self, wanted: NewPullRequest, ground: TargetState, home: str, *, after: bytes, text: PullRequestText
+    ) -> str:
         """Bring the branch to a commit that changes the one file on the default branch's tip; return it."""
         calls, at = self._calls, _repo(home)
         what = f"the branch {wanted.branch} of {home}"
@@ -308,7 +312,7 @@ class PullRequests:
     async def _made(self, address: str, what: str, body: dict[str, Any]) -> str:
         return self._calls.sha(await self._calls.ask("POST", address, what=what, body=body), "sha", what=what)
 
-    async def _ours(self, wanted: Wanted, home: str, ref: Any, what: str) -> _Standing:
+    async def _ours(self, wanted: NewPullRequest, home: str, ref: Any, what: str) -> _Standing:
         sha = self._calls.sha(ref, "object", "sha", what=what)
         commit = await self._calls.ask("GET", f"{_repo(home)}/git/commits/{sha}", what=what)
         message = self._calls.field(commit, "message", what=what)
@@ -472,7 +476,7 @@ def evidence_of(view: sqlite3.Connection, row: ProofRow, patch: bytes) -> Eviden
     )
 
 
-async def file_then(requests: PullRequests, row: ProofRow, ground: Ground) -> bytes:
+async def file_then(requests: PullRequests, row: ProofRow, ground: TargetState) -> bytes:
     """Return the file as the proof was checked in it.
 
     Raises:
@@ -488,7 +492,7 @@ async def file_then(requests: PullRequests, row: ProofRow, ground: Ground) -> by
         raise _changed(row, ground, "the file changed") from error
 
 
-def patched(row: ProofRow, *, then: bytes, ground: Ground) -> bytes:
+def patched(row: ProofRow, *, then: bytes, ground: TargetState) -> bytes:
     """Return the file with the proof as it would be on the default branch; `then` is the one it was checked in.
 
     Raises:
@@ -501,7 +505,7 @@ def patched(row: ProofRow, *, then: bytes, ground: Ground) -> bytes:
     return splice(ground.data, Replacement(place, end, row.replacement))
 
 
-def _moved(row: ProofRow, then: bytes, ground: Ground) -> int:
+def _moved(row: ProofRow, then: bytes, ground: TargetState) -> int:
     """Return the sorry's present place in a file that changed around its declaration only."""
     before = [one for one in _declarations(then) if one.byte_start <= row.byte_start < one.byte_end]
     if not before:
@@ -525,7 +529,7 @@ def _declarations(data: bytes) -> tuple[Declaration, ...]:
     return scan_source(data, path="").declarations
 
 
-def _changed(row: ProofRow, ground: Ground, what: str) -> ProposalError:
+def _changed(row: ProofRow, ground: TargetState, what: str) -> ProposalError:
     return ProposalError(
         f"{row.path} on {ground.name}'s branch {ground.base} at {ground.head[:12]}: {what} since proof {row.proof} was"
         f" checked at {row.sha[:12]}; the daemon looks again after its next poll (`unsorry poll`)"
@@ -541,7 +545,7 @@ def branch_name(row: ProofRow) -> str:
     return branch
 
 
-def text_of(row: ProofRow, ground: Ground, evidence: Evidence) -> Text:
+def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullRequestText:
     """Return what people read: plain words, and every value in a code span, where no name calls anybody."""
     # Of "@name" and "fixes #1" a forge makes a call, and a Lean name may hold either.
     name = "".join("_" if one in "@# " or not one.isprintable() else one for one in row.declaration)
@@ -583,7 +587,7 @@ def text_of(row: ProofRow, ground: Ground, evidence: Evidence) -> Text:
         "",
         _NO_MORE,
     ]
-    return Text(title, message, "\n".join(lines) + "\n")
+    return PullRequestText(title, message, "\n".join(lines) + "\n")
 
 
 def _cost(found: AttemptRow | None) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from pipeline.jobs.specs import KnownFile, OpenSorry, ScanKnown, Stated, TraceKnown
+from pipeline.jobs.specs import KnownFile, OpenSorry, ScanKnown, StatedGoal, TraceKnown
 from store.domain.life import GivenProof
 from store.domain.matching import LivingSorry
 from store.domain.records import Seen, TraceGap
@@ -74,5 +74,5 @@ def known_to_trace(view: sqlite3.Connection, *, repository: str, branch: str) ->
     )
 
 
-def _stated(row: SorryGoalRow | None) -> Stated | None:
-    return None if row is None else Stated(row.goal, row.statement_hash, row.context_hash, row.simulated)
+def _stated(row: SorryGoalRow | None) -> StatedGoal | None:
+    return None if row is None else StatedGoal(row.goal, row.statement_hash, row.context_hash, row.simulated)

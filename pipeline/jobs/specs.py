@@ -123,7 +123,7 @@ class KnownFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StatedGoal:
     """The goal that was last recorded of a sorry, and of which text."""
 
     goal: str
@@ -142,7 +142,7 @@ class OpenSorry:
     byte_start: int
     statement_hash: str
     context_hash: str
-    stated: Stated | None
+    stated: StatedGoal | None
 
 
 class TraceKnown(Spec):
@@ -403,7 +403,7 @@ class ProveSpec(Spec):
 # ---- check: judge a found proof
 
 
-class FoundWith(Spec):
+class SearchOrigin(Spec):
     """The search that found a proof, for the patch's header.
 
     `weights` is the SHA-256 of a checkpoint of ours, "" of another model.
@@ -425,7 +425,7 @@ class CheckSpec(Spec):
 
     lean: LeanBackend
     proof: ProofFound
-    search: FoundWith | None = None
+    search: SearchOrigin | None = None
 
 
 # ---- train, evaluate: one task on top of a checkpoint; measurements

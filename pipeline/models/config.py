@@ -22,7 +22,7 @@ _ARTICLE = {"bool": "a", "int": "an", "float": "a", "str": "a"}
 
 
 @dataclass(frozen=True, slots=True)
-class Takes:
+class FieldLimits:
     """The values that fields take within their types, by the fields' names. Other numbers are from 0.
 
     Attributes:
@@ -46,7 +46,7 @@ class Config:
 
     __slots__ = ()
 
-    takes: ClassVar[Takes]
+    takes: ClassVar[FieldLimits]
     no_content: ClassVar[frozenset[str]]
     """Fields that do not change the weights that a training makes."""
     model_name: str
@@ -89,7 +89,7 @@ class Config:
                 object.__setattr__(self, item.name, float(value))
 
 
-def _wrong(name: str, value: Any, kind: Any, takes: Takes) -> str | None:
+def _wrong(name: str, value: Any, kind: Any, takes: FieldLimits) -> str | None:
     """Return what a field is and what it takes instead; None where that is all right."""
     if name in takes.choices:
         choices = takes.choices[name]

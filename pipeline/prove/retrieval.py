@@ -38,7 +38,7 @@ from pipeline.prove.graph import TacticRequest
 from store.domain.identity import short_hash
 from store.domain.records import Position
 from store.errors import LogError
-from store.leandojo.choosing import Chosen, ImportCycleError, NothingToExportError, choose
+from store.leandojo.choosing import ChosenTrace, ImportCycleError, NothingToExportError, choose
 from store.leandojo.exporting import Mode, export_chosen, one_moment
 from store.log.reader import LogReader
 from store.view import queries
@@ -314,12 +314,12 @@ def corpus_of_log(
         raise CorpusError(str(error)) from error
 
 
-def _key(chosen: Sequence[Chosen]) -> str:
+def _key(chosen: Sequence[ChosenTrace]) -> str:
     """Return a key of these traces, different for later ones of the repository."""
     return short_hash("corpus", _VERSION, *(f"{one.row.trace}@{one.row.seq}" for one in chosen))
 
 
-def _written(path: Path, chosen: Sequence[Chosen], events_db: Path, view: sqlite3.Connection) -> Corpus:
+def _written(path: Path, chosen: Sequence[ChosenTrace], events_db: Path, view: sqlite3.Connection) -> Corpus:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with (

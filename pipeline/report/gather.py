@@ -20,7 +20,7 @@ from pipeline.report.matrix import Matrix, matrices
 from store.errors import DatabaseMissingError, LogError
 from store.log.reader import LogReader
 from store.view import model_queries, queries, report_queries
-from store.view.report_queries import JobCount, ProofVerdict, Ran, Searches, Turn
+from store.view.report_queries import AttemptTotals, JobCount, ProofVerdict, Searches, Turn
 from store.view.rows import AttemptRow, CheckpointRow, EvaluationRow, JobRow, ProofRow, ServiceRow
 
 MOST_PERIODS = 60
@@ -471,7 +471,7 @@ def by_days(began: str, ended: str) -> dict[date, float]:
 # ---- the machine's time
 
 
-def by_kind(ran: Iterable[Ran], jobs: Iterable[JobCount]) -> tuple[MachineTime, ...]:
+def by_kind(ran: Iterable[AttemptTotals], jobs: Iterable[JobCount]) -> tuple[MachineTime, ...]:
     """Add up jobs and attempts of each kind, the longest time first; the simulator's after all others."""
     seconds: defaultdict[tuple[str, bool], defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
     attempts: Counter[tuple[str, bool]] = Counter()
@@ -498,7 +498,7 @@ def by_kind(ran: Iterable[Ran], jobs: Iterable[JobCount]) -> tuple[MachineTime, 
     return tuple(sorted(found, key=lambda row: (row.simulated, -row.seconds, row.kind)))
 
 
-def by_period(ran: Iterable[Ran]) -> OverTime[tuple[str, bool]]:
+def by_period(ran: Iterable[AttemptTotals]) -> OverTime[tuple[str, bool]]:
     """Add seconds up by period and by (kind, simulated); an attempt counts in each period for its part there."""
     days: defaultdict[date, defaultdict[tuple[str, bool], float]] = defaultdict(lambda: defaultdict(float))
     for row in ran:

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline.jobs.specs import CheckSpec, FoundWith
+from pipeline.jobs.specs import CheckSpec, SearchOrigin
 from pipeline.lean.backend import LeanBackend
 from pipeline.serve.checkouts import (
     Checkout,
@@ -213,7 +213,7 @@ def found_by(made: Checkout, file: File, sorry: Sorry, proof: str) -> ProofFound
 
 
 async def judge(
-    workspace: Workspace, made: Checkout, proof: ProofFound, *, search: FoundWith | None
+    workspace: Workspace, made: Checkout, proof: ProofFound, *, search: SearchOrigin | None
 ) -> Judgement:
     """Have the gate judge a proof in a checkout: the check job, with the parameters that the planner gives it.
 

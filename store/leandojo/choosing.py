@@ -32,7 +32,7 @@ class NothingToExportError(LogError):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenTrace:
     """A trace of an export. `in_dataset`: its theorems and files are in the splits and the corpus too."""
 
     row: TraceRow
@@ -69,7 +69,7 @@ def choose(
     simulated: bool,
     trace: str | None = None,
     also: Collection[str] = (),
-) -> list[Chosen]:
+) -> list[ChosenTrace]:
     """Return all imports and the newest trace of our own of each repository; of some repositories, or of all.
 
     Or, where `trace` names one, that alone. `also` are ids of traces of our own that are taken although there are
@@ -90,7 +90,7 @@ def choose(
     wanted = {_full_key(name, {row.repository for row in rows}) for name in repositories}
     rows = [row for row in rows if not wanted or row.repository in wanted]
     if trace is not None:
-        found = [Chosen(row, in_dataset=True) for row in rows if row.trace == trace]
+        found = [ChosenTrace(row, in_dataset=True) for row in rows if row.trace == trace]
         if not found:
             raise NothingToExportError(
                 f"no trace {trace} is known of {', '.join(sorted(wanted)) or 'anything'}"
@@ -110,7 +110,7 @@ def choose(
     return in_order(db, [(row, every_commit or newest[row.repository] == row.trace) for row in kept])
 
 
-def in_order(db: sqlite3.Connection, rows: Sequence[tuple[TraceRow, bool]]) -> list[Chosen]:
+def in_order(db: sqlite3.Connection, rows: Sequence[tuple[TraceRow, bool]]) -> list[ChosenTrace]:
     """Return traces, each with whether it is in the dataset, in the order in which their lines came."""
     first = {
         (repository, line): seq
@@ -121,7 +121,7 @@ def in_order(db: sqlite3.Connection, rows: Sequence[tuple[TraceRow, bool]]) -> l
     ordered = sorted(
         rows, key=lambda item: (first.get((item[0].repository, item[0].line), item[0].seq), item[0].seq)
     )
-    return [Chosen(row, in_dataset) for row, in_dataset in ordered]
+    return [ChosenTrace(row, in_dataset) for row, in_dataset in ordered]
 
 
 def _commit(row: TraceRow) -> tuple[str, str]:
@@ -202,7 +202,7 @@ class OpenTrace:
 
     def __init__(
         self,
-        chosen: Chosen,
+        chosen: ChosenTrace,
         *,
         log: LogReader,
         view: sqlite3.Connection,

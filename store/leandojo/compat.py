@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 from store.curriculum import compat_difficulty, curriculum, difficulty, rating
 from store.domain.records import holds_sorry
 from store.errors import LogError
-from store.leandojo.choosing import Chosen, choose, in_order
+from store.leandojo.choosing import ChosenTrace, choose, in_order
 from store.leandojo.exporting import Mode, export_chosen, one_moment, write_database
 from store.leandojo.folder import written_whole
 from store.leandojo.reading import import_leandojo
@@ -583,7 +583,7 @@ class DynamicDatabase:
                 )
             with translated(out):
                 out.parent.mkdir(parents=True, exist_ok=True)
-            chosen = [Chosen(known[repo.identity].row, in_dataset=True) for repo in repositories]
+            chosen = [ChosenTrace(known[repo.identity].row, in_dataset=True) for repo in repositories]
             if not compat:
                 chosen = in_order(view, [(item.row, True) for item in chosen])
             mode = Mode.COMPAT if compat else Mode.FOR_LIFE
@@ -707,7 +707,7 @@ class DynamicDatabase:
         other.to_json()
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[LogReader, sqlite3.Connection, dict[tuple[str, ...], Chosen]]]:
+    def _opened(self) -> Iterator[tuple[LogReader, sqlite3.Connection, dict[tuple[str, ...], ChosenTrace]]]:
         """Open a log with these repositories, one moment of its view, and their traces by what makes them equal.
 
         It is the state folder's; else one that lasts as long as the block.

@@ -28,7 +28,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from store.errors import LogError
-from store.leandojo.choosing import Chosen, OpenTrace, ReadFile, RepositoryCounts, choose
+from store.leandojo.choosing import ChosenTrace, OpenTrace, ReadFile, RepositoryCounts, choose
 from store.leandojo.folder import check_replaceable, replaced
 from store.leandojo.merging import AsLeanDojo, ByClosure, ForLife, Merge, Merger, Names, PathOnly, closure_of
 from store.leandojo.reading import DATABASE_FILE, THEOREM_LISTS
@@ -483,7 +483,7 @@ def export_leandojo(
 
 def export_chosen(
     out: Path,
-    chosen: Sequence[Chosen],
+    chosen: Sequence[ChosenTrace],
     *,
     log: LogReader,
     view: sqlite3.Connection,
@@ -512,7 +512,7 @@ def export_chosen(
 
 
 def write_database(
-    out: BinaryIO, chosen: Sequence[Chosen], *, log: LogReader, view: sqlite3.Connection, infinity: bool
+    out: BinaryIO, chosen: Sequence[ChosenTrace], *, log: LogReader, view: sqlite3.Connection, infinity: bool
 ) -> None:
     """Write these traces as a dynamic_database.json into an open file; `infinity` as LeanDojo writes it, else null."""
     with ExitStack() as held:
@@ -543,7 +543,7 @@ class _Source:
     folder: Path | None
     held: ExitStack
 
-    def open(self, chosen: Chosen) -> OpenTrace:
+    def open(self, chosen: ChosenTrace) -> OpenTrace:
         return OpenTrace(
             chosen,
             log=self.log,
@@ -569,7 +569,9 @@ class _Source:
         self.create(name).write(json.dumps(document, indent=2).encode())
 
 
-def _merge(source: _Source, chosen: Sequence[Chosen], report: ExportReport, *, with_database: bool) -> None:
+def _merge(
+    source: _Source, chosen: Sequence[ChosenTrace], report: ExportReport, *, with_database: bool
+) -> None:
     compat = source.mode is Mode.COMPAT
     traces = [source.open(item) for item in chosen]
     merge = PathOnly() if compat else ByClosure()
@@ -624,7 +626,7 @@ def _for_life(traces: Sequence[OpenTrace]) -> ForLife:
     )
 
 
-def _give_back(source: _Source, chosen: Sequence[Chosen], report: ExportReport) -> None:
+def _give_back(source: _Source, chosen: Sequence[ChosenTrace], report: ExportReport) -> None:
     """Write the files that an import had, in its order."""
     traces = [source.open(item) for item in chosen]
     forms = Counter("none" if trace.manifest is None else trace.manifest.form for trace in traces)

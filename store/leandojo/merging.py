@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from store.curriculum import CompatError
 from store.domain.records import Position
 from store.domain.splits import SIDES, SPLITS
-from store.leandojo.choosing import Chosen, TheoremFacts
+from store.leandojo.choosing import ChosenTrace, TheoremFacts
 
 _NOBODYS = "a path that proofs name and no trace has"
 
@@ -270,7 +270,7 @@ class Merger(Protocol):
     """How theorems come together."""
 
     def add(
-        self, chosen: Chosen, path: str, data: Mapping[str, Any], facts: TheoremFacts, number: int, /
+        self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], facts: TheoremFacts, number: int, /
     ) -> None:
         """Take a theorem of a trace, whose file is called `path` in the export and whose record has this number."""
 
@@ -297,7 +297,7 @@ class ForLife:
         self._places: dict[tuple[Any, ...], tuple[int, int]] = {}  # (our number, when it was traced)
 
     def add(
-        self, chosen: Chosen, path: str, data: Mapping[str, Any], facts: TheoremFacts, number: int, /
+        self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], facts: TheoremFacts, number: int, /
     ) -> None:
         """See `Merger.add`."""
         keys = self._keys(chosen, path, data, facts)
@@ -335,7 +335,7 @@ class ForLife:
         return {split: sides.count(-1) for split, sides in zip(SPLITS, self._sides, strict=True)}
 
     def _keys(
-        self, chosen: Chosen, path: str, data: Mapping[str, Any], facts: TheoremFacts
+        self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], facts: TheoremFacts
     ) -> list[tuple[Any, ...]]:
         keys: list[tuple[Any, ...]] = []
         name = data["full_name"]
@@ -354,7 +354,7 @@ class AsLeanDojo:
         self._all: list[CompatTheorem[int]] = []
 
     def add(
-        self, chosen: Chosen, path: str, data: Mapping[str, Any], _facts: TheoremFacts, number: int, /
+        self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], _facts: TheoremFacts, number: int, /
     ) -> None:
         """See `Merger.add`."""
         self._of_trace[number] = CompatTheorem(

@@ -499,7 +499,7 @@ def attempt_behind(db: sqlite3.Connection, proof: ProofRow) -> AttemptRow | None
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class SorryProgress:
     """The progress on an open sorry in the present version of its file.
 
     `rungs` are those that were tried, with whatever model and budget; `goals_left` is the newest attempt's that has it.
@@ -511,7 +511,9 @@ class Reached:
     proved: bool
 
 
-def reached(db: sqlite3.Connection, *, repository: str, branch: str, simulated: bool) -> dict[str, Reached]:
+def reached(
+    db: sqlite3.Connection, *, repository: str, branch: str, simulated: bool
+) -> dict[str, SorryProgress]:
     """Return how far the open sorries of a branch got, by id, with Lean or with the simulator.
 
     One that was neither tried nor proved is not among them.
@@ -525,7 +527,7 @@ def reached(db: sqlite3.Connection, *, repository: str, branch: str, simulated: 
             goals[sorry] = goals_left
     proved = {sorry for (sorry,) in db.execute(_PROVED, here)}
     return {
-        sorry: Reached(frozenset(rungs.get(sorry, ())), goals.get(sorry), sorry in proved)
+        sorry: SorryProgress(frozenset(rungs.get(sorry, ())), goals.get(sorry), sorry in proved)
         for sorry in (*rungs, *(proved - set(rungs)))
     }
 

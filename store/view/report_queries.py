@@ -80,7 +80,7 @@ class JobCount(NamedTuple):
     peak_rss_bytes: int | None
 
 
-class Ran(NamedTuple):
+class AttemptTotals(NamedTuple):
     """Attempts that ended: of one kind, on one sort of device, all begun and ended on one day each; or a single one.
 
     `device` is "gpu", "cpu", or "unknown" where nothing recorded tells. `began` is the first one's beginning, `ended`
@@ -174,13 +174,13 @@ def job_counts(db: sqlite3.Connection) -> list[JobCount]:
     return [JobCount(kind, bool(simulated), state, n, peak) for kind, simulated, state, n, peak in rows]
 
 
-def ran(db: sqlite3.Connection) -> list[Ran]:
+def ran(db: sqlite3.Connection) -> list[AttemptTotals]:
     """Add up what attempts took, by kind, device and day; one that went on past midnight stands by itself.
 
     What trained says on what it did, by its checkpoint. What reads or checks alone has no use for a GPU, nor has a
     search by the list of tactics or by somebody else's machine. Of the rest nothing is recorded.
     """
-    return [Ran(kind, bool(simulated), *rest) for kind, simulated, *rest in db.execute(_RAN)]
+    return [AttemptTotals(kind, bool(simulated), *rest) for kind, simulated, *rest in db.execute(_RAN)]
 
 
 _RAN = """

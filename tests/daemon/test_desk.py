@@ -15,10 +15,10 @@ import pytest
 from typer.testing import CliRunner
 
 from daemon.cli.app import build
-from daemon.cli.context import Live
+from daemon.cli.context import DaemonAnswer
 from daemon.cli.status_report import work_of
 from daemon.http.control_client import request
-from daemon.planning.plan import Held, Plan
+from daemon.planning.plan import Plan, WaitingJob
 from daemon.planning.schedule import Timetable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings.schema import Schedule
@@ -212,7 +212,7 @@ def test_a_search_that_waits_ends_when_somebody_fills_the_last_sorry_and_status_
 
     def waiting() -> list[Any]:
         with closing(queries.connect(settings.paths.database_db)) as view:
-            found: list[Any] = work_of(view, Live())["triggered"]
+            found: list[Any] = work_of(view, DaemonAnswer())["triggered"]
             return found
 
     asyncio.run(paused())
@@ -236,7 +236,7 @@ def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_
     async def go() -> list[str]:
         async with bench(house) as b:
             never = b.due("succeed")
-            plan = Plan((), None, held=(Held(never, "quiet hours until 06:00"),))
+            plan = Plan((), None, held=(WaitingJob(never, "quiet hours until 06:00"),))
             stub: Any = SimpleNamespace(plan=plan, leans=SIMULATOR, untrainable="")
             it = Operator(b.parts.store, b.runner, stub, b.parts.context)
             b.runner.start(b.due("hang"))

@@ -16,7 +16,7 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from daemon.polling.poller import Polled
+from daemon.polling.poller import PollResult
 from pipeline.gitread import Mirror
 from store.log.envelope import StoredEvent
 from tests.support.daemon.house import House, Parts
@@ -46,7 +46,7 @@ def with_parts(house: House, work: Callable[[Parts], Awaitable[Answer]]) -> Answ
     return asyncio.run(go())
 
 
-def poll(house: House) -> Polled:
+def poll(house: House) -> PollResult:
     return with_parts(house, lambda parts: parts.poller.poll(parts.repo))
 
 
@@ -275,7 +275,7 @@ def test_malicious_names_in_a_remotes_list_of_refs_lead_nowhere(house: House, re
     house.write(repos=[remote.path], entry='branches = ["*"]')
     with served(remote.path / ".git") as url:
 
-        async def polled(parts: Parts) -> Polled:
+        async def polled(parts: Parts) -> PollResult:
             return await parts.poller.poll(parts.repo.model_copy(update={"url": url}))
 
         outcome = with_parts(house, polled).outcome

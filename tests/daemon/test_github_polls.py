@@ -13,7 +13,7 @@ import pytest
 
 from daemon.polling.errors import RemoteError
 from daemon.polling.github import Forge, GitHub
-from daemon.polling.poller import Polled
+from daemon.polling.poller import PollResult
 from store.view import queries
 from tests.support.daemon.github import GitHubServer
 from tests.support.daemon.house import House
@@ -49,10 +49,10 @@ def poll(
     token: str | None = TOKEN,
     times: int = 1,
     by_hand: bool = False,
-) -> list[Polled]:
+) -> list[PollResult]:
     """Poll as a daemon does that has just started; `by_hand` as `unsorry poll` has it do."""
 
-    async def go() -> list[Polled]:
+    async def go() -> list[PollResult]:
         client = GitHub(api_url=github.url, token=token, timeout_s=5)
         async with house.opened(github=client) as parts:
             if by_hand:
@@ -256,7 +256,7 @@ def test_a_refused_token_is_not_shown_again_before_there_is_another(
 ) -> None:
     tokens = ["ghp_revoked"]
 
-    async def go() -> list[Polled]:
+    async def go() -> list[PollResult]:
         client = GitHub(api_url=github.url, token=tokens[-1], timeout_s=5, renew=lambda: tokens[-1])
         async with house.opened(github=client) as parts:
             polled = [await parts.poller.poll(parts.repo) for _ in range(3)]

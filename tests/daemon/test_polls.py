@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.polling.poller import Polled
+from daemon.polling.poller import PollResult
 from daemon.settings import Settings
 from store.log.envelope import StoredEvent
 from store.view import queries
@@ -20,8 +20,8 @@ def house(tmp_path: Path) -> House:
     return House(tmp_path)
 
 
-def poll(house: House, times: int = 1) -> Polled:
-    async def go() -> Polled:
+def poll(house: House, times: int = 1) -> PollResult:
+    async def go() -> PollResult:
         async with house.opened() as parts:
             for _ in range(times):
                 polled = await parts.poller.poll(parts.repo)

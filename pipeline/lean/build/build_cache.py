@@ -302,7 +302,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class SweepResult:
     """The result of a sweep. `kept_in_use` is the number of entries that were due for removal and in use."""
 
     removed_builds: tuple[tuple[str, str], ...]
@@ -322,7 +322,7 @@ def usage(cache: Path) -> Usage:
     )
 
 
-def sweep(cache: Path, limit_bytes: int, in_use: Collection[tuple[str, str]] = ()) -> Swept:
+def sweep(cache: Path, limit_bytes: int, in_use: Collection[tuple[str, str]] = ()) -> SweepResult:
     """Remove what was left unfinished, then builds and packages by last use until the rest fits the limit.
 
     Nothing that a process holds is removed, and nothing of the commits `in_use` (jobs that are about to start) with
@@ -358,7 +358,7 @@ def sweep(cache: Path, limit_bytes: int, in_use: Collection[tuple[str, str]] = (
                 keys.append(one.key)
             elif one.build:
                 builds.append(one.commit)
-    return Swept(tuple(builds), tuple(keys), total - left, left, kept)
+    return SweepResult(tuple(builds), tuple(keys), total - left, left, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,10 +418,10 @@ def _remove_leftovers(cache: Path) -> None:
 
 
 __all__ = [
-    "Attached",
+    "BuildInUse",
     "Build",
     "BuildMissingError",
-    "Swept",
+    "SweepResult",
     "Usage",
     "attach",
     "empty_lake",
@@ -441,7 +441,7 @@ class BuildMissingError(Exception):
     """The cache has no build of this commit, or not the packages that it needs; the message says how to get one."""
 
 
-class Attached:
+class BuildInUse:
     """A build in use. Until `close`, or the end of the process, no sweep removes it or its packages."""
 
     def __init__(self, build: Build, packages: Path | None, held: list[IO[bytes]]) -> None:
@@ -455,7 +455,7 @@ class Attached:
             file.close()
         self._held.clear()
 
-    def __enter__(self) -> Attached:
+    def __enter__(self) -> BuildInUse:
         return self
 
     def __exit__(
@@ -464,7 +464,7 @@ class Attached:
         self.close()
 
 
-def attach(worktree: Path, cache: Path, repository: str, sha: str) -> Attached:
+def attach(worktree: Path, cache: Path, repository: str, sha: str) -> BuildInUse:
     """Give a worktree of the commit its compiled files and packages, and hold them.
 
     What `.lake` held in the worktree is removed first: the repository itself may have brought it. Its new content is a
@@ -492,7 +492,7 @@ def attach(worktree: Path, cache: Path, repository: str, sha: str) -> Attached:
         for file in held:
             file.close()
         raise
-    return Attached(build, packages, held)
+    return BuildInUse(build, packages, held)
 
 
 def hold_packages(cache: Path, key: str, held: list[IO[bytes]]) -> Path | None:

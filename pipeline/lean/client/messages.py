@@ -606,7 +606,7 @@ _SUBSUME: dict[str, SubsumeResult] = {"none": "none", "subsumed": "subsumed", "c
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class EmptyReply:
     """The empty reply: the command did what it says and has nothing to tell."""
 
     def to_json(self) -> dict[str, object]:

@@ -16,7 +16,7 @@ from pipeline.lean.client import messages
 from pipeline.lean.client.errors import LimitReached, ReplRefused, is_failed_tactic
 from pipeline.lean.client.messages import (
     Constant,
-    Done,
+    EmptyReply,
     EnvDescription,
     Message,
     Number,
@@ -151,7 +151,7 @@ class Stat(Request[Number]):
 
 
 @dataclass(frozen=True, slots=True)
-class OptionsSet(Request[Done]):
+class OptionsSet(Request[EmptyReply]):
     """Change the REPL's own options; what is None stays. `timeout` is in milliseconds, 0 for none.
 
     There is no field for `printJsonPretty`: it would spread answers over lines and so break the framing.
@@ -181,8 +181,8 @@ class OptionsSet(Request[Done]):
         if dict(self.extra).get("printJsonPretty"):
             raise ValueError("options.set: printJsonPretty breaks the one-line framing; leave it out")
 
-    def reply(self, _raw: Json, _generation: int, /) -> Done:
-        return Done()
+    def reply(self, _raw: Json, _generation: int, /) -> EmptyReply:
+        return EmptyReply()
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,14 +308,14 @@ class GoalTactic(Request[TacticResult]):
 
 
 @dataclass(frozen=True, slots=True)
-class GoalDelete(Request[Done]):
+class GoalDelete(Request[EmptyReply]):
     """Free states; unknown ids are ignored by the REPL."""
 
     command: ClassVar[str] = "goal.delete"
     deleted: tuple[StateRef, ...] = field(metadata=on_wire("stateIds", "states"))
 
-    def reply(self, _raw: Json, _generation: int, /) -> Done:
-        return Done()
+    def reply(self, _raw: Json, _generation: int, /) -> EmptyReply:
+        return EmptyReply()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
-from pipeline.models.config import Config, Device, Takes
+from pipeline.models.config import Config, Device, FieldLimits
 
-_TAKES = Takes(
+_TAKES = FieldLimits(
     positive=frozenset({"epochs", "batch_size", "lr", "max_seq_len"}),
     choices={"device": get_args(Device)},
 )
@@ -41,7 +41,7 @@ class ProgressConfig(Config):
     seed: int = 42
     save_minutes: float = 10.0
 
-    takes: ClassVar[Takes] = _TAKES
+    takes: ClassVar[FieldLimits] = _TAKES
     no_content: ClassVar[frozenset[str]] = frozenset({"save_minutes"})
 
     def __post_init__(self) -> None:

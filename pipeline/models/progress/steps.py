@@ -110,7 +110,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Halves:
+class TrainValidation:
     """The rows to train on and those that choose the best epoch; no proof is in both. `by_side`: the rows say which."""
 
     train: tuple[Row, ...]
@@ -152,7 +152,7 @@ def read_dataset(path: str | Path) -> Dataset:
     return Dataset(tuple(rows), incomplete, hashlib.sha256(data).hexdigest())
 
 
-def split(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> Halves:
+def split(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> TrainValidation:
     """Split rows by proof.
 
     Where the rows say their side, by that; else, and where one side has none, `eval_ratio` of the proofs, drawn by
@@ -169,7 +169,7 @@ def split(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> Halves:
                 f"{len(both)} proofs have rows on the side train and on the side val, so that what is measured was "
                 "trained on. Write the file anew, or leave `side` out: it is then split by proof"
             )
-        return Halves(sides["train"], sides["val"], by_side=True)
+        return TrainValidation(sides["train"], sides["val"], by_side=True)
     proofs = sorted({row.proof for row in rows}, key=lambda proof: _drawn(proof, seed))
     if len(proofs) < 2:
         raise DatasetError(
@@ -177,7 +177,7 @@ def split(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> Halves:
             "of at least two"
         )
     out = set(proofs[: min(max(1, round(eval_ratio * len(proofs))), len(proofs) - 1)])
-    return Halves(
+    return TrainValidation(
         tuple(row for row in rows if row.proof not in out),
         tuple(row for row in rows if row.proof in out),
         by_side=False,

@@ -37,7 +37,7 @@ from pipeline.models.chain import alone_in, publish
 from pipeline.models.errors import ConfigError
 from pipeline.models.libraries import computes_in_bfloat16, quiet_libraries, tensors_digest
 from pipeline.models.progress.model import batch_of, ids_of, load_model, resolved, text_length
-from pipeline.models.progress.steps import Dataset, Halves, Row, read_dataset, split
+from pipeline.models.progress.steps import Dataset, Row, TrainValidation, read_dataset, split
 from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, run, wait
 
 
@@ -129,7 +129,7 @@ def measured(prediction: EvalPrediction) -> dict[str, float]:
     return {"mae": float(abs(off).mean()), "mse": float((off * off).mean())}
 
 
-def constant_errors(halves: Halves) -> Errors:
+def constant_errors(halves: TrainValidation) -> Errors:
     """Return the errors, on what is held out, of the constants that are best on what is trained on."""
     known = [row.steps_remaining for row in halves.train]
     median, mean = statistics.median(known), statistics.fmean(known)
@@ -314,7 +314,12 @@ class ProgressTrainer:
             )
 
     def _described(
-        self, state: TrainerState, data: Dataset, halves: Halves, texts: tuple[Steps, Steps], seconds: float
+        self,
+        state: TrainerState,
+        data: Dataset,
+        halves: TrainValidation,
+        texts: tuple[Steps, Steps],
+        seconds: float,
     ) -> TrainedProgress:
         epochs = tuple(
             Errors(row["eval_mae"], row["eval_mse"]) for row in state.log_history if "eval_mse" in row

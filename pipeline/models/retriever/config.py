@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Literal, get_args
 
-from pipeline.models.config import Config, Device, Takes
+from pipeline.models.config import Config, Device, FieldLimits
 from pipeline.models.errors import ConfigError
 
 Loss = Literal["mse", "contrastive"]
@@ -25,7 +25,7 @@ Mode = Literal["min", "max"]
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true")
 _LAMBDA_UNITS: Mapping[Loss, float] = {"contrastive": 3.0, "mse": 0.006}
 """See `TrainingConfig.penalty_strength`. Losses differ in steepness: one number cannot serve both."""
-_TAKES = Takes(
+_TAKES = FieldLimits(
     positive=frozenset(
         {
             "num_repos",
@@ -124,7 +124,7 @@ class TrainingConfig(Config):
     replay_size: int = 2000
     replay_share: float = 0.25
 
-    takes: ClassVar[Takes] = _TAKES
+    takes: ClassVar[FieldLimits] = _TAKES
     # How often a run is saved, how it is watched and the size of an evaluation's batches.
     no_content: ClassVar[frozenset[str]] = frozenset(
         {"num_workers", "timeout_seconds", "log_every_n_steps", "checkpoint_every_n_steps", "eval_batch_size"}

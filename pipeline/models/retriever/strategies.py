@@ -351,7 +351,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class TaskState:
     """State for the next task beside the weights, and warnings for a reader of the job's events."""
 
     fisher: Fisher | None = None
@@ -391,7 +391,7 @@ class Strategy(Protocol):
     def penalty(self, encoder: Encoder) -> Tensor | None:
         """Return the penalty's value for the log, a float32 on the encoder's device; None without one."""
 
-    def after_task(self, encoder: Encoder, task: Task) -> Kept:
+    def after_task(self, encoder: Encoder, task: Task) -> TaskState:
         """End: may change the encoder's weights, and returns what the checkpoint keeps."""
 
 
@@ -438,8 +438,8 @@ class NoStrategy:
     def penalty(self, encoder: Encoder) -> Tensor | None:
         return None
 
-    def after_task(self, encoder: Encoder, task: Task) -> Kept:
-        return Kept()
+    def after_task(self, encoder: Encoder, task: Task) -> TaskState:
+        return TaskState()
 
 
 class ElasticWeights(NoStrategy):
@@ -469,7 +469,7 @@ class ElasticWeights(NoStrategy):
     def penalty(self, encoder: Encoder) -> Tensor | None:
         return None if self._penalty is None else self._penalty.value(encoder)
 
-    def after_task(self, encoder: Encoder, task: Task) -> Kept:
+    def after_task(self, encoder: Encoder, task: Task) -> TaskState:
         config = self._config
         # Two more copies of the weights are about to be made, and the penalty has done its work.
         self._penalty = None
@@ -507,7 +507,7 @@ class ElasticWeights(NoStrategy):
             world=task.world,
         )
         self._fisher = accumulated(self._fisher, new, decay=config.fisher_decay)
-        return Kept(fisher=self._fisher, warnings=self._fisher.warnings)
+        return TaskState(fisher=self._fisher, warnings=self._fisher.warnings)
 
 
 class Average(NoStrategy):
@@ -520,13 +520,13 @@ class Average(NoStrategy):
     def before_task(self, encoder: Encoder, task: Task) -> None:
         self._start = {name: value.cpu().clone() for name, value in parameters_of(encoder).items()}
 
-    def after_task(self, encoder: Encoder, task: Task) -> Kept:
+    def after_task(self, encoder: Encoder, task: Task) -> TaskState:
         mixed = averaged(self._start, parameters_of(encoder), share=self._share)
         with torch.no_grad():
             for name, weight in encoder.named_parameters():
                 if name in mixed:
                     weight.copy_(mixed[name])
-        return Kept()
+        return TaskState()
 
 
 class Replay(NoStrategy):
@@ -560,9 +560,9 @@ class Replay(NoStrategy):
             rank=rank,
         )
 
-    def after_task(self, encoder: Encoder, task: Task) -> Kept:
+    def after_task(self, encoder: Encoder, task: Task) -> TaskState:
         self._buffer.offer(task.pairs())
-        return Kept(replay=self._buffer)
+        return TaskState(replay=self._buffer)
 
 
 def sample_groups(batches: Steps, examples: int, *, rank: int, world: int) -> Iterator[Batch]:

@@ -45,7 +45,7 @@ from pipeline.models.retriever.saving import (
     newest_step,
     write_whole,
 )
-from pipeline.models.retriever.strategies import Kept, ReplayPair, Task, make_strategy
+from pipeline.models.retriever.strategies import ReplayPair, Task, TaskState, make_strategy
 
 OnStep = Callable[[int, int], object]
 _MADE = "trained.pt"
@@ -103,7 +103,7 @@ def train_task(
     name: str,
     base: str,
     on_step: OnStep = lambda _done, _total: None,
-) -> tuple[PremiseRetriever, Kept, Trained]:
+) -> tuple[PremiseRetriever, TaskState, Trained]:
     """Train a task and return the retriever, what the next task needs beside it, and what was done.
 
     Args:

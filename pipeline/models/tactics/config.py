@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from pipeline.models.config import Config, Device, Takes
+from pipeline.models.config import Config, Device, FieldLimits
 from pipeline.models.errors import ConfigError
 
 Objective = Literal["sft"]
@@ -17,7 +17,7 @@ _NO_REWARDS = (
     '(objective = "sft"). Give an HFAgent a `pipeline.models.tactics.GRPOTrainer`: it checks the repositories out, '
     "built (docs/agents.md)"
 )
-_TAKES = Takes(
+_TAKES = FieldLimits(
     positive=frozenset({"epochs", "batch_size", "lr", "lora_rank", "max_seq_len"}),
     choices={"objective": get_args(Objective), "device": get_args(Device)},
 )
@@ -61,7 +61,7 @@ class TacticsConfig(Config):
     eval_steps: int = 2000
     save_minutes: float = 10.0
 
-    takes: ClassVar[Takes] = _TAKES
+    takes: ClassVar[FieldLimits] = _TAKES
     no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})
 
     def __post_init__(self) -> None:

@@ -17,11 +17,11 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids, embed, load_encoder, row_losses
 from pipeline.models.retriever.fisher import Fisher, RetrievalLosses, parameters_of, squared_gradients
 from pipeline.models.retriever.strategies import (
-    Kept,
     ReplayBuffer,
     ReplayPair,
     Strategy,
     Task,
+    TaskState,
     make_strategy,
     sample_groups,
 )
@@ -89,7 +89,7 @@ def nudge(encoder: T5EncoderModel, by: float = 0.01) -> None:
             weight.add_(by)
 
 
-def after_first_task(made: Made, folder: Path, setting: TrainingConfig) -> tuple[T5EncoderModel, Kept]:
+def after_first_task(made: Made, folder: Path, setting: TrainingConfig) -> tuple[T5EncoderModel, TaskState]:
     """What a chain has after a task that left the weights where they were."""
     encoder = made.encoder()
     strategy = make_strategy(setting, None)
@@ -236,7 +236,7 @@ def test_the_average_lies_between_where_the_task_began_and_ended(made: Made) -> 
     strategy = make_strategy(config(against_forgetting="average", average_weight=0.25), None)
     strategy.before_task(encoder, made.task())
     nudge(encoder, 1.0)
-    assert strategy.after_task(encoder, made.task()) == Kept()
+    assert strategy.after_task(encoder, made.task()) == TaskState()
     for name, weight in parameters_of(encoder).items():
         torch.testing.assert_close(weight, start[name] + 0.25)
 

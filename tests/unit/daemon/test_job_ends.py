@@ -7,7 +7,7 @@ import signal
 from daemon.jobs.due import DueJob
 from daemon.jobs.limits import Usage
 from daemon.jobs.lines import Failure, Result
-from daemon.jobs.runner import Heard, verdict
+from daemon.jobs.runner import AttemptOutput, verdict
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit
 from pipeline.jobs.specs import Spec
@@ -31,18 +31,18 @@ JOB = DueJob(
 KILLED = Exit(0, signal.SIGKILL, GIB)
 
 
-def ended(heard: Heard, said: str = "") -> EventBody | Failure:
+def ended(heard: AttemptOutput, said: str = "") -> EventBody | Failure:
     return verdict(JOB, heard, said)
 
 
-def failure(heard: Heard) -> Failure:
+def failure(heard: AttemptOutput) -> Failure:
     found = ended(heard)
     assert isinstance(found, Failure)
     return found
 
 
 def test_only_a_group_s_own_word_is_said_to_be_the_kernel_s() -> None:
-    own = failure(Heard(0.0, exit=KILLED, usage=Usage(4 * GIB, kills=1, at_limit=2)))
+    own = failure(AttemptOutput(0.0, exit=KILLED, usage=Usage(4 * GIB, kills=1, at_limit=2)))
     assert own.reason == "out_of_memory"
     assert own.message == (
         "prove a: the kernel killed it for its memory: with all that it started it reached its 4.0G"
@@ -51,7 +51,7 @@ def test_only_a_group_s_own_word_is_said_to_be_the_kernel_s() -> None:
 
 
 def test_a_machine_that_is_out_of_memory_is_not_the_job_s_own_limit() -> None:
-    machine = failure(Heard(0.0, exit=KILLED, usage=Usage(GIB, kills=1, at_limit=0)))
+    machine = failure(AttemptOutput(0.0, exit=KILLED, usage=Usage(GIB, kills=1, at_limit=0)))
     assert machine.reason == "out_of_memory"
     assert (
         "because the whole machine was out of memory; its own limit of 4.0G it did not reach"
@@ -60,31 +60,33 @@ def test_a_machine_that_is_out_of_memory_is_not_the_job_s_own_limit() -> None:
 
 
 def test_a_kill_near_the_limit_is_probably_memory_and_one_far_from_it_is_not_claimed() -> None:
-    near = failure(Heard(0.0, exit=KILLED, seen_bytes=4 * GIB - 2**28))
+    near = failure(AttemptOutput(0.0, exit=KILLED, seen_bytes=4 * GIB - 2**28))
     assert near.reason == "out_of_memory"
     assert "probably killed for its memory: it got SIGKILL, and it had held 3.8G of its 4.0G" in near.message
-    far = failure(Heard(0.0, exit=KILLED, seen_bytes=GIB))
+    far = failure(AttemptOutput(0.0, exit=KILLED, seen_bytes=GIB))
     assert (far.reason, far.message) == ("crashed", "prove a: killed by signal 9")
     assert "it may have been killed for memory" in far.remedy
-    other = failure(Heard(0.0, exit=Exit(0, signal.SIGSEGV, GIB), seen_bytes=4 * GIB))
+    other = failure(AttemptOutput(0.0, exit=Exit(0, signal.SIGSEGV, GIB), seen_bytes=4 * GIB))
     assert other.reason == "crashed"
 
 
 def test_a_group_that_lost_nothing_says_nothing() -> None:
-    quiet = failure(Heard(0.0, exit=Exit(0, signal.SIGSEGV, GIB), usage=Usage(None, kills=0, at_limit=0)))
+    quiet = failure(
+        AttemptOutput(0.0, exit=Exit(0, signal.SIGSEGV, GIB), usage=Usage(None, kills=0, at_limit=0))
+    )
     assert (quiet.reason, quiet.message) == ("crashed", "prove a: killed by signal 11")
 
 
 def test_a_result_that_came_before_the_wish_to_end_is_a_success() -> None:
     done = Result({"n": 1})
     for stopped in ("yield", "cancel", "shutdown"):
-        found = ended(Heard(0.0, last=done, exit=Exit(0, None, GIB), stopped=stopped, fault="x"))
+        found = ended(AttemptOutput(0.0, last=done, exit=Exit(0, None, GIB), stopped=stopped, fault="x"))
         assert isinstance(found, EventBody)
         assert found.type == "job_succeeded"
 
 
 def test_a_job_that_saved_for_somebody_else_s_signal_is_no_failure() -> None:
-    found = ended(Heard(0.0, exit=Exit(preemption.STATUS, None, GIB)))
+    found = ended(AttemptOutput(0.0, exit=Exit(preemption.STATUS, None, GIB)))
     assert isinstance(found, EventBody)
     assert (found.type, found.model_dump()["reason"]) == (
         "job_interrupted",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from daemon.clock import Jumps
+from daemon.clock import ClockWatch
 
 
 class Machine:
     def __init__(self) -> None:
         self.wall, self.awake, self.always = 1_800_000_000.0, 50.0, 70.0
-        self.jumps = Jumps(wall=lambda: self.wall, awake=lambda: self.awake, always=lambda: self.always)
+        self.jumps = ClockWatch(wall=lambda: self.wall, awake=lambda: self.awake, always=lambda: self.always)
 
     def run(self, seconds: float, *, set_by: float = 0.0, asleep: float = 0.0) -> None:
         self.awake += seconds

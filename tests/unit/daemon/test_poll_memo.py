@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from daemon.polling.poller import Memo, load_memo, seconds_since
+from daemon.polling.poller import PollMemory, load_memo, seconds_since
 
 
 def test_what_is_stored_is_read_back() -> None:
-    memo = Memo(basis="b", etags={"branches": '"e"'}, default="main", moved=True, failures=3)
+    memo = PollMemory(basis="b", etags={"branches": '"e"'}, default="main", moved=True, failures=3)
     assert load_memo(memo.dump()) == memo
 
 
@@ -29,11 +29,11 @@ def test_what_is_stored_is_read_back() -> None:
     ],
 )
 def test_what_cannot_be_read_is_forgotten(stored: str | None) -> None:
-    assert load_memo(stored) == Memo()
+    assert load_memo(stored) == PollMemory()
 
 
 def test_what_an_earlier_version_stored_is_taken_as_far_as_it_goes() -> None:
-    assert load_memo('{"basis": "b", "etags": {}, "default": "main", "unknown": 1}') == Memo(
+    assert load_memo('{"basis": "b", "etags": {}, "default": "main", "unknown": 1}') == PollMemory(
         "b", default="main"
     )
 

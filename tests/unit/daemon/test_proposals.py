@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from daemon.polling.git_process import is_branch_name
-from daemon.results.pull_requests import Evidence, Ground, branch_name, text_of
+from daemon.results.pull_requests import Evidence, TargetState, branch_name, text_of
 from store.view.rows import ProofRow
 
-GROUND = Ground("me", "o/n", True, "main", head="1" * 40)
+GROUND = TargetState("me", "o/n", True, "main", head="1" * 40)
 
 
 def row(declaration: str, *, evidence: str = "no error") -> ProofRow:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.store_service import Room, takes_some
+from daemon.store_service import DiskSpace, takes_some
 
 STATE, JOBS = Path("state"), Path("jobs")
 
@@ -16,7 +16,7 @@ class Disk:
     def __init__(self) -> None:
         self.now = 0.0
         self.full = {STATE, JOBS}
-        self.room = Room(clock=lambda: self.now, has_room=lambda folder: folder not in self.full)
+        self.room = DiskSpace(clock=lambda: self.now, has_room=lambda folder: folder not in self.full)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_room_that_is_gone_at_once_is_looked_for_less_and_less_often(disk: Disk)
 
 def test_whoever_waits_is_woken_also_by_a_try_that_came_between_its_failure_and_its_wait() -> None:
     async def scenario() -> None:
-        room = Room(has_room=lambda _: True)
+        room = DiskSpace(has_room=lambda _: True)
         before = room.moment
         room.try_again()
         await asyncio.wait_for(room.regained(before), timeout=1)

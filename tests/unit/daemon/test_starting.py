@@ -16,7 +16,7 @@ from daemon import run, service
 from daemon.http.control import ControlServer, SocketInUseError
 from daemon.lock import FolderError
 from daemon.paths import Paths
-from daemon.service import RoomToStart, Service
+from daemon.service import DiskSpaceWait, Service
 from daemon.store_service import StoreFailedError
 from daemon.systemd import Notifier
 from store.errors import DatabaseFullError, DatabaseIOError
@@ -52,7 +52,7 @@ def waits(tmp_path: Path, error: Exception, *found: OSError | None, ends: bool =
         return answers.pop(0)
 
     notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "notify")})
-    room = RoomToStart(notifier, stopping("asked" if ends else ""), look=look)
+    room = DiskSpaceWait(notifier, stopping("asked" if ends else ""), look=look)
     again = asyncio.run(room.regained(tmp_path, error))
     return again, len(found) - len(answers)
 
@@ -87,7 +87,7 @@ def test_who_is_to_end_waits_no_longer(tmp_path: Path) -> None:
     assert waits(tmp_path, DatabaseFullError("full"), ends=True) == (False, 0)
 
 
-def looks(*found: OSError | None) -> tuple[RoomToStart, list[Path]]:
+def looks(*found: OSError | None) -> tuple[DiskSpaceWait, list[Path]]:
     """What waits, and the folders that it has looked at; `found` there, in their order."""
     answers, looked = [*found], []
 
@@ -95,7 +95,7 @@ def looks(*found: OSError | None) -> tuple[RoomToStart, list[Path]]:
         looked.append(folder)
         return answers.pop(0)
 
-    return RoomToStart(Notifier({}), stopping(""), look=look), looked
+    return DiskSpaceWait(Notifier({}), stopping(""), look=look), looked
 
 
 def test_room_is_looked_for_in_the_folder_that_has_none(
@@ -161,7 +161,7 @@ def test_what_waits_in_the_ledger_is_let_go_where_the_start_is_to_end_or_the_sto
     )
 
     async def go() -> None:
-        room = RoomToStart(Notifier({}), stopping("asked"))
+        room = DiskSpaceWait(Notifier({}), stopping("asked"))
         watching = asyncio.ensure_future(room.watch(store))
         for _ in range(200):
             await asyncio.sleep(0.01)

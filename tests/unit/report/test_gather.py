@@ -29,7 +29,7 @@ from store.events.repositories import BranchCreated, BranchUnwatched
 from store.events.scans import SorryEvent
 from store.log.envelope import Expect, NewEvent
 from store.view import queries, report_queries
-from store.view.report_queries import JobCount, Ran, Searches, Turn
+from store.view.report_queries import AttemptTotals, JobCount, Searches, Turn
 from store.view.view import View
 from tests.support.events import (
     REPOSITORY,
@@ -211,11 +211,13 @@ def test_what_goes_on_past_midnight_is_cut_there() -> None:
 def test_machine_time_is_added_up_by_kind_device_and_period() -> None:
     morning, noon = "2026-01-07T06:00:00.000000Z", "2026-01-07T12:00:00.000000Z"
     ran = [
-        Ran("train", False, "gpu", "2026-01-07T23:00:00.000000Z", "2026-01-08T01:00:00.000000Z", 1, 7200.0),
-        Ran("train", False, "cpu", morning, noon, 1, 60.0),
+        AttemptTotals(
+            "train", False, "gpu", "2026-01-07T23:00:00.000000Z", "2026-01-08T01:00:00.000000Z", 1, 7200.0
+        ),
+        AttemptTotals("train", False, "cpu", morning, noon, 1, 60.0),
         # Four attempts of one day, side by side: not the time between the first and the last.
-        Ran("scan", False, "cpu", morning, noon, 4, 10.0),
-        Ran("scan", True, "cpu", morning, noon, 1, 5.0),
+        AttemptTotals("scan", False, "cpu", morning, noon, 4, 10.0),
+        AttemptTotals("scan", True, "cpu", morning, noon, 1, 5.0),
     ]
     jobs = [
         JobCount("scan", False, "succeeded", 3, 100),
@@ -307,14 +309,14 @@ def test_machine_time_is_by_the_clock_and_by_what_the_view_knows_of_the_device(
     view = view_of([("jobs", body) for _, body in told])
     found = [row._replace(seconds=round(row.seconds, 3)) for row in report_queries.ran(view)]
     assert found == [
-        Ran("build", False, "cpu", DAY.format("23:00"), NEXT.format("01:00"), 1, 7200.0),
-        Ran("prove", False, "cpu", DAY.format("05:00"), DAY.format("05:02"), 1, 120.0),
-        Ran("prove", False, "unknown", DAY.format("06:00"), DAY.format("06:03"), 1, 180.0),
-        Ran("scan", False, "cpu", DAY.format("01:00"), DAY.format("01:03"), 2, 240.0),
-        Ran("scan", False, "cpu", NEXT.format("02:00"), NEXT.format("01:30"), 1, 0.0),
-        Ran("train", False, "cpu", DAY.format("03:00"), DAY.format("03:05"), 1, 300.0),
-        Ran("train", False, "gpu", DAY.format("02:00"), DAY.format("02:30"), 1, 1800.0),
-        Ran("train", False, "unknown", DAY.format("04:00"), DAY.format("04:07"), 1, 420.0),
+        AttemptTotals("build", False, "cpu", DAY.format("23:00"), NEXT.format("01:00"), 1, 7200.0),
+        AttemptTotals("prove", False, "cpu", DAY.format("05:00"), DAY.format("05:02"), 1, 120.0),
+        AttemptTotals("prove", False, "unknown", DAY.format("06:00"), DAY.format("06:03"), 1, 180.0),
+        AttemptTotals("scan", False, "cpu", DAY.format("01:00"), DAY.format("01:03"), 2, 240.0),
+        AttemptTotals("scan", False, "cpu", NEXT.format("02:00"), NEXT.format("01:30"), 1, 0.0),
+        AttemptTotals("train", False, "cpu", DAY.format("03:00"), DAY.format("03:05"), 1, 300.0),
+        AttemptTotals("train", False, "gpu", DAY.format("02:00"), DAY.format("02:30"), 1, 1800.0),
+        AttemptTotals("train", False, "unknown", DAY.format("04:00"), DAY.format("04:07"), 1, 420.0),
     ]
 
 
