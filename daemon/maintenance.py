@@ -33,7 +33,7 @@ class Maintenance:
 
     @property
     def models(self) -> Models:
-        """What may be done with the trained models."""
+        """The operations on the trained models."""
         settings = self._context.settings
         return Models(self._store, chain_root=settings.paths.models, tolerance=settings.train.tolerance)
 

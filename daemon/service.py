@@ -495,7 +495,7 @@ class Service:
 
     @property
     def failed(self) -> bool:
-        """Whether the end has to be reported as a failure."""
+        """Return whether the end has to be reported as a failure."""
         return self._store.failure is not None
 
     # --- stop ---------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ class DiskSpace:
 
     @property
     def problem(self) -> str:
-        """What finds no room, for people; empty where there is some."""
+        """The folders without room, for people; empty where there is some."""
         reasons = "; ".join([*self._full.values()])
         return f"nothing new is begun until there is room on the disk: {reasons}" if reasons else ""
 
@@ -126,12 +126,12 @@ class DiskSpace:
 
     @property
     def waited_for(self) -> bool:
-        """Whether something waits to be recorded."""
+        """Return whether something waits to be recorded."""
         return self._waiting > 0
 
     @property
     def moment(self) -> asyncio.Event:
-        """What `regained` waits for; ask for it before the try that may fail, so that nothing is missed."""
+        """The event that `regained` waits for; take it before the try that may fail, so that nothing is missed."""
         return self._again
 
     async def regained(self, moment: asyncio.Event) -> None:
@@ -347,7 +347,7 @@ class StoreService:
         self.room.try_again()
 
     def writer_cpu_s(self) -> float:
-        """How many seconds of CPU the writing thread has had: one that hangs gets none."""
+        """Return the seconds of CPU that the writing thread has had: one that hangs gets none."""
         return time.clock_gettime(time.pthread_getcpuclockid(self._writer_thread))
 
     def refused(self, error: OSError, folder: Path) -> StoreFailedError:

@@ -23,7 +23,7 @@ class Notifier:
 
     @property
     def watchdog_interval_s(self) -> float | None:
-        """How often to call `watchdog`: half of what the manager allows; None where it does not watch us."""
+        """Return the interval of `watchdog` calls: half of what the manager allows; None where it does not watch us."""
         return self._watchdog_us / 2_000_000 if self._watchdog_us and self._address else None
 
     def ready(self, status: str) -> bool:

@@ -223,7 +223,7 @@ def _unread(item: TreeFile, reason: str) -> ReadFile:
 
 
 class _Earlier:
-    """What stood in the changed files; `unread` are those that can not be read any more as they were."""
+    """The declarations of the changed files; `unread` are the files that cannot be read any more as they were."""
 
     def __init__(self, mirror: Mirror, given: ScanSpec, work: _Work) -> None:
         self._mirror = mirror

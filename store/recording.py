@@ -91,7 +91,7 @@ class TraceHead:
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrace:
-    """What was recorded. `seq` is the log position of the closing event; counts are of the whole commit but for
+    """A recorded commit. `seq` is the log position of the closing event; counts are of the whole commit but for
     `files_changed` and `files_removed`, the differences written now. `repeated`: all of it stood there already.
     """
 
@@ -223,7 +223,7 @@ class _Standing:
 
 
 class _Line:
-    """What stands on a line now, by path, and which event last closed a commit there (0: none, or withdrawn)."""
+    """The files of a line now, by path, and the event that last closed a commit there (0: none, or withdrawn)."""
 
     def __init__(self) -> None:
         self.files: dict[str, _Standing] = {}

@@ -215,7 +215,7 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
 
 
 def _check_effort(body: AttemptFinished) -> None:
-    """What less than nothing was spent would be given back to the day."""
+    """A negative amount would be credited to the day's budget."""
     for name in ("goals_left", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd"):
         value = getattr(body, name)
         if value is not None and value < 0:

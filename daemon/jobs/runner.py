@@ -159,7 +159,7 @@ class AttemptOutput:
 
     @property
     def peak_bytes(self) -> int | None:
-        """What the job said of its memory; of one that could not say, what the kernel says (at least our own)."""
+        """The peak that the job reported; without a report the kernel's figure, which is at least our own."""
         if isinstance(self.last, Result | Failure) and self.last.peak_rss_bytes is not None:
             return self.last.peak_rss_bytes
         return self.exit.peak_rss_bytes if self.exit else None

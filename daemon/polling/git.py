@@ -308,7 +308,7 @@ class Git(GitProcess):
             await self._run("config", f"remote.{_ORIGIN}.url", url, mirror=mirror)
 
     async def _origin(self, mirror: Path) -> str | None:
-        """Where the mirror was last fetched from; None where that was before there were partial mirrors."""
+        """Return the URL of the mirror's last fetch; None where that was before there were partial mirrors."""
         done = await self._try("config", "--get", f"remote.{_ORIGIN}.url", mirror=mirror)
         return done.out.decode(errors="replace").rstrip("\n") if done.status == 0 else None
 

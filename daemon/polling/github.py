@@ -295,7 +295,7 @@ class Forge:
 
     @property
     def problem(self) -> str:
-        """Why the token cannot be used, for people; "" where it can, or there is none."""
+        """The reason, for people, that the token cannot be used; "" where it can, or there is none."""
         if self._unusable:
             return self._unusable
         if self.github is not None and self.github.token_refused:

@@ -179,7 +179,7 @@ class WebhookChannel:
             )
 
     def _without_url(self, error: Exception) -> str:
-        """What a library says, unless it quotes a part of the URL that may be a secret."""
+        """Return a library's message, unless it quotes a part of the URL that may be a secret."""
         parts, name, said = urlsplit(self._url), type(error).__name__, str(error)
         told = any(part and part in said for part in (parts.path.strip("/"), parts.query, parts.password))
         return name if told or not said else redact(f"{name}: {said}")

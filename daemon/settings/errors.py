@@ -1,4 +1,4 @@
-"""How a wrong config.toml is reported: every mistake at once, each as `file:line: setting: reason; remedy`.
+"""The report of a wrong config.toml: every mistake at once, each as `file:line: setting: reason; remedy`.
 
 Turns pydantic's and tomllib's errors into those lines. Values are quoted only where they cannot hold a secret. tomllib
 keeps no positions, so text that it has accepted is walked a second time for the line of every key and table.

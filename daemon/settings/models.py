@@ -176,7 +176,7 @@ class External(Section):
 
     @property
     def free(self) -> bool:
-        """Whether the file says that nothing costs anything."""
+        """Return whether both prices are 0."""
         return (self.usd_per_million_prompt, self.usd_per_million_completion) == (0, 0)
 
 
@@ -289,7 +289,7 @@ _OWN = ("enabled", "tolerance")
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """How one model learns: `config` are all fields of its job's configuration, `tolerance` is in its rule's unit.
+    """The training of one model: `config` are all fields of its job's configuration, `tolerance` is in its rule's unit.
 
     `named` is the model that the file itself names for the first checkpoint to begin with; "" where it names none.
     """
@@ -590,5 +590,5 @@ class Serve(Section):
 
     @property
     def token(self) -> KeyPlace:
-        """Where the token is that clients have to send."""
+        """The place of the token that clients have to send."""
         return KeyPlace(TOKEN_CREDENTIAL, TOKEN_VARIABLE, self.token_file)

@@ -103,7 +103,7 @@ def _running(value: dict[str, Any]) -> dict[str, int]:
 
 
 class Limit(Section):
-    """What the jobs of one kind may take instead of what the table says that they have it from."""
+    """The own limits of one kind of job, in place of those of its table."""
 
     memory_bytes: int | None = None
     timeout_s: float | None = None

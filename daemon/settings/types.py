@@ -195,7 +195,7 @@ def _check_remote(url: str, *, remedy: str) -> None:
 
 
 def _brackets_close(pattern: str) -> bool:
-    """Whether every "[" has its "]"; the first character inside may be "]" itself, as fnmatch reads it."""
+    """Return whether every "[" has its "]"; the first character inside may be "]" itself, as fnmatch reads it."""
     position = 0
     while (start := pattern.find("[", position)) >= 0:
         inside = start + 2 if pattern[start + 1 : start + 2] == "!" else start + 1

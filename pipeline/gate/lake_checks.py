@@ -662,7 +662,7 @@ class _Inquiry:
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """What Lean says of one build, or why it does not; the printed type is asked only where there is no exact one."""
+    """Lean's answer on one build, or the reason for none; the printed type is read only where there is no exact one."""
 
     exact: Answer | str
     type: TypeText | str

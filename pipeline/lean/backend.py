@@ -285,7 +285,7 @@ def _box(backend: str, sandbox: str) -> Sandbox:
 
 
 def _fixed(backend: str, sandbox: Sandbox) -> LeanBackend | None:
-    """What the setting alone decides."""
+    """Return what the setting alone decides."""
     if backend == "none":
         return _nothing("Lean is switched off by the settings (lean.backend = none)", sandbox)
     return simulator() if backend == "simulator" else None

@@ -156,7 +156,7 @@ class Server:
 
     @property
     def simulated(self) -> bool:
-        """Whether the simulator stands in for Lean: nothing that it accepts is a proof."""
+        """Return whether the simulator replaces Lean: nothing that it accepts is a proof."""
         return self.backend.simulated
 
     def session(self, theorem: RestatedTheorem) -> Session:

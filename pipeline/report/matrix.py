@@ -225,7 +225,7 @@ def _matrix(
 
 
 def _is_measured(value: float | None, rule: Rule) -> bool:
-    """What is no share of 0..1 was not measured, nor an error that is no number from 0; the table of evaluations shows
+    """A value outside 0..1 was not measured, nor an error that is no number from 0; the table of evaluations shows
     it as it was recorded."""
     return value is not None and 0 <= value <= (math.inf if rule.lower_is_better else 1) and value < math.inf
 

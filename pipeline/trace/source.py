@@ -68,7 +68,7 @@ class FileSource:
 
     @cached_property
     def sites(self) -> dict[str, Site]:
-        """Where each name (`plain_name`) is declared; of declarations that share one, the first."""
+        """Return the declaration of each name (`plain_name`); of declarations that share one, the first."""
         found: dict[str, Site] = {}
         for item in self.declarations:
             name = plain_name(item.record.name)
@@ -96,7 +96,7 @@ class FileSource:
             )
 
     def _name(self, item: Located) -> tuple[int, int]:
-        """Where the name stands in its declaration: as much of it as is written there."""
+        """Return the range of the name in its declaration: as much of it as is written there."""
         parts = name_parts(item.record.name) or [item.record.name]
         limit = item.end if item.record.kind == "alias" else item.stated
         for first in range(len(parts)):

@@ -197,7 +197,7 @@ STEPS: tuple[Step, ...] = get_args(Step)
 
 @dataclass(frozen=True, slots=True)
 class TheoremBefore:
-    """Which theorem it was. Its text stands in an earlier step, or in the scan of its first sight."""
+    """The theorem that it was. Its text is in an earlier step, or in the scan of its first sight."""
 
     name: str
     kind: str

@@ -1,4 +1,4 @@
-"""Which traces an export has, in which order, and what LeanDojo calls each of them.
+"""The traces of an export, their order, and LeanDojo's name for each of them.
 
 The order is that in which their lines first came into the log: it does not change as repositories grow.
 
@@ -28,7 +28,7 @@ from store.view.trace_queries import imports_of, traces
 
 
 class NothingToExportError(LogError):
-    """No trace is what was asked for."""
+    """No trace matches the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +144,7 @@ PROVEN, SORRY_PROVED, SORRY_UNPROVED = THEOREM_LISTS
 
 @dataclass(frozen=True, slots=True)
 class RepositoryCounts:
-    """What a repository has, as LeanDojo counts it."""
+    """The counts of a repository, as LeanDojo makes them."""
 
     proven: int
     sorry_proved: int
@@ -163,7 +163,7 @@ class RepositoryCounts:
 
 
 class TheoremFacts(NamedTuple):
-    """What the view says of a theorem; a side (of each of `store.domain.splits.SPLITS`) is None where it is withheld.
+    """The view's facts on a theorem; a side (of each of `store.domain.splits.SPLITS`) is None where it is withheld.
 
     `sides` is empty where nobody asked for them.
     """

@@ -267,7 +267,7 @@ class Repository:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What makes two repositories equal."""
+        """The fields that make two repositories equal."""
         return self.url, self.name, self.commit, self.lean_version, self.lean_dojo_version
 
     @property

@@ -414,7 +414,7 @@ _CACHE_KIB = 32 << 10
 
 
 class Mode(enum.Enum):
-    """How repositories come together: our way, LeanDojo-v2's, or not at all (an import given back)."""
+    """The merge of repositories: our way, LeanDojo-v2's, or none (an import given back)."""
 
     FOR_LIFE = "for life"
     COMPAT = "compat"
@@ -423,12 +423,12 @@ class Mode(enum.Enum):
 
 
 class NotAnImportError(LogError):
-    """What was chosen cannot be given back as an import."""
+    """The chosen traces cannot be given back as an import."""
 
 
 @dataclass(slots=True)
 class ExportReport:
-    """What an export wrote. `position` is that of the log which it shows.
+    """The result of an export. `position` is that of the log which it shows.
 
     `repositories` are LeanDojo's heads of the traces, each with whether it is in the splits and the corpus.
     `theorems` counts by list ("random/train"), `withheld` by split those that are in no list of it.
@@ -535,7 +535,7 @@ def one_moment(view: sqlite3.Connection) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where an export reads and writes; files are closed with `held`. `folder` is for temporary files too."""
+    """The sources and files of an export; files are closed with `held`. `folder` is for temporary files too."""
 
     log: LogReader
     view: sqlite3.Connection

@@ -33,7 +33,7 @@ _NOT_HERE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
 
 
 class NotReplaceableError(LogError):
-    """What lies at the place was not made by an export."""
+    """The folder or file at the place was not made by an export."""
 
 
 @contextmanager

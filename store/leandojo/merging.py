@@ -35,7 +35,7 @@ _NOBODYS = "a path that proofs name and no trace has"
 
 
 class Names(dict[str, str]):
-    """What the files of one trace are called in the export, by their paths in the repository.
+    """The names that the files of one trace have in the export, by their paths in the repository.
 
     `look_ahead` is asked to claim a path that was not claimed yet, if the trace has it: where imports were not recorded
     whole, a proof may name a file that comes later.
@@ -60,7 +60,7 @@ class Names(dict[str, str]):
 
 
 class Merge(Protocol):
-    """How files of several repositories come together. `by_closure`: closures count, else nobody need compute them."""
+    """A merge of files of several repositories. `by_closure`: closures count; otherwise none need be computed."""
 
     by_closure: ClassVar[bool]
 
@@ -185,7 +185,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class CompatTheorem(Generic[Item]):
-    """What their export knows of a theorem. `item` is the caller's own and is not looked at.
+    """A theorem as LeanDojo's export sees it. `item` is the caller's own and is not looked at.
 
     `premises` are the full names of all annotations of all tactics, in order, repetitions included.
     `processed` is its repository's `date_processed`: text (ISO 8601) or a datetime.
@@ -267,7 +267,7 @@ LISTS = tuple(f"{split}/{side}" for split in SPLITS for side in SIDES)
 
 
 class Merger(Protocol):
-    """How theorems come together."""
+    """A merge of theorems."""
 
     def add(
         self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], facts: TheoremFacts, number: int, /
@@ -319,7 +319,7 @@ class ForLife:
             self._places[key] = (place, seq)
 
     def end_of_trace(self, _lists: Sequence[Sequence[int]], /) -> None:
-        """Nothing: the order is that in which they came."""
+        """Do nothing: the order is that in which they came."""
 
     def lists(self) -> Iterator[tuple[str, Sequence[int]]]:
         """See `Merger.lists`."""

@@ -35,7 +35,7 @@ SIDES: tuple[Side, ...] = ("train", "val")
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """What an export wrote. `position` is that of the log which it shows; `proofs` and `steps` count by side,
+    """The result of an export. `position` is that of the log which it shows; `proofs` and `steps` count by side,
     `repeated` the proofs that were left out because another one has the same statement and steps."""
 
     path: Path

@@ -91,7 +91,7 @@ class ImportedTrace:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did. `path` is the file or folder that was read, `position` the last event of the log."""
+    """The result of an import. `path` is the file or folder that was read, `position` the last event of the log."""
 
     path: Path
     form: Form
@@ -102,7 +102,7 @@ class ImportReport:
 
     @property
     def repeated(self) -> bool:
-        """Whether there was something, and nothing of it was new."""
+        """Return whether there was something, and nothing of it was new."""
         return bool(self.traces) and all(item.recorded.repeated for item in self.traces)
 
 
@@ -273,7 +273,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read. `beside` holds unknown keys next to "repositories"; `notes` are for people."""
+    """The content of a file or folder. `beside` holds unknown keys next to "repositories"; `notes` are for people."""
 
     path: Path
     form: Form

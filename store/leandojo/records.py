@@ -151,7 +151,7 @@ _AFTER_AN_ITEM = re.compile(r"\s*,\s*"), re.compile(r"\s*\]\s*")
 
 
 class Flaw(Exception):  # noqa: N818 - it is completed into an ImportFormatError before anybody sees it
-    """What is wrong with a record, and where in it ("traced_tactics[2].annotated_tactic")."""
+    """A mistake in a record, and its place in it ("traced_tactics[2].annotated_tactic")."""
 
     def __init__(self, reason: str, *place: str) -> None:
         super().__init__(reason)

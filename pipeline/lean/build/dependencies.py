@@ -351,7 +351,7 @@ class DependencyError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What lies under a key.
+    """The packages under a key.
 
     `cache` says what became of Mathlib's compiled files: "" (none offered), "fetched", or why not. `not_built` is ""
     or the end of what lake said when the packages did not build completely; a project may still do with the rest.

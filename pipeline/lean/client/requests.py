@@ -86,7 +86,7 @@ class Request(Generic[R_co]):
 
     @property
     def doubt(self) -> str:
-        """What the states that this request makes are in doubt for; "" when nothing is against them."""
+        """Return the reason to doubt the states that this request makes; "" without one."""
         return next((state.doubt for state in self.states if state.doubt), "")
 
     def refused(self, error: ReplRefused) -> R_co:

@@ -165,7 +165,7 @@ _OVERTAKEN_AT_MOST = 32
 
 
 class Home(Enum):
-    """Where the goal states of somebody who waits lie."""
+    """The REPL that has the goal states of a waiting session."""
 
     NOWHERE = "nowhere"
     FREE = "in a process that is free"

@@ -1,4 +1,4 @@
-"""What the searching tactics share: evaluation, reflexivity, contradictions. Each builds a term; none decides truth."""
+"""The shared parts of the searching tactics: evaluation, reflexivity, contradictions. Each builds a term."""
 
 from __future__ import annotations
 

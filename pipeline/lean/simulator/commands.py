@@ -1,4 +1,4 @@
-"""What all commands of one REPL share: its environment and scope, options, goal states and modules."""
+"""The state that all commands of one REPL share: its environment and scope, options, goal states and modules."""
 
 from __future__ import annotations
 

@@ -534,7 +534,7 @@ class Note(NamedTuple):
 
 @dataclass(slots=True)
 class Command:
-    """What became of one top-level command; `start`/`end` and the ranges of `sorries` are code points."""
+    """The result of one top-level command; `start`/`end` and the ranges of `sorries` are code points."""
 
     start: int
     end: int = 0
@@ -547,7 +547,7 @@ class Command:
 
 
 class SectionFrame(NamedTuple):
-    """What `end` gives back."""
+    """The state that `end` restores."""
 
     kind: Literal["namespace", "section"]
     name: str

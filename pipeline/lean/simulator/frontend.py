@@ -255,7 +255,7 @@ class ImportFailure(Exception):  # noqa: N818 - named by what happened
 
 
 class Range(NamedTuple):
-    """Where a declaration stands: lines from 1, columns in code points from 0, the end exclusive."""
+    """The range of a declaration: lines from 1, columns in code points from 0, the end exclusive."""
 
     start: tuple[int, int]
     end: tuple[int, int]

@@ -426,7 +426,7 @@ def reserve_ids(last: int) -> None:
 
 
 class LeanError(Exception):
-    """What Lean would report as an error message: the input does not elaborate, the tactic fails.
+    """An error that Lean would report: the input does not elaborate, the tactic fails.
 
     `span` is the range of code points that it is about, None for the whole of what was run.
     """
@@ -698,7 +698,7 @@ class Meta:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What namespaces and `open`s make names mean at one place of a file."""
+    """The namespaces and `open`s at one place of a file, which decide what names mean."""
 
     namespace: str = ""
     opens: tuple[str, ...] = ()
@@ -726,7 +726,7 @@ class Invocation(NamedTuple):
 
 @dataclass(slots=True)
 class Session:
-    """What all elaborators of one declaration or tactic share.
+    """The state that all elaborators of one declaration or tactic share.
 
     `holes_for_sorry`: a `sorry` becomes a goal, in `sorries`, instead of a `Sorry` (for `frontend.distil`).
     `sorry_spans[i]` is where `sorries[i]` stands, when there are goals for sorries. `invocations`, where it is a

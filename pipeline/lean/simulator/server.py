@@ -202,7 +202,7 @@ class Faults:
 
     @property
     def kept_bytes(self) -> int:
-        """How much memory leaks have kept."""
+        """Return the memory that leaks have kept."""
         return sum(map(len, self._kept))
 
     def at_start(self) -> None:

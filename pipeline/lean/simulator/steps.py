@@ -63,7 +63,7 @@ _SLEEP_STEP_S = 0.002
 
 
 class Step(NamedTuple):
-    """What a step is run with: the goal, its mode, and the text."""
+    """The input of a step: the goal, its mode, and the text."""
 
     meta: Meta
     session: Session
@@ -76,7 +76,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What replaces the goal. `fragments` are the modes that changed; `alone`: the siblings are put aside."""
+    """The replacement of the goal. `fragments` are the modes that changed; `alone`: the siblings are put aside."""
 
     goals: tuple[MVar, ...]
     fragments: Mapping[int, Fragment | None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What runs tactics: blocks, the choice of the rule, records of what ran, and what all tactics share."""
+"""The runner of tactics: blocks, the choice of the rule, records of what ran, and what all tactics share."""
 
 from __future__ import annotations
 

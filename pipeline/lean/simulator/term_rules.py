@@ -1,4 +1,4 @@
-"""What each kind of term means, but for functions and matches: constants, operators, quantifiers, `⟨…⟩`, `by`."""
+"""The meaning of each kind of term but functions and matches: constants, operators, quantifiers, `⟨…⟩`, `by`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ ANY_LEVEL = -1  # only in the types of built-in constants: they exist once for e
 
 
 class _Term:
-    """What all terms share. Each is equal to one of its own class with the same `parts`, which no one changes.
+    """The base of all terms. Each is equal to one of its own class with the same `parts`, which no one changes.
 
     Written out and not made by `dataclass`: a start makes thousands of terms, and a frozen dataclass sets each field of
     each by a call; and to make such classes takes a millisecond each, at every start.
@@ -35,7 +35,7 @@ class _Term:
 
     @property
     def parts(self) -> tuple[Any, ...]:
-        """What it is made of, in the order of its constructor."""
+        """The parts of a term, in the order of its constructor."""
         return tuple(getattr(self, name) for name in self.__match_args__)
 
     def __eq__(self, other: object) -> bool:

@@ -129,7 +129,7 @@ class _Layout:
             self.brackets -= 1
 
     def _inside(self, top: _Frame, word: str, *, starts: bool) -> None:
-        """What a word inside a block of tactics says about the one after it."""
+        """The effect of a word inside a block of tactics on the one after it."""
         match word:
             case ";" | "<;>":
                 self.expected = not top.lets
