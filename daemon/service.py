@@ -110,8 +110,8 @@ class ServiceRecorder:
 
 # ---- A daemon that finds no room on its disk when it starts waits for it, says so, and goes on when there is some
 # One that ended would be started again and again, until the service manager gives up. Room alone is waited for: a
-# disk that is read-only or fails is told at once. Nothing is ready meanwhile, and nothing listens: `unsorry status`
-# says of itself that the disk is full, the service manager is told that we wait.
+# disk that is read-only or fails is reported at once. Nothing is ready meanwhile, and nothing listens: `unsorry status`
+# says of itself that the disk is full, and the daemon reports the wait to the service manager.
 
 
 _FIRST_S = 1.0

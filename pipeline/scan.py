@@ -6,7 +6,7 @@ commit_scanned. It needs no Lean, no worktree and no network. Its specification 
 
 Each file's scan is staged as soon as it is read; in memory stay only names and hashes, and of a first scan only
 sorries. What stood in the changed files is read out of the mirror too, so that what was there is not taken for new.
-With a null `base` files that went while nobody looked are known only by their sorries, so only those have a
+With a null `base` files that went while no one looked are known only by their sorries, so only those have a
 file_removed.
 """
 
@@ -190,7 +190,7 @@ def _toolchain(mirror: Mirror, sha: str) -> str:
 
 
 class _Progress:
-    """Says which file is being read, not more often than somebody can look."""
+    """Says which file is being read, not more often than a person can look."""
 
     def __init__(self, reporter: Reporter, *, total: int) -> None:
         self._reporter = reporter

@@ -1,8 +1,8 @@
 """Read files of a folder that strangers filled: a worktree, a fetched package, what a build has left.
 
 A name from a repository may be absolute, climb by `..`, be longer than any file's, or lead through a link; and what
-lies there may be a pipe that never ends, a device or a file of any size. Whoever reads such a file outside of a sandbox
-reads it here.
+lies there may be a pipe that never ends, a device or a file of any size. Code outside of a sandbox
+reads such a file here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 MOST_SOURCE_BYTES = 16 * 1024 * 1024
 """A larger file is not read: no source that people write is so long."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe that nobody writes to would keep us waiting while it is opened.
+# A pipe that no one writes to would keep us waiting while it is opened.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK_BYTES = 2**20
 

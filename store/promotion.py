@@ -30,7 +30,7 @@ _ROUNDING = 1e-9
 class Rule:
     """The measure of a model. Losses and tolerances are in `unit`: `scale` of it are 1 of the metric.
 
-    `tolerance` is how far a model may fall on a task where nobody says otherwise, `widest` the largest that is taken.
+    `tolerance` is how far a model may fall on a task where no one says otherwise, `widest` the largest that is taken.
     """
 
     metric: str

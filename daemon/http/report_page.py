@@ -27,7 +27,7 @@ from pipeline.report import POLICY
 
 PATIENCE_S = 120.0
 FAILED_S = 10.0
-"""So long a failure is told again before it is tried anew; less where `[report] every` is less."""
+"""So long a failure is reported again before the next try; less where `[report] every` is less."""
 MOST_WAITING = 8
 """So many wait for a page; each holds one of the listener's connections, which the numbers of /metrics need too."""
 MEMORY_BYTES = 2**31

@@ -613,7 +613,7 @@ class JobRunner:
         body = await self._failed(due, found, heard) if isinstance(found, Failure) else found
         live = self._live[due.job]
         if live.stopped == "cancel" and isinstance(body, JobFailed | JobInterrupted):
-            # Asked for where there was no process to end: before it, after it, or while it made way.
+            # Asked for where there was no process to end: before it, after it, or while it was preempted.
             body = cancelled(due, by=live.fault, heard=heard)
         await self._record(due, body)
         await asyncio.to_thread(

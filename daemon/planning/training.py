@@ -228,7 +228,7 @@ class _Training:
         return self._counted[key]
 
     def _made_by_its_lean(self, repo: Repo, trace: TraceRow) -> bool:
-        """Return whether the backend of the branch is the one that traced it; otherwise another trace follows, or none."""
+        """Return whether the branch's backend is the one that traced it; otherwise another trace follows, or none."""
         branches = queries.branches(self._view, trace.repository)
         branch = next((row for row in branches if trace_queries.branch_line(row.branch) == trace.line), None)
         if branch is None or branch.state != "live" or branch.toolchain is None:

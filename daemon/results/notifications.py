@@ -2,7 +2,7 @@
 
 What there is to tell is read from the log, behind the position that each channel's own events name, so a restart tells
 nothing twice (after a kill between a delivery and its record: once more, under the same ids), and a channel that was
-just switched on hears nothing of what was before. One message at a time and channel; what comes meanwhile is told
+just switched on hears nothing of what was before. One message at a time and channel; what comes meanwhile is sent
 together. One that is not taken is tried on, ever more seldom, and holds up nothing but its own channel.
 """
 
@@ -324,7 +324,7 @@ def _seconds(retry_after: str) -> float:
 
 # ---- What there is to tell
 # From events of the log to items that people can read, and to the message that holds them.
-# Pure but for the view that it asks. What the simulator did is told only where the settings want it, under a kind of
+# Pure but for the view that it asks. What the simulator did is sent only where the settings want it, under a kind of
 # its own, and is marked wherever it appears; a proof that does not count as verified any more is not told as one.
 
 
@@ -347,7 +347,7 @@ MOST_TOGETHER = 100
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One event as it is told. `id` and `seq` are the event's, `text` is a line for people, `about` the details."""
+    """One event of a message. `id` and `seq` are the event's, `text` is a line for people, `about` the details."""
 
     id: str
     seq: int
@@ -586,7 +586,7 @@ class Notifications:
         try:
             found = channel(name, settings.notify, folder=settings.paths.state)
         except NotTakenError as error:
-            # There is one, and it cannot be used: what comes meanwhile is told when it can.
+            # There is one, and it cannot be used: what comes meanwhile is sent when it can be.
             await self._switch(name, row, _kinds(settings, name))
             await self._failed(name, state, error, before="" if row is None else row.problem)
             return LOOK_S

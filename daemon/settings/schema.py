@@ -362,8 +362,8 @@ class Metrics(Section):
     """[metrics]: where Prometheus can fetch numbers, beside the control socket."""
 
     public: Flag = Field(False, examples=[False])  # before `listen`, whose check asks for it
-    """`true`: `listen` may be an address that other machines reach. Whoever reaches it reads the names and numbers of
-    all that is watched, without a password"""
+    """`true`: `listen` may be an address that other machines reach. A client that reaches it reads the names and
+    numbers of all that is watched, without a password"""
     listen: Annotated[Text, AfterValidator(_listen)] = Field("", examples=["127.0.0.1:9464"])
     """`"127.0.0.1:9464"` or `"[::1]:9464"`: also on this address, over HTTP: the numbers, and the report where
     `[report] serve` says so. Where it cannot be had, the daemon runs without it, tries again, and `unsorry status`

@@ -33,7 +33,7 @@ from pipeline.lean.toolchain.standins import SWITCH as STAND_INS_SWITCH
 MARK = "UNSORRY_ATTEMPT"
 DAEMON_PID = "UNSORRY_DAEMON_PID"
 # What a job may know of the parent's environment. Tokens, credentials and sockets are not among it; a job that needs
-# a key of somebody's (rung 4) is handed that one by a pipe.
+# a key of someone's (rung 4) is handed that one by a pipe.
 _PASSED_ON = (
     "PATH",
     "HOME",
@@ -118,7 +118,7 @@ def _marked(directory: Path, *, below: bool) -> list[psutil.Process]:
         if pid != os.getpid() and is_marked(pid):
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(pid)
-                # Asked again: until now the number may have become somebody else's.
+                # Asked again: until now the number may have become someone else's.
                 if process.uids().real == os.getuid() and is_marked(pid):
                     found.append(process)
     return found
@@ -302,7 +302,7 @@ class JobProcess:
             self._kill_group(signal.SIGKILL)
             _, status, usage = os.wait4(self.pid, 0)  # noqa: ASYNC222 - it has ended: no waiting
             code = os.waitstatus_to_exitcode(status)
-            # Popen must not wait for a process that is gone (its number may be somebody else's by then).
+            # Popen must not wait for a process that is gone (its number may be someone else's by then).
             self._popen.returncode = code
             self._exit = Exit(
                 status=max(code, 0), signal=-code if code < 0 else None, peak_rss_bytes=usage.ru_maxrss * 1024

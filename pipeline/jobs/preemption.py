@@ -48,7 +48,7 @@ def region() -> Iterator[None]:
     """Have SIGTERM ask, and `wanted` tell, until the end of the block. On the main thread.
 
     Raises:
-        Yielded: somebody asked, and the block came to its end.
+        Yielded: someone asked, and the block came to its end.
     """
     global _inside  # noqa: PLW0603
     if signal.getsignal(signal.SIGTERM) is not _end:

@@ -335,7 +335,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def end_with_the_daemon() -> None:
-    """Ask the kernel for a SIGTERM when the daemon dies, so that no process of its works on for nobody.
+    """Ask the kernel for a SIGTERM when the daemon dies, so that no process of its works on for no one.
 
     By the process itself: between fork and exec in the daemon, beside its other threads, would be the wrong place.
     """

@@ -125,7 +125,7 @@ class Leans:
             return self.fixed
         named = next((build for build in self.builds if build.argv[0] == self.configured), None)
         if not toolchain.strip():
-            # Which Lean that means is elan's default of the day; only somebody who named a REPL has decided it.
+            # Which Lean that means is elan's default of the day; only someone who named a REPL has decided it.
             if named is not None:
                 return _because_configured(named, "the project has no lean-toolchain file")
             return self._none(
@@ -191,7 +191,7 @@ def find_leans(*, backend: str, repl: str, sandbox: str, toolchains: Path) -> Le
     if repl:
         configured, reason = _configured_repl(repl, box)
         if configured is None:
-            # What somebody asked for is not silently replaced by something else.
+            # What someone asked for is not silently replaced by something else.
             return Leans(_nothing(reason, box), sandbox=box)
         builds.append(configured)
     bundled, missing = _bundled_repl(box)
@@ -246,7 +246,7 @@ def _short(toolchain: str) -> str:
 
 
 def _backend_of(repl: Path, sandbox: Sandbox) -> LeanBackend:
-    """Describe a REPL that somebody else built; its toolchain's name is completed where it is one of Lean's own."""
+    """Describe a REPL that someone else built; its toolchain's name is completed where it is one of Lean's own."""
     toolchain = _toolchain_of(repl)
     with suppress(VersionError):
         toolchain = parse_version(toolchain).toolchain
@@ -267,7 +267,7 @@ def simulator() -> LeanBackend:
     """Return the simulator, which serves every toolchain and proves nothing."""
     return LeanBackend(
         kind="simulator",
-        # -I: the working directory is somebody's repository; nothing in it may be imported.
+        # -I: the working directory is someone's repository; nothing in it may be imported.
         argv=(sys.executable, "-I", "-m", "pipeline.lean.simulator"),
         detail="the simulator: a small logic that speaks Lean's protocol; nothing it accepts is checked by Lean",
         toolchain="",
@@ -340,7 +340,7 @@ def _bundled_repl(sandbox: Sandbox) -> tuple[LeanBackend | None, str]:
 
 
 def _refusal(found: LeanBackend) -> str:
-    """Say of a REPL that nobody built here why it must not be taken for Lean, or ""."""
+    """Say of a REPL that no one built here why it must not be taken for Lean, or ""."""
     return standins.refusal((Path(found.argv[0]), *_tools(found.sysroot)))
 
 

@@ -198,7 +198,7 @@ class Commit:
 
 
 class _LeftError(Exception):
-    """Nobody waits for the commit any more."""
+    """No one waits for the commit any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ class RungBegun(Event, RungTold):
 
 
 class Candidate(Event):
-    """A text that ended a search. Nobody has judged it yet: it is no proof."""
+    """A text that ended a search. No one has judged it yet: it is no proof."""
 
     name = "candidate"
     candidate: int = Field(description="Its number, from 1.")

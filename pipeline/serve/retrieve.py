@@ -41,7 +41,7 @@ T = TypeVar("T")
 MOST_PREMISES = 100
 NOT_TRACED = "not_traced"
 UNKNOWN = "unknown_repository"
-"""What is answered about a repository without a trace, and about one that nobody knows."""
+"""What is answered about a repository without a trace, and about one that no one knows."""
 _RETRY_AFTER_S = 10
 PATIENCE_S = 10.0
 """How long a request waits for premises that are being embedded."""
@@ -215,7 +215,7 @@ class Premises:
             Problem: the repository has no trace, or not this file; its premises are being embedded; or the model or
                 the disk failed.
         """
-        # Whoever holds a retriever has loaded torch; the server answers before that.
+        # A process that holds a retriever has loaded torch; the server answers before that.
         from pipeline.prove.retrieval import Place, accessible
 
         indexed = await self._indexed(retriever, asked.repository, patience_s=self._patience_s)

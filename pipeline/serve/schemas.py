@@ -143,7 +143,7 @@ class GenerateRequest(BaseModel):
 
 
 class Generation(BaseModel):
-    """A tactic. Nobody has checked it: it is the model's word, and no proof."""
+    """A tactic. No one has checked it: it is the model's word, and no proof."""
 
     model_config = _ANSWERED
 

@@ -116,7 +116,7 @@ def proofs(source: FileSource, units: Sequence[Unit]) -> list[Proof]:
     for index, group in together.items():
         _share(source, units[index], group)
         for error in units[index].errors:
-            # What stands on nobody's lines (a `mutual` block that does not end) is the fault of all.
+            # What stands on no one's lines (a `mutual` block that does not end) is the fault of all.
             for proof in [one for one in group if one.holds(error)] or group:
                 proof.errors.append(error)
     return found

@@ -153,7 +153,7 @@ class PremiseUse:
 
 @dataclass(frozen=True, slots=True)
 class ConstantUse:
-    """A constant that a proof uses, and where its name stands in its definition; `site` is None where nobody knows.
+    """A constant that a proof uses, and where its name stands in its definition; `site` is None where no one knows.
 
     `site` is (path, start, end) as in `PremiseUse`.
     """

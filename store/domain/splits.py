@@ -7,7 +7,7 @@ every copy of it; a restated theorem follows its name, a renamed one its stateme
 sides is on its statement's side, but in no training export unless both are train.
 
 - `random`: by a hash of the key.
-- `novel_premises`: whoever stands on val or test used, when it was put there, a premise that no training proof uses.
+- `novel_premises`: a theorem of val or test used, when it was put there, a premise that no training proof uses.
   Such premises are reserved (`reserved_premises`): a proof that uses one is in no training export, and a theorem of
   val or test is exported while its proof uses one. A theorem that uses no premise at all is on train.
 

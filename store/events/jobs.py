@@ -52,7 +52,7 @@ class JobFailed(EventBody):
 
 
 class JobInterrupted(EventBody):
-    """The daemon stopped or died while the attempt ran, or the attempt made way for other work.
+    """The daemon stopped or died while the attempt ran, or the attempt was preempted by other work.
 
     The plan decides anew whether the work is due.
     """
@@ -64,14 +64,14 @@ class JobInterrupted(EventBody):
 
 
 class JobReleased(EventBody):
-    """Somebody asked that a job which failed for good, was cancelled, or waits for its next attempt, is tried again."""
+    """A user asked that a job which failed for good, was cancelled, or waits for its next attempt, is tried again."""
 
     type: ClassVar[str] = "job_released"
     job: str
 
 
 class JobCancelled(EventBody):
-    """Somebody ended a job, or took one off the queue; it is not tried again before somebody releases it.
+    """A user ended a job, or took one off the queue; it is not tried again before a user releases it.
 
     `attempt` is the one that was ended, 0 where none had begun; then `seconds` and `peak_rss_bytes` are None.
     """
@@ -91,7 +91,7 @@ class JobCancelled(EventBody):
 
 
 class WorkPaused(EventBody):
-    """From here on no work of this sort begins, until somebody resumes it. `all` is every job and every poll."""
+    """From here on no work of this sort begins, until a user resumes it. `all` is every job and every poll."""
 
     type: ClassVar[str] = "work_paused"
     work: PausedWork
@@ -108,7 +108,7 @@ class WorkResumed(EventBody):
 
 
 class WorkTriggered(EventBody):
-    """Somebody wants this work done once in a repository, though nothing there is new enough to make it due."""
+    """A user wants this work done once in a repository, though nothing there is new enough to make it due."""
 
     type: ClassVar[str] = "work_triggered"
     work: TriggeredWork

@@ -25,7 +25,7 @@ class AttemptFinished(EventBody):
     people ("" where nothing was tried), and `goals_left` how many goals were open in the state that came nearest to a
     proof (None where none was reached): the plan goes on first where there are fewest. `tree` is the search's tree
     (`pipeline.prove.tree`), None without a search. Tokens are those of the model's prompts and answers for this sorry,
-    0 where nobody counts them; `usd` is what they cost, None where nobody says.
+    0 where no one counts them; `usd` is what they cost, None where no one says.
     """
 
     type: ClassVar[str] = "attempt_finished"

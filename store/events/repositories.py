@@ -74,7 +74,7 @@ class RepositoryRenamed(EventBody):
 
 
 class RepositoryArchived(EventBody):
-    """The forge says that the repository is archived, so nobody can change it; with `archived` false, not any more."""
+    """The forge says that the repository is archived, so no one can change it; with `archived` false, not any more."""
 
     type: ClassVar[str] = "repository_archived"
     repository: str

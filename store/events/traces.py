@@ -126,7 +126,7 @@ class SorryStated(EventBody):
 
 
 class TraceWithdrawn(EventBody):
-    """Somebody took a trace out of the database. The log keeps it; questions and exports leave it out."""
+    """A user took a trace out of the database. The log keeps it; questions and exports leave it out."""
 
     type: ClassVar[str] = "trace_withdrawn"
     trace: str

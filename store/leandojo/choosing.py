@@ -165,7 +165,7 @@ class RepositoryCounts:
 class TheoremFacts(NamedTuple):
     """The view's facts on a theorem; a side (of each of `store.domain.splits.SPLITS`) is None where it is withheld.
 
-    `sides` is empty where nobody asked for them.
+    `sides` is empty where no one asked for them.
     """
 
     split_key: str

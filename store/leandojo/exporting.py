@@ -379,7 +379,7 @@ class DatasetWriter:
                 self._merger.add(trace.chosen, path, data, facts, number)
 
     def end_of_trace(self, trace: OpenTrace, names: Names) -> None:
-        """Write what its proofs name and nobody traced; tell the merger the trace's lists."""
+        """Write what its proofs name and no one traced; tell the merger the trace's lists."""
         for line in self._merge.untraced(names):
             self._corpus.write(line.encode())
             self.corpus_files += 1

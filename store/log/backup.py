@@ -88,7 +88,7 @@ def _new_file(target: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
         try:
             yield temporary
-            # A link, unlike a rename, fails if somebody made the target meanwhile.
+            # A link, unlike a rename, fails if someone made the target meanwhile.
             try:
                 os.link(temporary, target)
             except FileExistsError as error:

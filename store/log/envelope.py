@@ -100,7 +100,7 @@ class Appended:
 
     The positions of a repeated batch are those of its first and last event; others may lie between them.
     `versions` has for each stream of the batch the version of the batch's last event on it: what the stream is at
-    after the append, and what the next one has to expect of it if nobody else writes there. A repetition gets the
+    after the append, and what the next one has to expect of it if no one else writes there. A repetition gets the
     versions of the first time.
     """
 

@@ -154,7 +154,7 @@ class LogReader:
     ) -> Iterator[StoredEvent]:
         """Yield one stream's events, at most `limit`, upwards from `from_version` (without one: the first).
 
-        With `backward` downwards from it (without one: the newest). A stream that nobody wrote yields nothing.
+        With `backward` downwards from it (without one: the newest). A stream that no one wrote yields nothing.
         """
         left = limit
         while left is None or left > 0:

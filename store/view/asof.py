@@ -138,7 +138,7 @@ class Copies:
             try:
                 return connect_readonly(path)
             except DatabaseMissingError:
-                continue  # somebody else's sweep came first; once it is open, that does no harm
+                continue  # someone else's sweep came first; once it is open, that does no harm
             except (DatabaseCorruptError, NotALogError):
                 path.unlink(missing_ok=True)
         raise LogError(
@@ -202,7 +202,7 @@ class Copies:
         found = []
         for path in self.folder.glob("*.db"):
             name = _NAME.fullmatch(path.name)
-            # One that somebody removes at this moment is none.
+            # One that someone removes at this moment is none.
             with contextlib.suppress(FileNotFoundError):
                 if name is not None:
                     used_ns = path.stat().st_mtime_ns

@@ -62,7 +62,7 @@ Learnable = Literal["premise", "tactic"]
 class Learned:
     """A checkpoint, the repository that it was trained on last, and the state of the job that trained it.
 
-    `data_seq` is the log position of what it learned. Where `promoted_at` and `refused_at` are both None, nobody has
+    `data_seq` is the log position of what it learned. Where `promoted_at` and `refused_at` are both None, no one has
     decided on it yet.
     """
 

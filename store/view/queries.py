@@ -466,7 +466,7 @@ def citable_proofs(
 ) -> list[CitableProofRow]:
     """Return the proofs of a branch's theorems whose sorry still stands there as it was proved; the newest first.
 
-    Not there: what was rejected, what is conditional on another sorry, what nobody checked yet, a sorry whose statement
+    Not there: what was rejected, what is conditional on another sorry, what no one checked yet, a sorry whose statement
     or surroundings are others since (for the simulator: whose file is), and a text that fills several sorries at once,
     which proves none of them alone.
 
@@ -579,7 +579,7 @@ def triggers(db: sqlite3.Connection) -> list[TriggerRow]:
 
 
 def failures_of(db: sqlite3.Connection, *, job: str) -> int:
-    """Return how many attempts of a job have failed; those that made way or were cut off are none of them."""
+    """Return how many attempts of a job have failed; preempted and interrupted ones are none of them."""
     found = db.execute("SELECT count(*) FROM job_attempts WHERE job = ? AND outcome = 'failed'", (job,))
     return int(found.fetchone()[0])
 

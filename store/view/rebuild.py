@@ -294,7 +294,7 @@ def verify(log_path: Path, database_path: Path) -> VerifyReport:
         if os.access(temporary.parent, os.W_OK):
             sweep(database_path)
         else:
-            # Whoever may read may verify.
+            # A user who may read may verify.
             elsewhere = after.enter_context(tempfile.TemporaryDirectory(prefix="unsorry-verify-"))
             temporary = Path(elsewhere, temporary.name)
         live = connect_readonly(database_path)

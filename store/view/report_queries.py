@@ -178,7 +178,7 @@ def ran(db: sqlite3.Connection) -> list[AttemptTotals]:
     """Add up what attempts took, by kind, device and day; one that went on past midnight stands by itself.
 
     What trained says on what it did, by its checkpoint. What reads or checks alone has no use for a GPU, nor has a
-    search by the list of tactics or by somebody else's machine. Of the rest nothing is recorded.
+    search by the list of tactics or by another machine. Of the rest nothing is recorded.
     """
     return [AttemptTotals(kind, bool(simulated), *rest) for kind, simulated, *rest in db.execute(_RAN)]
 
@@ -201,7 +201,7 @@ ORDER BY a.kind, j.simulated, device, min(a.started_at)
 
 
 GOING = ("running", "failed", "interrupted", "cancelled")
-"""The states of jobs that somebody may have to look at; those that ended well are only counted as they end."""
+"""The states of jobs that a user may have to look at; those that ended well are only counted as they end."""
 
 
 class RepositoryAge(NamedTuple):

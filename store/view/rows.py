@@ -435,7 +435,7 @@ class Counts:
     """Counts by state. Every known state is a key, with 0 for an empty one.
 
     Sorries, theorems, declarations and files count on watched branches only (see `queries.on_watched_branch`): what
-    a deleted or unwatched branch had is kept and listed, but is nobody's open work. `theorems` are the declarations
+    a deleted or unwatched branch had is kept and listed, but is no one's open work. `theorems` are the declarations
     of kind theorem or lemma; one that stands on two branches counts twice, as files do.
     """
 
@@ -701,7 +701,7 @@ class TrainingProof:
 class CheckpointRow:
     """A trained checkpoint; see `store.events.models.CheckpointSaved`. `promoted` is 1 for the one in use.
 
-    Nobody decided on it yet where `promoted_at` and `refused_at` are both NULL.
+    No one decided on it yet where `promoted_at` and `refused_at` are both NULL.
     """
 
     checkpoint: str

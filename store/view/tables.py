@@ -1,6 +1,6 @@
 """The tables of database.db, the view of the log. One class a table, columns typed for STRICT SQLite.
 
-These are read models: the projector fills them and nobody else writes. SQLModel does not validate table rows;
+These are read models: the projector fills them and no one else writes. SQLModel does not validate table rows;
 validation happened when the event was made. Times are UTC ISO-8601 text, booleans are 0 and 1, and
 `*_json` columns hold JSON. Every primary key is natural, so that a rebuild gives the same rows.
 """
@@ -269,7 +269,7 @@ class TacticPremise(SQLModel, table=True):
 
 
 class TheoremPremise(SQLModel, table=True):
-    """A constant that a traced theorem's whole proof uses; the columns of its site are NULL where nobody knows it."""
+    """A constant that a traced theorem's whole proof uses; the columns of its site are NULL where no one knows it."""
 
     __tablename__: ClassVar[str] = "theorem_premises"
     __table_args__ = (Index("theorem_premises_by_name", "full_name"),)
@@ -394,7 +394,7 @@ class JobAttempt(SQLModel, table=True):
 class JobTally(SQLModel, table=True):
     """The number of attempts of a kind of job by outcome and duration: see `store.view.projections.tallies`.
 
-    `bucket` is the number of an interval of seconds, -1 where nobody timed them. `seconds` is their sum.
+    `bucket` is the number of an interval of seconds, -1 where no one timed them. `seconds` is their sum.
     """
 
     __tablename__: ClassVar[str] = "job_tallies"

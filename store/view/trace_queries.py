@@ -1,7 +1,7 @@
 """The questions about traces: theorems with their tactics, premises and who uses them, imports, training examples.
 
 Read-only and light, like `store.view.queries`, whose `connect` makes the connection. Only closed traces that
-nobody withdrew answer: what an import left half done is in the tables and in no answer. Where rows can be many the
+no one withdrew answer: what an import left half done is in the tables and in no answer. Where rows can be many the
 answer is an iterator, which holds some hundred rows; do not close the connection under it. What a line has, closed or
 not, is `store.view.trace_queries`'.
 """

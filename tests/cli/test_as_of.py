@@ -314,7 +314,7 @@ def test_processes_that_ask_at_once_get_the_same_answer(told: Told) -> None:
 
 
 def test_who_may_not_write_the_cache_gets_a_private_folder_of_their_own() -> None:
-    # Not below pytest's own folder, which nobody else may enter.
+    # Not below pytest's own folder, which no one else may enter.
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         root.chmod(0o755)
@@ -336,7 +336,7 @@ def test_who_may_not_write_the_cache_gets_a_private_folder_of_their_own() -> Non
 
 
 def in_a_child(told: Told, temporary: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    """Ask as a user whom permissions stop, which root is not; a fork, for nobody may not read this interpreter."""
+    """Ask as a user whom permissions stop, which root is not; a fork, for no one may not read this interpreter."""
     told.copies.chmod(0o555)
     answer = temporary.parent / "answer"
     answer.touch()

@@ -258,7 +258,7 @@ def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_waits_for_r
             process.terminate()
             process.wait(timeout=60)
         assert house.log().count('"daemon_stopped"') == 1
-        # Asked to end while it waits it does so, and well: nobody has to let it start again.
+        # Asked to end while it waits it does so, and well: no one has to let it start again.
         with watched.starting() as process:
             process.terminate()
             assert process.wait(timeout=60) == 0

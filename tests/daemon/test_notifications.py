@@ -215,7 +215,7 @@ def test_a_restart_tells_nothing_again_and_what_came_meanwhile_is_told(tmp_path:
         async with house(tmp_path, webhook(at.url)) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
-        # While nobody told anything, something was recorded: a daemon that was killed in between.
+        # While no one told anything, something was recorded: a daemon that was killed in between.
         store = await StoreService.open(settings(tmp_path, "").paths)
         await store.append([NewEvent("model:retriever", checkpoint_promoted("c" * 16))])
         await store.close()

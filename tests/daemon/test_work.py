@@ -1,4 +1,4 @@
-"""What is due begins only where it can be recorded, and is due again by a clock that nobody sets."""
+"""What is due begins only where it can be recorded, and is due again by a clock that no one sets."""
 
 from __future__ import annotations
 

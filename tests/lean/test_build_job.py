@@ -368,7 +368,7 @@ def test_nothing_stale_is_left_where_a_later_build_fails(yard: Yard) -> None:
 
 
 def test_what_a_branch_has_forged_does_not_get_into_the_builds_of_others(yard: Yard) -> None:
-    """Code that lake elaborates can write every compiled file; nobody has merged this one's."""
+    """Code that lake elaborates can write every compiled file; no one has merged this one's."""
     base, _ = committed(yard, "base", OTHER)
     forge = (
         "--! run mkdir -p .lake/build/lib/lean/Demo; echo forged > .lake/build/lib/lean/Demo/Other.olean\n"

@@ -203,7 +203,7 @@ def test_a_long_chain_of_imports_is_followed_without_recursion(tmp_path: Path) -
 
 
 def test_only_a_build_of_an_ancestor_is_seeded(tmp_path: Path) -> None:
-    """The newest is another branch's, whose code nobody has merged and may have forged what it compiled."""
+    """The newest is another branch's, whose code no one has merged and may have forged what it compiled."""
     for letter in "abc":
         cache = stored(tmp_path, letter)
     new = worktree(tmp_path, "now", {"Demo": "b" * 40_000})
@@ -289,7 +289,7 @@ print(taken, left)
     ("keep", "modes"), [("keep", ("0o555", "0o555", "0o444")), ("write", ("0o755", "0o755", "0o600"))]
 )
 def test_a_folder_that_was_closed_hides_no_link_from_what_is_kept(keep: str, modes: tuple[str, ...]) -> None:
-    """Run as nobody where the tests run as root, to whom no folder is closed."""
+    """Run as no one where the tests run as root, to whom no folder is closed."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o777)
         command = [sys.executable, "-c", AS_NOBODY, name, keep]

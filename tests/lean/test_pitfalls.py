@@ -722,7 +722,7 @@ def test_an_absent_root_is_not_a_proved_one(fake_repl: FakeRepl, tmp_path: Path)
         return [
             (await repl.goal_print(state)).closed,
             (await repl.goal_print(state)).closed,
-            # Goals that nobody asked for are an empty list as well.
+            # Goals that no one asked for are an empty list as well.
             (await repl.goal_print(state, goals=False)).closed,
         ]
 

@@ -55,7 +55,7 @@ def test_a_missing_import_fails_at_the_start(simulator: LeanBackend, tmp_path: P
 
 
 def test_the_projects_own_python_is_never_imported(simulator: LeanBackend, tmp_path: Path) -> None:
-    """The working directory is somebody's repository: a package of our name in it must not be picked up."""
+    """The working directory is someone's repository: a package of our name in it must not be picked up."""
     trap = tmp_path / "pipeline"
     trap.mkdir()
     (trap / "__init__.py").write_text("raise SystemExit('trapped')\n", "utf-8")

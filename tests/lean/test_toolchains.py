@@ -377,7 +377,7 @@ def test_an_installation_that_is_killed_leaves_nothing_and_the_next_one_works(be
     arguments = [str(bench.cache.folder), sha, f"file://{bench.remote.path}"]
     with subprocess.Popen([sys.executable, "-c", _INSTALL, *arguments], start_new_session=True) as process:
         _wait_for(started.exists)
-        # Somebody else who comes meanwhile is told who is at work.
+        # Someone else who comes meanwhile is told who is at work.
         with pytest.raises(ToolchainBusyError, match=rf"process {process.pid} \(unsorry toolchain install"):
             bench.install(sha=sha)
         process.kill()

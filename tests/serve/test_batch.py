@@ -1,4 +1,4 @@
-"""Requests of many clients go to a model together; a slow one holds up nobody; who leaves is worked for no more."""
+"""Requests of many clients go to a model together; a slow one holds up no one; who leaves is worked for no more."""
 
 from __future__ import annotations
 

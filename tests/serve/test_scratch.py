@@ -1,4 +1,4 @@
-"""A server's folder: its own, for nobody else to read, and clean of servers that were killed; real processes."""
+"""A server's folder: its own, for no one else to read, and clean of servers that were killed; real processes."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_tactics_and_their_rewards_and_vectors_are_answered(served: Served) -> N
 
 @pytest.mark.parametrize("route", ["/retrieve", "/check", "/fill"])
 def test_what_asks_about_a_repository_is_understood(route: str, served: Served) -> None:
-    """The page's repository is nobody's: what is refused is that, and not the request."""
+    """The page's repository is no one's: what is refused is that, and not the request."""
     status, answer = run(served, command(route))
     assert status == 404, answer
     assert set(answer) == {"error", "reason", "remedy", "detail"}

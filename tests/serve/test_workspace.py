@@ -1,4 +1,4 @@
-"""What the routes that ask Lean stand on: what a killed server left is ended, and who leaves holds up nobody."""
+"""What the routes that ask Lean stand on: what a killed server left is ended, and who leaves holds up no one."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _plain(text: str) -> str:
 
 def _shape(goal: dict[str, Any]) -> tuple[str, list[tuple[str, str]]]:
     hypotheses = [(v["userName"].partition("✝")[0], _plain(v["type"]["pp"])) for v in goal["vars"]]
-    # A hypothesis that nobody named is `a` in one version and `x` in another.
+    # A hypothesis that no one named is `a` in one version and `x` in another.
     return _plain(goal["target"]["pp"]), [
         ("_" if name in ("a", "x") else name, kind) for name, kind in hypotheses
     ]

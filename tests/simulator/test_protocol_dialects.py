@@ -130,7 +130,7 @@ def test_sorries_of_a_unit_are_one_state_with_their_byte_ranges(old: Ask) -> Non
     assert [data[slice(*where)] for where in first["goalSrcBoundaries"]] == [b"sorry", b"sorry"]
     assert (first["goalStateId"], second["goalStateId"]) == (0, 1)
     assert first["messages"][0]["data"] == "declaration uses 'sorry'"
-    # The theorem is not there yet, and the root is nobody's.
+    # The theorem is not there yet, and the root is no one's.
     assert "nextStateId" not in old("goal.tactic", stateId=0, tactic="exact (α p h).1")
     half = old("goal.tactic", stateId=0, tactic="all_goals exact h")  # which sees only the first
     done = old("goal.tactic", stateId=half["nextStateId"], tactic="exact h")

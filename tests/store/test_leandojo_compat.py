@@ -395,7 +395,7 @@ def test_sixteen_thousand_theorems_are_split_in_less_time_than_a_quadratic_searc
             for i in range(n)
         ]
 
-    for _ in range(3):  # the processor may be somebody else's meanwhile
+    for _ in range(3):  # the processor may be someone else's meanwhile
         started = time.monotonic()
         found = compat_split(of(16_000))["novel_premises"]
         if time.monotonic() - started < 5:

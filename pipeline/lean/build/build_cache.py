@@ -150,7 +150,7 @@ def hold(folder: Path, held: list[IO[bytes]]) -> bool:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[bool]:
-    """Hold a lock that nobody else holds; yields False where somebody does. A missing lock is nobody's."""
+    """Hold a lock that no one else holds; yields False where someone does. A missing lock is no one's."""
     try:
         file = lock.open("rb")
     except FileNotFoundError:
@@ -249,7 +249,7 @@ def remove_tree(folder: Path) -> None:
                 return
             if error.errno != errno.ENOTEMPTY:
                 raise
-            # Somebody else who removes it too has moved folders to its top meanwhile.
+            # Someone else who removes it too has moved folders to its top meanwhile.
         else:
             return
     raise OSError(errno.ENOTEMPTY, "something is written there while it is removed", str(folder))
@@ -259,7 +259,7 @@ def _empty(folder: Path) -> None:
     todo = [folder]
     while todo:
         place = todo.pop()
-        with contextlib.suppress(FileNotFoundError):  # somebody else removes it too
+        with contextlib.suppress(FileNotFoundError):  # someone else removes it too
             _open_to_us(place)
             with os.scandir(place) as entries:
                 inside = list(entries)
@@ -418,8 +418,8 @@ def _remove_leftovers(cache: Path) -> None:
 
 
 __all__ = [
-    "BuildInUse",
     "Build",
+    "BuildInUse",
     "BuildMissingError",
     "SweepResult",
     "Usage",
@@ -553,7 +553,7 @@ def seed(
     toolchain, packages and lakefile. So nothing stale can be left where the new build fails.
 
     A module that lake elaborates may write every compiled file of its commit, so a build is worth what all of its
-    commit's code is. `is_ancestor` says of a sha whether this commit has it in its history: a branch that nobody has
+    commit's code is. `is_ancestor` says of a sha whether this commit has it in its history: a branch that no one has
     merged gives nothing to the others.
     """
     found = [

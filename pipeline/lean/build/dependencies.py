@@ -399,7 +399,7 @@ class Fetcher:
     """Fetches and builds packages for one project.
 
     `runner` is the project's lake; only its program, toolchain and sandbox are used. `timeout_s` is for the whole of
-    it, `disk_bytes` for the folder. `rules` holds for git and for the cache program alike. `on_step` is told what is
+    it, `disk_bytes` for the folder. `rules` holds for git and for the cache program alike. `on_step` receives what is
     being done.
     """
 

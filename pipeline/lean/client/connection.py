@@ -250,7 +250,7 @@ class Connection:
                 await self._set_interrupt(limit_s)
             reply = await self._exchange(command, payload, limit_s + self._grace_s)
             if command == "reset" and "error" not in reply:
-                # Before the lock goes: whoever waits for it may hold states whose ids will be given out again.
+                # Before the lock goes: the next caller may hold states whose ids will be given out again.
                 self.generation = next(_generations)
             generation = self.generation
         if "error" in reply:

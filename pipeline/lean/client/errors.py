@@ -82,7 +82,7 @@ class LimitReached(ReplRefused):
 
 
 class ReplSuspect(ReplRefused):
-    """An error that escaped the handler it should have met, or of a kind nobody knows: recycle the process."""
+    """An error that escaped the handler it should have met, or of a kind no one knows: recycle the process."""
 
 
 class UnsupportedByDialect(ReplError):  # noqa: N818 - named by what happened

@@ -3,7 +3,7 @@
 Owns the three pipes, the time limit of an exchange, the private folder and the end of the process group. Knows no
 command and no JSON. Pipes are read as data arrives, standard error into a small ring all the time, so that the
 process never blocks on us and a `PANIC` is seen before the answer that it spoils is given out.
-Output that nobody asked for, and a second line after an answer, end the process: from then on no answer could be
+Output that no one asked for, and a second line after an answer, end the process: from then on no answer could be
 told from the next one's.
 """
 
@@ -214,7 +214,7 @@ class ReplProcess:
             raise self.dead
         if data:
             if pipes.asked:
-                # Whoever asked last was cancelled where nobody could end the process for it.
+                # The last caller was cancelled at a point where no one could end the process for it.
                 raise await self.fatal(ReplDied, f"{what}: an earlier answer is still outstanding")
             if pipes.output or unread or self._unread():
                 said = excerpt(pipes.output) if pipes.output else "something"
@@ -288,7 +288,7 @@ class ReplProcess:
     async def close(self, *, grace_s: float = _CLOSE_S) -> None:
         """End the process by the end of its input, `grace_s` later by force, with everything that it started.
 
-        One that owes an answer is ended at once; whoever waits for that gets a `ReplDied`.
+        One that owes an answer is ended at once; its caller gets a `ReplDied`.
         """
         if self.dead is None:
             self.dead = ReplDied("the REPL was closed")
@@ -394,7 +394,7 @@ _FOLDER_BYTES = 256 * 2**20
 def lean_path(project: Path) -> str:
     """Return LEAN_PATH for a built project: its own oleans and its packages', read off the folders.
 
-    `lake env` would evaluate the project's lakefile, which is code; the layout is fixed, so nobody has to. It ends
+    `lake env` would evaluate the project's lakefile, which is code; the layout is fixed, so no one has to. It ends
     in no newline, with which the last folder would not be found.
     """
     roots = [project, *package_folders(project), *sorted((project / ".lake" / "packages").glob("*"))]
@@ -448,7 +448,7 @@ def command_line(
             command,
             project=project,
             readable=readable,
-            # In memory and of limited size, because what a file's `#eval` writes there nobody watches.
+            # In memory and of limited size, because what a file's `#eval` writes there no one watches.
             scratch={folder: _FOLDER_BYTES},
             environment=environment,
             limits=limits,

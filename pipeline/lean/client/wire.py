@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def loads(data: bytes) -> object:
-    """Decode JSON in UTF-8. Half a surrogate pair, which nobody could write down again, is a ValueError like the rest.
+    """Decode JSON in UTF-8. Half a surrogate pair, which no one could write down again, is a ValueError like the rest.
 
     Raises:
         ValueError, RecursionError: it is no JSON, or nested beyond all measure.

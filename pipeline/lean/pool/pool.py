@@ -109,15 +109,15 @@ class PoolLimits:
 
 @dataclass(slots=True, eq=False)
 class PooledRepl:
-    """One process of the pool. `setup` is what it has been brought to; whoever holds it keeps that true."""
+    """One process of the pool. `setup` is what it has been brought to; its holder keeps that true."""
 
     repl: Repl
     key: ReplKey
     setup: Setup = field(default_factory=Setup)
     guests: set[object] = field(default_factory=set)
-    """Whose goal states it holds beside those of whoever has it now."""
+    """The sessions whose goal states it holds beside those of its holder."""
     unwanted: list[StateRef] = field(default_factory=list)
-    """States of guests that are gone: whoever has it next frees them."""
+    """States of guests that are gone: the next holder frees them."""
     paid_at_calls: int = 0
     """Its number of calls when it was last set up or had states replayed into it: what came since was of use."""
     made_in_s: float = 0.0
@@ -155,9 +155,9 @@ class PooledRepl:
 
 
 # ---- Who waits for a REPL process, and whose turn it is when one is free
-# First come, first served, but where goal states lie counts. Whoever has states in the process that is free goes
-# first. Whoever has them in another one, which is busy, waits a moment for that: elsewhere they would have to be made
-# again. And nobody is overtaken more often than a few dozen times.
+# First come, first served, but where goal states lie counts. A session with states in the process that is free goes
+# first. A session with states in another one, which is busy, waits a moment for that: elsewhere they would have to be
+# made again. And no one is overtaken more often than a few dozen times.
 
 
 PATIENCE_S = 0.1
@@ -204,12 +204,12 @@ class Line(Generic[W]):
         self._waiters.pop(turn, None)
 
     def wants_only(self, wanted: W) -> bool:
-        """Say whether somebody waits, and everybody who does for just this."""
+        """Say whether someone waits, and everybody who does for just this."""
         waiting = [one for one in self._waiters.values() if not one.turn.done()]
         return bool(waiting) and all(one.wanted == wanted for one in waiting)
 
     def call(self, home: Callable[[object], Home]) -> bool:
-        """Give the turn to whoever is next now that a process is free; False when nobody waits, or all have patience.
+        """Give the turn to the next session now that a process is free; False when no one waits, or all have patience.
 
         `home`: where an owner's states lie.
         """
@@ -291,12 +291,12 @@ class ReplPool:
     @property
     def stats(self) -> PoolStats:
         since_made = (self._started, self._reused, self._evicted, self._recycled, self._died)
-        # A process that is being closed keeps its place, and serves nobody.
+        # A process that is being closed keeps its place, and serves no one.
         busy = self._tickets - len(self._ending)
         return PoolStats(*since_made, busy=busy, idle=len(self._idle), waiting=len(self._line))
 
     def wanted(self, key: ReplKey, setup: Setup) -> Literal["", "same", "other"]:
-        """Say whether somebody waits for a process: all for just this one, or some for another."""
+        """Say whether someone waits for a process: all for just this one, or some for another."""
         return "same" if self._line.wants_only((key, setup)) else "other" if self._line else ""
 
     async def take(
@@ -328,7 +328,7 @@ class ReplPool:
     def give_back(self, process: PooledRepl, *, owner: object | None = None) -> None:
         """Return a process that was taken. It stays warm unless it is dead or worn; never blocks.
 
-        With `owner` its goal states stay for as long as nobody needs the process for another setup; without, they
+        With `owner` its goal states stay for as long as no one needs the process for another setup; without, they
         must be gone, or among the `unwanted`.
         """
         if process not in self._busy:
@@ -417,7 +417,7 @@ class ReplPool:
         while self._tickets < self.limits.capacity and self._line.call(self._home):
             self._tickets += 1
         if self._tickets < self.limits.capacity and self._line and self._again is None:
-            # Whoever waits has states in a busy process, and does not wait for ever.
+            # The waiting session has states in a busy process, and does not wait for ever.
             self._again = asyncio.get_running_loop().call_later(PATIENCE_S, self._ask_again)
 
     def _ask_again(self) -> None:
@@ -436,7 +436,7 @@ class ReplPool:
         fitting = []
         for process in list(self._idle):
             if not process.repl.alive:
-                # It ended while nobody used it, or spoke unasked.
+                # It ended while no one used it, or spoke unasked.
                 self._died += 1
                 del self._idle[process]
                 self._end(process)

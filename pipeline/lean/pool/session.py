@@ -352,7 +352,7 @@ class Replayer:
         )
 
     def _drop(self, state: State | None) -> None:
-        """Take one hold off a state; what nobody holds is freed, and its parent's hold goes with it."""
+        """Take one hold off a state; what no one holds is freed, and its parent's hold goes with it."""
         while state is not None:
             state.holds -= 1
             if state.holds:
@@ -541,7 +541,7 @@ class Session:
         self._states.release(states)
 
     def park(self) -> None:
-        """Lend the process to whoever needs it; the states stay in it if nobody does, and are replayed if so.
+        """Make the process available to other sessions; the states stay in it if none needs it, and are replayed if so.
 
         Does nothing while a call runs.
         """
@@ -552,7 +552,7 @@ class Session:
         """Return what it would cost to lend the process now, in seconds; `replay_s` to get the state at hand again.
 
         Who waits for the very same setup leaves process and states as they are. Any other has the process brought
-        elsewhere, or closed, and coming back takes as long as getting there took. None: nobody waits, or there is no
+        elsewhere, or closed, and coming back takes as long as getting there took. None: no one waits, or there is no
         process.
         """
         wanted = "" if self._process is None else self._pool.wanted(self._key, self._setup)

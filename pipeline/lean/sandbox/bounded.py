@@ -246,7 +246,7 @@ def _ending(broken: Ending | None, status: int, kept: _Kept) -> tuple[Ending, in
 
 
 class _Kept:
-    """The head and the tail of a stream, and its lines one by one to whoever wants them."""
+    """The head and the tail of a stream, and its lines one by one to a listener."""
 
     def __init__(self, on_line: Callable[[str], None] | None) -> None:
         self.on_line = on_line
@@ -276,7 +276,7 @@ class _Kept:
 
 
 class _Run:
-    """One running program. As a context manager it leaves nobody behind."""
+    """One running program. As a context manager it leaves no one behind."""
 
     def __init__(
         self,
@@ -349,7 +349,7 @@ class _Run:
     ) -> None:
         try:
             if self._popen is not None and self._popen.returncode is None:
-                self.kept.on_line = None  # whoever raised wants to hear no more
+                self.kept.on_line = None  # the listener that raised gets no more lines
                 self.finish()
         finally:
             self._close()

@@ -326,7 +326,7 @@ def linked_packages(project: Path) -> Path | None:
 def _filtered(program: str, info_fd: int | None) -> tuple[str, ...]:
     """Return how bwrap is started so that it finds the filter of system calls, and its option for that.
 
-    It wants an open descriptor. A shell opens one, so that whoever starts the argument list need not know of it.
+    It wants an open descriptor. A shell opens one, so that the caller need not know of it.
     """
     path = filter_path()
     if path is None:
@@ -356,7 +356,7 @@ def _limiter(limits: Limits) -> tuple[str, ...]:
         raise SandboxError("prlimit: not on PATH; install util-linux, which brings it")
     memory = limits.memory_bytes
     if memory is None:
-        # What the daemon gave the job is a soft limit; inside nobody shall raise it.
+        # What the daemon gave the job is a soft limit; inside no one shall raise it.
         inherited = resource.getrlimit(resource.RLIMIT_DATA)[0]
         memory = None if inherited == resource.RLIM_INFINITY else inherited
     words = ["--core=0:0"]

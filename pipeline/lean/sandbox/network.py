@@ -32,7 +32,7 @@ _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_](
 _NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All that IPv6 has given out as public; what is beyond is local to a site, translated, or nobody's."""
+"""All that IPv6 has given out as public; what is beyond is local to a site, translated, or no one's."""
 _PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")
 _HEAD_BYTES = 8192
 _HEAD_S = 20.0

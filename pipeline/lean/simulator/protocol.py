@@ -1,7 +1,7 @@
 """The wire format: commands with their request fields, the two dialects' error kinds, how a reply is printed.
 
 `old` is the REPL of mid-2025 (0.3.4), `new` the one from 0.3.8 on. A command that a dialect does not have is
-unknown there; a field that it does not have is ignored, as any field is that nobody asked for.
+unknown there; a field that it does not have is ignored, as any field is that no one asked for.
 """
 
 from __future__ import annotations

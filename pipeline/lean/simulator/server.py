@@ -131,7 +131,7 @@ faults (--fault SPEC, any number of times; N counts requests from 1 in each proc
   panic@N  panic%P           write a Lean panic on stderr and answer all the same
   garbage@N  garbage%P       answer with a line that is no JSON
   truncated@N  truncated%P   write half an answer without a line end and die
-  bigline@N:BYTES            make the answer at least so long, with a field that nobody asked for
+  bigline@N:BYTES            make the answer at least so long, with a field that no one asked for
   interrupt@N  interrupt%P   answer as when the option `timeout` ended the request
   oom@N[:BYTES]              take that much memory (default 64 MiB), then die by SIGKILL
   exit-before-ready          die with an error before `ready.`

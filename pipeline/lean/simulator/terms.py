@@ -403,7 +403,7 @@ class Token(NamedTuple):
 class Stx:
     """A node of the syntax tree: a term, a pattern, a tactic or a block of tactics.
 
-    Kind "made" is a tactic that another one runs and nobody wrote; it leaves no record.
+    Kind "made" is a tactic that another one runs and no one wrote; it leaves no record.
     """
 
     kind: str

@@ -4,7 +4,7 @@ Lean reads a command until a token comes that only a command can begin with. So 
 (`theorem`, `end`, …) are reserved and begin a command wherever no bracket is open; words that also occur inside
 terms and tactics (`open`, `set_option`) or that a library reserves (`lemma`, `alias`) do so at the beginning of a
 line that is indented no deeper than the command before. At column 0 open brackets are forgotten, so one that a
-custom notation leaves open costs one command and not the file. A command that nobody here knows (a library's
+custom notation leaves open costs one command and not the file. A command that no one here knows (a library's
 own) is told by standing at column 0 after an empty line, which is how people write them.
 
 Owns the borders, prefixes (`open … in`, doc comments, attributes, modifiers) and the header. Names, statements
@@ -111,7 +111,7 @@ def _skip_space(bare: str, at: int) -> int:
 
 
 class _Depth:
-    """Open brackets since the current command began, counted only as far as somebody asks."""
+    """Open brackets since the current command began, counted only as far as someone asks."""
 
     def __init__(self, bare: str) -> None:
         self._bare = bare

@@ -1,6 +1,6 @@
 """Check 1, the text: what a proof's text must not say, whatever Lean would make of it.
 
-Comments and strings are told from code by the scanner's lexer. Names count in every spelling: quoted by `«»`,
+Comments and strings are told apart from code by the scanner's lexer. Names count in every spelling: quoted by `«»`,
 with a namespace before them, in look-alike letters, with invisible characters in between.
 """
 

@@ -2,8 +2,8 @@
 
 Owns comments (nested, doc), strings (escapes, raw, interpolated), character literals and `«»` names. `lex`
 turns a text into two masks of the same length, so that every offset means the same place in all three: `code`
-has comments blanked and `bare` has string contents and quoted names blanked as well. Whoever looks for
-keywords looks in `bare`, whoever wants to show text takes it from `code`. It does not know commands.
+has comments blanked and `bare` has string contents and quoted names blanked as well. Code that looks for
+keywords looks in `bare`; code that shows text takes it from `code`. It does not know commands.
 
 Lengths are code points. Nothing here raises on any input, and everything is linear in its size.
 """

@@ -249,7 +249,7 @@ def text_placements(
     declaration_start: int,
     declaration_end: int,
 ) -> tuple[Replacement, ...]:
-    """As `placements`, for a proof that somebody wrote, whose lines keep their layout.
+    """As `placements`, for a proof that someone wrote, whose lines keep their layout.
 
     Args:
         data, tokens: as there.

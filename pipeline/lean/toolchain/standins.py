@@ -47,7 +47,7 @@ def says_so(version: str) -> bool:
 def is_stand_in(program: Path) -> bool:
     """Look into a program's file; Lean's own programs are compiled, so that only scripts are looked at.
 
-    A file that is not there or cannot be read is none; whoever runs it will say so.
+    A file that is not there or cannot be read is none; its caller will report it.
     """
     try:
         with program.open("rb") as file:

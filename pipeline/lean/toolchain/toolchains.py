@@ -3,7 +3,7 @@
 A build is a folder `<cache>/toolchains/<version>/` with `pantograph-repl`, `lean-toolchain` and `toolchain.json`,
 which says what it was made of and the size, time and sha256 of each file. It gets there by one rename
 (`pipeline.lean.repl_install`) and is never changed. Locks lie beside the builds, in `.locks/`: a user of a build
-holds a shared one, whoever removes or replaces it an exclusive one.
+holds a shared one, a command that removes or replaces it an exclusive one.
 
 Standard library only and no process started: the daemon asks at its start. A look compares sizes and times; `check`
 reads the files and compares the hashes.
@@ -284,7 +284,7 @@ class Toolchains:
 
     @contextlib.contextmanager
     def in_use(self, version: LeanVersion) -> Iterator[Toolchain]:
-        """Hold a build for the length of the block: nobody removes or replaces it meanwhile.
+        """Hold a build for the length of the block: no one removes or replaces it meanwhile.
 
         Raises:
             ToolchainError: there is no sound build for this version (any more), or it is being replaced.
@@ -304,7 +304,7 @@ class Toolchains:
         return _holders(self.folder / _LOCKS / f"{version.release}.lock")
 
     def remove(self, version: LeanVersion) -> Toolchain:
-        """Take a build away: only what an installation made, and only if nobody uses it.
+        """Take a build away: only what an installation made, and only if no one uses it.
 
         Raises:
             ToolchainError: there is none, or its folder holds something that is not part of it.
@@ -333,7 +333,7 @@ class Toolchains:
         """Hold a build against all users, for replacing or removing it.
 
         Raises:
-            ToolchainBusyError: somebody uses it; the message says which processes.
+            ToolchainBusyError: someone uses it; the message says which processes.
         """
         with self._lock(version, exclusive=True):
             yield

@@ -254,7 +254,7 @@ class ChatClient:
                 wanted = count if self._dialect.several else 1
                 body = self._dialect.body(self.endpoint.model, call.ask, wanted)
                 reserved = await self._reserved(call.ask, wanted)
-                # Whoever is cancelled leaves this as it is: the endpoint may be writing already.
+                # A cancelled caller leaves this as it is: the endpoint may be writing already.
                 reply = await self._sent(body, call)
             if isinstance(reply, _Reply) and reply.status == 200:
                 try:
@@ -315,7 +315,7 @@ class ChatClient:
         return writing
 
     def _tell(self, writing: asyncio.Task[Any]) -> None:
-        # Nobody waits for it any more; the reservation counts as it is.
+        # No one waits for it any more; the reservation counts as it is.
         if not writing.cancelled() and (error := writing.exception()) is not None:
             _log.warning("%s: the ledger was not written: %s", self.endpoint.base_url, error)
 

@@ -52,7 +52,7 @@ class _Waiting(Generic[Q, A]):
 
     @property
     def wanted(self) -> bool:
-        """Whoever asked may have been cancelled since."""
+        """The caller may have been cancelled since."""
         return not self.answer.done()
 
 

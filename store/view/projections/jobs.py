@@ -86,7 +86,7 @@ def job_failed(db: sqlite3.Connection, event: StoredEvent, body: JobFailed) -> N
 
 
 def job_interrupted(db: sqlite3.Connection, event: StoredEvent, body: JobInterrupted) -> None:
-    """Close an attempt that the daemon did not see the end of, or that made way."""
+    """Close an attempt that the daemon did not see the end of, or that was preempted."""
     ended = db.execute(
         "UPDATE jobs SET state = 'interrupted', ended_at = ?, reason = ? WHERE job = ? AND attempt = ?",
         (event.recorded_at, body.reason, body.job, body.attempt),
@@ -97,7 +97,7 @@ def job_interrupted(db: sqlite3.Connection, event: StoredEvent, body: JobInterru
 
 
 def job_cancelled(db: sqlite3.Connection, event: StoredEvent, body: JobCancelled) -> None:
-    """Close an attempt, or put down a job that never began, so that nobody tries it again unasked."""
+    """Close an attempt, or put down a job that never began, so that no one tries it again unasked."""
     values = {
         "state": "cancelled",
         "attempt": body.attempt,

@@ -1,4 +1,4 @@
-"""The channels through which people are told: how far each has come, and what keeps it from getting on."""
+"""The channels of notifications: how far each has come, and what keeps it from getting on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters: how often what came to an end, so that nobody has to count the rows of years.
+"""Counters: how often what came to an end, so that no one has to count the rows of years.
 
 Each counts an event once, and only goes up; a rebuild gives the same numbers.
 """
@@ -15,7 +15,7 @@ Other ones need another `store.view.schema.PROJECTION_VERSION`.
 """
 
 UNTIMED = -1
-"""The interval of an attempt that nobody timed to its end."""
+"""The interval of an attempt that no one timed to its end."""
 
 
 def job_ended(db: sqlite3.Connection, *, job: str, outcome: str, seconds: float | None) -> None:

@@ -208,7 +208,7 @@ class _Branch:
         leaving: dict[str, list[_Lineage]] = defaultdict(list)
         for lineage in gone:
             leaving[lineage.identity].append(lineage)
-        # At a first scan nobody returns, but for what this event told of; later nobody counts the branch.
+        # At a first scan no one returns, but for what this event told of; later no one counts the branch.
         some_deleted = not first or bool(
             self.db.execute(
                 f"SELECT EXISTS (SELECT 1 FROM theorems WHERE {_BRANCH} AND state = 'deleted')", self.where

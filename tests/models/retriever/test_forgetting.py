@@ -178,7 +178,7 @@ def test_plain_training_forgets_the_first_task_as_it_learns_the_second(learned: 
     assert second >= 0.95
 
 
-# Each is used as it is when nobody sets anything, EWC's strength too. What is not kept is 0.94 of the first task.
+# Each is used as it is when no one sets anything, EWC's strength too. What is not kept is 0.94 of the first task.
 @pytest.mark.parametrize(
     ("setting", "first_least", "second_least"),
     [("ewc", 0.7, 0.7), ("replay", 0.9, 0.9), ("average", 0.6, 0.8)],

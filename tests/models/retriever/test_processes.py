@@ -30,7 +30,7 @@ from tests.support.tiny_models import make_tiny_retriever
 pytestmark = pytest.mark.timeout(300)
 
 # Two processes of it, each of which says what it has. First a user's own trainer, then a chain of tasks: one program
-# for both, as it is the imports that take their time. With a port somebody else has started the two, as torchrun does;
+# for both, as it is the imports that take their time. With a port someone else has started the two, as torchrun does;
 # else Lightning starts the second one.
 PROGRAM = """
 import json, os, sys, time

@@ -21,7 +21,7 @@ class Programs(Protocol):
     def start(self, program: str, *arguments: object, folder: Path) -> Any: ...
 
 
-# Each attempt is a fork, so that torch is loaded once. Prints what the run that nobody killed made, and the other.
+# Each attempt is a fork, so that torch is loaded once. Prints what the run that no one killed made, and the other.
 PROGRAM = """
 import json, os, signal, shutil, sys
 from pathlib import Path

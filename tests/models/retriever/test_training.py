@@ -1,4 +1,4 @@
-"""One task's run on a tiny encoder: epochs, dropout, the end that somebody wants, and silence."""
+"""One task's run on a tiny encoder: epochs, dropout, the end that someone wants, and silence."""
 
 from __future__ import annotations
 

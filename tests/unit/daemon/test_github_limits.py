@@ -14,7 +14,7 @@ NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
 
 class World:
-    """Limits with clocks that a test sets: `clock` is the one that nobody else sets."""
+    """Limits with clocks that a test sets: `clock` is the one that no one else sets."""
 
     def __init__(self) -> None:
         self.now, self.clock = NOW, 1000.0

@@ -362,7 +362,7 @@ def test_a_failure_is_due_again_at_its_time_and_not_before(world: World) -> None
 
 
 def test_a_failure_of_a_time_that_is_still_to_come_waits_for_nothing(world: World) -> None:
-    """An earlier daemon recorded it, and the clock was set back since: how much of the wait is over nobody knows."""
+    """An earlier daemon recorded it, and the clock was set back since: how much of the wait is over no one knows."""
     (job,) = world.plan(created()).due
     ended = datetime.now(UTC)
     later = ended + timedelta(minutes=5)

@@ -185,7 +185,7 @@ def failed(
 
 
 def unanswered(job: DueJob, numbers: range) -> list[EventBody]:
-    """These attempts of a job, which failed since nobody answered."""
+    """These attempts of a job, which failed since no one answered."""
     return [body for number in numbers for body in failed(replace(job, attempt=number), reason="unanswered")]
 
 

@@ -18,7 +18,7 @@ class _Ended(BaseException):
 
 @pytest.fixture
 def hangs(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """A thread that waits for the event, as one does in a resolver that answers nobody."""
+    """A thread that waits for the event, as one does in a resolver that answers no one."""
 
     def ends(status: int) -> None:
         raise _Ended(status)

@@ -291,7 +291,7 @@ def test_the_canvas_package_of_that_name_is_recognised(machine: Machine) -> None
 
     assert "pantograph 0.1.0 is a library for HTML5 canvases" in machine.leans().summary.detail
     machine.build("v4.21.0")
-    assert machine.chosen("v4.21.0").kind == "pantograph"  # and it is in nobody's way
+    assert machine.chosen("v4.21.0").kind == "pantograph"  # and it is in no one's way
 
 
 def test_a_configured_repl_has_to_be_executable(machine: Machine) -> None:

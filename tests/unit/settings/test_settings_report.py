@@ -1,4 +1,4 @@
-"""[report]: off until it is wanted, and refused where nobody could reach it."""
+"""[report]: off until it is wanted, and refused where no one could reach it."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_a_theorem_that_only_an_alias_is_left_of_is_nothing_any_more() -> None:
 
 
 def test_a_theorem_is_rather_the_theorem_than_what_else_has_its_name() -> None:
-    """A `proof_wanted` stood above the proof that somebody had added, and went when it was noticed."""
+    """A `proof_wanted` stood above the proof that someone had added, and went when it was noticed."""
     wanted = "proof_wanted one (n : Nat) : n + 0 = n\n"
     assert became(wanted + ONE, ONE) == {"theorem one": "theorem one"}
     restated = ONE.replace("n + 0 = n", "n = n + 0")
