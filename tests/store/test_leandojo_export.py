@@ -732,6 +732,7 @@ from pathlib import Path
 from store.leandojo import folder
 from store.leandojo.exporting import export_leandojo
 from store.log.reader import LogReader
+from store.view import queries
 
 root, moment = Path(sys.argv[1]), sys.argv[2]
 
@@ -811,6 +812,7 @@ from contextlib import closing
 from pathlib import Path
 from store.leandojo.exporting import export_leandojo
 from store.log.reader import LogReader
+from store.view import queries
 root = Path(sys.argv[1])
 with LogReader.open(root / "events.db") as log, closing(queries.connect(root / "database.db")) as view:
     export_leandojo(root / "out", log=log, view=view)
