@@ -79,29 +79,57 @@ class SorryResult:
     """The outcome of one sorry.
 
     Attributes:
-        sorry, declaration, path, line: the sorry, as `unsorry sorries` names it.
-        verdict: the gate's.
-        proof: the text that was found for it; "" without one.
-        proof_id: for `unsorry proofs show`; "" without a proof.
-        detail: the reason, for people.
-        tried_now: whether this call tried it; an earlier try with the same model and budget is not repeated.
+        sorry: its row; the other rows are those of `unsorry proofs` and `unsorry sorries`.
+        proof: the best one of its text; None without one.
+        attempt: the last one with this model and budget; None without one.
+        tried_now: whether this call made the attempt; a try with the same model and budget is not repeated.
     """
 
-    sorry: str
-    declaration: str
-    path: str
-    line: int
-    verdict: Verdict
-    proof: str
-    proof_id: str
-    detail: str
+    sorry: SorryRow
+    proof: ProofRow | None
+    attempt: AttemptRow | None
     tried_now: bool
 
+    @property
+    def verdict(self) -> Verdict:
+        return self._judged[0]
+
+    @property
+    def detail(self) -> str:
+        """The reason for the verdict, for people."""
+        return self._judged[1]
+
+    @property
+    def _judged(self) -> tuple[Verdict, str]:
+        proof, attempt = self.proof, self.attempt
+        if proof is None:
+            if attempt is None:
+                return "not tried", "not tried"
+            why = attempt.detail or attempt.outcome.replace("_", " ")
+            reached = "; ".join(filter(None, (why, attempt.best)))
+            return "not found", f"not found: {reached} ({attempt.nodes} nodes, {attempt.seconds:.1f} s)"
+        match proof.state:
+            case "verified":
+                axioms = ", ".join(proof.axioms) or "no axioms"
+                return "proved", f"proved: Lean checked it ({axioms})"
+            case "conditional":
+                others = ", ".join(proof.conditional_on)
+                return "conditional", f"not proved: it rests on other sorries ({others})"
+            case "rejected":
+                return "rejected", f"found, and rejected: {proof.reason}"
+        if proof.checked_at is None:
+            return "unjudged", "found, and not checked yet"
+        if proof.simulated:
+            return "simulated", "found, and the simulator takes it: that is not Lean, and proves nothing"
+        missing = ", ".join(proof.not_checked) or "something"
+        return "unjudged", f"found, and not judged in full: no check of {missing}"
+
     def __str__(self) -> str:
-        head = f"{self.path}:{self.line} {self.declaration}: {self.detail}"
+        head = f"{self.sorry.path}:{self.sorry.line} {self.sorry.declaration}: {self.detail}"
         if self.verdict == "not found" and not self.tried_now:
             head += " (tried before)"
-        return "\n".join([head, *(f"    {line}" for line in self.proof.splitlines())])
+        lines = [] if self.proof is None else self.proof.replacement.splitlines()
+        return "\n".join([head, *(f"    {line}" for line in lines)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,51 +167,16 @@ def sorry_results(
     wanted = {(rung.prover, rung.number, rung.model, rung.budget) for rung in rungs}
     results = []
     for row in sorries:
-        proofs = [proof for proof in queries.proofs(view, sorry=row.sorry) if proof.blob == row.blob]
-        last = None
-        for one in queries.attempts(view, sorry=row.sorry):
-            if one.blob == row.blob and (one.prover, one.rung, one.model, one.budget) in wanted:
-                last = one
+        proofs = [one for one in queries.proofs(view, sorry=row.sorry) if one.blob == row.blob]
+        attempts = [
+            one
+            for one in queries.attempts(view, sorry=row.sorry)
+            if one.blob == row.blob and (one.prover, one.rung, one.model, one.budget) in wanted
+        ]
+        last = attempts[-1] if attempts else None
         best = min(proofs, key=lambda proof: _BEST[proof.state], default=None)
-        verdict, detail = _untried_or_failed(last) if best is None else _judged(best)
-        results.append(
-            SorryResult(
-                sorry=row.sorry,
-                declaration=row.declaration,
-                path=row.path,
-                line=row.line,
-                verdict=verdict,
-                proof="" if best is None else best.replacement,
-                proof_id="" if best is None else best.proof,
-                detail=detail,
-                tried_now=last is not None and last.job in jobs,
-            )
-        )
+        results.append(SorryResult(row, best, last, tried_now=last is not None and last.job in jobs))
     return tuple(results)
-
-
-def _untried_or_failed(last: AttemptRow | None) -> tuple[Verdict, str]:
-    if last is None:
-        return "not tried", "not tried"
-    reached = "; ".join(filter(None, (last.detail or last.outcome.replace("_", " "), last.best)))
-    return "not found", f"not found: {reached} ({last.nodes} nodes, {last.seconds:.1f} s)"
-
-
-def _judged(proof: ProofRow) -> tuple[Verdict, str]:
-    match proof.state:
-        case "verified":
-            axioms = ", ".join(proof.axioms) or "no axioms"
-            return "proved", f"proved: Lean checked it ({axioms})"
-        case "conditional":
-            return "conditional", f"not proved: it rests on other sorries ({', '.join(proof.conditional_on)})"
-        case "rejected":
-            return "rejected", f"found, and rejected: {proof.reason}"
-    if proof.checked_at is None:
-        return "unjudged", "found, and not checked yet"
-    if proof.simulated:
-        return "simulated", "found, and the simulator takes it: that is not Lean, and proves nothing"
-    missing = ", ".join(proof.not_checked) or "something"
-    return "unjudged", f"found, and not judged in full: no check of {missing}"
 
 
 def _count_sorries(number: int, kind: str = "") -> str:
@@ -408,10 +401,10 @@ def _why_not_traced(session: AgentSession, pinned: Pinned, ended: Sequence[JobRo
 
 
 class ExternalAgent(BaseAgent):
-    """An agent whose proofs a model behind an OpenAI-compatible endpoint writes; it trains nothing.
+    """An agent for a model behind an OpenAI-compatible endpoint.
 
-    Proofs are written whole, and mended by Lean's errors, whatever `whole_proof` says. The endpoint may cost money:
-    the caller sets a cap for the day.
+    It trains nothing. The model writes whole proofs and mends them by Lean's errors. The endpoint may cost money: the
+    caller sets a cap for the day.
     """
 
     ROUTER = "https://router.huggingface.co/v1"
@@ -429,14 +422,10 @@ class ExternalAgent(BaseAgent):
     ) -> None:
         """Args:
         model_name: as the endpoint names it.
-        database_path: see `BaseAgent`.
         base_url: of the endpoint; "": [prove.external] base_url, else Hugging Face's router, whose key is HF_TOKEN.
         usd_per_day, usd_per_million_prompt, usd_per_million_completion: the cap and the prices; None: as
             [prove.external] says. A free endpoint has prices of 0.
-        others: those of `BaseAgent`.
-
-        Raises:
-            AgentError: the configuration is not valid.
+        database_path, others: see `BaseAgent`.
         """
         super().__init__(database_path, **others)
         self.model_name = model_name
@@ -500,14 +489,10 @@ class LeanAgent(BaseAgent):
         **others: Any,
     ) -> None:
         """Args:
-        database_path: see `BaseAgent`.
         training_config: of the retriever; None: as [train] of the configuration says.
         prover_config: takes None alone: [prove] of the configuration has the budgets.
         generator: a folder or hub name of the tactic generator; "": [prove.generator] model, else LeanDojo's.
-        others: those of `BaseAgent`.
-
-        Raises:
-            AgentError: the configuration is not valid.
+        database_path, others: see `BaseAgent`.
         """
         if prover_config is not None:
             raise AgentError("prover_config is not taken: write the budgets under [prove] of config.toml")
@@ -592,13 +577,9 @@ class HFAgent(BaseAgent):
     ) -> None:
         """Args:
         trainer: trains a model in its `output_dir`.
-        database_path: see `BaseAgent`.
         training_config, prover_config: take None alone: the trainer has its own settings, and [prove] of the
             configuration the budgets.
-        others: those of `BaseAgent`.
-
-        Raises:
-            AgentError: the configuration is not valid.
+        database_path, others: see `BaseAgent`.
         """
         if training_config is not None or prover_config is not None:
             raise AgentError(

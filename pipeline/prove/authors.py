@@ -32,18 +32,14 @@ class ExternalAuthor:
 
     name = "external"
 
-    def __init__(
-        self, client: ChatClient, *, max_tokens: int = 2048, temperature: float | None = None
-    ) -> None:
+    def __init__(self, client: ChatClient, *, max_tokens: int = 2048) -> None:
         """Args:
         client: sends the requests; the caller closes it.
         max_tokens: of one answer, with the model's thinking.
-        temperature: None for the endpoint's own.
         """
         self.usage = Usage()
         self._client = client
         self._max_tokens = max_tokens
-        self._temperature = temperature
 
     @property
     def model(self) -> str:
@@ -57,7 +53,7 @@ class ExternalAuthor:
             goal=ask.goal,
             failed=[(one.text, one.errors) for one in ask.earlier],
         )
-        asked = Ask(messages, self._max_tokens, self._temperature, ask.seed)
+        asked = Ask(messages, self._max_tokens, seed=ask.seed)
         report = ask.heard
 
         def heard(some: Chat) -> None:

@@ -61,7 +61,6 @@ from pipeline.prove.whole_proof import (
     AuthorError,
     SorryCheck,
     WholeAsk,
-    WholeBudget,
     WholeResult,
     prove_whole,
     read_proof,
@@ -957,7 +956,7 @@ class ExternalProver(Prover):
                 ask,
                 author=author,
                 check=SorryCheck(session, restated.declaration, sorry, timeout_s=timeout_s),
-                budget=WholeBudget(self._budget.seconds),
+                seconds=self._budget.seconds,
                 repairs=self._repairs,
                 judge=session.judge,
             )

@@ -26,7 +26,6 @@ from pipeline.prove.whole_proof import (
     Cost,
     SorryCheck,
     WholeAsk,
-    WholeBudget,
     block_of,
     prove_whole,
 )
@@ -248,7 +247,7 @@ async def prove_declaration_wholly(
                 ask,
                 author=_ParkingAuthor(author, session),
                 check=check,
-                budget=WholeBudget(seconds=budget.seconds),
+                seconds=budget.seconds,
                 repairs=wholly.repairs,
                 judge=session.judge,
             )

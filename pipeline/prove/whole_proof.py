@@ -1,6 +1,6 @@
 """Whole proofs: a model writes the text for a sorry's place, Lean judges it, and its errors go back to the model.
 
-    result = await prove_whole(ask, author=author, check=check, budget=WholeBudget(seconds=120), repairs=2)
+    result = await prove_whole(ask, author=author, check=check, seconds=120, repairs=2)
 
 A text that the gate would refuse is refused without Lean, and the model receives the reason. No text is judged twice.
 The order of the tries depends on the author's answers alone. A found text is a candidate, like a search's: the gate
@@ -349,17 +349,6 @@ class AuthorWrapper:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeBudget:
-    """The limits of the work on one sorry: seconds, and money, after which no turn begins.
-
-    `usd` applies to an author that knows its prices.
-    """
-
-    seconds: float
-    usd: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class WholeResult:
     """The result of the work on one sorry.
 
@@ -389,21 +378,13 @@ class WholeResult:
     failed: tuple[FailedProof, ...] = ()
     failure: ReplError | None = None
 
-    @property
-    def tokens(self) -> int:
-        return self.cost.prompt_tokens + self.cost.completion_tokens
-
-    @property
-    def usd(self) -> float | None:
-        return self.cost.usd
-
 
 async def prove_whole(
     ask: WholeAsk,
     *,
     author: Author,
     check: Check,
-    budget: WholeBudget,
+    seconds: float,
     repairs: int,
     judge: str = "Lean",
     clock: Callable[[], float] = time.monotonic,
@@ -414,12 +395,12 @@ async def prove_whole(
         ask: for the first turn.
         author: writes the proofs.
         check: Lean.
-        budget: the limits.
+        seconds: the limit of the whole work.
         repairs: turns after the first, in which the author receives Lean's errors from the turn before.
         judge: the name of the backend behind `check`.
-        clock: seconds, for the budget.
+        clock: in seconds.
     """
-    work = _Work(ask, author, check, budget, judge, clock)
+    work = _Work(ask, author, check, seconds, judge, clock)
     outcome = await work.run(repairs + 1)
     return work.result(outcome)
 
@@ -429,7 +410,7 @@ class _Work:
     ask: WholeAsk
     author: Author
     check: Check
-    budget: WholeBudget
+    seconds: float
     judge: str
     clock: Callable[[], float]
     started: float = 0.0
@@ -449,7 +430,7 @@ class _Work:
         for turn in range(turns):
             if self._spent():
                 return "budget"
-            left = self.budget.seconds - (self.clock() - self.started)
+            left = self.seconds - (self.clock() - self.started)
             ask = replace(self.ask, earlier=earlier, seed=self.ask.seed + turn, seconds=left)
             self.turns += 1
             try:
@@ -472,12 +453,9 @@ class _Work:
         return "exhausted"
 
     def _spent(self) -> bool:
-        if self.clock() - self.started >= self.budget.seconds:
-            self.detail = f"the budget of {self.budget.seconds:g} s ended it"
-        elif self.budget.usd is not None and (self.cost.usd or 0.0) >= self.budget.usd:
-            self.detail = f"the budget of ${self.budget.usd:g} ended it"
-        else:
+        if self.clock() - self.started < self.seconds:
             return False
+        self.detail = f"the budget of {self.seconds:g} s ended it"
         return True
 
     async def _try(self, texts: Sequence[str]) -> Outcome | None:
@@ -497,8 +475,7 @@ class _Work:
                     )
                     first = first or self.refused[-1]
                     continue
-                if self.clock() - self.started >= self.budget.seconds:
-                    self._spent()
+                if self._spent():
                     return "budget"
                 try:
                     errors = await self.check(proof)

@@ -23,14 +23,12 @@ from pipeline.prove.whole_proof import (
     Cost,
     SorryCheck,
     WholeAsk,
-    WholeBudget,
     WholeResult,
     prove_whole,
 )
 
 ASK = WholeAsk("", "theorem t (p q : Prop) : p ∧ q → q ∧ p := by\n  sorry\n", count=2, seed=5)
 RIGHT = "by\n  intro h\n  exact ⟨h.2, h.1⟩"
-BUDGET = WholeBudget(seconds=60)
 Turn = AuthorAnswers | AuthorError
 
 
@@ -69,12 +67,11 @@ def prove(
     check: Callable[[str], Awaitable[tuple[str, ...]]] | None = None,
     *,
     ask: WholeAsk = ASK,
-    budget: WholeBudget = BUDGET,
     repairs: int = 2,
     clock: Callable[[], float] = lambda: 0.0,
 ) -> WholeResult:
     return asyncio.run(
-        prove_whole(ask, author=author, check=check or Judge(), budget=budget, repairs=repairs, clock=clock)
+        prove_whole(ask, author=author, check=check or Judge(), seconds=60, repairs=repairs, clock=clock)
     )
 
 
@@ -90,7 +87,7 @@ def test_lean_s_errors_go_back_to_the_author_until_a_proof_is_taken() -> None:
         ("by\n  omega", ("error in 'by\\n  omega'",)),
     ]
     assert [one.seed for one in author.asked] == [5, 6]
-    assert (result.turns, result.tried, result.tokens, result.usd) == (2, 3, 30, 1.0)
+    assert (result.turns, result.tried, result.cost) == (2, 3, Cost(20, 10, 1.0))
     assert result.best == "found with text 3 of those judged, in turn 2"
 
 
@@ -153,7 +150,7 @@ def test_no_repairs_is_one_turn() -> None:
 
 def test_an_author_that_says_nothing_is_asked_again_and_reported() -> None:
     result = prove(Author(AuthorAnswers((), 3, 4, missing="answers of no use: 2 empty")))
-    assert (result.outcome, result.turns, result.tokens) == ("exhausted", 3, 21)
+    assert (result.outcome, result.turns, result.cost) == ("exhausted", 3, Cost(9, 12))
     assert result.best == "no text was written"
     assert "2 empty" in result.detail
 
@@ -168,13 +165,7 @@ def test_an_author_that_fails_ends_it_with_what_was_spent() -> None:
 
 def test_dollars_are_unknown_where_nobody_knows_prices() -> None:
     result = prove(Author(AuthorAnswers((RIGHT,), 1, 2)))
-    assert (result.usd, result.tokens) == (None, 3)
-
-
-def test_the_budget_of_money_ends_it_before_the_next_turn() -> None:
-    result = prove(Author(["by simp"]), budget=WholeBudget(60, usd=0.9), repairs=9)
-    assert (result.outcome, result.turns, result.usd) == ("budget", 2, 1.0)
-    assert "$0.9" in result.detail
+    assert result.cost == Cost(1, 2, None)
 
 
 def test_the_budget_of_seconds_ends_it_and_the_author_hears_of_it() -> None:
@@ -194,7 +185,7 @@ def test_lean_s_own_failure_is_handed_on_with_what_was_spent() -> None:
     result = prove(Author(["by simp"]), check)
     assert result.outcome == "error"
     assert isinstance(result.failure, ReplDied)
-    assert result.tokens == 15
+    assert result.cost == Cost(10, 5, 0.5)
 
 
 def test_what_is_told_back_has_an_end() -> None:
@@ -251,7 +242,7 @@ def filled(
         async with ReplPool() as pool, Session(pool, ReplKey(simulator(), project, ("Init",))) as session:
             filling = SorryCheck(session, declaration, declaration.sorries[0], timeout_s=10)
             ask = replace(ASK, declaration=declaration.framed())
-            return await prove_whole(ask, author=author, check=filling, budget=BUDGET, repairs=1), filling
+            return await prove_whole(ask, author=author, check=filling, seconds=60, repairs=1), filling
 
     result, filling = asyncio.run(main())
     return result, filling, author
