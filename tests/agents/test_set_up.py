@@ -23,7 +23,7 @@ def agent(**named: Any) -> BaseAgent:
     return ExternalAgent(base_url="http://127.0.0.1:1/v1", **{"say": lambda _line: None, **named})
 
 
-def test_what_was_set_up_is_there_for_unsorry(study: Study) -> None:
+def test_a_repository_that_was_set_up_is_shown_by_unsorry(study: Study) -> None:
     assert [
         event.type for event in study.events("repository_watched", "branch_created", "commit_traced")
     ] == [
@@ -36,7 +36,7 @@ def test_what_was_set_up_is_there_for_unsorry(study: Study) -> None:
     assert {row["kind"] for row in study.unsorry("jobs", "list")["jobs"]} == {"scan", "trace"}
 
 
-def test_to_set_up_again_records_nothing_and_tells_what_there_is(study: Study) -> None:
+def test_a_second_set_up_records_nothing_and_prints_the_counts(study: Study) -> None:
     before = study.events()
     said: list[str] = []
     again = agent(say=said.append)
@@ -47,7 +47,7 @@ def test_to_set_up_again_records_nothing_and_tells_what_there_is(study: Study) -
     assert said == [f"{KEY} at {study.sha[:10]}: {counted}; traced by the simulator, which is not Lean"]
 
 
-def test_in_a_notebook_whose_thread_has_an_event_loop_an_agent_works_too(study: Study) -> None:
+def test_an_agent_works_in_a_thread_with_an_event_loop(study: Study) -> None:
     async def cell() -> str:
         made = agent()
         made.setup_github_repository(study.url, "main")
@@ -56,7 +56,7 @@ def test_in_a_notebook_whose_thread_has_an_event_loop_an_agent_works_too(study: 
     assert asyncio.run(cell()) == study.sha
 
 
-def test_the_database_of_leandojo_is_written_where_it_is_asked_for(study: Study, tmp_path: Path) -> None:
+def test_leandojo_s_database_is_written_to_its_path(study: Study, tmp_path: Path) -> None:
     path = tmp_path / "dynamic_database.json"
     again = agent(database_path=path)
     again.setup_github_repository(study.url, study.sha)
@@ -93,7 +93,7 @@ def fails(study: Study, url: str, commit: str, **named: Any) -> str:
     return str(error.value)
 
 
-def test_what_cannot_be_set_up_changes_nothing_and_says_what_to_do(study: Study, tmp_path: Path) -> None:
+def test_a_failed_set_up_changes_nothing_and_names_the_remedy(study: Study, tmp_path: Path) -> None:
     nowhere = fails(study, f"file://{tmp_path}/nowhere", "main")
     assert "cannot be read" in nowhere
     assert "check the address" in nowhere
@@ -105,7 +105,7 @@ def test_what_cannot_be_set_up_changes_nothing_and_says_what_to_do(study: Study,
     assert "neither a commit's full id (40 digits" in fails(study, study.url, study.sha[:12])
 
 
-def test_what_is_no_lean_project_is_refused(study: Study, tmp_path: Path) -> None:
+def test_a_repository_without_lean_files_is_refused(study: Study, tmp_path: Path) -> None:
     other = Remote(tmp_path / "remotes" / "python")
     sha = other.commit("first", {"setup.py": ""})
     assert "is no Lean project: it has no .lean file" in fails(study, str(other.path), sha)
@@ -126,7 +126,7 @@ def test_without_lean_and_without_the_simulator_named_nothing_is_traced(study: S
         agent(lean="coq")
 
 
-def test_whose_owners_want_no_proofs_is_left_alone(study: Study) -> None:
+def test_a_repository_that_opted_out_is_refused(study: Study) -> None:
     entry = f'[[repos]]\nurl = "{study.url}"\nopt_out = true\n'
     study.config.write_text(study.config.read_text(encoding="utf-8") + entry, encoding="utf-8")
     assert "its owners want no proofs (opt_out in" in fails(study, study.url, study.sha)
@@ -140,7 +140,7 @@ def test_a_configuration_that_is_not_valid_is_refused_with_its_line(study: Study
         agent(config=study.folder / "other.toml")
 
 
-def test_who_holds_the_state_folder_is_named(study: Study) -> None:
+def test_the_holder_of_the_state_folder_is_named(study: Study) -> None:
     before = study.events()
     daemon = DaemonLock.acquire(study.paths.lock)
     try:
@@ -154,7 +154,7 @@ def test_who_holds_the_state_folder_is_named(study: Study) -> None:
     assert study.events() == before
 
 
-def test_the_key_of_an_endpoint_and_its_prices_have_to_be_said_before_anything_is_asked(study: Study) -> None:
+def test_an_endpoint_gets_no_request_before_its_prices_are_set(study: Study) -> None:
     made = agent()
     made.setup_github_repository(study.url, study.sha)
     with pytest.raises(AgentError, match="needs usd_per_day under"):

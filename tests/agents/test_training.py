@@ -77,7 +77,7 @@ def test_a_training_that_fails_is_a_failed_job_with_its_reason(
     assert (job["state"], job["simulated"]) == ("failed", True)
 
 
-def test_a_repository_without_a_step_to_learn_is_said_and_left_out(
+def test_a_repository_without_a_step_to_learn_is_reported_and_skipped(
     study: Study, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent.trainer, "train", lambda *_: [])
@@ -115,7 +115,7 @@ def test_an_agent_is_measured_on_the_commit_that_it_was_set_up_at_whatever_was_t
     assert not [name for name in theorems if name.startswith("later")]
 
 
-def test_what_was_never_trained_here_cannot_be_measured(agent: HFAgent) -> None:
+def test_an_untrained_model_cannot_be_measured(agent: HFAgent) -> None:
     with pytest.raises(AgentError, match="holds no model that this agent trained; call train"):
         agent.evaluate()
 

@@ -112,7 +112,7 @@ def test_a_model_s_tactics_find_a_proof_and_the_tree_tells_how(lean: Lean) -> No
     assert Tree.from_json(json.loads(json.dumps(result.tree.as_json()))) == result.tree
 
 
-def test_what_cannot_be_proved_ends_with_every_state_dead(lean: Lean) -> None:
+def test_an_unprovable_goal_ends_with_every_state_dead(lean: Lean) -> None:
     result = lean.search(STUCK, logic())
     assert result.outcome == "exhausted"
     assert {node.outcome for node in result.tree.nodes} == {"dead"}
@@ -128,7 +128,7 @@ def test_a_state_is_expanded_once_on_whichever_way_it_is_reached(lean: Lean) -> 
     assert len(proposer.asked) == result.nodes == len(result.tree.nodes)
 
 
-def test_states_that_only_read_the_same_are_told_apart(lean: Lean) -> None:
+def test_states_that_only_read_the_same_stay_apart(lean: Lean) -> None:
     """Three hypotheses are called h, and two of them print as `h✝`: left and right leave the same text."""
     proposer = Listing("intro h", "assumption", "cases h", "left", "right", "skip")
     result = lean.search(SWAPS, proposer)
@@ -213,7 +213,7 @@ def test_a_progress_model_that_never_answers_is_given_up_at_the_end_of_the_time(
     assert [node.tactic for node in result.tree.nodes] == ["", "intro p q h"]
 
 
-def test_what_failed_on_a_goal_is_not_sent_again_for_another_state_with_it(lean: Lean) -> None:
+def test_a_failure_on_a_goal_is_not_sent_again_for_another_state_with_it(lean: Lean) -> None:
     statement = "∀ p q r : Prop, p ∧ (q ∧ r)"
     proposer = Listing("intro p q r", "constructor", "assumption", "cases h", "nonsense")
 
@@ -253,7 +253,7 @@ class Counting:
         return [self.wrong if self.wrong is not None else float(len(step.tactic)) for step in steps]
 
 
-def test_a_progress_model_is_asked_once_for_all_that_an_expansion_found(lean: Lean) -> None:
+def test_a_progress_model_gets_one_request_for_an_expansion(lean: Lean) -> None:
     progress, proposer = Counting(), Listing("intro p", "intro q", "intro p q")
     result = lean.search("∀ p q : Prop, p → q", proposer, remaining=progress)
     first = progress.batches[0]
@@ -270,7 +270,7 @@ def test_a_progress_model_without_hope_does_not_end_the_search(lean: Lean) -> No
         assert result.outcome == "found", wrong
 
 
-def test_a_process_is_lent_while_a_slow_proposer_thinks_and_others_wait(lean: Lean) -> None:
+def test_a_process_is_parked_for_waiting_searches_during_a_slow_request(lean: Lean) -> None:
     async def use(new: Callable[[], Session]) -> tuple[Listing, list[SearchResult]]:
         slow = Listing(*[one.text for one in logic().candidates], wait_s=0.5)
 
@@ -306,7 +306,7 @@ def test_a_process_is_kept_where_coming_back_would_cost_more(lean: Lean) -> None
     assert nobody_waiting == [(1, 0)]
 
 
-def test_a_process_is_not_lent_to_whom_it_would_have_to_be_brought_elsewhere(lean: Lean) -> None:
+def test_a_process_is_not_parked_for_a_search_at_another_place(lean: Lean) -> None:
     """Getting back to where it was takes far longer than this proposer thinks."""
     other = Setup(prefix=("theorem before : True := True.intro",))
 
@@ -357,7 +357,7 @@ def of_oracle(
     return asyncio.run(use())
 
 
-def test_what_a_search_suggests_is_the_proof_and_not_the_search(
+def test_the_suggestion_of_a_search_tactic_is_the_proof(
     fake_repl: Callable[[str], LeanBackend], tmp_path: Path
 ) -> None:
     result = of_oracle(fake_repl, tmp_path, "exact?")
@@ -369,7 +369,7 @@ def test_what_a_search_suggests_is_the_proof_and_not_the_search(
     assert [one.outcome for one in result.tree.node(0).tried] == ["unparsed", "proved"]
 
 
-def test_what_rests_on_a_sorry_or_on_unsafe_code_is_no_proof(
+def test_a_proof_on_a_sorry_or_unsafe_code_does_not_count(
     fake_repl: Callable[[str], LeanBackend], tmp_path: Path
 ) -> None:
     result = of_oracle(fake_repl, tmp_path, "aesop", "decide", "rfl")
@@ -435,9 +435,7 @@ def test_a_search_that_is_killed_again_and_again_ends_as_one_that_is_not(
     lean.do(use(lean.session))
 
 
-def test_a_search_that_is_cancelled_in_the_middle_of_a_request_goes_on_too(
-    lean: Lean, tmp_path: Path
-) -> None:
+def test_a_search_cancelled_during_a_request_resumes(lean: Lean, tmp_path: Path) -> None:
     class Cancelling(Fragile):
         def _write(self, entry: Mapping[str, Any]) -> None:
             Journal._write(self, entry)
@@ -463,7 +461,7 @@ def test_a_search_that_is_cancelled_in_the_middle_of_a_request_goes_on_too(
     lean.do(use())
 
 
-def test_what_is_spent_stays_spent(lean: Lean, tmp_path: Path) -> None:
+def test_the_cost_before_a_restart_counts(lean: Lean, tmp_path: Path) -> None:
     budget = Budget(nodes=60, seconds=20, tactic_timeout_s=5, calls=12)
     path, trees = tmp_path / "one.jsonl", []
     for _ in range(2):
@@ -500,9 +498,7 @@ def test_a_damaged_journal_is_set_aside_and_the_search_begins_anew(lean: Lean, t
         assert result.tree == whole.tree
 
 
-def test_a_state_that_does_not_come_out_as_before_the_restart_is_lost_and_said_to_be(
-    lean: Lean, tmp_path: Path
-) -> None:
+def test_a_state_that_changes_after_a_restart_is_lost_and_reported(lean: Lean, tmp_path: Path) -> None:
     path = tmp_path / "one.jsonl"
     with contextlib.suppress(Killed):
         lean.search(SWAPS, logic(), journal=Fragile(path, 12))

@@ -138,7 +138,7 @@ def test_a_process_that_dies_in_mid_search_loses_nothing_but_time(tmp_path: Path
         assert shaken[name].effort.repl_calls > attempt.effort.repl_calls
 
 
-def test_a_tactic_that_kills_lean_counts_as_failed_and_is_told(tmp_path: Path) -> None:
+def test_a_tactic_that_kills_lean_counts_as_failed_and_is_reported(tmp_path: Path) -> None:
     source = "theorem open_question (p : Prop) : p ∨ ¬p := sorry\n"
     pools: list[PoolStats] = []
     deadly = "'goal.tactic' in line and '\"simp\"' in line"
@@ -172,7 +172,7 @@ def test_a_lean_that_does_not_start_is_the_caller_s_to_judge(tmp_path: Path) -> 
         run(tmp_path, SOURCE, backend=backend)
 
 
-def test_a_file_that_is_not_the_version_asked_for_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_of_another_version_is_left_alone(tmp_path: Path) -> None:
     backend = simulator()
     attempts = run(tmp_path, SOURCE, backend=backend, on_disk=SOURCE + "-- changed\n")
     assert {attempt.outcome for attempt in attempts.values()} == {"error"}

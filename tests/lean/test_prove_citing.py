@@ -184,7 +184,7 @@ def test_to_cite_it_by_its_name_would_rest_on_the_sorry(project: Project) -> Non
 
 
 @pytest.mark.parametrize("case", ["conditional", "another repository"])
-def test_what_did_not_stand_the_gate_or_stands_elsewhere_is_not_brought_in(
+def test_lemmas_that_failed_the_gate_or_are_of_another_branch_are_not_brought_in(
     project: Project, case: str
 ) -> None:
     found = project.proved("Demo.drop_double", PROOF, checked=case != "conditional")
@@ -195,7 +195,7 @@ def test_what_did_not_stand_the_gate_or_stands_elsewhere_is_not_brought_in(
     assert (attempt.outcome, nothing) == ("exhausted", None)
 
 
-def test_what_variable_gave_a_lemma_comes_in_with_it_once_lean_has_said_its_goal(tmp_path: Path) -> None:
+def test_variables_of_a_lemma_come_in_with_it_once_lean_printed_its_goal(tmp_path: Path) -> None:
     stated = "theorem drop_double (p : Prop) (h"
     assert stated in SOURCE
     source = SOURCE.replace(stated, "variable (p : Prop)\n\ntheorem drop_double (h")
@@ -295,7 +295,7 @@ def test_whole_proofs_that_fail_leave_the_lemma_to_the_curated_tactics(tmp_path:
     assert attempt.effort.tree is not None
 
 
-def test_what_needs_no_lemma_is_no_proof_of_an_author_who_did_not_find_it(tmp_path: Path) -> None:
+def test_a_proof_without_a_lemma_does_not_count_for_an_author(tmp_path: Path) -> None:
     engine = Engine(ladder().propose, wholly=WholeProofMethod(Wrong(), proofs=1, repairs=0))
     attempt = attempt_with(tmp_path, engine, SWAPPED, SWAP)
     assert (attempt.outcome, attempt.proof) == ("exhausted", None)
@@ -308,9 +308,7 @@ def test_what_needs_no_lemma_is_no_proof_of_an_author_who_did_not_find_it(tmp_pa
     ids=["another lemma", "a hypothesis"],
 )  # fmt: skip
 @pytest.mark.parametrize("first", [True, False])
-def test_what_reads_like_something_that_is_there_already_stands_in_no_other_lemma_s_way(
-    tmp_path: Path, also: Lemma, first: bool
-) -> None:
+def test_a_lemma_that_repeats_another_hides_no_third_one(tmp_path: Path, also: Lemma, first: bool) -> None:
     source = CLASSICAL.replace("(h :", "(k : ∀ p q : Prop, p ∧ q → p ∧ q) (h :")
     lemmas = (also, DOUBLE) if first else (DOUBLE, also)
     attempt = attempt_with(tmp_path, Engine(ladder().propose), source, *lemmas)

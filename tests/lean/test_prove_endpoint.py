@@ -42,7 +42,7 @@ def failure(given: dict[str, Any], folder: Path) -> JobError:
     return error
 
 
-def test_an_endpoint_s_proofs_are_recorded_with_what_they_cost(tmp_path: Path) -> None:
+def test_an_endpoint_s_proofs_are_recorded_with_their_cost(tmp_path: Path) -> None:
     with ChatServer([Says("by\n  simp_all", usage=(1000, 50))]) as server:
         bodies, _ = run(parameters(tmp_path, SOURCE, **external(server)), tmp_path / "job")
     tried = attempts(bodies)
@@ -57,7 +57,7 @@ def test_an_endpoint_s_proofs_are_recorded_with_what_they_cost(tmp_path: Path) -
         assert body.tree is None
 
 
-# --- what is everybody's trouble
+# --- outages
 
 
 def test_a_spent_day_fails_the_job_until_tomorrow_and_no_sorry(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_a_spent_day_fails_the_job_until_tomorrow_and_no_sorry(tmp_path: Path) -
         (WHOLE, Sends(b"<html><body>Please log in</body></html>"), "unanswered", "Please log in"),
     ],
 )
-def test_an_endpoint_that_answers_nobody_fails_the_job_and_no_sorry(
+def test_an_endpoint_that_is_down_fails_the_job_and_no_sorry(
     tmp_path: Path, asks: Mapping[str, Any], reply: Reply, reason: str, said: str
 ) -> None:
     with ChatServer([reply]) as server:

@@ -93,9 +93,7 @@ def test_rung_0_loads_no_library_of_the_others() -> None:
         ("theorem t : 2 + 2 = 4 := by\n  exact absurd rfl (sorry : ¬(3 = 3))\n", "exhausted"),
     ],
 )
-def test_a_false_statement_is_told_and_nothing_else_is_called_false(
-    tmp_path: Path, source: str, outcome: str
-) -> None:
+def test_a_false_statement_is_disproved_and_no_other(tmp_path: Path, source: str, outcome: str) -> None:
     tried = list(attempt_all(tmp_path, None, source=source).values())
     assert tried[-1].outcome == outcome, tried
     assert ("false as it stands, by " in tried[-1].detail) == (outcome == "disproved")
@@ -149,7 +147,7 @@ def test_a_job_whose_model_cannot_be_used_fails_before_any_sorry(
 
 
 class Broken:
-    """A service whose model fails for the states that it is told to fail for, by number; else it says `skip`."""
+    """A service that fails for the states with these numbers, and answers `skip` to the others."""
 
     def __init__(self, *fails_at: int) -> None:
         self.fails_at = fails_at
@@ -270,18 +268,18 @@ def test_a_whole_proof_is_mended_after_lean_s_errors_and_placed_as_a_candidate(t
     asked = [ask for ask in writer.asked if "second" in ask.declaration]
     assert asked[0].goal.endswith("⊢ q ∧ p")
     assert asked[0].context == SOURCE.splitlines(keepends=True)[0]
-    assert asked[1].earlier[0].errors, "the model is told what Lean said"
+    assert asked[1].earlier[0].errors, "the model receives Lean's errors"
     assert "none of 3 turns" in tried["third"].detail
 
 
-def test_what_an_author_cannot_write_is_the_attempt_s_and_the_others_go_on(tmp_path: Path) -> None:
+def test_an_author_s_failure_with_one_sorry_is_that_attempt_s_alone(tmp_path: Path) -> None:
     engine, _ = whole(AuthorError("it answered 500", reason="overloaded"))
     tried = attempt_all(tmp_path, engine)
     assert {attempt.outcome for attempt in tried.values()} == {"error"}
     assert all("it answered 500" in attempt.detail for attempt in tried.values())
 
 
-def test_a_proof_text_is_told_as_its_tactics() -> None:
+def test_a_proof_text_is_recorded_as_its_tactics() -> None:
     proof = "by\n  intro h\n  cases h with\n  | inl a => exact a\n  | inr b =>\n    exact b\n  done"
     assert tactics_of(proof) == (
         "intro h",
@@ -364,7 +362,7 @@ def counting(folder: Path, *, delay_s: float) -> tuple[LeanBackend, Path]:
     return dataclasses.replace(backend, argv=(sys.executable, str(script), str(log), str(delay_s))), log
 
 
-def test_a_job_that_made_way_and_was_killed_goes_on_where_its_search_was(tmp_path: Path) -> None:
+def test_a_job_that_was_preempted_and_killed_resumes_its_search(tmp_path: Path) -> None:
     calm_lean, calm_log = counting(tmp_path, delay_s=0.0)
     given = parameters(tmp_path, STUBBORN, parallel=1, lean=calm_lean)
     (_, hard) = given["sorries"]
@@ -383,7 +381,7 @@ def test_a_job_that_made_way_and_was_killed_goes_on_where_its_search_was(tmp_pat
     given |= {"lean": slow_lean, "journal": str(journal)}
     done: list[set[str]] = []
     # TacticRequest to make way the job alone is, and not what it started; then what follows it is killed.
-    for number, told in ((signal.SIGTERM, half // 2), (signal.SIGKILL, half)):
+    for number, lines in ((signal.SIGTERM, half // 2), (signal.SIGKILL, half)):
         folder = tmp_path / number.name
         folder.mkdir()
         spec = raw_spec("prove", given | ({"sorries": [hard]} if done else {}), folder).write()
@@ -393,7 +391,7 @@ def test_a_job_that_made_way_and_was_killed_goes_on_where_its_search_was(tmp_pat
             subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE) as job,
         ):
             deadline = time.monotonic() + 60
-            while sum(path.read_text().count('"tried"') for path in journal.glob("*.jsonl")) < told:
+            while sum(path.read_text().count('"tried"') for path in journal.glob("*.jsonl")) < lines:
                 assert time.monotonic() < deadline
                 assert job.poll() is None, "it ended before it was to"
                 time.sleep(0.02)

@@ -82,7 +82,7 @@ def test_a_provable_statement_is_proved_without_automation(tmp_path: Path, state
 
 
 @pytest.mark.parametrize("statement", UNPROVABLE)
-def test_what_has_no_constructive_proof_is_given_up_without_one(tmp_path: Path, statement: str) -> None:
+def test_a_goal_without_a_constructive_proof_is_given_up(tmp_path: Path, statement: str) -> None:
     result, _ = search(tmp_path, statement)
     assert result.outcome == "exhausted", result
     assert result.script is None
@@ -167,7 +167,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("text", PLACES)
-def test_a_proof_fits_wherever_the_sorry_stands(tmp_path: Path, text: str) -> None:
+def test_a_proof_fits_at_any_place_of_a_sorry(tmp_path: Path, text: str) -> None:
     worked, declaration = prove(tmp_path, text)
     assert len(worked.solved) == len(declaration.sorries), worked
     replacement = worked.joint or worked.solved[0].replacement

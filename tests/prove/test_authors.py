@@ -40,7 +40,7 @@ def written(*script: Reply, ask: WholeAsk = ASK, **part: Any) -> tuple[AuthorAns
         return asyncio.run(main()), server
 
 
-def test_an_endpoint_is_shown_the_file_the_goal_and_what_failed() -> None:
+def test_an_endpoint_receives_the_file_the_goal_and_the_failures() -> None:
     answer, server = written(Says(["by\n  exact id", "by\n  intro h; exact h"]))
     assert answer.texts == ("by\n  exact id", "by\n  intro h; exact h")
     assert (answer.prompt_tokens, answer.completion_tokens, answer.usd) == (10, 5, None)
@@ -67,7 +67,7 @@ def test_answers_that_are_of_no_use_are_reported() -> None:
     assert answer.missing == "answers of no use: 2 cut off; raise max_tokens"
 
 
-def test_what_an_endpoint_s_failure_cost_is_told(tmp_path: Path) -> None:
+def test_the_cost_of_an_endpoint_s_failure_is_reported(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.jsonl"
     prices: dict[str, Any] = {"usd_per_million_prompt": 1.0, "usd_per_million_completion": 10.0}
     with pytest.raises(AuthorError, match="Remedy") as raised:
@@ -161,7 +161,7 @@ def test_a_model_writes_for_several_sorries_at_once_and_the_same_again(generator
     assert by_model(generator, *asks) == first
 
 
-def test_what_a_model_does_not_end_is_no_answer(generator: Generator) -> None:
+def test_an_unfinished_answer_is_no_answer(generator: Generator) -> None:
     (answer,) = by_model(generator, WholeAsk("", ASK.declaration), max_tokens=1)
     assert isinstance(answer, AuthorAnswers)
     assert answer.texts == ()

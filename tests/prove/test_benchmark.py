@@ -35,7 +35,7 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("only", [["throughput", "gpu"], pytest.param([*TARGETS], marks=pytest.mark.slow)])
-def test_every_measurement_prints_its_figures_and_those_of_a_gpu_say_that_there_is_none(
+def test_every_measurement_prints_its_figures_or_that_there_is_no_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], only: list[str]
 ) -> None:
     threads, target = torch.get_num_threads(), tmp_path / "prove.json"
@@ -57,7 +57,7 @@ def test_every_measurement_prints_its_figures_and_those_of_a_gpu_say_that_there_
         assert row["what"] in printed
 
 
-def test_what_is_measured_on_a_gpu_is_measured_on_whatever_is_named(tmp_path: Path) -> None:
+def test_a_gpu_measurement_runs_on_the_named_device(tmp_path: Path) -> None:
     sizes = GpuSizes(shape=SMALL, requests=4, candidates=2, tokens=4, theorems=4, examples=8, batch_size=4)
     rows = list(measure_gpu(tmp_path, sizes, device="cpu"))
     assert len(rows) == 10

@@ -18,7 +18,7 @@ FILES = {
 }
 
 
-def test_the_scan_counts_the_word_wherever_it_stands(tmp_path: Path) -> None:
+def test_the_scan_counts_the_word_at_any_place(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
     for name, text in FILES.items():

@@ -59,7 +59,7 @@ def test_an_endpoint_that_fails_ends_the_search_in_words(server: Server) -> None
         assert made.usage.estimated
 
 
-def test_the_next_tactic_is_the_one_that_is_said_most_often() -> None:
+def test_the_next_tactic_is_the_most_frequent_one() -> None:
     with ChatServer(tactician) as endpoint, prover(endpoint) as made:
         assert made.next_tactic(PROVABLE) == "intro p h"
         assert made.next_tactic(PROVABLE) == "simp"
@@ -81,9 +81,9 @@ def test_a_whole_proof_is_mended_by_lean_s_errors(server: Server) -> None:
     with ChatServer(script) as endpoint, prover(endpoint) as made:
         assert made.generate_whole_proof(SWAP, server) == "by\n  intro h\n  exact ⟨h.2, h.1⟩"
         assert made.usage.completion_tokens == 10
-    told = endpoint.requests[1].body["messages"][1]["content"]
-    assert "exact ⟨h.1, h.2⟩" in told
-    assert "at `exact ⟨h.1, h.2⟩`: " in told
+    request = endpoint.requests[1].body["messages"][1]["content"]
+    assert "exact ⟨h.1, h.2⟩" in request
+    assert "at `exact ⟨h.1, h.2⟩`: " in request
 
 
 def test_without_lean_the_first_text_is_returned_and_the_statement_is_the_caller_s() -> None:
@@ -103,7 +103,7 @@ def test_no_whole_proof_is_an_empty_text_and_a_line_in_the_log(
     assert caplog.text.count("no whole proof: ") == 1
 
 
-def test_what_a_day_may_cost_holds_for_a_search(server: Server, tmp_path: Path) -> None:
+def test_the_cap_of_a_day_holds_for_a_search(server: Server, tmp_path: Path) -> None:
     with ChatServer(tactician) as endpoint:
         prices = {"usd_per_million_prompt": 1, "usd_per_million_completion": 1}
         with prover(endpoint, usd_per_day=0.0001, ledger=tmp_path / "ledger.jsonl", **prices) as made:
@@ -112,7 +112,7 @@ def test_what_a_day_may_cost_holds_for_a_search(server: Server, tmp_path: Path) 
         assert endpoint.requests == []
 
 
-def test_what_cannot_be_meant_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_settings_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SpendingError, match="no prices"):
         ExternalProver("m", usd_per_day=1.0, ledger="x")
     monkeypatch.setenv("UNSORRY_MODEL_KEY", "sk-secret")
@@ -120,7 +120,7 @@ def test_what_cannot_be_meant_is_refused_at_once(monkeypatch: pytest.MonkeyPatch
         ExternalProver("m", base_url="http://gpu.example.org/v1")
 
 
-def test_the_key_is_the_router_s_own_where_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_router_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf secret")
     monkeypatch.setenv("UNSORRY_MODEL_KEY", "fine")
     with pytest.raises(ExternalError, match="HF_TOKEN holds no key"):

@@ -35,7 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> TacticModel:
 
 
 class Says(Generator):
-    """A generator whose model says these texts of each state that has a word in it, by word; else what stands at ""."""
+    """A generator with fixed texts for states that contain a word, by word; "" for the others."""
 
     def __init__(self, model: TacticModel, texts: dict[str, Sequence[str | BaseException]]) -> None:
         super().__init__(model)
@@ -72,7 +72,7 @@ def with_service(generator: Says, use: Callable[[GenerationService], Awaitable[T
     return asyncio.run(main())
 
 
-def test_what_the_model_read_and_wrote_is_counted(model: TacticModel) -> None:
+def test_the_model_s_tokens_are_counted(model: TacticModel) -> None:
     generator = Says(model, {"": ["simp", "unended"]})
 
     async def use(service: GenerationService) -> GeneratorProposer:
@@ -126,7 +126,7 @@ def test_answers_become_candidates_with_their_probabilities(model: TacticModel) 
         ([RuntimeError("CUDA error: an illegal\nmemory access")], "1 of 1 states: CUDA error: an illegal"),
     ],
 )
-def test_what_is_of_no_use_proposes_nothing_and_says_why(
+def test_unusable_answers_propose_nothing_and_give_the_reason(
     model: TacticModel, texts: list[str | BaseException], why: str
 ) -> None:
     async def ask(service: GenerationService) -> tuple[list[Any], str]:
@@ -138,7 +138,7 @@ def test_what_is_of_no_use_proposes_nothing_and_says_why(
     assert why in reason
 
 
-def test_premises_that_cannot_be_found_are_done_without_and_it_is_said(model: TacticModel) -> None:
+def test_a_failed_retrieval_leaves_the_request_without_premises_and_is_reported(model: TacticModel) -> None:
     async def retrieve(_: TacticRequest) -> tuple[str, ...]:
         raise ValueError("the index is gone")
 
@@ -205,7 +205,7 @@ def test_a_bad_model_s_searches_end_by_themselves_and_the_others_go_on(
     assert "unclosed 1, characters 1" in found[3][1].reason
 
 
-def test_tactics_that_cannot_be_parsed_are_told_of(model: TacticModel, tmp_path: Path) -> None:
+def test_unparsed_tactics_are_reported(model: TacticModel, tmp_path: Path) -> None:
     ((result, proposer),) = search_all(
         tmp_path, Says(model, {"": ["fly away", "swim"]}), ["∀ (p : Prop), p → p"]
     )

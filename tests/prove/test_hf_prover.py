@@ -53,7 +53,7 @@ def theorem(name: str = "Demo.both", path: str = "Demo.lean", statement: str | N
     return Theorem(name, Path(path), Pos(7, 3), Pos(9, 10), "https://example.org/demo", "0" * 40, statement)
 
 
-def test_a_bare_proposition_is_proved_with_what_the_model_was_trained_on(
+def test_a_bare_proposition_is_proved_with_the_trained_tactics(
     prover: HFProver, server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     result, tactics = prover.search(server=server, goal=PROVABLE, verbose=True)
@@ -98,7 +98,7 @@ def test_without_its_file_a_theorem_is_proved_from_its_record_alone(prover: HFPr
     assert tactics == ["intro p h", "exact h"]
 
 
-def test_what_cannot_be_searched_says_why_and_the_next_search_goes_on(
+def test_an_unusable_goal_gives_its_reason_and_the_next_search_works(
     prover: HFProver, server: Server
 ) -> None:
     for goal, why in (
@@ -141,7 +141,7 @@ def test_next_tactic_takes_a_statement_or_a_printed_goal(prover: HFProver) -> No
         prover.next_tactic(two, 2)
 
 
-def test_next_tactic_comes_to_the_end_of_what_the_model_says(prover: HFProver) -> None:
+def test_next_tactic_ends_after_the_model_s_last_tactic(prover: HFProver) -> None:
     prover.reset()
     said = []
     while (tactic := prover.next_tactic(PROVABLE)) is not None:
@@ -199,7 +199,7 @@ def test_a_whole_proof_is_read_from_the_answer_and_an_answer_without_one_says_wh
     assert "the answer has no proof in it" in caplog.text
 
 
-def test_a_whole_proof_that_never_ends_is_none_and_it_is_said(
+def test_an_unfinished_whole_proof_is_dropped_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = make_tiny_causal(tmp_path, hidden=32, layers=1)
@@ -218,7 +218,7 @@ def test_a_folder_without_a_tokenizer_and_one_that_is_no_adapter_are_refused(tmp
         HFProver(folder)
 
 
-def test_a_model_without_a_chat_template_is_asked_in_plain_text_and_it_is_said(
+def test_a_model_without_a_chat_template_gets_plain_text_and_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = make_tiny_causal(tmp_path, chat_template=False, hidden=32, layers=1)
@@ -228,7 +228,7 @@ def test_a_model_without_a_chat_template_is_asked_in_plain_text_and_it_is_said(
     assert prover.generator.prompts.kind == "plain"
 
 
-def test_an_encoder_decoder_has_no_whole_proofs_and_it_is_said(
+def test_an_encoder_decoder_writes_no_whole_proofs_and_the_log_says_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with HFProver(make_tiny_seq2seq(tmp_path, d_model=32, layers=1)) as prover:
@@ -236,7 +236,7 @@ def test_an_encoder_decoder_has_no_whole_proofs_and_it_is_said(
     assert "Ask a causal model for whole proofs" in caplog.text
 
 
-def test_a_server_of_pypantograph_is_refused_with_what_to_use_instead(prover: HFProver) -> None:
+def test_a_server_of_pypantograph_is_refused_with_the_remedy(prover: HFProver) -> None:
     theirs = type("Server", (), {"__module__": "pantograph.server"})()
     with pytest.raises(TypeError, match=r"Use pipeline\.prove\.Server instead"):
         prover.search(theirs, PROVABLE)

@@ -45,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[Request]]:
     return batches
 
 
-def test_a_generator_s_tactics_fill_the_sorries_that_it_is_asked_about(
+def test_a_generator_s_tactics_fill_its_sorries(
     tmp_path: Path, learned: Path, asked: list[list[Request]]
 ) -> None:
     generator = {"path": str(learned), "device": "cpu", "candidates": 2, "decoding": "beam"}
@@ -105,12 +105,12 @@ def test_a_generator_s_garbage_is_each_its_sorry_s_and_the_others_go_on(
     assert {name for name, one in tried.items() if one.outcome == "found"} == {
         f"t_good_{garbage}" for garbage in GARBAGE
     }
-    for garbage, (_, told) in GARBAGE.items():
+    for garbage, (_, reason) in GARBAGE.items():
         one = tried[f"t_bad_{garbage}"]
-        assert (one.outcome, told in one.detail) == ("exhausted", True), (garbage, one.outcome, one.detail)
+        assert (one.outcome, reason in one.detail) == ("exhausted", True), (garbage, one.outcome, one.detail)
 
 
-def test_a_progress_model_is_asked_how_far_it_is(tmp_path: Path, learned: Path) -> None:
+def test_a_progress_model_rates_the_steps(tmp_path: Path, learned: Path) -> None:
     progress = {"path": str(make_tiny_classifier(tmp_path / "progress")), "weight": 0.3}
     generator = {"path": str(learned), "device": "cpu", "candidates": 2, "decoding": "beam"}
     events = run(tmp_path, rung=2, model="t", generator=generator, progress=progress)

@@ -47,7 +47,7 @@ def record(name: str, *, path: str = "Demo.lean", line: int = 9, statement: str 
     )
 
 
-def test_a_theorem_stands_in_its_file_with_a_sorry_for_its_proof(server: Server) -> None:
+def test_a_theorem_is_restated_in_its_file_with_a_sorry_for_its_proof(server: Server) -> None:
     found = restate_theorem(record("Demo.both"), server)
     assert found.whole_file
     assert found.declaration.text.endswith("(hq : q) : p ∧ q := by\n    sorry")
@@ -63,7 +63,7 @@ def test_a_theorem_stands_in_its_file_with_a_sorry_for_its_proof(server: Server)
     assert found.context.endswith("theorem earlier (h : p) : p := h\n\n  ")
 
 
-def test_what_is_not_in_the_project_is_stated_by_its_record(server: Server) -> None:
+def test_a_theorem_outside_the_project_is_stated_by_its_record(server: Server) -> None:
     said = "theorem gone (p : Prop) : p"
     found = restate_theorem(record("Demo.gone", statement=said), server)
     assert (found.whole_file, found.declaration.text) == (False, f"{said} := by\n  sorry")
@@ -78,7 +78,7 @@ def test_what_is_not_in_the_project_is_stated_by_its_record(server: Server) -> N
     assert not restate_theorem(outside, server).whole_file, "no file beside the project is read"
 
 
-def test_what_is_no_theorem_of_its_own_is_refused(server: Server) -> None:
+def test_definitions_and_mutual_theorems_are_refused(server: Server) -> None:
     with pytest.raises(StatementError, match=r"Demo\.data is a def, and only theorems are proved"):
         restate_theorem(record("Demo.data"), server)
     with pytest.raises(StatementError, match="shares its command with other declarations"):

@@ -73,7 +73,7 @@ def test_the_premises_are_those_that_the_trained_retriever_gives(
     assert all("<a>Demo.F" in code for one in found for code in one)
 
 
-def test_a_theorem_may_use_what_stands_above_it_and_stands_where_it_was_traced(corpus: Corpus) -> None:
+def test_a_theorem_may_use_the_premises_above_its_traced_position(corpus: Corpus) -> None:
     def own(place: Place) -> list[str]:
         chosen = [corpus[int(number)] for number in accessible(corpus, place).nonzero()[0]]
         return [premise.full_name for premise in chosen if premise.path == "Demo/F0.lean"]
@@ -84,7 +84,7 @@ def test_a_theorem_may_use_what_stands_above_it_and_stands_where_it_was_traced(c
     assert own(moved) == ["Demo.F0.p0"], "whatever lines it has now, it is not among its own premises"
 
 
-def test_a_file_that_the_trace_does_not_know_has_what_it_imports(tmp_path: Path, corpus: Corpus) -> None:
+def test_a_file_outside_the_trace_has_the_premises_of_its_imports(tmp_path: Path, corpus: Corpus) -> None:
     files = {0: set(), 1: {"Demo/F0.lean"}}
     assert set(corpus.get_dependencies("Demo/F1.lean")) == files[1]
 
@@ -94,7 +94,7 @@ def test_a_file_that_the_trace_does_not_know_has_what_it_imports(tmp_path: Path,
     assert paths(Place("New.lean", (1, 1), "new", ("Init", "Demo.F1"))) == {"Demo/F0.lean", "Demo/F1.lean"}
     assert paths(Place("New.lean", (1, 1), "new", ("Other.F1",))) == set()
     assert paths(Place(imports=("Demo.F0",))) == {"Demo/F0.lean"}
-    assert len(paths(Place())) == 3, "of a goal that stands nowhere nothing is known"
+    assert len(paths(Place())) == 3, "a goal without a file may use every premise"
     library = tmp_path / "corpus.jsonl"
     path = ".lake/packages/mathlib/Mathlib/Order/Basic.lean"
     premise = {"full_name": "le", "code": "theorem le : p", "start": [1, 1], "end": [1, 9], "kind": ""}
@@ -242,7 +242,7 @@ def prover(model: Path, dataset: Path, tmp_path_factory: pytest.TempPathFactory)
         yield made
 
 
-def test_the_retrieval_prover_shows_the_generator_what_it_retrieved(
+def test_the_retrieval_prover_gives_the_generator_its_premises(
     prover: RetrievalProver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts: list[str] = []
@@ -269,7 +269,7 @@ def test_the_retrieval_prover_shows_the_generator_what_it_retrieved(
         )
     prompts.clear()
     assert prover.next_tactic("∀ (p : Prop), p → p") == "intro p h"
-    assert prompts[0].count("<a>Demo.F") == 3, "of a goal that stands nowhere any premise may help"
+    assert prompts[0].count("<a>Demo.F") == 3, "a goal without a file may use every premise"
     prompts.clear()
     prover.theorem = Theorem(
         "Demo.F0.t", Path("Demo/F0.lean"), Pos(3, 1), Pos(4, 1), "https://example.org/demo", "0" * 40

@@ -33,7 +33,7 @@ Turn = AuthorAnswers | AuthorError
 
 
 class Author:
-    """Writes what it was given, a turn at a time, and keeps what it was asked."""
+    """An author with fixed turns, which records its requests."""
 
     name = "whole"
     model = "test"
@@ -51,7 +51,7 @@ class Author:
 
 
 class Judge:
-    """Takes one proof and has an error for every other; keeps what it was asked."""
+    """A check that accepts one proof and records its requests."""
 
     def __init__(self, right: str = RIGHT) -> None:
         self.asked: list[str] = []
@@ -103,7 +103,9 @@ def test_lean_s_errors_go_back_to_the_author_until_a_proof_is_taken() -> None:
         "by\n  exact h\nend N\naxiom x : False",
     ],
 )
-def test_what_the_gate_would_refuse_never_reaches_lean_and_is_told_back(text: str) -> None:
+def test_a_text_that_the_gate_would_refuse_never_reaches_lean_and_the_author_gets_the_reason(
+    text: str,
+) -> None:
     author, judge = Author([text], [RIGHT]), Judge()
     result = prove(author, judge)
     assert judge.asked == [RIGHT]
@@ -111,7 +113,7 @@ def test_what_the_gate_would_refuse_never_reaches_lean_and_is_told_back(text: st
     assert "not allowed in a proof" in author.asked[1].earlier[0].errors[0]
 
 
-def test_an_answer_without_a_proof_is_told_back() -> None:
+def test_an_answer_without_a_proof_goes_back_to_the_author() -> None:
     author = Author(["I am sorry, I cannot.\n```lean\n```"], [RIGHT])
     result = prove(author)
     assert result.outcome == "found"
@@ -128,7 +130,7 @@ def test_the_same_proof_is_judged_once_however_it_is_written() -> None:
     assert result.tried == 1
 
 
-def test_a_turn_that_brings_nothing_new_keeps_what_was_told_before() -> None:
+def test_a_turn_without_new_proofs_repeats_the_failures_before() -> None:
     author = Author(["by simp"], ["by simp"], [RIGHT])
     assert prove(author).outcome == "found"
     assert author.asked[2].earlier == author.asked[1].earlier != ()
@@ -148,14 +150,14 @@ def test_no_repairs_is_one_turn() -> None:
     assert prove(Author(["by simp"]), repairs=0).turns == 1
 
 
-def test_an_author_that_says_nothing_is_asked_again_and_reported() -> None:
+def test_an_author_without_answers_gets_another_request_and_is_reported() -> None:
     result = prove(Author(AuthorAnswers((), 3, 4, missing="answers of no use: 2 empty")))
     assert (result.outcome, result.turns, result.cost) == ("exhausted", 3, Cost(9, 12))
     assert result.best == "no text was written"
     assert "2 empty" in result.detail
 
 
-def test_an_author_that_fails_ends_it_with_what_was_spent() -> None:
+def test_a_failing_author_ends_the_work_with_its_cost() -> None:
     failing = AuthorError("the endpoint answers HTML", reason="not_understood", cost=Cost(7, 8, 0.25))
     result = prove(Author(["by simp"], failing))
     assert (result.outcome, result.found, result.detail) == ("error", None, "the endpoint answers HTML")
@@ -163,7 +165,7 @@ def test_an_author_that_fails_ends_it_with_what_was_spent() -> None:
     assert result.tried == 1
 
 
-def test_dollars_are_unknown_where_nobody_knows_prices() -> None:
+def test_dollars_are_unknown_without_prices() -> None:
     result = prove(Author(AuthorAnswers((RIGHT,), 1, 2)))
     assert result.cost == Cost(1, 2, None)
 
@@ -178,7 +180,7 @@ def test_the_budget_of_seconds_ends_it_and_the_author_hears_of_it() -> None:
     assert judge.asked == ["by\n  simp"]
 
 
-def test_lean_s_own_failure_is_handed_on_with_what_was_spent() -> None:
+def test_lean_s_own_failure_is_returned_with_the_cost() -> None:
     async def check(_: str) -> tuple[str, ...]:
         raise ReplDied("out of memory")
 
@@ -188,15 +190,15 @@ def test_lean_s_own_failure_is_handed_on_with_what_was_spent() -> None:
     assert result.cost == Cost(10, 5, 0.5)
 
 
-def test_what_is_told_back_has_an_end() -> None:
+def test_errors_for_the_author_are_bounded() -> None:
     async def check(_: str) -> tuple[str, ...]:
         return tuple("x" * 10_000 for _ in range(50))
 
     texts = [f"by exact {'x' * 9000}{n}" for n in range(20)]
     author = Author(texts, ["by simp"])
     prove(author, check, repairs=1)
-    told = author.asked[1].earlier
-    assert sum(len(one.text) + sum(map(len, one.errors)) for one in told) < 70_000
+    earlier = author.asked[1].earlier
+    assert sum(len(one.text) + sum(map(len, one.errors)) for one in earlier) < 70_000
 
 
 # ---- with Lean's stand-in
@@ -272,9 +274,9 @@ def test_a_wrong_proof_comes_back_with_the_line_that_is_wrong_and_is_mended(tmp_
     wrong = "by\n  intro h\n  exact ⟨h.1, h.2⟩"
     result, filling, author = filled(tmp_path, PLACES[3], [[wrong], [RIGHT]])
     assert result.outcome == "found", result
-    (told,) = author.asked[1].earlier
-    assert told.text == wrong
-    assert "at `exact ⟨h.1, h.2⟩`: " in told.errors[0]
+    (failed,) = author.asked[1].earlier
+    assert failed.text == wrong
+    assert "at `exact ⟨h.1, h.2⟩`: " in failed.errors[0]
     assert filling.replacement is not None
     assert filling.replacement.text == "intro h\n  exact ⟨h.2, h.1⟩"
 

@@ -23,7 +23,7 @@ def prompts(folder: Path, kind: str, length: int) -> Prompts:
     return Prompts(load_tokenizer(folder), kind, max_length=length)  # type: ignore[arg-type]
 
 
-def test_a_whole_proof_is_asked_for_with_context_goal_and_what_failed() -> None:
+def test_a_request_for_a_whole_proof_has_context_goal_and_failures() -> None:
     system, user = whole_proof_messages(DECLARATION, context="import A", goal="⊢ p", failed=FAILED)
     assert "the text that takes the sorry's place" in system["content"]
     places = [
@@ -35,7 +35,7 @@ def test_a_whole_proof_is_asked_for_with_context_goal_and_what_failed() -> None:
 
 
 @pytest.mark.parametrize("kind", ["chat", "plain"])
-def test_what_is_too_long_loses_the_context_s_oldest_lines_then_the_oldest_failures(
+def test_a_long_request_loses_the_context_s_oldest_lines_then_the_oldest_failures(
     folder: Path, kind: str
 ) -> None:
     def said(length: int) -> str:

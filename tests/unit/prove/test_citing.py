@@ -46,7 +46,7 @@ def goal(target: str, **hypotheses: str) -> Goal:
 # --- the text
 
 
-def test_a_lemma_is_stated_as_lean_said_it_and_else_as_its_source_does() -> None:
+def test_a_lemma_is_stated_as_lean_printed_it_or_else_as_its_source() -> None:
     said = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
     (from_the_goal,) = texts_of(lemma(goal=said))
     assert from_the_goal == "have swap_1a2b3c4d (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  exact ⟨h.2, h.1⟩"
@@ -58,7 +58,7 @@ def test_a_lemma_is_stated_as_lean_said_it_and_else_as_its_source_does() -> None
     assert texts_of(lemma()) == (from_the_goal,)
 
 
-def test_every_line_of_the_proof_stands_below_the_statement_as_it_stood() -> None:
+def test_every_line_of_the_proof_keeps_its_layout_below_the_statement() -> None:
     cases = "cases h with\n| intro a b =>\n  exact ⟨b, a⟩"
     (text,) = texts_of(lemma(tactics=("skip", cases)))
     assert text.split("\n")[1:] == ["  skip", "  cases h with", "  | intro a b =>", "    exact ⟨b, a⟩"]
@@ -77,7 +77,7 @@ def test_every_line_of_the_proof_stands_below_the_statement_as_it_stood() -> Non
         ("f : Nat →\n    Nat\n⊢ f 0 =\n    f 0", "(f : Nat → Nat) : f 0 = f 0"),
     ],
 )
-def test_what_lean_prints_becomes_binders_that_it_reads_elsewhere(goal: str, binders: str) -> None:
+def test_lean_s_output_becomes_binders_that_it_reads_elsewhere(goal: str, binders: str) -> None:
     assert texts_of(lemma(statement="", goal=goal))[0].startswith(f"have swap_1a2b3c4d {binders} := by\n")
 
 
@@ -96,7 +96,7 @@ def test_a_goal_that_cannot_be_stated_leaves_the_source_s_word(goal: str) -> Non
     [("exact sorryAx _",), ("native_decide",), ("skip -- and no more",), ("simp?",), ("skip",) * 1000],
     ids=["a sorry", "no proof", "a comment that swallows", "a search", "too long"],
 )
-def test_what_the_gate_would_refuse_is_not_brought_in(tactics: tuple[str, ...]) -> None:
+def test_a_lemma_that_the_gate_would_refuse_is_not_brought_in(tactics: tuple[str, ...]) -> None:
     said = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
     assert texts_of(lemma(goal=said, tactics=tactics)) == ()
 
@@ -142,7 +142,7 @@ def test_the_nearest_few_are_taken_of_equals_the_first_and_each_statement_once()
     assert [one.declaration for one in chosen] == ["same", *(f"alike{at}" for at in range(CITING_MOST - 1))]
 
 
-def test_what_has_nothing_in_common_or_cannot_be_written_is_not_offered() -> None:
+def test_unrelated_and_unwritable_lemmas_are_not_offered() -> None:
     wanted = goal("q ∧ p", p="Prop", q="Prop")
     assert nearest([lemma("other", "(n : Nat) : 0 < n")], wanted) == ()
     assert nearest([lemma("nothing", "(p : Prop) (h : p) : p")], wanted) == ()
@@ -183,7 +183,7 @@ def test_lemmas_come_in_one_after_the_other_before_anything_else_is_done() -> No
     assert not {BRING_FIRST, BRING_SECOND} & set(proposed((BRING_FIRST, "own")))
 
 
-def test_a_lemma_whose_conclusion_fits_is_used_before_the_rung_s_steps_and_another_one_after() -> None:
+def test_a_fitting_lemma_is_used_before_the_rung_s_steps_and_another_one_after() -> None:
     steps = (BRING_FIRST, BRING_SECOND)
     first = "apply first_1a2b3c4d"
     second = ["apply second_1a2b3c4d", "rw [second_1a2b3c4d]", "rw [← second_1a2b3c4d]"]

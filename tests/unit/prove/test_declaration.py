@@ -20,7 +20,7 @@ def cut(text: str, keyword: str) -> Declaration:
     )
 
 
-def test_a_declaration_is_framed_by_the_scopes_it_stands_in() -> None:
+def test_a_declaration_is_framed_by_its_scopes() -> None:
     text = "namespace N\nvariable (p : Prop)\n\ntheorem t : p := sorry\n\nend N\n"
     assert cut(text, "theorem").framed() == "namespace N\nvariable (p : Prop)\ntheorem t : p := sorry\n"
 

@@ -57,7 +57,7 @@ def written(path: Path) -> Graph:
     return live
 
 
-def test_what_is_written_comes_back_to_the_last_bit(tmp_path: Path) -> None:
+def test_a_journal_reads_back_exactly(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "one.jsonl"
     live = written(path)
     journal, lines = begun(path)

@@ -94,7 +94,7 @@ def test_lines_keep_their_depth() -> None:
     )
 
 
-def test_a_line_that_goes_on_behind_by_stays_its_continuation() -> None:
+def test_a_continuation_line_behind_by_stays_one() -> None:
     answer = "theorem t : a := by rcases h with\n    ⟨x,\n      y⟩"
     assert read_proof(answer, TERM).proofs[0] == "by\n  rcases h with\n    ⟨x,\n      y⟩"
 
@@ -104,13 +104,13 @@ def test_tactics_below_one_behind_by_are_tried_though_lean_would_not_read_them_s
     assert read_proof(answer, TERM).proofs[1] == "by\n  intro h\n  exact ⟨h.2,\n    h.1⟩"
 
 
-def test_a_theorem_stated_again_gives_what_takes_the_place_of_an_inner_sorry() -> None:
+def test_a_theorem_stated_again_gives_the_text_for_an_inner_sorry() -> None:
     answer = INNER.replace("sorry", "have x := h\n    exact x.2")
     assert read_proof(answer, INNER).proofs == ("by\n  have x := h\n  exact x.2",)
     assert read_proof("exact h.2", INNER).proofs[0] == "by\n  exact h.2"
 
 
-def test_a_theorem_that_goes_another_way_than_the_file_is_told_back() -> None:
+def test_a_theorem_that_differs_from_the_file_is_refused_with_the_reason() -> None:
     found = read_proof(STATED, INNER)
     assert found.proofs == ()
     assert "around the sorry" in found.why
@@ -151,7 +151,7 @@ def test_a_model_that_does_not_stop_takes_no_time(filler: str) -> None:
     assert time.process_time() - begun < 5
 
 
-def test_a_block_is_told_from_a_term() -> None:
+def test_a_block_is_distinguished_from_a_term() -> None:
     assert block_of(BLOCK) == ("intro h", "exact ⟨h.2, h.1⟩")
     assert block_of("by simp") is None
     assert block_of("by") is None

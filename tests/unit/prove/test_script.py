@@ -47,7 +47,7 @@ def test_a_step_that_closes_a_sibling_falls_back_to_one_line_each() -> None:
 HAVE = "have l (p : Prop) : p → p := by\n  intro h\n  exact h"
 
 
-def test_a_tactic_of_several_lines_keeps_its_layout_wherever_it_stands() -> None:
+def test_a_tactic_of_several_lines_keeps_its_layout_at_any_place() -> None:
     script = Script((Step("constructor", 1, 2), Step(HAVE, 2, 2), Step("exact l q", 2, 1), Step("rfl", 1, 0)))
     assert script.block() == (
         "constructor",

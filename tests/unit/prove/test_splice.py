@@ -1,4 +1,4 @@
-"""The text that a proof becomes at a sorry: what stands around it decides, and nothing else changes."""
+"""The text of a proof at a sorry: it depends on the text around it, and changes nothing else."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def texts(state: Goal, *, at_start: bool = False) -> list[str]:
     return [candidate.text for candidate in CuratedTactics().candidates(state, at_start=at_start)]
 
 
-def test_what_closes_a_goal_outright_comes_first_and_the_slow_ones_last() -> None:
+def test_closing_tactics_come_first_and_slow_ones_last() -> None:
     offered = texts(goal("p → q"), at_start=True)
     assert tuple(offered[: len(CLOSERS)]) == CLOSERS
     assert offered[-1] == "exact?"
@@ -44,7 +44,7 @@ def test_a_hypothesis_whose_conclusion_could_help_is_applied() -> None:
     assert "apply P" not in texts(goal("q", P="Nat → Prop"))
 
 
-def test_an_implication_whose_premise_is_there_is_used_forward_once() -> None:
+def test_an_implication_with_its_premise_is_used_forward_once() -> None:
     assert "have h := f a" in texts(goal("q", f="p → q ∧ r", a="p"))
     assert "have h := f a" not in texts(goal("q", f="p → q ∧ r", a="p", b="q ∧ r"))
 

@@ -55,7 +55,7 @@ def outcomes(of: Graph) -> dict[str, str]:
     return {node.goals[0][-1] if node.goals else "": node.outcome for node in tree.nodes}
 
 
-def test_a_state_whose_ways_on_are_all_dead_is_dead_and_circles_save_nobody() -> None:
+def test_a_state_with_dead_successors_is_dead_cycles_or_not() -> None:
     one = graph()
     expand(one, ("b", "B", 0), ("c", "C", 0))
     assert outcomes(one) == {"A": "expanded", "B": "open", "C": "open"}
@@ -66,7 +66,7 @@ def test_a_state_whose_ways_on_are_all_dead_is_dead_and_circles_save_nobody() ->
     assert not one.any_open
 
 
-def test_what_a_proof_can_be_reached_from_is_proved() -> None:
+def test_states_on_the_way_to_a_proof_are_proved() -> None:
     one = graph()
     expand(one, ("b", "B", 0), ("c", "C", 0))
     expand(one, ("over", "C", 0))
@@ -94,7 +94,7 @@ def test_equal_scores_go_in_the_order_of_discovery() -> None:
     assert [one.pop().goals[0].target.pp for _ in range(3)] == ["D", "B", "C"]
 
 
-def test_how_far_it_got_is_told_by_the_fewest_goals_and_then_by_what_was_closed() -> None:
+def test_progress_is_the_fewest_goals_and_then_the_most_closed() -> None:
     one = graph()
     expand(one, ("split", "B C D", 0), ("swap", "E", 0))
     # `swap` left one goal, and so did the beginning: the deeper one is further.
@@ -120,7 +120,7 @@ def damaged(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("raw", [10**400, -(10**400), True, "1", None, float("nan")])
-def test_what_is_no_number_is_none_however_large(raw: object) -> None:
+def test_values_that_are_no_numbers_are_refused(raw: object) -> None:
     with pytest.raises(ValueError, match="expected a number"):
         number_of(raw)
 
@@ -138,7 +138,7 @@ def test_what_is_no_number_is_none_however_large(raw: object) -> None:
         (damaged(best=None), "tree.best: .* valid string"),
     ],
 )
-def test_what_is_no_tree_is_refused_with_its_place(raw: object, complaint: str) -> None:
+def test_damaged_trees_are_refused_with_the_place(raw: object, complaint: str) -> None:
     with pytest.raises(TreeError, match=complaint):
         Tree.from_json(raw)
 
@@ -208,13 +208,13 @@ def test_shadowed_names_make_a_goal_ambiguous_where_they_are_mentioned() -> None
     assert not ambiguous((Goal("g", Expression(pp="h✝"), twice[:1]),))
 
 
-def test_white_space_is_normalised_but_for_what_lean_reads() -> None:
+def test_white_space_is_normalised_but_for_indentation() -> None:
     assert normalised("  simp   at  h \n\n") == normalised("simp at h") == "simp at h"
     assert normalised("a\n  b") != normalised("a\nb") != normalised("a b")
     assert normalised("a\n\n  b  c") == "a\n  b c"
 
 
-def test_what_was_tried_is_told_in_order_with_its_reason() -> None:
+def test_tried_tactics_are_in_order_with_their_reasons() -> None:
     one = graph()
     expand(one, ("no", "!", -2), ("b", "B", -1), ("back", "A", 0))
     tree = outline(one, outcome="budget", limit="nodes")

@@ -1,4 +1,4 @@
-"""What is one sorry's trouble, and what is everybody's."""
+"""The failure of one request against the outage of the model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def asked(*reasons: str, alone: bool = True) -> ModelHealth:
     return answering
 
 
-def test_an_endpoint_that_answered_nobody_fails_the_job_with_its_first_word() -> None:
+def test_an_endpoint_without_any_answer_fails_the_job_with_its_first_failure() -> None:
     given_up = asked("overloaded", "timeout").given_up(1)
     assert given_up is not None
     assert (given_up.reason, given_up.deterministic) == ("unanswered", False)
@@ -58,14 +58,14 @@ def test_one_sorry_that_fails_beside_others_that_were_answered_has_failed_itself
 
 
 @pytest.mark.parametrize("reason", ["bad_request", "out_of_memory", "too_long"])
-def test_what_is_wrong_with_a_prompt_says_nothing_of_the_others(reason: str) -> None:
+def test_a_failure_of_one_prompt_is_no_outage(reason: str) -> None:
     assert asked(reason, reason).given_up(2) is None
 
 
 @pytest.mark.parametrize(
     ("reason", "deterministic"), [("auth_failed", False), ("spending_cap", True), ("unreachable", False)]
 )
-def test_what_concerns_everybody_ends_the_job_at_once(reason: str, deterministic: bool) -> None:
+def test_an_outage_ends_the_job_at_once(reason: str, deterministic: bool) -> None:
     with pytest.raises(JobError) as caught:
         asked(reason)
     assert (caught.value.reason, caught.value.deterministic) == (reason, deterministic)

@@ -58,7 +58,7 @@ def second(ask: WholeAsk = ASK) -> WholeAsk:
     return WholeAsk(ask.context, ask.declaration, ask.goal, (FailedProof("by 7", ("no",)),), 3, 17)
 
 
-def test_answers_that_were_there_before_a_kill_are_not_asked_for_again(tmp_path: Path) -> None:
+def test_answers_from_before_a_kill_are_not_requested_again(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     with pytest.raises(Killed):
         write(path, Piecewise(killed_at=9), ASK)
@@ -70,7 +70,7 @@ def test_answers_that_were_there_before_a_kill_are_not_asked_for_again(tmp_path:
     assert written.missing == "one of no use"
 
 
-def test_a_turn_that_ended_comes_from_the_journal_whatever_lean_said_before_it(tmp_path: Path) -> None:
+def test_a_finished_turn_comes_from_the_journal_whatever_lean_s_errors_were(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     first = write(path, Piecewise(), ASK, second())
     again = Piecewise(killed_at=0)
@@ -90,14 +90,14 @@ def test_an_author_that_answers_at_once_is_kept_too_and_may_bring_fewer_than_wan
     assert (after.asked, one.texts, one.usd) == ([], ("by a", "by b"), None)
 
 
-def test_what_was_paid_is_judged_though_the_rest_of_the_turn_is_refused(tmp_path: Path) -> None:
+def test_paid_answers_are_judged_though_the_rest_of_the_turn_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "j.jsonl"
     (written,) = write(path, Piecewise(refused_at=8), ASK)
     assert (written.texts, written.prompt_tokens, written.usd) == (("by 7",), 10, 0.5)
     assert "it answered 500" in written.missing
     with pytest.raises(AuthorError, match="500"):
         write(tmp_path / "other.jsonl", Piecewise(refused_at=7), ASK)
-    # What never came is asked for where the work goes on, and nothing else.
+    # Only the missing answers are requested after the restart.
     after = Piecewise()
     (whole,) = write(path, after, ASK)
     assert [(ask.seed, ask.count) for ask in after.asked] == [(8, 2)]
