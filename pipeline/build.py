@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from pipeline.held import lean_held
+from pipeline.jobs.lease import lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import BuildSpec
 from pipeline.lean.build import build_cache

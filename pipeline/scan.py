@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.gitread import Mirror, TreeFile
-from pipeline.globs import path_filter
+from pipeline.jobs.mirror import Mirror, TreeFile
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, bad_spec, run_job
 from pipeline.jobs.specs import ScanSpec
+from pipeline.lean.source.globs import path_filter
 from pipeline.lean.source.scanner import read_file
-from pipeline.worktree import MOST_SOURCE_BYTES
+from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
 from store.domain.life import Commit, TheoremStep, counted, follow, live
 from store.domain.matching import (
     Decl,

@@ -28,7 +28,7 @@ from daemon.polling.git_process import is_sha
 from daemon.settings import Repo, settled
 from daemon.settings.schema import RepoEntry
 from daemon.settings.types import repository_key, resolve_url
-from pipeline.gitread import Mirror
+from pipeline.jobs.mirror import Mirror
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.scan import MOST_TOOLCHAIN_BYTES
 from store.log.envelope import NewEvent

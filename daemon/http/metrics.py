@@ -29,8 +29,8 @@ from daemon.peers import LoopbackServer, PortError
 from daemon.results.notifications import Notifications
 from daemon.settings.schema import address_of
 from daemon.store_service import StoreFailedError, StoreService
-from pipeline.here import names_this_machine
 from pipeline.jobs.kinds import Kind
+from pipeline.loopback import names_this_machine
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.view import report_queries

@@ -21,8 +21,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from daemon.context import Context
-from pipeline.here import names_this_machine
 from pipeline.jobs.child import hold_to, job_environment
+from pipeline.loopback import names_this_machine
 from pipeline.report import POLICY
 
 PATIENCE_S = 120.0

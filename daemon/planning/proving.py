@@ -21,7 +21,6 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.history import Readiness, ReadinessOfJobs
 from daemon.settings import Repo, Settings
 from daemon.settings.models import RUNGS, Prove
-from pipeline.globs import path_filter
 from pipeline.jobs.specs import (
     OF_THE_JOB,
     OF_THE_MACHINE,
@@ -44,6 +43,7 @@ from pipeline.jobs.specs import (
 )
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.source.globs import path_filter
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.identity import job_id
 from store.view import model_queries, queries

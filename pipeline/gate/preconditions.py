@@ -18,8 +18,8 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import LAKEFILES
 from pipeline.lean.client.process import lean_path
 from pipeline.lean.source.imports import CORE, closure
+from pipeline.lean.source.worktree import read_inside
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version
-from pipeline.worktree import read_inside
 
 _MAX_TOOLCHAIN_BYTES = 1000
 # The option and the functions by which a declaration comes into an environment without the kernel.

@@ -88,7 +88,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
     ),
     JobKind(
         "check",
-        "pipeline.check",
+        "pipeline.gate.check",
         CheckSpec,
         frozenset({"proof_checked", "proof_verified", "proof_rejected"}),
         "raise [jobs] timeout",

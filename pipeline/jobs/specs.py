@@ -59,7 +59,7 @@ class ScanSpec(Spec):
 
     Attributes:
         base: the previously scanned commit of the branch; None: read every file.
-        include, exclude: path patterns (`pipeline.globs`).
+        include, exclude: path patterns (`pipeline.lean.source.globs`).
         by_files: `known.files` is needed.
         known: filled in when the job starts.
     """
@@ -166,7 +166,7 @@ class TraceSpec(Spec):
 
     Attributes:
         url, name: of the repository, for the record; the name is like "owner/repo".
-        include, exclude: path patterns (`pipeline.globs`).
+        include, exclude: path patterns (`pipeline.lean.source.globs`).
         file_timeout_s: Lean's time for one file.
         limits: of the REPL processes; each works on one file at a time.
         known: filled in when the job starts.

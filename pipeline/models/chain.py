@@ -34,9 +34,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from pipeline.durable import file_digest, make_durable, sync
 from pipeline.models.config import Config
 from pipeline.models.datasets import TaskData
+from pipeline.models.durable import file_digest, make_durable, sync
 from pipeline.models.errors import CheckpointError
 
 DESCRIPTION = "checkpoint.json"

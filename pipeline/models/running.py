@@ -25,8 +25,8 @@ from transformers import TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
-from pipeline.durable import make_durable, write_text_whole
 from pipeline.jobs import preemption
+from pipeline.models.durable import make_durable, write_text_whole
 from pipeline.models.errors import CheckpointError, DivergedError
 from pipeline.models.libraries import quiet_libraries
 

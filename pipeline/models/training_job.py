@@ -28,11 +28,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pipeline.durable import file_digest, write_text_whole
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import TrainSpec
 from pipeline.models.chain import Chain, Checkpoint, weights_of
 from pipeline.models.datasets import TaskData, forget, forget_others
+from pipeline.models.durable import file_digest, write_text_whole
 from pipeline.models.errors import CheckpointError, DatasetError, LearningError, NothingToLearnError
 from pipeline.models.measures import Evaluation, with_bounds
 from store.domain.identity import short_hash

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build
-from pipeline.held import hold_that_lean_is_there, lean_held
+from pipeline.jobs.lease import hold_that_lean_is_there, lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import ProveSpec, SorryToProve
 from pipeline.lean.backend import REPL_FAILED_REMEDY
@@ -29,6 +29,7 @@ from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.imports import local_file
 from pipeline.lean.source.scanner import parse
+from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.journal import ASIDE, Journal, JournalFile
@@ -36,7 +37,6 @@ from pipeline.prove.lemmas import KnownProof, Lemma, known_to, lemmas_of
 from pipeline.prove.rungs import Engine, ModelHealth, engine
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_declaration import AnswerJournal
-from pipeline.worktree import read_inside
 from store.domain.identity import proof_id, short_hash
 from store.errors import LogError
 from store.events.base import BlobRef

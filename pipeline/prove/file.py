@@ -22,13 +22,13 @@ from pipeline.lean.source.imports import closure
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
 from pipeline.lean.source.splice import Declaration, splice
+from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
 from pipeline.prove.effort import Attempt, AttemptOutcome, DeclarationResult, FoundProof, in_vain
 from pipeline.prove.journal import Journal
 from pipeline.prove.lemmas import KnownProof, Lemma
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.whole_declaration import AnswerJournal, prove_declaration_wholly
-from pipeline.worktree import read_inside
 from store.domain.identity import git_blob
 from store.domain.records import PROVABLE_KINDS, Sorry
 

@@ -1,6 +1,6 @@
 """POST /check: the gate's verdict on a proof in a file.
 
-The gate is the daemon's check job (`python -m pipeline.check`) with the planner's parameters, in its own process and
+The gate is the daemon's check job (`pipeline.gate.check`) with the planner's parameters, in its own process and
 sandbox. The response is the event that the job would have recorded; nothing is recorded. The verdict is "accepted" only
 if that event is `proof_verified`.
 """

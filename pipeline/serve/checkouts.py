@@ -27,8 +27,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline.gitread import Mirror, TreeFile
 from pipeline.jobs.child import kill_marked
+from pipeline.jobs.mirror import Mirror, TreeFile
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import SorryToProve
 from pipeline.lean.backend import LeanBackend, Leans
@@ -36,9 +36,9 @@ from pipeline.lean.build.build_cache import BuildMissingError, all_builds, attac
 from pipeline.lean.build.lake import LAKEFILES
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
+from pipeline.lean.source.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
 from pipeline.serve.schemas import WHOLE, Problem
 from pipeline.serve.spec import LeanSpec, RepositorySpec
-from pipeline.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
 from store.domain.identity import git_blob, sorry_id
 from store.domain.records import ScannedFile, Sorry
 from store.errors import LogError

@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from pipeline.here import is_loopback
 from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec
 from pipeline.lean.pool.pool import PoolLimits
+from pipeline.loopback import is_loopback
 from pipeline.models.endpoint.credentials import KeyPlace
 
 ModelKind = Literal["tactics", "retrieval", "causal", "seq2seq", "encoder", "retriever", "endpoint"]

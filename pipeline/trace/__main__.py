@@ -15,7 +15,7 @@ import asyncio
 import sys
 from typing import Any
 
-from pipeline.held import hold_that_lean_is_there, lean_held
+from pipeline.jobs.lease import hold_that_lean_is_there, lean_held
 from pipeline.jobs.protocol import JobSpec, Reporter, run_job
 from pipeline.jobs.specs import TraceSpec
 from pipeline.trace.run import Run

@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pipeline.globs import path_filter
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, bad_spec
 from pipeline.jobs.specs import TRACER_VERSION, KnownFile, OpenSorry, TraceSpec
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.client.repl import Repl, ReplStartError
 from pipeline.lean.goal_text import same_goal
 from pipeline.lean.pool.pool import ReplPool
+from pipeline.lean.source.globs import path_filter
 from pipeline.trace.file import FileTrace, FileTracer, ImportsFailed
 from pipeline.trace.tree import LeanFile, Tree
 from store.domain.records import Seen

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pipeline.lean.build.dependencies import MANIFEST
 from pipeline.lean.source.scanner import parse
-from pipeline.worktree import MOST_SOURCE_BYTES, StrangeFileError, read_beginning, read_inside
+from pipeline.lean.source.worktree import MOST_SOURCE_BYTES, StrangeFileError, read_beginning, read_inside
 from store.domain.identity import git_blob
 
 MOST_BYTES = MOST_SOURCE_BYTES

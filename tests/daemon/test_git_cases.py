@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from daemon.polling.poller import PollResult
-from pipeline.gitread import Mirror
+from pipeline.jobs.mirror import Mirror
 from store.log.envelope import StoredEvent
 from tests.support.daemon.house import House, Parts
 from tests.support.daemon.remote import Remote

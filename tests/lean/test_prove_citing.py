@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pipeline import check
+from pipeline.gate import check
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import Budget, CheckSpec
 from pipeline.lean.backend import simulator

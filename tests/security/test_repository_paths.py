@@ -10,12 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gitread import Mirror
+from pipeline.jobs.mirror import Mirror
 from pipeline.lean.build.dependencies import package_folders
 from pipeline.lean.build.sources import read_sources
 from pipeline.lean.source.imports import closure, local_file
+from pipeline.lean.source.worktree import (
+    FileTooLargeError,
+    StrangeFileError,
+    read_beginning,
+    read_inside,
+    safe_path,
+)
 from pipeline.trace.tree import Tree
-from pipeline.worktree import FileTooLargeError, StrangeFileError, read_beginning, read_inside, safe_path
 
 SECRET = b"s3cret"
 
@@ -276,14 +282,13 @@ def test_a_tree_of_trees_without_number_is_refused_and_not_unfolded(
     mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten folders of ten folders …: some kilobytes that are a billion files."""
-    from pipeline import gitread
     from pipeline.jobs.protocol import JobError
 
     level = git(mirror, "hash-object", "-w", "--stdin", given=b"-- bomb")
     level = raw_tree(mirror, *((b"100644", b"%d.lean" % n, level) for n in range(10)))
     for _ in range(9):
         level = raw_tree(mirror, *((b"40000", b"%d" % n, level) for n in range(10)))
-    monkeypatch.setattr(gitread, "_MOST_LISTED_BYTES", 2**20)
+    monkeypatch.setattr("pipeline.jobs.mirror._MOST_LISTED_BYTES", 2**20)
     with Mirror(mirror) as opened, pytest.raises(JobError, match="lists more than 1 MiB") as caught:
         list(opened.files(commit(mirror, level)))
     assert caught.value.deterministic

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pipeline import check
+from pipeline.gate import check
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import CheckSpec
 from pipeline.lean.backend import LeanBackend, find_leans

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import check
+from pipeline.gate import check
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter
 from pipeline.jobs.specs import CheckSpec
 from tests.support.gate import FILE, Case, Court
@@ -82,7 +82,7 @@ def job(court: Court, spec: JobSpec[CheckSpec]) -> subprocess.Popen[bytes]:
     spec.staging.mkdir(parents=True, exist_ok=True)
     file = spec.write()
     return subprocess.Popen(
-        [sys.executable, "-m", "pipeline.check", "--spec", str(file)],
+        [sys.executable, "-m", "pipeline.gate.check", "--spec", str(file)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pipeline.worktree import FileTooLargeError, StrangeFileError, read_inside
+from pipeline.lean.source.worktree import FileTooLargeError, StrangeFileError, read_inside
 
 _MOST_BYTES = 256 * 2**20
 _IMPORT = re.compile(rb"\bimport\s+(?:all\s+|runtime\s+)?([^\s/]+)")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.lean.source.scanner import SourceFile, parse
-from pipeline.worktree import read_inside
+from pipeline.lean.source.worktree import read_inside
 
 MAX_FILES = 5000
 CORE = frozenset({"Init", "Std", "Lean", "Lake"})

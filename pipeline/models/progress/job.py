@@ -19,11 +19,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pipeline.durable import file_digest
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainSpec
 from pipeline.models.chain import Chain, Checkpoint, Facts, versions
 from pipeline.models.datasets import TaskData
+from pipeline.models.durable import file_digest
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.measures import Evaluation, summarise
 from pipeline.models.progress.config import ProgressConfig, for_a_job

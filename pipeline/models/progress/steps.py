@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.durable import make_durable, sync
 from pipeline.models.datasets import freeze
+from pipeline.models.durable import make_durable, sync
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.text import CUT, fitting_state, state_text
 from store.domain.splits import SIDES

@@ -22,9 +22,9 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from pipeline.durable import file_digest, make_durable, sync
 from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.datasets import TaskData
+from pipeline.models.durable import file_digest, make_durable, sync
 from pipeline.models.errors import CheckpointError, DatasetError, EmptySplitError, NothingToMeasureError
 from pipeline.models.measures import Evaluation
 from pipeline.models.retriever.config import TrainingConfig

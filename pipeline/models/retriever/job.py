@@ -27,11 +27,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from pipeline.durable import file_digest
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import EvaluateSpec, TrainRetrieverSpec
 from pipeline.models.chain import Chain, Checkpoint, Facts, Step, versions
 from pipeline.models.datasets import TaskData, frozen
+from pipeline.models.durable import file_digest
 from pipeline.models.errors import (
     DatasetError,
     EmptySplitError,

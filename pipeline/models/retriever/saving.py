@@ -20,8 +20,8 @@ from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
-from pipeline.durable import sync
 from pipeline.jobs import preemption
+from pipeline.models.durable import sync
 from pipeline.models.errors import CheckpointError, DivergedError, first_line
 
 UNREADABLE = (

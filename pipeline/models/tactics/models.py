@@ -29,8 +29,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from pipeline.durable import file_digest
 from pipeline.models.chain import settle
+from pipeline.models.durable import file_digest
 from pipeline.models.errors import ModelError, first_line
 from pipeline.models.libraries import UNLOADABLE, load_tokenizer, quiet_libraries
 from pipeline.models.tactics.prompt import Prompts

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.globs import path_filter
+from pipeline.lean.source.globs import path_filter
 
 
 @pytest.mark.parametrize(

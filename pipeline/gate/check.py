@@ -1,6 +1,6 @@
 """The check job: is a found proof a proof? DESIGN section 6, as far as the tools that are here reach.
 
-`python -m pipeline.check --spec spec.json`, whose parameters are a `CheckSpec`. Emits one of
+`python -m pipeline.gate.check --spec spec.json`, whose parameters are a `CheckSpec`. Emits one of
 proof_verified, proof_checked (nothing failed, not everything could be judged), proof_rejected. A simulated proof is
 never verified.
 """
@@ -14,12 +14,12 @@ from typing import Any
 
 from pipeline.gate.patch import PatchHeader, build_patch
 from pipeline.gate.verdict import Gate, Verdict
-from pipeline.held import lean_held
+from pipeline.jobs.lease import lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import CheckSpec, SearchOrigin
 from pipeline.lean.client.repl import ReplError
 from pipeline.lean.sandbox.command import SandboxError
-from pipeline.worktree import read_inside
+from pipeline.lean.source.worktree import read_inside
 from store.domain.identity import git_blob
 from store.events.base import BlobRef, EventBody
 from store.events.proofs import ProofChecked, ProofFound, ProofRejected, ProofVerified

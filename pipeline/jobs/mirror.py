@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO
 
 from pipeline.jobs.protocol import JobError
-from pipeline.worktree import safe_path
+from pipeline.lean.source.worktree import safe_path
 
 _REGULAR = frozenset({"100644", "100755", "100664"})
 _CHUNK = 1 << 20
