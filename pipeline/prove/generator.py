@@ -31,6 +31,8 @@ from pipeline.prove.whole_proof import Cost
 Retrieve = Callable[[TacticRequest], Awaitable[tuple[str, ...]]]
 """Returns premises for a goal as marked code, the nearest first."""
 
+_RATED = 64
+"""The maximum of steps in a batch for the progress model."""
 _log = logging.getLogger(__name__)
 
 
@@ -160,12 +162,9 @@ class ProgressRemaining:
         reason: the first failure, for people; "" for none.
     """
 
-    def __init__(self, model: Predicting, *, at_once: int = 64) -> None:
-        """Args:
-        model: for exclusive use while the context is open.
-        at_once: steps in a batch.
-        """
-        self._service: Batching[Step, float] = Batching(model.predict, at_once=at_once, name="progress")
+    def __init__(self, model: Predicting) -> None:
+        """Take a model for exclusive use while the context is open."""
+        self._service: Batching[Step, float] = Batching(model.predict, at_once=_RATED, name="progress")
         self.asked = self.failed = 0
         self.reason = ""
 

@@ -722,10 +722,8 @@ def _without_dropped(node: TreeNode, kept: dict[int, TreeNode]) -> TreeNode:
     tried = tuple(one for one in node.tried if one.to is None or one.to in kept)
     if len(tried) == len(node.tried):
         return node
-    return TreeNode(
-        node.number, node.parent, node.tactic, node.goals, node.depth, node.score, node.log_probability,
-        node.remaining, node.outcome, tried, node.tried_left_out + len(node.tried) - len(tried),
-    )  # fmt: skip
+    left_out = node.tried_left_out + len(node.tried) - len(tried)
+    return dataclasses.replace(node, tried=tried, tried_left_out=left_out)
 
 
 def _size(node: TreeNode) -> int:

@@ -43,6 +43,7 @@ from store.leandojo.exporting import Mode, export_chosen, one_moment
 from store.log.reader import LogReader
 from store.view import queries
 
+_BATCH = 32
 _MASKS = 64
 
 
@@ -194,13 +195,10 @@ class PremiseFinder:
 class Retrieval:
     """A finder for all the searches of a job. A context, on one event loop."""
 
-    def __init__(self, finder: PremiseFinder, *, at_once: int = 32) -> None:
-        """Args:
-        finder: for exclusive use while the context is open.
-        at_once: the maximum of goals in a batch.
-        """
+    def __init__(self, finder: PremiseFinder) -> None:
+        """Take a finder for exclusive use while the context is open."""
         self._service: Batching[tuple[str, Place], tuple[str, ...]] = Batching(
-            finder.find, at_once=at_once, name="retriever"
+            finder.find, at_once=_BATCH, name="retriever"
         )
 
     async def premises(self, state: str, place: Place) -> tuple[str, ...]:
