@@ -28,12 +28,11 @@ from daemon.compat.session import AgentError, AgentSession, Say, settings_for
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
 from daemon.jobs.lines import Batch, Failure, Result, parse_line
-from daemon.jobs.runner import checkout, of_attempt, started_event
+from daemon.jobs.runner import checkout, ended_event, of_attempt, started_event
 from daemon.paths import slug
 from daemon.planning.proving import Rung
 from daemon.planning.training import newest_of_each
 from daemon.polling.errors import GitError
-from daemon.redact import redact
 from daemon.requirements import cuda_is_there, why_not_trainable
 from daemon.settings import Settings
 from daemon.settings.models import External, Prove, lacking
@@ -49,7 +48,7 @@ from pipeline.models.tactics.goals import GoalContext, SourcePlaces
 from store import curriculum
 from store.domain.identity import job_id
 from store.events.base import EventBody
-from store.events.jobs import JobFailed, JobInterrupted, JobSucceeded
+from store.events.jobs import JobInterrupted
 from store.events.models import ModelKind
 from store.leandojo import DynamicDatabase
 from store.view import model_queries, queries, trace_queries
@@ -780,32 +779,15 @@ class _TrainerJob:
 
     async def _record(self, due: DueJob, lines: str, seconds: float) -> None:
         """Append the job's events and its end."""
-        job, attempt, store = due.job, due.attempt, self._session.store
+        store = self._session.store
         # Without a last line the user has interrupted it.
-        end: EventBody = JobInterrupted(job=job, attempt=attempt, reason="the agent was stopped")
+        reason = "the agent was stopped"
+        end: EventBody = JobInterrupted(job=due.job, attempt=due.attempt, reason=reason)
         for raw in lines.encode().splitlines():
             match parse_line(raw, job=due):
                 case Batch() as batch:
                     await store.append(batch.events)
-                case Result() as last:
-                    end = JobSucceeded(
-                        job=job,
-                        attempt=attempt,
-                        seconds=seconds,
-                        peak_rss_bytes=last.peak_rss_bytes,
-                        summary=last.summary,
-                        simulated=due.simulated,
-                    )
-                case Failure() as last:
-                    end = JobFailed(
-                        job=job,
-                        attempt=attempt,
-                        reason=last.reason,
-                        message=redact(last.message),
-                        remedy=last.remedy,
-                        deterministic=last.deterministic,
-                        retry_at=None,
-                        seconds=seconds,
-                        peak_rss_bytes=last.peak_rss_bytes,
-                    )
+                case (Result() | Failure()) as last:
+                    peak = last.peak_rss_bytes
+                    end = ended_event(due, last, seconds=seconds, peak_rss_bytes=peak)
         await store.append([of_attempt(due, end)])

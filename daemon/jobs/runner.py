@@ -77,6 +77,37 @@ def started_event(due: DueJob) -> JobStarted:
     )
 
 
+def ended_event(
+    due: DueJob,
+    last: Result | Failure,
+    *,
+    seconds: float,
+    peak_rss_bytes: int | None,
+    retry_at: datetime | None = None,
+) -> EventBody:
+    """Return the end of an attempt with this last line."""
+    if isinstance(last, Result):
+        return JobSucceeded(
+            job=due.job,
+            attempt=due.attempt,
+            seconds=seconds,
+            peak_rss_bytes=peak_rss_bytes,
+            summary=last.summary,
+            simulated=due.simulated,
+        )
+    return JobFailed(
+        job=due.job,
+        attempt=due.attempt,
+        reason=last.reason,
+        message=redact(last.message),
+        remedy=last.remedy,
+        deterministic=last.deterministic,
+        retry_at=retry_at,
+        seconds=seconds,
+        peak_rss_bytes=peak_rss_bytes,
+    )
+
+
 def cancelled_event(
     job: DueJob | JobRow, *, attempt: int, by: str, seconds: float | None, peak_rss_bytes: int | None
 ) -> JobCancelled:
@@ -174,14 +205,7 @@ def verdict(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure
     end = heard.exit
     well = end is not None and end.signal is None and end.status == 0
     if isinstance(heard.last, Result) and well and heard.stopped in ("", "shutdown", "yield", "cancel"):
-        return JobSucceeded(
-            job=due.job,
-            attempt=due.attempt,
-            seconds=heard.seconds,
-            peak_rss_bytes=heard.peak_bytes,
-            summary=heard.last.summary,
-            simulated=due.simulated,
-        )
+        return ended_event(due, heard.last, seconds=heard.seconds, peak_rss_bytes=heard.peak_bytes)
     match heard.stopped:
         case "shutdown":
             return JobInterrupted(job=due.job, attempt=due.attempt, reason=f"the daemon stopped{_saved(end)}")
@@ -738,21 +762,13 @@ class JobRunner:
         now = await self._gpus.look(self.lent)
         return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
 
-    async def _failed(self, due: DueJob, failure: Failure, heard: AttemptOutput) -> JobFailed:
+    async def _failed(self, due: DueJob, failure: Failure, heard: AttemptOutput) -> EventBody:
         failures = 1 + await self._store.ask(partial(queries.failures_of, job=due.job))
         retry_at = None
         if not failure.deterministic:
             retry_at = self.retries.after(due.job, failures=failures, limits=self.limits)
-        return JobFailed(
-            job=due.job,
-            attempt=due.attempt,
-            reason=failure.reason,
-            message=redact(failure.message),
-            remedy=failure.remedy,
-            deterministic=failure.deterministic,
-            retry_at=retry_at,
-            seconds=heard.seconds,
-            peak_rss_bytes=heard.peak_bytes,
+        return ended_event(
+            due, failure, seconds=heard.seconds, peak_rss_bytes=heard.peak_bytes, retry_at=retry_at
         )
 
     async def _refused(self, due: DueJob, error: OSError, folder: Path) -> StoreFailedError:
