@@ -13,15 +13,17 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from pipeline.prove.tree import Tree, TreeError
 from pipeline.report.matrix import Matrix, matrices
 from store.errors import DatabaseMissingError, LogError
 from store.log.reader import LogReader
 from store.view import model_queries, queries, report_queries
 from store.view.report_queries import AttemptTotals, JobCount, ProofVerdict, Searches, Turn
 from store.view.rows import AttemptRow, CheckpointRow, EvaluationRow, JobRow, ProofRow, ServiceRow
+
+if TYPE_CHECKING:
+    from pipeline.prove.tree import Tree
 
 MOST_PERIODS = 60
 """Periods that are shown; of more, the newest."""
@@ -352,6 +354,8 @@ def _with_search(view: sqlite3.Connection, row: ProofRow, blob: Blob | None, num
         return ShownProof(row, attempt, no_tree=f"only the newest {MOST_TREES} are drawn here")
     if blob is None:
         return ShownProof(row, attempt, no_tree="it is in the log, which was not at hand")
+    from pipeline.prove.tree import Tree, TreeError  # pydantic takes longer to load than most reports to make
+
     try:
         return ShownProof(row, attempt, Tree.from_json(json.loads(blob(attempt.tree_sha256))))
     except (LogError, TreeError, ValueError, RecursionError) as error:

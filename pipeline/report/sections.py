@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pipeline.prove.tree import Tree, TreeNode
 from pipeline.report import tree
 from pipeline.report.charts import (
     Series,
@@ -47,6 +46,9 @@ from pipeline.report.html import (
 )
 from store.view.report_queries import Searches
 from store.view.rows import ProofRow
+
+if TYPE_CHECKING:
+    from pipeline.prove.tree import Tree, TreeNode
 
 MOST_TREE_CHARACTERS = 1 << 20
 """Characters that the trees of a page take together, with the one that exceeds it."""

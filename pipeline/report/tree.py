@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pipeline.prove.tree import NodeOutcome, Tree, TreeNode, TriedTactic
 from pipeline.report.charts import cut, safe
+
+if TYPE_CHECKING:
+    from pipeline.prove.tree import NodeOutcome, Tree, TreeNode, TriedTactic
 
 DRAWN = 300
 """So many states are drawn; the list has all that the tree has."""
