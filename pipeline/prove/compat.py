@@ -32,8 +32,7 @@ from pipeline.lean.goal_text import as_lean_prints, split_goals
 from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session
 from pipeline.lean.sandbox.command import SandboxError
-from pipeline.lean.source.lexer import tokens_of
-from pipeline.lean.source.scanner import SourceFile, locate, parse
+from pipeline.lean.source.scanner import locate, parse
 from pipeline.lean.source.splice import Declaration, Replacement, splice
 from pipeline.lean.toolchain.toolchains import ToolchainError
 from pipeline.loop_thread import LoopThread
@@ -345,7 +344,7 @@ def _bare(header: str, place: Place) -> RestatedTheorem:
     source = parse(data)
     if len(source.commands) != 1 or len(source.scanned.sorries) != 1:
         raise StatementError(f"{header[:200]!r} is not the statement of one theorem")
-    return RestatedTheorem(_declaration(data, source, 0, ""), place=place)
+    return RestatedTheorem(Declaration.cut(data, source, source.commands[0]), place=place)
 
 
 def _in_file(server: Server, path: str, name: str, start: tuple[int, int] | None) -> RestatedTheorem | None:
@@ -366,14 +365,14 @@ def _in_file(server: Server, path: str, name: str, start: tuple[int, int] | None
     proof = _SORRY.format(indent=" " * (record.column + 2))
     patched = stated + f" := {proof}\n".encode() + data[record.byte_end :]
     source = parse(patched)
-    spans = [(item.byte_start, item.byte_end) for item in source.commands]
-    number = next((n for n, (begin, end) in enumerate(spans) if begin <= record.byte_start < end), None)
+    holding = (one for one in source.commands if one.byte_start <= record.byte_start < one.byte_end)
+    command = next(holding, None)
     position = (record.line, record.column + 1)
     found = SourcePlaces(server.backend, server.project)({"path": path, "start": position})
-    if number is None or found is None:
+    if command is None or found is None:
         return None
-    declaration = _declaration(patched, source, number, found.preamble)
-    begin, end = spans[number]
+    declaration = Declaration.cut(patched, source, command)
+    begin, end = command.byte_start, command.byte_end
     inside = [one for one in source.scanned.declarations if begin <= one.byte_start < end]
     if len(inside) != 1 or len(declaration.sorries) != 1:
         raise StatementError(
@@ -382,18 +381,6 @@ def _in_file(server: Server, path: str, name: str, start: tuple[int, int] | None
     imports = found.key.imports
     place = Place(path, position, name, imports)
     return RestatedTheorem(declaration, imports, found.setup, place, whole_file=True)
-
-
-def _declaration(data: bytes, source: SourceFile, number: int, preamble: str) -> Declaration:
-    start, end = source.commands[number].byte_start, source.commands[number].byte_end
-    return Declaration(
-        data=data,
-        byte_start=start,
-        byte_end=end,
-        preamble=preamble,
-        tokens=tokens_of(data, start, end),
-        sorries=tuple(one for one in source.scanned.sorries if start <= one.byte_start < end),
-    )
 
 
 # ---- Provers

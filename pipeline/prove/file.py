@@ -19,7 +19,6 @@ from pipeline.lean.client.repl import ReplDied, ReplError, ReplStartError
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, SetupFailed
 from pipeline.lean.source.imports import closure
-from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
 from pipeline.lean.source.splice import Declaration, splice
 from pipeline.lean.source.worktree import read_inside
@@ -30,7 +29,7 @@ from pipeline.prove.lemmas import KnownProof, Lemma
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.whole_declaration import AnswerJournal, prove_declaration_wholly
 from store.domain.identity import git_blob
-from store.domain.records import PROVABLE_KINDS, Sorry
+from store.domain.records import PROVABLE_KINDS
 
 Journals = Callable[[SorryToProve, int], Journal | None]
 """Returns the journal of a search: of a declaration, by its first wanted sorry, and of a goal of it, by number."""
@@ -222,14 +221,7 @@ class FileProver:
 
     async def _work(self, session: Session, piece: _Piece) -> DeclarationResult:
         command, first = piece.command, piece.group[0]
-        declaration = Declaration(
-            data=self._data,
-            byte_start=command.byte_start,
-            byte_end=command.byte_end,
-            preamble=self._source.preamble_at(command.byte_start),
-            tokens=tokens_of(self._data, command.byte_start, command.byte_end),
-            sorries=self._sorries_in(command),
-        )
+        declaration = Declaration.cut(self._data, self._source, command)
         known = {one.ordinal: self._known[one.sorry] for one in piece.group if one.sorry in self._known}
         answers, journals = self._answers, self._journals
         # Each sorry has its own journal, which is removed when its attempt is recorded.
@@ -278,13 +270,6 @@ class FileProver:
         return (
             f"{self._path}: {judge} cannot get past the text before the declaration; tried twice:"
             f" {short(str(error))}"
-        )
-
-    def _sorries_in(self, command: Command) -> tuple[Sorry, ...]:
-        return tuple(
-            sorry
-            for sorry in self._source.scanned.sorries
-            if command.byte_start <= sorry.byte_start < command.byte_end
         )
 
     def _advance(self, offset: int) -> None:

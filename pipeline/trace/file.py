@@ -20,7 +20,7 @@ from pipeline.lean.client.messages import Invocation, Message, Unit, first_error
 from pipeline.lean.client.repl import Repl, ReplError, ReplRefused, ReplStartError
 from pipeline.lean.goal_text import as_lean_prints, dojo_state, hypotheses, joined, same_goal, split_goals
 from pipeline.lean.pool.pool import ReplKey, ReplPool
-from pipeline.lean.source.lexer import MODIFIERS, OTHERS, lex, tokens_of
+from pipeline.lean.source.lexer import MODIFIERS, OTHERS, lex
 from pipeline.lean.source.scanner import Command, Located, SourceFile, parse
 from pipeline.lean.source.splice import Declaration
 from pipeline.trace.source import FileSource, Sites, Span, annotate, open_namespaces, place, plain_name
@@ -292,7 +292,7 @@ async def _distilled(
     for command in _commands(text, rest):
         inside = [sorry for sorry in text.scanned.sorries if _holds(command, sorry)]
         try:
-            found = await distiller.goals(command, inside)
+            found = await distiller.goals(command)
         except (_Stuck, ReplError) as error:
             gaps += _unknown([one for one in rest if one in inside], short(str(error)))
             continue
@@ -351,19 +351,12 @@ class _Distiller:
         self._reached = text.header_end
         self._stuck = ""
 
-    async def goals(self, command: Command, sorries: Sequence[Sorry]) -> list[str]:
+    async def goals(self, command: Command) -> list[str]:
         """Return the goals of a command's declarations, as Lean prints them; their order means nothing."""
         if self._stuck:
             raise _Stuck(self._stuck)
         await self._advance(command.byte_start)
-        declaration = Declaration(
-            data=self._data,
-            byte_start=command.byte_start,
-            byte_end=command.byte_end,
-            preamble=self._text.preamble_at(command.byte_start),
-            tokens=tokens_of(self._data, command.byte_start, command.byte_end),
-            sorries=tuple(sorries),
-        )
+        declaration = Declaration.cut(self._data, self._text, command)
         targets = await self._repl.distil(declaration.framed_for_distil(), timeout_s=self._timeout_s)
         await self._repl.goal_delete({target.state for target in targets})
         return [as_lean_prints(goal) for target in targets for goal in target.goals]

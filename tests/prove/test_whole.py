@@ -14,7 +14,6 @@ from pipeline.lean.backend import simulator
 from pipeline.lean.client.errors import ReplDied
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
-from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.splice import Declaration, splice
 from pipeline.prove.whole_proof import (
@@ -209,14 +208,7 @@ def declared(text: str) -> Declaration:
     source = parse(data)
     first = source.scanned.sorries[0].byte_start
     command = next(one for one in source.commands if one.byte_start <= first < one.byte_end)
-    return Declaration(
-        data=data,
-        byte_start=command.byte_start,
-        byte_end=command.byte_end,
-        preamble=source.preamble_at(command.byte_start),
-        tokens=tokens_of(data, command.byte_start, command.byte_end),
-        sorries=source.scanned.sorries,
-    )
+    return Declaration.cut(data, source, command)
 
 
 PLACES = [

@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipeline.lean.source.lexer import Token
+from pipeline.lean.source.lexer import Token, tokens_of
+from pipeline.lean.source.scanner import Command, SourceFile
 from store.domain.records import Sorry, SorryMode
 
 # ---- scripts
@@ -123,6 +124,19 @@ class Declaration:
     preamble: str
     tokens: tuple[Token, ...]
     sorries: tuple[Sorry, ...]
+
+    @classmethod
+    def cut(cls, data: bytes, source: SourceFile, command: Command) -> Declaration:
+        """Cut a command out of its file."""
+        start, end = command.byte_start, command.byte_end
+        return cls(
+            data=data,
+            byte_start=start,
+            byte_end=end,
+            preamble=source.preamble_at(start),
+            tokens=tokens_of(data, start, end),
+            sorries=tuple(one for one in source.scanned.sorries if start <= one.byte_start < end),
+        )
 
     @property
     def name(self) -> str:

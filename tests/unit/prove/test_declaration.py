@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.splice import Declaration
 from store.domain.identity import git_blob
@@ -10,14 +9,7 @@ def cut(text: str, keyword: str) -> Declaration:
     source = parse(text.encode())
     command = next(command for command in source.commands if command.keyword == keyword)
     data = text.encode()
-    return Declaration(
-        data=data,
-        byte_start=command.byte_start,
-        byte_end=command.byte_end,
-        preamble=source.preamble_at(command.byte_start),
-        tokens=tokens_of(data, command.byte_start, command.byte_end),
-        sorries=source.scanned.sorries,
-    )
+    return Declaration.cut(data, source, command)
 
 
 def test_a_declaration_is_framed_by_its_scopes() -> None:
