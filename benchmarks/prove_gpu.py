@@ -22,7 +22,7 @@ from benchmarks.prove_family import shapes, steps_of
 from benchmarks.prove_search import prove
 from benchmarks.store_bench import Row
 from pipeline.jobs.specs import Budget
-from pipeline.models.tactics.generate import Counts, Generator
+from pipeline.models.tactics.generate import Generator, GeneratorCounts
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import Rows
 from pipeline.models.tactics.training import SFTTrainer
@@ -91,7 +91,7 @@ def _writing(model: Path, rows: Rows, sizes: GpuSizes, device: str) -> list[floa
     for at_once in (len(requests), 1):
         # One after the other is slow: a part of them tells as much.
         chosen = requests if at_once > 1 else requests[: max(4, len(requests) // 8)]
-        generator.counts = Counts()
+        generator.counts = GeneratorCounts()
         began = time.monotonic()
         for start in range(0, len(chosen), at_once):
             generator.suggest(chosen[start : start + at_once])

@@ -12,7 +12,7 @@ from benchmarks.prove_family import Theorem, lean
 from pipeline.jobs.specs import Budget
 from pipeline.lean.pool.pool import PoolLimits, ReplPool
 from pipeline.lean.pool.session import Session
-from pipeline.models.tactics.generate import Counts, Generator
+from pipeline.models.tactics.generate import Generator, GeneratorCounts
 from pipeline.models.tactics.requests import Decoding
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.generator import GeneratorProposer
@@ -34,7 +34,7 @@ class Proved:
     seconds: float
     nodes: int
     repl_calls: int
-    counts: Counts
+    counts: GeneratorCounts
 
     @property
     def share(self) -> float:
@@ -65,7 +65,7 @@ async def prove(
     """
     began, places = time.monotonic(), asyncio.Semaphore(together)
     decoding = Decoding(candidates=candidates, max_tokens=24)
-    generator.counts = Counts()
+    generator.counts = GeneratorCounts()
     key = lean(project, answers_after_ms=answers_after_ms)
     scripts: dict[str, tuple[str, ...]] = {}
     nodes = calls = unchecked = 0

@@ -594,7 +594,7 @@ class HFAgent(BaseAgent):
         self._base = str(base.absolute()) if base.exists() else trainer.model_name
 
     def _train(self) -> tuple[CheckpointRow, ...]:
-        from pipeline.models.tactics.job import Work
+        from pipeline.models.tactics.job import TrainingInput
 
         with self.session() as session, self._checkouts(session):
             pinned = {(repo.url, repo.commit): repo for repo in self.repos}
@@ -612,7 +612,7 @@ class HFAgent(BaseAgent):
                 raise AgentError(f"{gone}: has no trace any more; set the repository up again")
             made = []
             for number, repo in enumerate(ordered, 1):
-                work = Work(ordered[:number], database, self.data_path)
+                work = TrainingInput(ordered[:number], database, self.data_path)
                 row = _TrainerJob(self.trainer, session, pinned[repo.url, repo.commit], self._say).run(work)
                 if row is not None:
                     self._say(_decision(row))

@@ -32,7 +32,7 @@ from daemon.settings.types import (
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.models.errors import ConfigError
-from pipeline.models.progress.config import for_a_job as progress_config
+from pipeline.models.progress.config import ProgressConfig
 from pipeline.models.retriever.config import for_a_job as retriever_config
 from pipeline.models.tactics.config import for_a_job as tactics_config
 from pipeline.serve.spec import PROMOTABLE
@@ -281,7 +281,7 @@ _FOLDERS = frozenset({"model_name", "tokenizer_model_name"})
 _CONFIGS: Mapping[ModelKind, Callable[[Mapping[str, Any]], Any]] = {
     "retriever": retriever_config,
     "tactics": tactics_config,
-    "progress": progress_config,
+    "progress": ProgressConfig.from_dict,
 }
 _OWN = ("enabled", "tolerance")
 """What [train.tactics] and [train.progress] say beside the fields of the training itself."""

@@ -36,8 +36,46 @@ from typing import Any
 
 from pipeline.models.config import Config
 from pipeline.models.datasets import TaskData
-from pipeline.models.durable import file_digest, make_durable, sync
 from pipeline.models.errors import CheckpointError
+
+# ----------------------------------------------------------------------------------------------------
+# Files that stay: having the disk hold them, and knowing them by their content. Standard library only.
+
+
+def sync(path: Path) -> None:
+    """Have the disk hold a file's content, or a folder's names."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_durable(folder: Path) -> None:
+    """Have the disk hold a folder and the content of its files."""
+    for path in folder.iterdir():
+        sync(path)
+    sync(folder)
+
+
+def write_text_whole(path: Path, text: str) -> None:
+    """Write a file so that it is there whole and on the disk, or as it was before; its folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        sync(beside)
+        beside.replace(path)
+        sync(path.parent)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
 
 DESCRIPTION = "checkpoint.json"
 FISHER = "fisher.safetensors"
@@ -211,7 +249,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class TrainingFacts:
     """The facts of a training that are known when it has ended, for the checkpoint's description."""
 
     steps: int
@@ -288,7 +326,7 @@ class Chain:
             f"another process is making the checkpoint {checkpoint} (it holds {run / 'lock'}). Wait for it: it makes "
             "the same as this one would"
         )
-        with _alone(run, "lock", busy):
+        with _locked(run, "lock", busy):
             yield run
 
     def drop_runs(self) -> None:
@@ -363,7 +401,7 @@ class Chain:
                 return self.read(step.checkpoint, verify=True)
             return make(run)
 
-    def put(self, step: Step, write: Callable[[Path], object], facts: Facts) -> Checkpoint:
+    def put(self, step: Step, write: Callable[[Path], object], facts: TrainingFacts) -> Checkpoint:
         """Write a step's checkpoint: first beside, then into its place by one rename; then its run's folder goes.
 
         Args:
@@ -401,7 +439,7 @@ class Chain:
             f"the checkpoint {step.checkpoint} cannot be written to {self.folder}",
             "Make room, then run it again: it continues from the saved files of its run",
         )
-        with _writing(beside, failed):
+        with writing(beside, failed):
             made = Checkpoint.of_json(_write_model(beside, write, lambda files: described(files).as_json()))
             if place.exists():
                 # Without a description: an interrupted copy of this very checkpoint. Nothing replaces a whole one.
@@ -427,14 +465,14 @@ def checkpoint_id(
 # ---- a trainer's folder
 
 
-def alone_in(folder: Path) -> Any:
+def lock_folder(folder: Path) -> Any:
     """Make the folder if need be and hold it for this process alone; a context manager.
 
     Raises:
         CheckpointError: another process trains into it, or it cannot be made.
     """
     busy = f"another process trains into {folder} (it holds {folder / _LOCK}). Wait for it, or name another folder"
-    return _alone(folder, _LOCK, busy)
+    return _locked(folder, _LOCK, busy)
 
 
 def publish(folder: Path, write: Callable[[Path], object], about: Mapping[str, Any]) -> None:
@@ -454,7 +492,7 @@ def publish(folder: Path, write: Callable[[Path], object], about: Mapping[str, A
         f"the model cannot be written to {folder}",
         "Make room, then run it again: the earlier files of the folder are unchanged",
     )
-    with _writing(beside, failed):
+    with writing(beside, failed):
         _write_model(beside, write, lambda files: {**about, "files": files})
         beside.rename(folder / _READY)
         sync(folder)
@@ -556,7 +594,7 @@ def _write_model(
 
 
 @contextmanager
-def _writing(beside: Path, failed: tuple[str, str]) -> Iterator[None]:
+def writing(beside: Path, failed: tuple[str, str]) -> Iterator[None]:
     """Turn what the disk says into a CheckpointError, and remove what was written. `failed`: what, and the remedy."""
     # Not at the top: the daemon imports this module, and has no safetensors.
     from safetensors import SafetensorError
@@ -570,7 +608,7 @@ def _writing(beside: Path, failed: tuple[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _alone(folder: Path, name: str, busy: str) -> Iterator[None]:
+def _locked(folder: Path, name: str, busy: str) -> Iterator[None]:
     """Hold a lock file in a folder, made if need be; `busy` is the message where another process has it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

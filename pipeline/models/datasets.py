@@ -132,11 +132,23 @@ def frozen(order: TrainSpec, job: str) -> tuple[Path, int]:
             raise CorpusError(str(error)) from error
 
     place = freeze(order.chain, job, export)
-    metadata = place / "metadata.json"
+    return place, exported_position(place, "unsorry", "position")
+
+
+def exported_position(dataset: Path, *keys: str) -> int:
+    """Return the log position in a dataset's metadata.json, under these keys.
+
+    Raises:
+        DatasetError: the file is missing or damaged.
+    """
+    metadata = dataset / "metadata.json"
     try:
-        return place, int(json.loads(metadata.read_bytes())["unsorry"]["position"])
+        found = json.loads(metadata.read_bytes())
+        for key in keys:
+            found = found[key]
+        return int(found)
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(
-            f"{metadata} does not say of which position the dataset is ({first_line(error)}). Remove {place}: it is "
+            f"{metadata} does not say of which position the dataset is ({first_line(error)}). Remove {dataset}: it is "
             "exported again"
         ) from error

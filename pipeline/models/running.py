@@ -26,7 +26,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
 from pipeline.jobs import preemption
-from pipeline.models.durable import make_durable, write_text_whole
+from pipeline.models.chain import make_durable, write_text_whole
 from pipeline.models.errors import CheckpointError, DivergedError
 from pipeline.models.libraries import quiet_libraries
 
@@ -74,7 +74,7 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
     # They print to stdout, which is a job's line to the daemon.
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(_Watch(on_step))
+    trainer.add_callback(_StepReports(on_step))
     with quiet_libraries():
         if saves is None:
             trainer.train()
@@ -85,7 +85,7 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
 
 def _run_saved(trainer: Any, saves: Saves) -> None:
     trainer.args.output_dir = str(saves.folder)
-    trainer.add_callback(_Save(saves))
+    trainer.add_callback(_SaveCallback(saves))
     try:
         begun = _newest_whole(saves.folder)
         with preemption.region():
@@ -121,7 +121,7 @@ def wait(device: torch.device) -> None:
         PartialState(cpu=device.type == "cpu").wait_for_everyone()
 
 
-class _Watch(TrainerCallback):
+class _StepReports(TrainerCallback):
     """Tells each step, and ends a run whose loss is no finite number."""
 
     def __init__(self, on_step: OnStep) -> None:
@@ -157,7 +157,7 @@ class _Watch(TrainerCallback):
                 )
 
 
-class _Save(TrainerCallback):
+class _SaveCallback(TrainerCallback):
     """Says when a run is saved; has the disk hold that, and removes what it replaces."""
 
     def __init__(self, saves: Saves) -> None:

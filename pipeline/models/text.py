@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import NO_GOALS, as_lean_prints, split_goals
-
-if TYPE_CHECKING:
-    pass
 
 
 class ChatMessage(TypedDict):
@@ -85,10 +82,7 @@ def query_text(state: str) -> str:
     A state without a turnstile (a `conv` goal, an empty one) is a query like any other.
     """
     counted = _GOAL_COUNT.match(state)
-    text = state if counted is None else state[counted.end() :].strip()
-    while MARK_START in text or MARK_END in text:  # taking one out may put another together
-        text = text.replace(MARK_START, "").replace(MARK_END, "")
-    return text
+    return without_marks(state if counted is None else state[counted.end() :].strip())
 
 
 def document_text(full_name: str, code: str) -> str:

@@ -1,6 +1,6 @@
 """The frame of the jobs that train and measure: one task on top of a checkpoint, then measurements on all tasks so far.
 
-A model's dataset, training and measurements are in a `TrainingJob` and a `Measuring` of its own; the parameters of a
+A model's dataset, training and measurements are in a `TrainingJob` and a `Evaluator` of its own; the parameters of a
 training job are a `TrainSpec`.
 
 The task's dataset is exported once for the job, whatever the number of its attempts, into the chain's folder, and stays
@@ -30,9 +30,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import TrainSpec
-from pipeline.models.chain import Chain, Checkpoint, weights_of
-from pipeline.models.datasets import TaskData, forget, forget_others
-from pipeline.models.durable import file_digest, write_text_whole
+from pipeline.models.chain import Chain, Checkpoint, file_digest, weights_of, write_text_whole
+from pipeline.models.datasets import TaskData, forget, forget_others, frozen
 from pipeline.models.errors import CheckpointError, DatasetError, LearningError, NothingToLearnError
 from pipeline.models.measures import Evaluation, with_bounds
 from store.domain.identity import short_hash
@@ -100,7 +99,7 @@ class StepReports:
 
 
 @dataclass(frozen=True, slots=True)
-class Unmeasured:
+class UnmeasuredSplit:
     """A split that says nothing of a checkpoint, and why."""
 
     task: str
@@ -120,7 +119,7 @@ class Recorder:
     simulated: bool
 
 
-class Measuring(abc.ABC, Generic[C]):
+class Evaluator(abc.ABC, Generic[C]):
     """Measures one checkpoint, and records each measurement as an event. `C` is the model's configuration."""
 
     model: ClassVar[ModelKind]
@@ -150,7 +149,7 @@ class Measuring(abc.ABC, Generic[C]):
 
     def record(
         self, task: TaskData, split: str, *, repository: str | None
-    ) -> EvaluationFinished | Unmeasured:
+    ) -> EvaluationFinished | UnmeasuredSplit:
         """Measure the checkpoint on one split of a task, and report it; or say why there is nothing to report.
 
         Raises:
@@ -160,7 +159,7 @@ class Measuring(abc.ABC, Generic[C]):
         try:
             body = self._measured(task, split, repository)
         except NothingToLearnError as error:
-            return Unmeasured(task.name, split, str(error))
+            return UnmeasuredSplit(task.name, split, str(error))
         # By the job too: another one that measures the same says so in its own name.
         key = (body.evaluation, self.recorder.job)
         self.recorder.reporter.events([Recorded(stream_of(self.model), body, key)])
@@ -225,13 +224,13 @@ class TrainingJob(abc.ABC, Generic[C]):
         self.spec = spec
         self.reporter = reporter
 
-    @abc.abstractmethod
     def frozen(self) -> tuple[Path, int]:
         """Return the task's dataset, exported if it is not there yet, and the log position that it shows.
 
         Raises:
             LearningError, LogError, OSError: it cannot be exported.
         """
+        return frozen(self.order, self.spec.job)
 
     @abc.abstractmethod
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
@@ -243,7 +242,7 @@ class TrainingJob(abc.ABC, Generic[C]):
         """
 
     @abc.abstractmethod
-    def measuring(self, checkpoint: str, recorder: Recorder) -> Measuring[C]:
+    def evaluator(self, checkpoint: str, recorder: Recorder) -> Evaluator[C]:
         """Return what measures the checkpoint."""
 
     def run(self) -> dict[str, Any]:
@@ -276,7 +275,7 @@ class TrainingJob(abc.ABC, Generic[C]):
             self.reporter.events([Recorded(stream_of(self.model), body, key)])
             earlier = (TaskData(one.name, one.dataset) for one in order.tasks)
             recorder = Recorder(self.spec.job, self.reporter, simulated)
-            measured = self._measure(self.measuring(made.checkpoint, recorder), [*earlier, task])
+            measured = self._measure(self.evaluator(made.checkpoint, recorder), [*earlier, task])
         return {
             "checkpoint": made.checkpoint,
             "dataset": str(task.dataset),
@@ -310,14 +309,14 @@ class TrainingJob(abc.ABC, Generic[C]):
             known = model_queries.checkpoints(view, self.model)
         return any(row.simulated for row in known if row.checkpoint == self.order.parent)
 
-    def _measure(self, measuring: Measuring[C], tasks: Sequence[TaskData]) -> dict[str, Any]:
+    def _measure(self, measuring: Evaluator[C], tasks: Sequence[TaskData]) -> dict[str, Any]:
         """Measure on the test set of every task, the newest one last, and on the val set of that."""
         wanted = [*((task, "test") for task in tasks), (tasks[-1], "val")]
         evaluations, unmeasured = [], []
         for number, (one, split) in enumerate(wanted):
             self.reporter.progress(number, len(wanted), f"measuring {one.name}, {split}")
             found = measuring.record(one, split, repository=one.name)
-            if isinstance(found, Unmeasured):
+            if isinstance(found, UnmeasuredSplit):
                 unmeasured.append(found.as_json())
             else:
                 evaluations.append(found.evaluation)

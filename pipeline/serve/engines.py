@@ -40,7 +40,7 @@ from pipeline.models.progress.steps import Step
 from pipeline.models.retriever.config import TrainingConfig
 from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens
 from pipeline.models.retriever.index import embed_texts
-from pipeline.models.tactics.generate import Completion, Generator, Rows
+from pipeline.models.tactics.generate import Completion, DecodingRows, Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
@@ -138,9 +138,9 @@ class BegunRequest(Request):
 
 
 class BegunRows:
-    """Rows that have read a beginning after their prompts (`decoding.Rows`)."""
+    """Rows that have read a beginning after their prompts (`generate.DecodingRows`)."""
 
-    def __init__(self, rows: Rows, beginning: Sequence[int]) -> None:
+    def __init__(self, rows: DecodingRows, beginning: Sequence[int]) -> None:
         self._rows = rows
         self._beginning = beginning
 
@@ -187,7 +187,7 @@ class PrefixedGenerator(Generator):
         """Return what an answer says, its beginning with it."""
         return super().text(replace(completion, ids=(*self._beginning, *completion.ids)))
 
-    def _rows(self, prompts: Sequence[Sequence[int]]) -> Rows:
+    def _rows(self, prompts: Sequence[Sequence[int]]) -> DecodingRows:
         rows = super()._rows(prompts)
         return BegunRows(rows, self._beginning) if self._beginning else rows
 

@@ -22,7 +22,7 @@ from pipeline.jobs.specs import (
     WholeProofRung,
     WholeSpec,
 )
-from pipeline.models.chain import Chain, Facts, Step
+from pipeline.models.chain import Chain, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
 from pipeline.serve.spec import PROMOTED, FillRung, Limits, ModelSpec
 from tests.support.chat_server import ChatServer, Says
@@ -48,7 +48,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     Chain(world.folder / "models" / "retriever").put(
         Step(RETRIEVER, None, "tiny", "tiny", TaskData(REPOSITORY, world.folder, 1), "d" * 64, {}, 0),
         lambda folder: make_tiny_retriever(folder, d_model=16, layers=1),
-        Facts(steps=0, device="cpu", seconds=0.0, versions={}),
+        TrainingFacts(steps=0, device="cpu", seconds=0.0, versions={}),
     )
     with Promotions(world.spec()) as promotions:
         promotions.promote("tactics", TACTICS, simulated=True)

@@ -83,11 +83,11 @@ def read_answer(data: bytes) -> Answer:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
-        raise NotUnderstoodError(f"it answered 200 with what is no JSON: {said(data)}") from None
+        raise NotUnderstoodError(f"it answered 200 with what is no JSON: {shown(data)}") from None
     if isinstance(found, list) and len(found) == 1:
         found = found[0]
     if not isinstance(found, dict):
-        raise NotUnderstoodError(f"it answered 200 with what is no object: {said(data)}")
+        raise NotUnderstoodError(f"it answered 200 with what is no object: {shown(data)}")
     choices = found.get("choices")
     if not isinstance(choices, list) or not choices:
         # Some routers report the failure of what is behind them with 200.
@@ -101,24 +101,24 @@ def complaint(data: bytes) -> Complaint:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
-        return Complaint(said(data))
+        return Complaint(shown(data))
     if isinstance(found, list) and found:
         found = found[0]
     if not isinstance(found, dict):
-        return Complaint(said(data))
+        return Complaint(shown(data))
     error = found.get("error", found)
     if isinstance(error, str):
         return Complaint(_cut(error))
     if not isinstance(error, dict):
-        return Complaint(said(data))
+        return Complaint(shown(data))
     message = error.get("message") or error.get("detail") or ""
     text = _cut(message if isinstance(message, str) else json.dumps(message))
     parameter = error.get("param")
     spent = bool(_SPENT.search(json.dumps(error)[:10_000]))
-    return Complaint(text or said(data), parameter if isinstance(parameter, str) else "", spent)
+    return Complaint(text or shown(data), parameter if isinstance(parameter, str) else "", spent)
 
 
-def said(data: bytes) -> str:
+def shown(data: bytes) -> str:
     """Return the beginning of a body on one line; of a page, its text."""
     text = data[:4_000].decode("utf-8", "replace")
     if text.lstrip()[:1] == "<":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import ClassVar, get_args
 
 from pipeline.models.config import Config, Device, FieldLimits
 
@@ -46,12 +45,3 @@ class ProgressConfig(Config):
 
     def __post_init__(self) -> None:
         self.checked()
-
-
-def for_a_job(values: Mapping[str, Any]) -> ProgressConfig:
-    """Return the configuration of a job of the daemon.
-
-    Raises:
-        ConfigError: a field is unknown or not taken.
-    """
-    return ProgressConfig.from_dict(values)

@@ -21,18 +21,17 @@ from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainSpec
-from pipeline.models.chain import Chain, Checkpoint, Facts, versions
+from pipeline.models.chain import Chain, Checkpoint, TrainingFacts, file_digest, versions
 from pipeline.models.datasets import TaskData
-from pipeline.models.durable import file_digest
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.measures import Evaluation, summarise
-from pipeline.models.progress.config import ProgressConfig, for_a_job
+from pipeline.models.progress.config import ProgressConfig
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import LEARN, TEST, Row, frozen_progress, read_dataset
 from pipeline.models.progress.training import ProgressTrainer, TrainedProgress
 from pipeline.models.running import Saves
 from pipeline.models.training_job import (
-    Measuring,
+    Evaluator,
     OnStep,
     Recorder,
     TrainingJob,
@@ -89,7 +88,7 @@ def learn(
             device=config.device,
         )
         made = trainer.fit(read_dataset(path), on_step, Saves(run / "steps", 60 * config.save_minutes))
-        facts = Facts(
+        facts = TrainingFacts(
             steps=made.steps,
             device=made.device,
             seconds=made.seconds,
@@ -170,7 +169,7 @@ def _digest(rows: Sequence[Row]) -> str:
 _FILES = {"test": TEST, "val": LEARN}
 
 
-class ProgressMeasuring(Measuring[ProgressConfig]):
+class ProgressEvaluator(Evaluator[ProgressConfig]):
     """Measures one progress model of a chain."""
 
     model: ClassVar[ModelKind] = "progress"
@@ -209,11 +208,10 @@ class ProgressJob(TrainingJob[ProgressConfig]):
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
 
-    def measuring(self, checkpoint: str, recorder: Recorder) -> ProgressMeasuring:
-        return ProgressMeasuring(self.chain, checkpoint, self.config, recorder)
+    def evaluator(self, checkpoint: str, recorder: Recorder) -> ProgressEvaluator:
+        return ProgressEvaluator(self.chain, checkpoint, self.config, recorder)
 
 
 def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a progress model on one task and measure it on all tasks so far."""
-    config = configured(for_a_job, spec.parameters.config)
-    return ProgressJob(config, spec, reporter).run()
+    return ProgressJob(configured(ProgressConfig.from_dict, spec.parameters.config), spec, reporter).run()

@@ -18,7 +18,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 
 from pipeline.models.chain import read_about, settle
 from pipeline.models.errors import ModelError, first_line
-from pipeline.models.libraries import load_tokenizer, quiet_libraries
+from pipeline.models.libraries import load_tokenizer, padded, quiet_libraries
 from pipeline.models.progress.steps import Step, fitting_text, progress_text
 
 LONGEST = 512
@@ -156,12 +156,7 @@ def ids_of(
 
 def batch_of(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
     """Return rows of tokens as what a model takes: input_ids and attention_mask, int64, shape (rows, longest)."""
-    longest = max(map(len, rows))
-    ids = torch.full((len(rows), longest), pad, dtype=torch.int64)
-    mask = torch.zeros((len(rows), longest), dtype=torch.int64)
-    for number, row in enumerate(rows):
-        ids[number, : len(row)] = torch.tensor(row, dtype=torch.int64)
-        mask[number, : len(row)] = 1
+    ids, mask = padded(rows, pad)
     return {"input_ids": ids, "attention_mask": mask}
 
 

@@ -29,8 +29,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.models.datasets import freeze
-from pipeline.models.durable import make_durable, sync
+from pipeline.models.chain import make_durable, sync
+from pipeline.models.datasets import exported_position, freeze
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.text import CUT, fitting_state, state_text
 from store.domain.splits import SIDES
@@ -295,13 +295,7 @@ def frozen_progress(order: TrainSpec, job: str) -> tuple[Path, int]:
             shutil.rmtree(beside, ignore_errors=True)
 
     place = freeze(order.chain, job, export)
-    try:
-        return place, int(json.loads((place / _METADATA).read_bytes())["position"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-        raise DatasetError(
-            f"{place / _METADATA} does not say of which position the dataset is ({error}). Remove {place}: it is "
-            "exported again"
-        ) from error
+    return place, exported_position(place, "position")
 
 
 def _divide(folder: Path) -> None:

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from transformers import EvalPrediction, PreTrainedTokenizerBase, Trainer, TrainerState, TrainingArguments
 
-from pipeline.models.chain import alone_in, publish
+from pipeline.models.chain import lock_folder, publish
 from pipeline.models.errors import ConfigError
 from pipeline.models.libraries import computes_in_bfloat16, quiet_libraries, tensors_digest
 from pipeline.models.progress.model import batch_of, ids_of, load_model, resolved, text_length
@@ -94,7 +94,7 @@ class TrainedProgress:
     seconds: float
 
 
-class Steps(TorchDataset[dict[str, Any]]):
+class StepDataset(TorchDataset[dict[str, Any]]):
     """Rows as tokens; `cut` counts those that were too long."""
 
     def __init__(self, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
@@ -108,7 +108,7 @@ class Steps(TorchDataset[dict[str, Any]]):
         return {"input_ids": self._ids[number], "labels": self._labels[number]}
 
 
-class Collated:
+class Collator:
     def __init__(self, pad: int) -> None:
         self._pad = pad
 
@@ -117,12 +117,12 @@ class Collated:
         return {**batch_of([row["input_ids"] for row in rows], self._pad), "labels": labels}
 
 
-def numbers_of(given: Any, _labels: Tensor) -> Tensor:
+def logits_of(given: Any, _labels: Tensor) -> Tensor:
     numbers: Tensor = given[0] if isinstance(given, tuple) else given
     return numbers
 
 
-def measured(prediction: EvalPrediction) -> dict[str, float]:
+def error_metrics(prediction: EvalPrediction) -> dict[str, float]:
     predictions: Any = prediction.predictions
     labels: Any = prediction.label_ids
     off = predictions.reshape(-1).astype("float64") - labels.reshape(-1)
@@ -233,7 +233,7 @@ class ProgressTrainer:
         """
         place = Path(self.output_dir)
         # Under `accelerate launch` every process comes here; the first one writes.
-        with alone_in(place) if is_first() else nullcontext():
+        with lock_folder(place) if is_first() else nullcontext():
             data = read_dataset(self.data_path)
             made = self.fit(data, on_step, Saves(place / f"{_RUN}{self._id(data)}", save_every_s))
             if is_first():
@@ -254,8 +254,8 @@ class ProgressTrainer:
         if data.incomplete:
             _log.warning("%s: %d lines lack a field and are left out", self.data_path, data.incomplete)
         halves = split(data.rows, eval_ratio=self.eval_ratio, seed=self.seed)
-        train = Steps(halves.train, self.tokenizer, self.max_length)
-        held_out = Steps(halves.held_out, self.tokenizer, self.max_length)
+        train = StepDataset(halves.train, self.tokenizer, self.max_length)
+        held_out = StepDataset(halves.held_out, self.tokenizer, self.max_length)
         trainer = self._trainer(train, held_out, saves.folder)
         run(trainer, on_step, saves)
         kept: Any = trainer.model
@@ -275,7 +275,7 @@ class ProgressTrainer:
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
 
-    def _trainer(self, train: Steps, held_out: Steps, folder: Path) -> Trainer:
+    def _trainer(self, train: StepDataset, held_out: StepDataset, folder: Path) -> Trainer:
         checkpointing: dict[str, Any] = {CHECKPOINTING: self.gradient_checkpointing}
         with quiet_libraries():
             return Trainer(
@@ -305,12 +305,12 @@ class ProgressTrainer:
                     bf16=self._bf16,
                     dataloader_pin_memory=not self._cpu,
                 ),
-                data_collator=Collated(int(self.model.config.pad_token_id)),
+                data_collator=Collator(int(self.model.config.pad_token_id)),
                 train_dataset=train,
                 eval_dataset=held_out,
-                compute_metrics=measured,
+                compute_metrics=error_metrics,
                 # Some models give their hidden states too, which would be kept of every row.
-                preprocess_logits_for_metrics=numbers_of,
+                preprocess_logits_for_metrics=logits_of,
             )
 
     def _described(
@@ -318,7 +318,7 @@ class ProgressTrainer:
         state: TrainerState,
         data: Dataset,
         halves: TrainValidation,
-        texts: tuple[Steps, Steps],
+        texts: tuple[StepDataset, StepDataset],
         seconds: float,
     ) -> TrainedProgress:
         epochs = tuple(

@@ -167,7 +167,7 @@ class _Line:
 
 
 @dataclass(frozen=True, slots=True)
-class _Without:
+class _AllButOne:
     """A sequence of indices as if the one at `skip` were not in it."""
 
     indices: Sequence[int] | npt.NDArray[np.intp]
@@ -226,15 +226,15 @@ class NegativeSampler:
         known = taken or [positive]
         return [known[i % len(known)] for i in range(self.negatives)]
 
-    def _near(self, example: Example, positive: int, home: int, own: npt.NDArray[np.intp]) -> _Without:
+    def _near(self, example: Example, positive: int, home: int, own: npt.NDArray[np.intp]) -> _AllButOne:
         """Return what the theorem may use of the positive's file, but for the positive."""
         file = self._corpus.files[home]
         if _is_of(example, file.path):
             place = int(np.searchsorted(own, positive))
-            return _Without(own, place if place < len(own) and own[place] == positive else None)
+            return _AllButOne(own, place if place < len(own) and own[place] == positive else None)
         if self._corpus.imports(example.file_path, home):
-            return _Without(range(file.first, file.first + len(file.premises)), positive - file.first)
-        return _Without((), None)
+            return _AllButOne(range(file.first, file.first + len(file.premises)), positive - file.first)
+        return _AllButOne((), None)
 
     def _far(
         self, example: Example, home: int, own: npt.NDArray[np.intp], wanted: int, rng: np.random.Generator

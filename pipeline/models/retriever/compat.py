@@ -15,16 +15,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from safetensors import SafetensorError
-
-from pipeline.models.chain import Chain, Checkpoint
+from pipeline.models.chain import Chain, Checkpoint, file_digest, make_durable, write_text_whole, writing
 from pipeline.models.datasets import TaskData
-from pipeline.models.durable import file_digest, make_durable, sync
 from pipeline.models.errors import CheckpointError, DatasetError, EmptySplitError, NothingToMeasureError
 from pipeline.models.measures import Evaluation
 from pipeline.models.retriever.config import TrainingConfig
@@ -51,7 +47,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedRepository:
     """A repository that was learned: the checkpoint after it, and how that does on its test split.
 
     `scores` is None where no step of the test split uses a premise.
@@ -102,7 +98,7 @@ class RetrievalTrainer:
         database: DynamicDatabase,
         data_path: str | Path = Path("raid/data/merged"),
         model_checkpoint_path: str | Path | None = None,
-    ) -> list[Learned]:
+    ) -> list[LearnedRepository]:
         """Learn repositories in this order, each from the checkpoint that the one before it made.
 
         The dataset of each is a folder of its own below `data_path`: its own theorems with `single_repo`, else those of
@@ -136,7 +132,7 @@ class RetrievalTrainer:
             self._say(f"{task.name}: checkpoint {parent}, {shown}")
             for warning in made.warnings:
                 self._say(f"{task.name}: {warning}")
-            learned.append(Learned(task.name, task.dataset, made, scores))
+            learned.append(LearnedRepository(task.name, task.dataset, made, scores))
         return learned
 
     def evaluate(self, dataset_path: str | Path | None = None) -> dict[str, Scores]:
@@ -211,16 +207,10 @@ class RetrievalTrainer:
             return place
         retriever = PremiseRetriever.load(path, "cpu", True, self.config.get_model_config())
         beside = place.with_name(f".{place.name}.{os.getpid()}")
-        try:
+        with writing(beside, (f"{place} cannot be written", "Make room, then run it again")):
             retriever.save(beside)
             make_durable(beside)
             beside.rename(place)
-        except (OSError, SafetensorError) as error:
-            shutil.rmtree(beside, ignore_errors=True)
-            reason = (isinstance(error, OSError) and error.strerror) or str(error)
-            raise CheckpointError(
-                f"{place} cannot be written ({reason}). Make room, then run it again"
-            ) from error
         return place
 
     def _measure(self, model: str | Path, task: TaskData) -> Scores | None:
@@ -232,14 +222,9 @@ class RetrievalTrainer:
         return Scores(100 * means["recall@1"], 100 * means["recall@10"], means["mrr"], found)
 
     def _set_head(self, checkpoint: str) -> None:
-        beside = self.chain.folder / f".{HEAD}.{os.getpid()}"
         try:
-            beside.write_text(f"{checkpoint}\n", encoding="ascii")
-            sync(beside)
-            beside.replace(self.chain.folder / HEAD)
-            sync(self.chain.folder)
+            write_text_whole(self.chain.folder / HEAD, f"{checkpoint}\n")
         except OSError as error:
-            beside.unlink(missing_ok=True)
             raise CheckpointError(
                 f"{self.chain.folder / HEAD} cannot be written ({error.strerror}). Make room, then run it again: the "
                 f"checkpoint {checkpoint} is there"

@@ -67,9 +67,9 @@ _TAKES = FieldLimits(
 class TrainingConfig(Config):
     """Settings of a training. Checked when made.
 
-    Taken for LeanDojo's sake, and without effect here: `num_repos` (LeanDojo does not read it either),
-    `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all), and
-    `tokenizer_model_name` but for `get_data_module_config` (a model is trained with the tokenizer that it comes with).
+    Accepted because LeanDojo's files have them, and without effect here: `num_repos` (LeanDojo ignores it too),
+    `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all) and
+    `tokenizer_model_name` (a model is trained with its own tokenizer).
 
     Raises:
         ConfigError: a field has a value that it does not take.
@@ -173,20 +173,6 @@ class TrainingConfig(Config):
             "warmup_steps": self.warmup_steps,
             "max_seq_len": self.max_seq_len,
             "num_retrieved": self.num_retrieved,
-        }
-
-    def get_data_module_config(self, data_path: str | Path, corpus_path: str | Path) -> dict[str, Any]:
-        """Return the arguments of `RetrievalDataModule`, as LeanDojo has them."""
-        return {
-            "data_path": str(data_path),
-            "corpus_path": str(corpus_path),
-            "num_negatives": self.num_negatives,
-            "num_in_file_negatives": self.num_in_file_negatives,
-            "model_name": self.tokenizer_model_name,
-            "batch_size": self.batch_size,
-            "eval_batch_size": self.eval_batch_size,
-            "max_seq_len": self.data_max_seq_len,
-            "num_workers": self.num_workers,
         }
 
     @property

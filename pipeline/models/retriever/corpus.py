@@ -113,9 +113,6 @@ class Corpus:
         file = self.file(path)
         return () if file is None else file.premises
 
-    def num_premises(self, path: str) -> int:
-        return len(self.get_premises(path))
-
     def get_dependencies(self, path: str) -> list[str]:
         """Return the paths of all files that a file imports, directly or not; none for an unknown file."""
         return [self.files[number].path for number in np.flatnonzero(self.imported_files(path))]
@@ -157,9 +154,6 @@ class Corpus:
         allowed |= (files == number) & _not_after(self._ends[indices], pos)
         return allowed
 
-    def get_accessible_premise_indexes(self, path: str, pos: Position) -> list[int]:
-        return [int(index) for index in np.flatnonzero(self.accessible(path, pos))]
-
     def get_accessible_premises(self, path: str, pos: Position) -> list[Premise]:
         return [self.all_premises[index] for index in np.flatnonzero(self.accessible(path, pos))]
 
@@ -180,11 +174,6 @@ class Corpus:
             ),
             None,
         )
-
-    def locate_premise(self, path: str, pos: Position) -> Premise | None:
-        """Return the first premise of a file whose range contains `pos`; None where none does."""
-        index = self.locate(path, pos)
-        return None if index is None else self.all_premises[index]
 
     @cached_property
     def _starts(self) -> dict[str, list[Position] | None]:

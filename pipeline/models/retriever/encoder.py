@@ -91,7 +91,7 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
         with quiet_libraries():
             loaded: Any = T5EncoderModel.from_pretrained(model, dtype=dtype, output_loading_info=True)
     except UNLOADABLE as error:
-        raise _refused(str(model), model, error) from error
+        raise _not_loadable(str(model), model, error) from error
     encoder: Encoder
     encoder, report = loaded
     # transformers starts what a file lacks at random; a retriever that is half random must not pass for a trained one.
@@ -112,7 +112,7 @@ def load_tokens(model: str | Path) -> Tokens:
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
     except UNLOADABLE as error:
-        raise _refused(f"the tokenizer of {model}", model, error) from error
+        raise _not_loadable(f"the tokenizer of {model}", model, error) from error
     if isinstance(tokenizer, ByT5Tokenizer):
         return byte_ids
     # Where its files are missing, transformers makes one without a word in it, and every text is the same.
@@ -129,7 +129,7 @@ def load_tokens(model: str | Path) -> Tokens:
     return ids
 
 
-def _refused(what: str, model: str | Path, error: Exception) -> CheckpointError:
+def _not_loadable(what: str, model: str | Path, error: Exception) -> CheckpointError:
     path = Path(model)
     remedy = f"Name a folder with config.json, {WEIGHTS} and a tokenizer, or a model of the hub"
     if path.exists():

@@ -262,7 +262,7 @@ _LABELS = 2  # separates this stream of random numbers from those of the batches
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FisherSums:
     """The result of some of the groups: sums of squared gradients by weight (float32), and how many examples they had.
 
     `per` names the squared gradients: each example's gradient, or that of each group's mean loss.
@@ -279,7 +279,7 @@ def squared_gradients(
     losses: Callable[[M, G], Tensor],
     *,
     per: Literal["example", "group"] = "example",
-) -> Part:
+) -> FisherSums:
     """Return the sums of squared gradients over groups of examples.
 
     Dropout is off while it runs; the weights' `.grad` is not touched. Costs a forward pass of each group and a
@@ -318,7 +318,7 @@ def squared_gradients(
                 _check_finite(each, sums, number)
     finally:
         model.train(was_training)
-    return Part(sums, examples, per)
+    return FisherSums(sums, examples, per)
 
 
 def _check_finite(losses: Tensor, sums: dict[str, Tensor], group: int) -> None:
@@ -333,7 +333,7 @@ def _check_finite(losses: Tensor, sums: dict[str, Tensor], group: int) -> None:
     )
 
 
-def merge_over_processes(part: Part) -> Part:
+def merge_over_processes(part: FisherSums) -> FisherSums:
     """Return what all processes of the default group give together, in each of them; every one has to call it.
 
     Without a process group it is the part itself. The part's sums are overwritten.
@@ -345,11 +345,11 @@ def merge_over_processes(part: Part) -> Part:
     device = next(iter(part.sums.values())).device
     examples = torch.tensor(part.examples, dtype=torch.int64, device=device)
     distributed.all_reduce(examples)
-    return Part(part.sums, int(examples), part.per)
+    return FisherSums(part.sums, int(examples), part.per)
 
 
 def task_fisher(
-    part: Part,
+    part: FisherSums,
     model: nn.Module,
     *,
     name: str,

@@ -29,9 +29,8 @@ from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import EvaluateSpec, TrainRetrieverSpec
-from pipeline.models.chain import Chain, Checkpoint, Facts, Step, versions
-from pipeline.models.datasets import TaskData, frozen
-from pipeline.models.durable import file_digest
+from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts, file_digest, versions
+from pipeline.models.datasets import TaskData
 from pipeline.models.errors import (
     DatasetError,
     EmptySplitError,
@@ -46,10 +45,10 @@ from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_enc
 from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
 from pipeline.models.retriever.training import OnStep, data_module, on_cuda, train_task, validation_examples
 from pipeline.models.training_job import (
-    Measuring,
+    Evaluator,
     Recorder,
     TrainingJob,
-    Unmeasured,
+    UnmeasuredSplit,
     configured,
     failures,
 )
@@ -115,7 +114,7 @@ def learn(
         if first:
             about = {"digest": tensors_digest(model.encoder.state_dict())}
             made = versions(_LIBRARIES)
-            facts = Facts(trained.steps, trained.device, trained.seconds, made, kept.warnings, about)
+            facts = TrainingFacts(trained.steps, trained.device, trained.seconds, made, kept.warnings, about)
             chain.put(step, write, facts)
         if torch.distributed.is_initialized():
             torch.distributed.barrier()
@@ -328,7 +327,7 @@ _FOLLOWS_FROM = ("max_seq_len", "data_max_seq_len", "num_retrieved", "seed")
 """Fields of a configuration that decide a measurement."""
 
 
-class RetrieverMeasuring(Measuring[TrainingConfig]):
+class RetrieverEvaluator(Evaluator[TrainingConfig]):
     """Measures one retriever of a chain; `indices` is the folder of embedding indices."""
 
     model: ClassVar[ModelKind] = "retriever"
@@ -363,14 +362,11 @@ class RetrieverJob(TrainingJob[TrainingConfig]):
         super().__init__(config, spec, reporter)
         self.indices = spec.parameters.indices
 
-    def frozen(self) -> tuple[Path, int]:
-        return frozen(self.order, self.spec.job)
-
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
 
-    def measuring(self, checkpoint: str, recorder: Recorder) -> RetrieverMeasuring:
-        return RetrieverMeasuring(self.chain, checkpoint, self.config, recorder, self.indices)
+    def evaluator(self, checkpoint: str, recorder: Recorder) -> RetrieverEvaluator:
+        return RetrieverEvaluator(self.chain, checkpoint, self.config, recorder, self.indices)
 
 
 def train(spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> dict[str, Any]:
@@ -385,7 +381,7 @@ def evaluate_checkpoint(spec: JobSpec[EvaluateSpec], reporter: Reporter) -> dict
     config = None if given.config is None else configured(for_a_job, given.config)
     with failures(f"{given.checkpoint} on {given.name}"):
         checkpoint = chain.read(given.checkpoint, verify=True)
-        measuring = RetrieverMeasuring(
+        measuring = RetrieverEvaluator(
             chain,
             given.checkpoint,
             config or TrainingConfig.from_dict(checkpoint.config),
@@ -394,6 +390,6 @@ def evaluate_checkpoint(spec: JobSpec[EvaluateSpec], reporter: Reporter) -> dict
         )
         task = TaskData(given.name, given.dataset)
         found = measuring.record(task, given.split, repository=given.repository)
-        if isinstance(found, Unmeasured):
+        if isinstance(found, UnmeasuredSplit):
             raise DatasetError(found.reason)
     return {"evaluation": found.evaluation, "n": found.n, "metrics": found.metrics}

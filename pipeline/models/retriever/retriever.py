@@ -155,11 +155,6 @@ class PremiseRetriever(pl.LightningModule):
             self.encoder.save_pretrained(folder)
             AutoTokenizer.from_pretrained(self.model_name).save_pretrained(folder)
 
-    @property
-    def embedding_size(self) -> int:
-        """The numbers of a vector."""
-        return int(self.encoder.config.d_model)
-
     def set_strategy(self, strategy: Strategy | None) -> None:
         """Set the protection against forgetting while it trains; instead of `set_fisher` and `set_lambda`."""
         self._strategy = strategy

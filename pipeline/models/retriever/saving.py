@@ -21,7 +21,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
 from pipeline.jobs import preemption
-from pipeline.models.durable import sync
+from pipeline.models.chain import sync
 from pipeline.models.errors import CheckpointError, DivergedError, first_line
 
 UNREADABLE = (
@@ -128,12 +128,12 @@ class StepCheckpoints(Checkpoint):
         last = batch_idx + 1 == trainer.num_training_batches
         if whole and not last and (preemption.wanted() or trainer.global_step % self._every == 0):
             self._save(trainer, pl_module)
-            self._make_way(trainer)
+            self._yield_if_preempted(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.should_stop and trainer.current_epoch + 1 != trainer.max_epochs:
             self._save(trainer, pl_module)
-            self._make_way(trainer)
+            self._yield_if_preempted(trainer)
 
     def on_train_start(
         self,
@@ -143,7 +143,7 @@ class StepCheckpoints(Checkpoint):
         # Lightning's own handler ends a run between the step and its saving.
         preemption.listen()
 
-    def _make_way(self, trainer: pl.Trainer) -> None:
+    def _yield_if_preempted(self, trainer: pl.Trainer) -> None:
         if preemption.wanted():
             raise preemption.Yielded(f"step {trainer.global_step} is saved")
 

@@ -162,7 +162,7 @@ class ReplayPair:
 
 
 @dataclass(frozen=True, slots=True)
-class _Head:
+class _BufferHeader:
     """A file's first line."""
 
     format: str
@@ -271,7 +271,7 @@ class ReplayBuffer:
 
     def save(self, path: Path) -> None:
         """Write it as JSON lines: what it is, then a pair a line."""
-        head = _Head(_FORMAT, self.size, self.seed, self.seen, len(self.pairs))
+        head = _BufferHeader(_FORMAT, self.size, self.seed, self.seen, len(self.pairs))
         with path.open("w", encoding="utf-8") as file:
             file.write(json.dumps(asdict(head)) + "\n")
             file.writelines(json.dumps(asdict(pair)) + "\n" for pair in self.pairs)
@@ -285,7 +285,7 @@ class ReplayBuffer:
         """
         try:
             head, *lines = path.read_text("utf-8").splitlines()
-            about = _Head(**json.loads(head))
+            about = _BufferHeader(**json.loads(head))
         except (OSError, ValueError, TypeError) as error:
             raise CheckpointError(f"{path}: no replay buffer can be read ({error}). {_REMEDY}") from error
         if about.format != _FORMAT or about.pairs != len(lines):
@@ -408,16 +408,16 @@ def make_strategy(config: TrainingConfig, state_folder: Path | None) -> Strategy
     """
     match config.against_forgetting:
         case "ewc":
-            return ElasticWeights(config, _kept(state_folder, FISHER, Fisher.load))
+            return ElasticWeights(config, _read_state(state_folder, FISHER, Fisher.load))
         case "average":
             return Average(config.average_weight)
         case "replay":
-            return Replay(config, _kept(state_folder, REPLAY, ReplayBuffer.load))
+            return Replay(config, _read_state(state_folder, REPLAY, ReplayBuffer.load))
         case "none":
             return NoStrategy()
 
 
-def _kept(folder: Path | None, name: str, load: Callable[[Path], T]) -> T | None:
+def _read_state(folder: Path | None, name: str, load: Callable[[Path], T]) -> T | None:
     if folder is None or not (folder / name).exists():
         return None
     return load(folder / name)

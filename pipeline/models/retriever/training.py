@@ -53,7 +53,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
+class RunSummary:
     """The facts of a run: optimiser steps in all, the step it continued from (0: the beginning), epochs, seconds of
     this process, the device, and LeanDojo's validation measures of the epoch that was kept (empty without a val
     split)."""
@@ -103,7 +103,7 @@ def train_task(
     name: str,
     base: str,
     on_step: OnStep = lambda _done, _total: None,
-) -> tuple[PremiseRetriever, TaskState, Trained]:
+) -> tuple[PremiseRetriever, TaskState, RunSummary]:
     """Train a task and return the retriever, what the next task needs beside it, and what was done.
 
     Args:
@@ -154,7 +154,7 @@ def train_task(
     )
     strategy.before_task(model.encoder, task)
     model.set_strategy(strategy)
-    made = _read_made(run)
+    made = _read_trained(run)
     if made is None:
         # transformers gives a model for inference, and Lightning leaves a model as it is: without dropout.
         model.train()
@@ -166,7 +166,7 @@ def train_task(
     # Lightning leaves it on the CPU.
     model.to(made["device"] if on_cuda(config) else "cpu")
     kept = strategy.after_task(model.encoder, task)
-    return model, kept, Trained(**made, seconds=time.monotonic() - started)
+    return model, kept, RunSummary(**made, seconds=time.monotonic() - started)
 
 
 def _fit(
@@ -176,7 +176,7 @@ def _fit(
     run: Path,
     on_step: Callable[[int], object],
 ) -> dict[str, Any]:
-    """Train, keep what came of it, and return the fields of `Trained` but the seconds."""
+    """Train, keep what came of it, and return the fields of `RunSummary` but the seconds."""
     validate = bool(validation_examples(data))
     best = (
         BestWeights(
@@ -231,7 +231,7 @@ def _fit(
     return made
 
 
-def _read_made(run: Path) -> dict[str, Any] | None:
+def _read_trained(run: Path) -> dict[str, Any] | None:
     path = run / _MADE
     if not path.exists():
         return None
@@ -270,8 +270,8 @@ def _trainer(
     callbacks.append(StepCheckpoints(run / "steps", every=config.checkpoint_every_n_steps))
     cuda = on_cuda(config)
     precision: dict[str, Any] = {"precision": config.precision, "plugins": [WholeFiles()]}
-    if config.precision in _WHOLLY:
-        precision = {"plugins": [WholeFiles(), _WHOLLY[config.precision]()]}
+    if config.precision in _PURE_PRECISIONS:
+        precision = {"plugins": [WholeFiles(), _PURE_PRECISIONS[config.precision]()]}
     return pl.Trainer(
         **precision,
         accelerator="cuda" if cuda else "cpu",
@@ -312,7 +312,7 @@ class _AllFloat64(DoublePrecision):
         return data
 
 
-_WHOLLY: Mapping[str, Callable[[], Precision]] = {"bf16-true": _AllBFloat16, "64-true": _AllFloat64}
+_PURE_PRECISIONS: Mapping[str, Callable[[], Precision]] = {"bf16-true": _AllBFloat16, "64-true": _AllFloat64}
 
 
 class _Progress(Callback):

@@ -32,7 +32,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pipeline.models.config import Device
-from pipeline.models.libraries import computes_in_bfloat16, device_of
+from pipeline.models.libraries import computes_in_bfloat16, device_of, padded
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
 from pipeline.models.text import without_marks
@@ -48,7 +48,7 @@ class Completion:
     ended: bool
 
 
-class Rows(Protocol):
+class DecodingRows(Protocol):
     """Rows of a batch that a model has read some tokens of."""
 
     def begin(self) -> Tensor:
@@ -133,7 +133,7 @@ class EncodedRows:
 
 
 def decode(
-    rows: Rows, decoding: Decoding, *, seeds: Sequence[int], ends: Sequence[int], most: int
+    rows: DecodingRows, decoding: Decoding, *, seeds: Sequence[int], ends: Sequence[int], most: int
 ) -> list[list[Completion]]:
     """Return each prompt's answers, the best first; those without an end after the others.
 
@@ -154,7 +154,13 @@ def decode(
 
 
 def _sampled(
-    rows: Rows, logits: Tensor, decoding: Decoding, *, seeds: Sequence[int], ends: Sequence[int], most: int
+    rows: DecodingRows,
+    logits: Tensor,
+    decoding: Decoding,
+    *,
+    seeds: Sequence[int],
+    ends: Sequence[int],
+    most: int,
 ) -> list[list[Completion]]:
     wanted = decoding.candidates
     device = logits.device
@@ -220,7 +226,7 @@ class _Search:
 
 
 def _beams(
-    rows: Rows, logits: Tensor, decoding: Decoding, *, ends: Sequence[int], most: int
+    rows: DecodingRows, logits: Tensor, decoding: Decoding, *, ends: Sequence[int], most: int
 ) -> list[list[Completion]]:
     wanted, vocabulary = decoding.candidates, logits.shape[-1]
     device = logits.device
@@ -296,20 +302,6 @@ def _in_order(answers: list[Completion]) -> list[Completion]:
     return sorted(answers, key=lambda answer: (not answer.ended, -answer.log_probability))
 
 
-def padded(
-    prompts: Sequence[Sequence[int]], pad: int, device: torch.device, *, left: bool
-) -> tuple[Tensor, Tensor]:
-    """Return prompts as ids and mask: int64, shape (prompts, longest)."""
-    longest = max(map(len, prompts))
-    ids = torch.full((len(prompts), longest), pad, dtype=torch.int64)
-    mask = torch.zeros((len(prompts), longest), dtype=torch.int64)
-    for number, prompt in enumerate(prompts):
-        part = slice(longest - len(prompt), longest) if left else slice(0, len(prompt))
-        ids[number, part] = torch.tensor(prompt, dtype=torch.int64)
-        mask[number, part] = 1
-    return ids.to(device), mask.to(device)
-
-
 UNENDED = "unended"
 """Why an answer was left out: it was truncated before its end mark, so that a part of a tactic may be missing."""
 NO_NUMBERS = "no_numbers"
@@ -321,7 +313,7 @@ _SEEDS = 1 << 64
 
 
 @dataclass(slots=True)
-class Counts:
+class GeneratorCounts:
     """Counts of a generator: requests answered, batches, rows in them and how many would have fitted, tokens of
     prompts, those with padding, tokens written, seconds in the model."""
 
@@ -353,7 +345,7 @@ class Generator:
         self.lengths = model.lengths
         self.max_rows = max_rows
         self.max_tokens = max_tokens
-        self.counts = Counts()
+        self.counts = GeneratorCounts()
         self._busy = threading.Lock()
         self._tokenizer = model.tokenizer
         # The adapter's layers are in the model: PEFT's wrapper is not needed.
@@ -402,7 +394,7 @@ class Generator:
         return int(said) if said else self.lengths.prompt + self.lengths.answer
 
     def together(self, requests: Sequence[Request]) -> list[int]:
-        """Return which of the requests make the batch that the first is in, by number (`service.Suggesting`)."""
+        """Return which of the requests make the batch that the first is in, by number (`service.SuggestionModel`)."""
         decoding = requests[0].decoding
         same = [number for number, request in enumerate(requests) if request.decoding == decoding]
         lengths = [len(self._ids(requests[number].state, requests[number].premises)) for number in same]
@@ -498,7 +490,7 @@ class Generator:
             *self._answered(prompts[half:], decoding, seeds[half:], most),
         ]
 
-    def _rows(self, prompts: Sequence[Sequence[int]]) -> Rows:
+    def _rows(self, prompts: Sequence[Sequence[int]]) -> DecodingRows:
         kind = EncodedRows if self.prompts.kind == "seq2seq" else CausalRows
         return kind(self._model, prompts, self._pad)
 

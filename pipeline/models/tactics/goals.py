@@ -154,17 +154,17 @@ class SourcePlaces:
         prefix = tuple(text for text in file.before[: number + 1] if text.strip())
         return GoalContext(key, Setup(prefix=prefix), file.preambles[number])
 
-    def _read_file(self, path: str) -> _File | None:
+    def _read_file(self, path: str) -> _SourcePieces | None:
         file = self._project / path
         if not file.resolve().is_relative_to(self._project.resolve()) or not file.is_file():
             return None
         data = file.read_bytes()
         source = parse(data, path=path)
-        return None if source.scanned.error is not None else _File.of(data, source)
+        return None if source.scanned.error is not None else _SourcePieces.of(data, source)
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _SourcePieces:
     """A file in declarations: each one's preamble, and the texts from one to the next, which processes take in.
 
     The pieces are the same for all its theorems, so that a process that knows the file up to one theorem continues to
@@ -178,7 +178,7 @@ class _File:
     before: tuple[str, ...]
 
     @classmethod
-    def of(cls, data: bytes, source: SourceFile) -> _File:
+    def of(cls, data: bytes, source: SourceFile) -> _SourcePieces:
         declarations = tuple(command for command in source.commands if command.kind == "declaration")
         borders = [source.header_end, *(command.byte_start for command in declarations)]
         preambles = [source.preamble_at(border) for border in borders]

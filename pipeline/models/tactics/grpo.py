@@ -33,9 +33,9 @@ from pipeline.models.running import run
 from pipeline.models.tactics.goals import Places, place_here
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.requests import text_of
-from pipeline.models.tactics.reward import LeanReward, Values
+from pipeline.models.tactics.reward import LeanReward, RewardValues
 from pipeline.models.tactics.rows import Rows
-from pipeline.models.tactics.training import Fitted, RepositoryTrainer
+from pipeline.models.tactics.training import FitResult, RepositoryTrainer
 
 RewardFunc = Callable[..., Any]
 LEAN: Literal["lean"] = "lean"
@@ -94,7 +94,7 @@ class GRPOTrainer(RepositoryTrainer):
         temperature: float = 1.0,
         max_steps: int | None = None,
         places: Places | None = None,
-        values: Values | None = None,
+        values: RewardValues | None = None,
         limits: PoolLimits | None = None,
         **others: Any,
     ) -> None:
@@ -147,7 +147,7 @@ class GRPOTrainer(RepositoryTrainer):
         """Return whether Lean rewards and has no places yet to state the goals in: `places` can be set."""
         return self.places is None and LEAN in self._rewards
 
-    def fit(self, rows: Rows) -> Fitted:
+    def fit(self, rows: Rows) -> FitResult:
         """Train the model on the goals of rows: measures are means over the run, of those of `_MEASURES`."""
         examples = prompts_of(rows, self.loaded())
         if not examples:
@@ -172,7 +172,7 @@ class GRPOTrainer(RepositoryTrainer):
             logged = [item[name] for item in trainer.state.log_history if name in item]
             if logged:
                 measures[ours] = sum(logged) / len(logged)
-        return Fitted(len(examples), 0, steps, measures)
+        return FitResult(len(examples), 0, steps, measures)
 
     def close(self) -> None:
         """End the processes of the reward from Lean; training starts others."""
@@ -218,7 +218,7 @@ class GRPOTrainer(RepositoryTrainer):
                 "num_generations": self.num_generations,
                 "temperature": self.temperature,
                 "max_steps": self.max_steps,
-                "values": asdict(self._values or Values()) if LEAN in self._rewards else None,
+                "values": asdict(self._values or RewardValues()) if LEAN in self._rewards else None,
             },
         }
 

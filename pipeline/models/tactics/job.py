@@ -39,26 +39,26 @@ from pipeline.jobs.specs import TrainSpec
 from pipeline.models.chain import (
     Chain,
     Checkpoint,
-    Facts,
     Step,
+    TrainingFacts,
     checkpoint_id,
     read_about,
     start_of,
     versions,
 )
-from pipeline.models.datasets import TaskData, frozen
+from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
-from pipeline.models.libraries import computes_in_bfloat16, device_of
+from pipeline.models.libraries import computes_in_bfloat16, device_of, padded
 from pipeline.models.measures import Evaluation, summarise
 from pipeline.models.running import Saves
 from pipeline.models.tactics.config import TacticsConfig, for_a_job
-from pipeline.models.tactics.generate import Generator, padded
+from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import TacticModel, base_of, load_model, name_base
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import Row, Rows, read_rows
 from pipeline.models.tactics.training import Database, Repository, RepositoryTrainer, SFTTrainer
 from pipeline.models.training_job import (
-    Measuring,
+    Evaluator,
     OnStep,
     Recorder,
     TrainingJob,
@@ -262,7 +262,9 @@ def learn(
             "rows": {"steps": len(rows.rows), "proofs": rows.proofs, "skipped": dict(rows.skipped)},
         }
         seconds = time.monotonic() - started
-        facts = Facts(fitted.steps, trainer.device.type, seconds, versions(_LIBRARIES), warnings, about)
+        facts = TrainingFacts(
+            fitted.steps, trainer.device.type, seconds, versions(_LIBRARIES), warnings, about
+        )
         return chain.put(step, trainer.write, facts)
 
     return chain.once(step, make)
@@ -292,7 +294,7 @@ def _trainer(config: TacticsConfig, start: str, run: Path, on_step: OnStep) -> S
     )
 
 
-class TacticsMeasuring(Measuring[TacticsConfig]):
+class TacticsEvaluator(Evaluator[TacticsConfig]):
     """Measures one tactic model of a chain."""
 
     model: ClassVar[ModelKind] = "tactics"
@@ -320,24 +322,20 @@ class TacticsMeasuring(Measuring[TacticsConfig]):
 class TacticsJob(TrainingJob[TacticsConfig]):
     model: ClassVar[ModelKind] = "tactics"
 
-    def frozen(self) -> tuple[Path, int]:
-        return frozen(self.order, self.spec.job)
-
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
 
-    def measuring(self, checkpoint: str, recorder: Recorder) -> TacticsMeasuring:
-        return TacticsMeasuring(self.chain, checkpoint, self.config, recorder)
+    def evaluator(self, checkpoint: str, recorder: Recorder) -> TacticsEvaluator:
+        return TacticsEvaluator(self.chain, checkpoint, self.config, recorder)
 
 
 def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a tactic model on one task and measure it on all tasks so far."""
-    config = configured(for_a_job, spec.parameters.config)
-    return TacticsJob(config, spec, reporter).run()
+    return TacticsJob(configured(for_a_job, spec.parameters.config), spec, reporter).run()
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TrainingInput:
     """The input of a training: the repositories in order, of which the last is the new one, and their database."""
 
     repos: Sequence[Repository]
@@ -349,7 +347,7 @@ class TrainerJob(TacticsJob):
     """The job `train_tactics` with a trainer in the place of its own training."""
 
     def __init__(
-        self, trainer: RepositoryTrainer, work: Work, spec: JobSpec[TrainSpec], reporter: Reporter
+        self, trainer: RepositoryTrainer, work: TrainingInput, spec: JobSpec[TrainSpec], reporter: Reporter
     ) -> None:
         config = TacticsConfig(
             model_name=trainer.model_name,
@@ -388,8 +386,8 @@ class TrainerJob(TacticsJob):
             )
         return self._adopted(folder, about, task)
 
-    def measuring(self, checkpoint: str, recorder: Recorder) -> TacticsMeasuring:
-        return _Measuring(self._trainer, self.chain, checkpoint, self.config, recorder)
+    def evaluator(self, checkpoint: str, recorder: Recorder) -> TacticsEvaluator:
+        return _TrainerEvaluator(self._trainer, self.chain, checkpoint, self.config, recorder)
 
     def _adopted(self, folder: Path, about: dict[str, Any], task: TaskData) -> Checkpoint:
         parent, config = self.order.parent, {"kind": about["kind"], **about["settings"]}
@@ -404,7 +402,7 @@ class TrainerJob(TacticsJob):
         )
         seed = int(config["seed"])
         step = Step(identity, parent, about["base"], str(folder), task, about["rows"], config, seed)
-        facts = Facts(
+        facts = TrainingFacts(
             steps=int(about["fitted"]["steps"]),
             device=about["device"],
             seconds=float(about["seconds"]),
@@ -425,7 +423,7 @@ _ADOPTED = ("fitted", "repositories", "grpo", "simulated", "lean")
 """Fields of a trainer's description that a checkpoint.json has too."""
 
 
-class _Measuring(TacticsMeasuring):
+class _TrainerEvaluator(TacticsEvaluator):
     """Asks the model that the trainer has in memory: a second one might find no room on the GPU."""
 
     def __init__(self, trainer: RepositoryTrainer, *given: Any) -> None:

@@ -29,8 +29,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from pipeline.models.chain import settle
-from pipeline.models.durable import file_digest
+from pipeline.models.chain import file_digest, settle
 from pipeline.models.errors import ModelError, first_line
 from pipeline.models.libraries import UNLOADABLE, load_tokenizer, quiet_libraries
 from pipeline.models.tactics.prompt import Prompts
@@ -136,7 +135,7 @@ class Lengths:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class UnloadedModel:
     """A model without its weights, ready for prompts. `base` is the model below an adapter, else its own name."""
 
     tokenizer: PreTrainedTokenizerBase
@@ -206,7 +205,7 @@ def load_model(
     return TacticModel(whole, read.tokenizer, read.prompts, read.lengths, read.base)
 
 
-def read_model(model: str | Path, *, max_seq_len: int | None = None) -> Reading:
+def read_model(model: str | Path, *, max_seq_len: int | None = None) -> UnloadedModel:
     """Read what it takes to ask a model, without loading its weights; arguments and errors as `load_model`'s."""
     path = Path(model)
     if path.is_dir():
@@ -222,7 +221,7 @@ def read_model(model: str | Path, *, max_seq_len: int | None = None) -> Reading:
     prompts = Prompts.for_model(
         tokenizer, encoder_decoder=bool(config.is_encoder_decoder), max_length=lengths.prompt
     )
-    return Reading(tokenizer, prompts, lengths, config, base)
+    return UnloadedModel(tokenizer, prompts, lengths, config, base)
 
 
 def _unloadable(model: str | Path, error: BaseException) -> ModelError:

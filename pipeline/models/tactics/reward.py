@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class RewardValues:
     """The reward of each outcome.
 
     Attributes:
@@ -99,7 +99,7 @@ class LeanReward:
         self,
         places: Places,
         *,
-        values: Values | None = None,
+        values: RewardValues | None = None,
         limits: PoolLimits | None = None,
         tactic_timeout_s: float = 10.0,
         batch_timeout_s: float = 300.0,
@@ -113,7 +113,7 @@ class LeanReward:
         batch_timeout_s: of one call; what is not judged by then is None.
         remembered: verdicts that are kept.
         """
-        self.values = values or Values()
+        self.values = values or RewardValues()
         self.counts: collections.Counter[str] = collections.Counter()
         self.cached = 0
         self.places = places

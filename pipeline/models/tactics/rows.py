@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -20,10 +19,8 @@ from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.tactics.requests import read_tactic
 from pipeline.models.text import without_marks
 from store.domain.records import Position, TracedTactic, holds_sorry
-from store.domain.splits import Side, Split
 from store.errors import LogError
 from store.leandojo.records import Flaw, ImportFormatError, items, theorem
-from store.view.trace_queries import training_proofs
 
 SORRY = "sorry"
 EMPTY = "empty"
@@ -83,7 +80,9 @@ def read_rows(path: Path) -> Rows:
     Raises:
         DatasetError: it is not there, or is no split file. NothingToLearnError: it has no step to learn from.
     """
-    gathered = _Gathered()
+    rows: list[Row] = []
+    skipped: Counter[str] = Counter()
+    proofs = 0
     try:
         for number, data in enumerate(items(path)):
             try:
@@ -91,91 +90,37 @@ def read_rows(path: Path) -> Rows:
             except Flaw as flaw:
                 place = "".join((f"theorem {number}", *flaw.place))
                 raise DatasetError(f"{path}: {place}: {flaw.reason}. Export the dataset again") from flaw
-            gathered.add(
-                proved.tactics,
-                theorem=proved.full_name,
-                path=file_path,
-                url=proved.url or "",
-                commit=proved.commit or "",
-                start=proved.start,
-            )
+            proofs += 1
+            url, commit = proved.url or "", proved.commit or ""
+            for at, (state, tactic, flaw_of_step) in enumerate(map(_read, proved.tactics)):
+                if flaw_of_step is None:
+                    rows.append(
+                        Row(state, tactic, proved.full_name, file_path, at, url, commit, proved.start)
+                    )
+                else:
+                    skipped[flaw_of_step] += 1
     except ImportFormatError as error:
         raise DatasetError(f"{path}: {error.place}: {error.reason}. Export the dataset again") from error
     except LogError as error:
         raise DatasetError(str(error)) from error
-    return gathered.rows(str(path))
+    found = Rows(tuple(rows), proofs, dict(skipped))
+    if not rows:
+        raise NothingToLearnError(
+            f"{path} has no step to learn from: {found}. Export it again once theorems with tactic proofs are traced"
+        )
+    return found
 
 
-def rows_of_view(
-    db: sqlite3.Connection,
-    side: Side,
-    *,
-    split: Split = "random",
-    traces: Sequence[str] | None = None,
-    simulated: bool = False,
-) -> Rows:
-    """Return the rows of the theorems on one side of a split, from a view
-    (`store.view.queries.connect`).
-
-    Args:
-        db: the view.
-        side: "train", "val" or "test".
-        split: "random" or "novel_premises".
-        traces: ids of traces; None for the newest of each repository.
-        simulated: whether the simulator's traces count.
-
-    Raises:
-        NothingToLearnError: there is no step to learn from.
-    """
-    gathered = _Gathered()
-    for proof in training_proofs(db, split, side, traces=traces, simulated=simulated):
-        gathered.add(proof.steps, theorem=proof.theorem, path=proof.path)
-    return gathered.rows(f"the {side} side of the split {split}")
-
-
-class _Gathered:
-    def __init__(self) -> None:
-        self._rows: list[Row] = []
-        self._proofs = 0
-        self._skipped: Counter[str] = Counter()
-
-    def add(
-        self,
-        steps: Iterable[TracedTactic],
-        *,
-        theorem: str,
-        path: str,
-        url: str = "",
-        commit: str = "",
-        start: Position | None = None,
-    ) -> None:
-        self._proofs += 1
-        for number, (state, tactic) in enumerate(self._read(steps)):
-            if tactic:
-                self._rows.append(Row(state, tactic, theorem, path, number, url, commit, start))
-
-    def rows(self, source: str) -> Rows:
-        made = Rows(tuple(self._rows), self._proofs, dict(self._skipped))
-        if not made.rows:
-            raise NothingToLearnError(
-                f"{source} has no step to learn from: {made}. Export it again once theorems with tactic proofs are "
-                "traced"
-            )
-        return made
-
-    def _read(self, steps: Iterable[TracedTactic]) -> Iterator[tuple[str, str]]:
-        """Yield each step's state and tactic; the tactic is "" where the step is left out, for a reason counted."""
-        for step in steps:
-            state = without_marks(step.state_before).strip()
-            text = without_marks(step.tactic)
-            answer = read_tactic(text)
-            why = None
-            if holds_sorry(text):
-                why = SORRY
-            elif not state or state == NO_GOALS or answer.flaw == "empty":
-                why = EMPTY
-            elif answer.flaw is not None:
-                why = UNREADABLE
-            if why is not None:
-                self._skipped[why] += 1
-            yield state, "" if why is not None else answer.tactic
+def _read(step: TracedTactic) -> tuple[str, str, str | None]:
+    """Return a step's state, its tactic, and the reason for leaving it out, if any."""
+    state = without_marks(step.state_before).strip()
+    text = without_marks(step.tactic)
+    answer = read_tactic(text)
+    reason = None
+    if holds_sorry(text):
+        reason = SORRY
+    elif not state or state == NO_GOALS or answer.flaw == "empty":
+        reason = EMPTY
+    elif answer.flaw is not None:
+        reason = UNREADABLE
+    return state, answer.tactic, reason

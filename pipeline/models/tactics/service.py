@@ -36,7 +36,7 @@ class GenerationStoppedError(LearningError):
     reason = "stopped"
 
 
-class Suggesting(Protocol):
+class SuggestionModel(Protocol):
     """The part of a generator that a service uses: `generate.Generator`, or another way to the same answers."""
 
     def together(self, requests: Sequence[Request]) -> Sequence[int]:
@@ -46,7 +46,7 @@ class Suggesting(Protocol):
 
 
 @dataclass(eq=False, slots=True)
-class _Waiting(Generic[Q, A]):
+class _PendingRequest(Generic[Q, A]):
     asked: Q
     answer: asyncio.Future[A]
 
@@ -80,7 +80,7 @@ class Batching(Generic[Q, A]):
         self._together = together
         self._at_once = at_once
         self._wait_s = wait_s
-        self._waiting: list[_Waiting[Q, A]] = []
+        self._waiting: list[_PendingRequest[Q, A]] = []
         self._asked = asyncio.Event()
         self._enough = asyncio.Event()
         self._closed = False
@@ -114,7 +114,7 @@ class Batching(Generic[Q, A]):
         if self._closed or self._task is None:
             raise GenerationStoppedError("the generation service is not open: use it within `async with`")
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(asked, answer))
+        self._waiting.append(_PendingRequest(asked, answer))
         self._asked.set()
         if len(self._waiting) >= self._at_once:
             self._enough.set()
@@ -144,7 +144,7 @@ class Batching(Generic[Q, A]):
             self._waiting = [one for one in self._waiting if id(one) not in taken]
             await self._answer(batch)
 
-    async def _next_batch(self) -> list[_Waiting[Q, A]]:
+    async def _next_batch(self) -> list[_PendingRequest[Q, A]]:
         considered = self._waiting[: self._at_once]
         if self._together is None:
             return considered
@@ -156,7 +156,7 @@ class Batching(Generic[Q, A]):
             chosen = ()
         return [considered[number] for number in chosen or (0,)]
 
-    async def _answer(self, batch: Sequence[_Waiting[Q, A]]) -> None:
+    async def _answer(self, batch: Sequence[_PendingRequest[Q, A]]) -> None:
         batch = [one for one in batch if one.wanted]
         if not batch:
             return
@@ -196,7 +196,7 @@ class Batching(Generic[Q, A]):
 class GenerationService(Batching["Request", "Suggestions"]):
     """Gathers requests to a generator into batches. Used on one event loop, as a context."""
 
-    def __init__(self, generator: Suggesting, *, at_once: int = AT_ONCE, wait_s: float = WAIT_S) -> None:
+    def __init__(self, generator: SuggestionModel, *, at_once: int = AT_ONCE, wait_s: float = WAIT_S) -> None:
         """Args:
         generator: for this service alone.
         at_once: how many of the requests that wait are considered for a batch.

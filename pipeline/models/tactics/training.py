@@ -43,7 +43,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
 
-from pipeline.models.chain import alone_in, publish, read_about, set_aside, settle, start_of
+from pipeline.models.chain import lock_folder, publish, read_about, set_aside, settle, start_of
 from pipeline.models.config import Device
 from pipeline.models.errors import ConfigError, DivergedError, NothingToLearnError
 from pipeline.models.libraries import (
@@ -111,7 +111,7 @@ class Database(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FitResult:
     """The facts of a training run: rows it saw, rows it dropped, optimiser steps, and its measures, by name."""
 
     rows: int
@@ -121,13 +121,13 @@ class Fitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class LearnedRepository:
     """A repository that was learned. `fitted` is None where it had no step to learn from."""
 
     url: str
     commit: str
     rows: str
-    fitted: Fitted | None
+    fitted: FitResult | None
     seconds: float
 
     def __str__(self) -> str:
@@ -232,7 +232,7 @@ class RepositoryTrainer(abc.ABC):
         repos: Sequence[Repository],
         database: Database,
         data_path: str | Path = Path("raid/data/merged"),
-    ) -> list[Learned]:
+    ) -> list[LearnedRepository]:
         """Learn repositories in this order, each with those before it, from their training split.
 
         A repository at a commit that the model in `output_dir` has learned, with these settings, is not learned again;
@@ -251,8 +251,8 @@ class RepositoryTrainer(abc.ABC):
                 was learned before stays, and a repeated call continues after it.
         """
         folder = Path(self.output_dir)
-        learned: list[Learned] = []
-        with alone_in(folder) if is_first() else nullcontext():
+        learned: list[LearnedRepository] = []
+        with lock_folder(folder) if is_first() else nullcontext():
             self.loaded()
             for number, repo in enumerate(repos):
                 key = {"url": repo.url, "commit": repo.commit}
@@ -313,7 +313,7 @@ class RepositoryTrainer(abc.ABC):
         return self._loaded
 
     @abc.abstractmethod
-    def fit(self, rows: Rows) -> Fitted:
+    def fit(self, rows: Rows) -> FitResult:
         """Train the model on rows.
 
         Raises:
@@ -327,7 +327,7 @@ class RepositoryTrainer(abc.ABC):
 
     def _learn(
         self, key: dict[str, str], repos: Sequence[Repository], database: Database, data_path: Path
-    ) -> Learned:
+    ) -> LearnedRepository:
         started = time.monotonic()
         if is_first():
             database.export_merged_data(repos, data_path)
@@ -350,7 +350,7 @@ class RepositoryTrainer(abc.ABC):
                 place = Path(self.output_dir)
                 publish(place, partial(self.write, home=place), self._description(rows, fitted, seconds))
         wait(self.device)
-        return Learned(key["url"], key["commit"], rows, fitted, seconds)
+        return LearnedRepository(key["url"], key["commit"], rows, fitted, seconds)
 
     def write(self, folder: Path, *, home: Path | None = None) -> None:
         """Write the model, its tokenizer and the lengths of its prompts into a folder, made if need be.
@@ -371,7 +371,7 @@ class RepositoryTrainer(abc.ABC):
         # An empty model card from PEFT.
         (folder / "README.md").unlink(missing_ok=True)
 
-    def _description(self, rows: str, fitted: Fitted, seconds: float) -> dict[str, Any]:
+    def _description(self, rows: str, fitted: FitResult, seconds: float) -> dict[str, Any]:
         return {
             "kind": self.kind,
             **self.follows_from(),
@@ -484,7 +484,7 @@ class SFTTrainer(RepositoryTrainer):
 
     kind = "sft"
 
-    def fit(self, rows: Rows, saves: Saves | None = None) -> Fitted:
+    def fit(self, rows: Rows, saves: Saves | None = None) -> FitResult:
         """Train the model on rows: measures are "loss" (the mean over the run) and "token_accuracy" (at its end).
 
         Args:
@@ -514,7 +514,7 @@ class SFTTrainer(RepositoryTrainer):
         )
         if accuracy is not None:
             measures["token_accuracy"] = accuracy
-        return Fitted(len(examples), dropped, steps, measures)
+        return FitResult(len(examples), dropped, steps, measures)
 
     def trainer(self, examples: list[dict[str, list[int]]]) -> Any:
         """Return TRL's trainer of the model for what `encode` made."""

@@ -13,7 +13,7 @@ from transformers import EvalPrediction
 from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, DivergedError, ModelError
 from pipeline.models.progress import ProgressModel, ProgressTrainer
 from pipeline.models.progress.steps import Row, read_dataset, split
-from pipeline.models.progress.training import TrainedProgress, measured
+from pipeline.models.progress.training import TrainedProgress, error_metrics
 from tests.support.daemon.disk import SmallDisk, small_disk
 from tests.support.tiny_models import TinyKind, make_tiny
 
@@ -58,10 +58,10 @@ def test_the_best_epoch_is_kept_and_not_the_last_nor_the_worst(
     seen: list[float] = []
 
     def scripted(prediction: EvalPrediction) -> dict[str, float]:
-        seen.append(measured(prediction)["mse"])
+        seen.append(error_metrics(prediction)["mse"])
         return {"mae": 1.0, "mse": [5.0, 1.0, 3.0][len(seen) - 1]}
 
-    monkeypatch.setattr("pipeline.models.progress.training.measured", scripted)
+    monkeypatch.setattr("pipeline.models.progress.training.error_metrics", scripted)
     made = trainer(data, model, tmp_path / "out").train()
     assert (made.best_epoch, made.held_out.mse) == (2, 1.0)
     assert len(seen) == 3

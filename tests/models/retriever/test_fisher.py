@@ -16,7 +16,7 @@ from pipeline.models.errors import CheckpointError, DatasetError, DivergedError
 from pipeline.models.retriever.config import FisherLabels, FisherScale
 from pipeline.models.retriever.fisher import (
     Fisher,
-    Part,
+    FisherSums,
     accumulated,
     normalised,
     parameters_of,
@@ -181,7 +181,7 @@ def test_the_normalised_scale_has_mean_1_whatever_the_size_of_the_gradients() ->
 
 def test_a_fisher_of_zeros_stays_zero_and_says_so() -> None:
     model = logistic()
-    nothing = Part(
+    nothing = FisherSums(
         {name: torch.zeros_like(value) for name, value in parameters_of(model).items()}, 8, "example"
     )
     found = task_fisher(nothing, model, name="A", data="d", base="b", labels="empirical", scale="normalised")

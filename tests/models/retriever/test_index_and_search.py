@@ -116,9 +116,7 @@ def test_the_mask_is_what_each_theorem_may_use(tmp_path: Path) -> None:
     places = [("Demo/F3.lean", (5, 1)), ("Demo/F0.lean", (99, 1)), ("Unknown.lean", (1, 1))]
     masks = accessible_masks(corpus, places, torch.device("cpu"))
     for row, (path, position) in enumerate(places):
-        assert torch.nonzero(masks[row]).squeeze(1).tolist() == corpus.get_accessible_premise_indexes(
-            path, position
-        )
+        assert masks[row].tolist() == corpus.accessible(path, position).tolist()
 
 
 def test_an_evaluation_rates_rankings_among_accessible_premises(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pipeline.models.errors import ConfigError
-from pipeline.models.tactics.generate import CausalRows, Completion, EncodedRows, Rows, decode
+from pipeline.models.tactics.generate import CausalRows, Completion, DecodingRows, EncodedRows, decode
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
@@ -43,7 +43,7 @@ def prompts_of(model: TacticModel) -> list[list[int]]:
     return [model.prompts.ids(state) for state in STATES]
 
 
-def rows_of(model: TacticModel, prompts: Sequence[Sequence[int]]) -> Rows:
+def rows_of(model: TacticModel, prompts: Sequence[Sequence[int]]) -> DecodingRows:
     kind = EncodedRows if model.prompts.kind == "seq2seq" else CausalRows
     return kind(model.model, prompts, int(model.tokenizer.pad_token_id))
 

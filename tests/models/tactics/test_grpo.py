@@ -19,7 +19,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.tactics.goals import bare_place
 from pipeline.models.tactics.grpo import GRPOTrainer, prompts_of
-from pipeline.models.tactics.job import TrainerJob, Work
+from pipeline.models.tactics.job import TrainerJob, TrainingInput
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.reward import LeanReward
 from pipeline.models.tactics.rows import Row, Rows
@@ -192,7 +192,7 @@ def test_what_the_simulator_rewarded_is_no_checkpoint_of_a_repository_that_lean_
         events_db=tmp_path, database_db=tmp_path, repository="u", chain=tmp_path, parent=None
     )
     job._trainer = SimpleNamespace(train=lambda *_: None, output_dir=str(tmp_path))
-    job._work = Work([repository], SimpleNamespace(export_merged_data=None), tmp_path)
+    job._work = TrainingInput([repository], SimpleNamespace(export_merged_data=None), tmp_path)
     with pytest.raises(ConfigError, match="the simulator rewarded what"):
         job.learn(TaskData("u", tmp_path), lambda _done, _total: None)
 

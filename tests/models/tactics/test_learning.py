@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from transformers import PreTrainedModel
 
-from pipeline.models.chain import Chain, Checkpoint, begun, weights_digest, weights_of
+from pipeline.models.chain import Chain, Checkpoint, begun, file_digest, weights_digest, weights_of
 from pipeline.models.datasets import TaskData
-from pipeline.models.durable import file_digest
 from pipeline.models.errors import CheckpointError
 from pipeline.models.tactics.config import TacticsConfig
 from pipeline.models.tactics.job import learn

@@ -16,7 +16,7 @@ from pipeline.lean.pool.pool import PoolLimits
 from pipeline.lean.pool.session import Answer, Session, State
 from pipeline.models.errors import ConfigError, RewardError
 from pipeline.models.tactics.goals import GoalContext, SourcePlaces, bare_place
-from pipeline.models.tactics.reward import CompletionRow, LeanReward, Values
+from pipeline.models.tactics.reward import CompletionRow, LeanReward, RewardValues
 
 SWAP = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
 LIMITS = PoolLimits(processes=2, ready_timeout_s=60, grace_s=0.5)
@@ -247,7 +247,7 @@ def test_a_dataset_without_goals_is_refused(reward: LeanReward) -> None:
 )
 def test_values_that_would_teach_the_wrong_thing_are_refused(values: Mapping[str, float]) -> None:
     with pytest.raises(ConfigError, match="closed must earn most, progress less and above 0"):
-        Values(**values)
+        RewardValues(**values)
 
 
 def test_a_place_is_known_again() -> None:

@@ -23,7 +23,7 @@ from daemon.settings import Settings
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.specs import EvaluateSpec, LearnedTask, Spec, TrainSpec
 from pipeline.lean.backend import Leans, find_leans
-from pipeline.models.progress.config import for_a_job as progress_config
+from pipeline.models.progress.config import ProgressConfig
 from pipeline.models.tactics.config import for_a_job as tactics_config
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobInterrupted, JobReleased, JobStarted, JobSucceeded, WorkTriggered
@@ -387,7 +387,7 @@ def test_the_jobs_can_read_what_they_are_told(world: World) -> None:
         assert (order.repository, order.simulated, order.alone) == (ONE, True, True)
         assert (order.chain.name, order.parent, order.keep) == (KINDS[job.kind].model, None, ())
     assert tactics_config(asked(tactics, TrainSpec).config).device == "cpu"
-    assert progress_config(asked(progress, TrainSpec).config).device == "cpu"
+    assert ProgressConfig.from_dict(asked(progress, TrainSpec).config).device == "cpu"
 
 
 def test_what_another_kind_of_job_has_begun_is_none_of_a_chain_s_business(world: World) -> None:

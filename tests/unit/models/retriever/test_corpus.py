@@ -147,9 +147,9 @@ def test_a_premise_is_found_by_where_it_is_defined_also_inside_another(tmp_path:
         None,
         2,
     ]
-    found = corpus.locate_premise("Nested.lean", (3, 2))
-    assert found is not None
-    assert found.full_name == "outer", "the first whose range contains it, as LeanDojo has it"
+    nested = corpus.locate("Nested.lean", (3, 2))
+    assert nested is not None
+    assert corpus[nested].full_name == "outer", "the first whose range contains it, as LeanDojo has it"
 
 
 def test_what_is_no_document_is_left_out(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from pipeline.models.config import Config
 from pipeline.models.errors import ConfigError
 from pipeline.models.progress.config import ProgressConfig
-from pipeline.models.progress.config import for_a_job as progress
 from pipeline.models.retriever.config import for_a_job as retriever
 from pipeline.models.tactics.config import TacticsConfig
 from pipeline.models.tactics.config import for_a_job as tactics
@@ -49,7 +48,7 @@ def test_a_configuration_comes_back_from_its_fields_and_stays(kind: type[Config]
     ],
 )
 def test_what_cannot_be_used_is_named_with_what_is_taken(values: dict[str, Any], said: str) -> None:
-    for read in (tactics, progress, retriever):
+    for read in (tactics, ProgressConfig.from_dict, retriever):
         with pytest.raises(ConfigError) as raised:
             read(values)
         assert (raised.value.reason, raised.value.for_good) == ("bad_config", True)

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.models.errors import DatasetError
-from pipeline.models.tactics.rows import EMPTY, SORRY, UNREADABLE, read_rows, rows_of_view
-from store.domain.records import TracedTactic
-from store.log.log import EventLog
-from store.recording import record_trace
-from store.view import queries
-from store.view.trace_queries import training_proofs
-from store.view.view import View
-from tests.support.traced_repository import head, make_traced_repository
+from pipeline.models.tactics.rows import EMPTY, SORRY, UNREADABLE, read_rows
 
 
 def step(tactic: str, state: str = "⊢ p") -> dict[str, Any]:
@@ -121,33 +112,3 @@ def test_a_file_that_is_no_split_file_is_named(tmp_path: Path, content: str | No
 def test_a_split_file_of_sorries_alone_says_what_was_left_out(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"0 steps of 2 theorems \(2 sorry left out\)"):
         read_rows(split_file(tmp_path, [step("sorry")], [step("sorry")]))
-
-
-def test_rows_of_a_view_are_the_steps_of_its_training_proofs(tmp_path: Path) -> None:
-    files = list(make_traced_repository(0, 4, 6))
-    one = files[0].theorems[0]
-    whole = TracedTactic("refine ⟨?_, ?_⟩\n· simp\n· rfl", "", (), "⊢ a ∧ b", "no goals")
-    changed = replace(one, tactics=(whole, *one.tactics), sorry=False)
-    files[0] = replace(files[0], theorems=(changed, *files[0].theorems[1:]))
-    with (
-        EventLog.open(tmp_path / "events.db") as log,
-        log.reader() as reader,
-        View.open(tmp_path / "database.db", reader) as view,
-    ):
-        with closing(queries.connect(tmp_path / "database.db")) as questions:
-            record_trace(log, trace=head("1" * 40), files=files, stage=tmp_path / "stage", view=questions)
-        view.catch_up()
-    with closing(queries.connect(tmp_path / "database.db")) as questions:
-        sides = {side: list(training_proofs(questions, "random", side)) for side in ("train", "val", "test")}
-        train = rows_of_view(questions, "train")
-        assert train.proofs == len(sides["train"]) > 0
-        assert {row.theorem for row in train.rows} <= {proof.theorem for proof in sides["train"]}
-        kept = {
-            row.tactic
-            for side in ("train", "val", "test")
-            if sides[side]
-            for row in rows_of_view(questions, side).rows
-        }
-        assert whole.tactic in kept
-        with pytest.raises(DatasetError, match="the val side of the split random has no step"):
-            rows_of_view(questions, "val", traces=["none"])
