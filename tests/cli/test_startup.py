@@ -34,6 +34,8 @@ class Folder(Protocol):
     def installed(self, *arguments: str) -> Any: ...
 
 
+# It holds a time, and what else this machine does is in it.
+@pytest.mark.slow
 def test_status_answers_within_200_ms_over_100_000_theorems(
     folder: Folder, fill: Callable[[Any], None], scan: Callable[..., None]
 ) -> None:

@@ -76,7 +76,7 @@ def settle(house: House, lives: list[Life]) -> None:
 
 @pytest.mark.parametrize(
     ("times", "seed"),
-    [(6, 1), pytest.param(100, 2, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
+    [(4, 1), pytest.param(100, 2, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
 def test_a_daemon_that_is_killed_again_and_again_loses_nothing_and_does_nothing_twice(
     house: House, times: int, seed: int

@@ -88,7 +88,7 @@ def serving(folder: Path, *arguments: str, **more: str) -> Iterator[tuple[subpro
         process.communicate()
 
 
-def test_it_serves_before_any_model_is_promoted_says_so_and_asks_for_the_token_of_its_environment(
+def test_it_serves_before_any_model_is_promoted_asks_for_its_token_and_reloads_in_the_same_process(
     folder: Path,
 ) -> None:
     with serving(folder, UNSORRY_SERVE_TOKEN="t0ken") as (process, port, said):
@@ -104,20 +104,22 @@ def test_it_serves_before_any_model_is_promoted_says_so_and_asks_for_the_token_o
         assert psutil.Process(process.pid).cmdline()[1:4] == ["-P", "-m", "pipeline.serve"]
         (own,) = folder.rglob("by-hand-*")
         assert own.name == f"by-hand-{process.pid}"
-    assert list(folder.rglob("*spec*")) == [], "what it is told is in no file that would stay"
-    assert list(folder.rglob("by-hand-*")) == [], "nor is its folder"
 
-
-def test_a_reload_begins_anew_in_the_same_process_with_the_settings_as_they_are_now(folder: Path) -> None:
-    with serving(folder) as (process, port, _):
-        assert httpx2.get(f"http://127.0.0.1:{port}/models", timeout=60).status_code == 200
-        (folder / "token").write_text("t0ken\n")
+        # A reload begins anew in the same process, with the settings as they are now.
+        (folder / "token").write_text("an0ther\n")
         (folder / "token").chmod(0o600)
         configure(folder, 'token_file = "token"')
         process.send_signal(signal.SIGHUP)
         assert process.stdout is not None
         port = json.loads(process.stdout.readline())["listening"]["port"]
-        assert httpx2.get(f"http://127.0.0.1:{port}/models", timeout=60).status_code == 401
+        models = f"http://127.0.0.1:{port}/models"
+        refused, answered = (
+            httpx2.get(models, headers={"Authorization": f"Bearer {token}"}, timeout=60).status_code
+            for token in ("t0ken", "an0ther")
+        )
+        assert (refused, answered) == (401, 200)
+    assert list(folder.rglob("*spec*")) == [], "what it is told is in no file that would stay"
+    assert list(folder.rglob("by-hand-*")) == [], "nor is its folder"
 
 
 @pytest.mark.slow
