@@ -181,7 +181,7 @@ async def track(backend: LeanBackend, files: Files) -> Tracked:
     before, after, byte_start = files.before, files.after, files.byte_start
     source = parse(before)
     grown = len(after) - len(before)
-    command = next((c for c in source.commands if c.byte_start <= byte_start < c.byte_end), None)
+    command = source.command_at(byte_start)
     if command is None:
         return Tracked(unasked="the sorry is in no command of the file")
     preamble = source.preamble_at(command.byte_start)

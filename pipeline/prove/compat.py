@@ -46,12 +46,11 @@ from pipeline.models.tactics.goals import NAME, SourcePlaces, statement
 from pipeline.models.tactics.models import ADAPTER
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.models.tactics.service import GenerationService
-from pipeline.models.text import state_of
 from pipeline.prove.authors import ExternalAuthor, HFAuthor
 from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
 from pipeline.prove.effort import DeclarationResult, Outcome
 from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorProposer, Retrieve
-from pipeline.prove.graph import ModelScoring, TacticRequest
+from pipeline.prove.graph import ModelScoring
 from pipeline.prove.retrieval import Place, PremiseFinder, Retrieval, read_corpus
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_proof import (
@@ -64,12 +63,12 @@ from pipeline.prove.whole_proof import (
     prove_whole,
     read_proof,
 )
+from store.domain.records import PROVABLE_KINDS
 
 BUDGET = Budget(nodes=256, seconds=600.0, tactic_timeout_s=30.0)
 """The default budget of one search."""
 ROUTER = "https://router.huggingface.co/v1"
 """Hugging Face's, LeanDojo-v2's default; its key is in HF_TOKEN."""
-PROVABLE = frozenset({"theorem", "lemma", "example"})
 
 _OFFERED = 1024
 _ENDED = {"budget": "the budget ended the search", "exhausted": "no tactic is left to try"}
@@ -334,7 +333,7 @@ def _of_text(text: str, place: Place) -> RestatedTheorem:
     if not located.declarations:
         return restate_goal(text)
     first = located.declarations[0]
-    if first.record.kind not in PROVABLE:
+    if first.record.kind not in PROVABLE_KINDS:
         raise StatementError(f"{first.record.name} is a {first.record.kind}, and only theorems are proved")
     return _bare(data[: located.positions.byte(first.stated)].decode("utf-8", "replace").rstrip(), place)
 
@@ -359,22 +358,19 @@ def _in_file(server: Server, path: str, name: str, start: tuple[int, int] | None
         return None
     chosen = min(named, key=lambda item: 0 if start is None else abs(item.record.line - start[0]))
     record = chosen.record
-    if record.kind not in PROVABLE:
+    if record.kind not in PROVABLE_KINDS:
         raise StatementError(f"{name} is a {record.kind}, and only theorems are proved")
     stated = data[: located.positions.byte(chosen.stated)].rstrip()
     proof = _SORRY.format(indent=" " * (record.column + 2))
     patched = stated + f" := {proof}\n".encode() + data[record.byte_end :]
     source = parse(patched)
-    holding = (one for one in source.commands if one.byte_start <= record.byte_start < one.byte_end)
-    command = next(holding, None)
+    command = source.command_at(record.byte_start)
     position = (record.line, record.column + 1)
     found = SourcePlaces(server.backend, server.project)({"path": path, "start": position})
     if command is None or found is None:
         return None
     declaration = Declaration.cut(patched, source, command)
-    begin, end = command.byte_start, command.byte_end
-    inside = [one for one in source.scanned.declarations if begin <= one.byte_start < end]
-    if len(inside) != 1 or len(declaration.sorries) != 1:
+    if source.declarations_in(command) != 1 or len(declaration.sorries) != 1:
         raise StatementError(
             f"{name} shares its command with other declarations (mutual), or its statement has a sorry"
         )
@@ -675,11 +671,8 @@ class _LocalModel(_Model):
     def retrieving(self, place: Place) -> Retrieve | None:
         if self._retrieval is None:
             return None
-
-        async def premises(asked: TacticRequest) -> tuple[str, ...]:
-            return await self.loop.of_another_loop(self._premises(state_of(asked.goals), place))
-
-        return premises
+        retrieve = self._retrieval.at(place)
+        return lambda request: self.loop.of_another_loop(retrieve(request))
 
     async def _suggest(self, request: Request) -> Suggestions:
         return await self._service.suggest(request)

@@ -159,7 +159,7 @@ class FileProver:
         """Group by the top-level command; report the sorries that cannot be attempted."""
         groups: dict[int, tuple[Command, list[SorryToProve]]] = {}
         for one in sorted(wanted, key=lambda item: item.byte_start):
-            command = self._command_at(one.byte_start)
+            command = self._source.command_at(one.byte_start)
             if one.kind not in PROVABLE_KINDS:
                 self._report(
                     [one],
@@ -170,7 +170,7 @@ class FileProver:
                 self._report(
                     [one], "unsupported", f"{one.declaration}: the sorry is in no command of the file"
                 )
-            elif self._declarations_in(command) != 1:
+            elif self._source.declarations_in(command) != 1:
                 self._report(
                     [one],
                     "unsupported",
@@ -179,18 +179,6 @@ class FileProver:
             else:
                 groups.setdefault(command.byte_start, (command, []))[1].append(one)
         return [groups[start] for start in sorted(groups)]
-
-    def _command_at(self, offset: int) -> Command | None:
-        for command in self._source.commands:
-            if command.byte_start <= offset < command.byte_end:
-                return command
-        return None
-
-    def _declarations_in(self, command: Command) -> int:
-        return sum(
-            command.byte_start <= declaration.byte_start < command.byte_end
-            for declaration in self._source.scanned.declarations
-        )
 
     async def _attempt(self, piece: _Piece) -> None:
         async with self._slots:

@@ -12,7 +12,7 @@ import sqlite3
 import tempfile
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,9 +209,13 @@ class Retrieval:
         """
         return await self._service.ask((state, place))
 
-    def at(self, place: Place) -> RetrieveAt:
-        """Return the premise lookup for a proposer at that place."""
-        return RetrieveAt(self, place)
+    def at(self, place: Place) -> Callable[[TacticRequest], Coroutine[Any, Any, tuple[str, ...]]]:
+        """Return the premise lookup for a proposer at that place (`generator.Retrieve`)."""
+
+        async def premises(request: TacticRequest) -> tuple[str, ...]:
+            return await self.premises(state_of(request.goals), place)
+
+        return premises
 
     async def __aenter__(self) -> Retrieval:
         await self._service.start()
@@ -221,17 +225,6 @@ class Retrieval:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._service.close()
-
-
-@dataclass(frozen=True, slots=True)
-class RetrieveAt:
-    """A premise lookup for the goals of one theorem (`generator.Retrieve`)."""
-
-    retrieval: Retrieval
-    place: Place
-
-    async def __call__(self, asked: TacticRequest) -> tuple[str, ...]:
-        return await self.retrieval.premises(state_of(asked.goals), self.place)
 
 
 def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:

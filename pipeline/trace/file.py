@@ -622,7 +622,7 @@ def _without_header(data: bytes, end: int) -> str:
 
 def _scopes(text: SourceFile, byte: int) -> str:
     """Return the namespaces open at a declaration, its own `open … in` included."""
-    command = next((one for one in text.commands if one.byte_start <= byte < one.byte_end), None)
+    command = text.command_at(byte)
     prefix = "" if command is None else lex(command.text).code.partition("\n")[0]
     own = prefix if _OPEN_IN.match(prefix) else ""
     return f"{text.preamble_at(byte)}\n{own}"

@@ -129,8 +129,8 @@ def prove(
 def declared(text: str) -> Declaration:
     data = text.encode()
     source = parse(data)
-    first = source.scanned.sorries[0].byte_start
-    command = next(one for one in source.commands if one.byte_start <= first < one.byte_end)
+    command = source.command_at(source.scanned.sorries[0].byte_start)
+    assert command is not None
     return Declaration.cut(data, source, command)
 
 

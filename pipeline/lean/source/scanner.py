@@ -62,6 +62,16 @@ class SourceFile:
     commands: tuple[Command, ...]
     scanned: ScannedFile
 
+    def command_at(self, byte: int) -> Command | None:
+        """Return the command with this byte; None between commands."""
+        return next((one for one in self.commands if one.byte_start <= byte < one.byte_end), None)
+
+    def declarations_in(self, command: Command) -> int:
+        """Return the number of declarations in a command; several share a `mutual` block."""
+        return sum(
+            command.byte_start <= one.byte_start < command.byte_end for one in self.scanned.declarations
+        )
+
     def preamble_at(self, byte: int) -> str:
         """Re-issue the scopes and settings in force at a byte, in their order, one command a line.
 
