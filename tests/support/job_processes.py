@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pipeline.jobs.kinds import KINDS
 from pipeline.models.training_job import stream_of
 from store.events.models import ModelKind
 from store.events.registry import EVENT_TYPES
@@ -116,7 +117,8 @@ _MODELS = {
 
 
 def _module(kind: str) -> str:
-    return "pipeline.models" if kind in _MODELS else f"pipeline.{kind}"
+    known = {str(name): row.module for name, row in KINDS.items()}
+    return known.get(kind, f"pipeline.{kind}")
 
 
 class JobProcesses:
@@ -127,8 +129,7 @@ class JobProcesses:
         kinds: kinds of jobs, whose modules are loaded once for all; of a package name its `__main__` too.
         """
         loaded = [
-            f"pipeline.models.{_MODELS[kind]}.job" if kind in _MODELS else f"pipeline.{kind}"
-            for kind in kinds
+            f"pipeline.models.{_MODELS[kind]}.job" if kind in _MODELS else _module(kind) for kind in kinds
         ]
         self._forks = subprocess.Popen(
             [sys.executable, "-c", _FORKS, *loaded],
