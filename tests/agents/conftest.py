@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from daemon.compat import ExternalAgent
-from tests.support.daemon.study import Study
+from tests.support.daemon.traced_project import TracedProject
 
 
 @pytest.fixture(autouse=True)
@@ -21,8 +21,8 @@ def loggers_as_they_were() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def set_up_once(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    study = Study.begin(tmp_path_factory.mktemp("agents"))
+def set_up_once(tmp_path_factory: pytest.TempPathFactory) -> TracedProject:
+    study = TracedProject.begin(tmp_path_factory.mktemp("agents"))
     agent = ExternalAgent(
         base_url="http://127.0.0.1:1/v1", state_dir=study.state, lean="simulator", say=lambda _line: None
     )
@@ -31,7 +31,7 @@ def set_up_once(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 
 @pytest.fixture
-def study(set_up_once: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+def study(set_up_once: TracedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TracedProject:
     """A copy that the test may change; `unsorry` and the agents find its configuration."""
     made = set_up_once.copied(tmp_path)
     monkeypatch.setenv("UNSORRY_CONFIG", str(made.config))

@@ -17,14 +17,14 @@ import pytest
 from pipeline.models.retriever import TrainingConfig
 from pipeline.models.tactics.models import Lengths
 from tests.support.chat_server import ChatServer, Says
-from tests.support.daemon.study import KEY, Study
+from tests.support.daemon.traced_project import KEY, TracedProject
 from tests.support.tiny_models import make_tiny_retriever, make_tiny_seq2seq
 
 pytestmark = pytest.mark.timeout(300)
 SCRIPTS = Path(__file__).parents[2] / "examples" / "leandojo"
 
 
-def run(name: str, study: Study, **constants: Any) -> None:
+def run(name: str, study: TracedProject, **constants: Any) -> None:
     """Run a script's `main` with the constants at its top changed, as a reader would."""
     text = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
     for constant, value in {"url": study.url, "commit": study.sha, **constants}.items():
@@ -40,13 +40,13 @@ def run(name: str, study: Study, **constants: Any) -> None:
 class Proved:
     """The store after the script external.py, what that printed, and the models that the endpoint was asked for."""
 
-    study: Study
+    study: TracedProject
     said: str
     asked: frozenset[str]
 
 
 @pytest.fixture(scope="session")
-def proved_once(set_up_once: Study, tmp_path_factory: pytest.TempPathFactory) -> Proved:
+def proved_once(set_up_once: TracedProject, tmp_path_factory: pytest.TempPathFactory) -> Proved:
     study = set_up_once.copied(tmp_path_factory.mktemp("proved"))
     with (
         pytest.MonkeyPatch.context() as patch,
@@ -59,7 +59,7 @@ def proved_once(set_up_once: Study, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def proved(proved_once: Proved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
+def proved(proved_once: Proved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TracedProject:
     """A store in which the one sorry has its proof, so that nothing is tried again."""
     made = proved_once.study.copied(tmp_path)
     monkeypatch.setenv("UNSORRY_CONFIG", str(made.config))
@@ -67,13 +67,13 @@ def proved(proved_once: Proved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return made
 
 
-def attempts(study: Study) -> dict[str, dict[str, Any]]:
+def attempts(study: TracedProject) -> dict[str, dict[str, Any]]:
     """What was tried, by declaration."""
     names = {row["sorry"]: row["declaration"] for row in study.unsorry("sorries")["sorries"]}
     return {names[event.data["sorry"]]: dict(event.data) for event in study.events("attempt_finished")}
 
 
-def assert_every_job_ended_well(study: Study) -> None:
+def assert_every_job_ended_well(study: TracedProject) -> None:
     assert not study.events("job_failed", "job_interrupted")
     assert len(study.events("job_succeeded")) == len(study.events("job_started"))
 
@@ -92,7 +92,7 @@ def test_external(proved_once: Proved) -> None:
     assert_every_job_ended_well(study)
 
 
-def test_sft(study: Study, says_rfl: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sft(study: TracedProject, says_rfl: str, capsys: pytest.CaptureFixture[str]) -> None:
     run("sft", study, model_name=says_rfl, output_dir="outputs")
     (saved,) = study.unsorry("models")["checkpoints"]
     assert (saved["model"], saved["promoted"], saved["simulated"]) == ("tactics", True, True)
@@ -113,7 +113,7 @@ def test_sft(study: Study, says_rfl: str, capsys: pytest.CaptureFixture[str]) ->
     assert_every_job_ended_well(study)
 
 
-def test_lora(proved: Study, says_rfl: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lora(proved: TracedProject, says_rfl: str, capsys: pytest.CaptureFixture[str]) -> None:
     run("lora", proved, model_name=says_rfl, output_dir="outputs")
     (saved,) = proved.events("checkpoint_saved")
     assert (
@@ -125,14 +125,14 @@ def test_lora(proved: Study, says_rfl: str, capsys: pytest.CaptureFixture[str]) 
     assert_every_job_ended_well(proved)
 
 
-def test_grpo(proved: Study, says_rfl: str) -> None:
+def test_grpo(proved: TracedProject, says_rfl: str) -> None:
     run("grpo", proved, model_name=says_rfl, output_dir="outputs")
     (saved,) = proved.events("checkpoint_saved")
     assert (saved.data["config"]["kind"], saved.data["simulated"]) == ("grpo", True)
     assert_every_job_ended_well(proved)
 
 
-def test_lean_agent(study: Study, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lean_agent(study: TracedProject, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = TrainingConfig(
         model_name=str(make_tiny_retriever(tmp_path / "retriever", d_model=16, layers=1)),
         precision="32-true",

@@ -14,7 +14,7 @@ from daemon.compat import AgentError, BaseAgent, ExternalAgent
 from daemon.lock import AlreadyRunningError, DaemonLock, holder
 from store.leandojo import DynamicDatabase
 from tests.support.daemon.remote import Remote
-from tests.support.daemon.study import FILES, KEY, Study
+from tests.support.daemon.traced_project import FILES, KEY, TracedProject
 
 UNKNOWN = "1" * 40
 
@@ -23,7 +23,7 @@ def agent(**named: Any) -> BaseAgent:
     return ExternalAgent(base_url="http://127.0.0.1:1/v1", **{"say": lambda _line: None, **named})
 
 
-def test_a_repository_that_was_set_up_is_shown_by_unsorry(study: Study) -> None:
+def test_a_repository_that_was_set_up_is_shown_by_unsorry(study: TracedProject) -> None:
     assert [
         event.type for event in study.events("repository_watched", "branch_created", "commit_traced")
     ] == [
@@ -36,7 +36,7 @@ def test_a_repository_that_was_set_up_is_shown_by_unsorry(study: Study) -> None:
     assert {row["kind"] for row in study.unsorry("jobs", "list")["jobs"]} == {"scan", "trace"}
 
 
-def test_a_second_set_up_records_nothing_and_prints_the_counts(study: Study) -> None:
+def test_a_second_set_up_records_nothing_and_prints_the_counts(study: TracedProject) -> None:
     before = study.events()
     said: list[str] = []
     again = agent(say=said.append)
@@ -47,7 +47,7 @@ def test_a_second_set_up_records_nothing_and_prints_the_counts(study: Study) -> 
     assert said == [f"{KEY} at {study.sha[:10]}: {counted}; traced by the simulator, which is not Lean"]
 
 
-def test_an_agent_works_in_a_thread_with_an_event_loop(study: Study) -> None:
+def test_an_agent_works_in_a_thread_with_an_event_loop(study: TracedProject) -> None:
     async def cell() -> str:
         made = agent()
         made.setup_github_repository(study.url, "main")
@@ -56,7 +56,7 @@ def test_an_agent_works_in_a_thread_with_an_event_loop(study: Study) -> None:
     assert asyncio.run(cell()) == study.sha
 
 
-def test_leandojo_s_database_is_written_to_its_path(study: Study, tmp_path: Path) -> None:
+def test_leandojo_s_database_is_written_to_its_path(study: TracedProject, tmp_path: Path) -> None:
     path = tmp_path / "dynamic_database.json"
     again = agent(database_path=path)
     again.setup_github_repository(study.url, study.sha)
@@ -65,7 +65,7 @@ def test_leandojo_s_database_is_written_to_its_path(study: Study, tmp_path: Path
     assert [repo.commit for repo in again.database.repositories] == [study.sha]
 
 
-def test_a_later_commit_is_observed_on_its_branch_and_an_earlier_one_beside_it(study: Study) -> None:
+def test_a_later_commit_is_observed_on_its_branch_and_an_earlier_one_beside_it(study: TracedProject) -> None:
     own = study.folder / "remotes" / "small"
     shutil.copytree(study.remote.path, own)
     remote = Remote.at(own)
@@ -82,7 +82,7 @@ def test_a_later_commit_is_observed_on_its_branch_and_an_earlier_one_beside_it(s
     assert not study.events("branch_rewritten", "branch_deleted", "repository_unwatched")
 
 
-def fails(study: Study, url: str, commit: str, **named: Any) -> str:
+def fails(study: TracedProject, url: str, commit: str, **named: Any) -> str:
     before = study.events()
     made = agent(**named)
     with pytest.raises(AgentError) as error:
@@ -93,7 +93,7 @@ def fails(study: Study, url: str, commit: str, **named: Any) -> str:
     return str(error.value)
 
 
-def test_a_failed_set_up_changes_nothing_and_names_the_remedy(study: Study, tmp_path: Path) -> None:
+def test_a_failed_set_up_changes_nothing_and_names_the_remedy(study: TracedProject, tmp_path: Path) -> None:
     nowhere = fails(study, f"file://{tmp_path}/nowhere", "main")
     assert "cannot be read" in nowhere
     assert "check the address" in nowhere
@@ -105,7 +105,7 @@ def test_a_failed_set_up_changes_nothing_and_names_the_remedy(study: Study, tmp_
     assert "neither a commit's full id (40 digits" in fails(study, study.url, study.sha[:12])
 
 
-def test_a_repository_without_lean_files_is_refused(study: Study, tmp_path: Path) -> None:
+def test_a_repository_without_lean_files_is_refused(study: TracedProject, tmp_path: Path) -> None:
     other = Remote(tmp_path / "remotes" / "python")
     sha = other.commit("first", {"setup.py": ""})
     assert "is no Lean project: it has no .lean file" in fails(study, str(other.path), sha)
@@ -116,7 +116,9 @@ def test_a_repository_without_lean_files_is_refused(study: Study, tmp_path: Path
         agent().setup_local_repository(tmp_path / "bare")
 
 
-def test_without_lean_and_without_the_simulator_named_nothing_is_traced(study: Study, tmp_path: Path) -> None:
+def test_without_lean_and_without_the_simulator_named_nothing_is_traced(
+    study: TracedProject, tmp_path: Path
+) -> None:
     other = Remote(tmp_path / "remotes" / "other")
     sha = other.commit("first", {**FILES, "lean-toolchain": "leanprover/lean4:v4.9.0\n"})
     said = fails(study, str(other.path), sha, lean="pantograph")
@@ -126,13 +128,13 @@ def test_without_lean_and_without_the_simulator_named_nothing_is_traced(study: S
         agent(lean="coq")
 
 
-def test_a_repository_that_opted_out_is_refused(study: Study) -> None:
+def test_a_repository_that_opted_out_is_refused(study: TracedProject) -> None:
     entry = f'[[repos]]\nurl = "{study.url}"\nopt_out = true\n'
     study.config.write_text(study.config.read_text(encoding="utf-8") + entry, encoding="utf-8")
     assert "its owners want no proofs (opt_out in" in fails(study, study.url, study.sha)
 
 
-def test_a_configuration_that_is_not_valid_is_refused_with_its_line(study: Study) -> None:
+def test_a_configuration_that_is_not_valid_is_refused_with_its_line(study: TracedProject) -> None:
     study.config.write_text("[prove]\nrungs = [7]\n", encoding="utf-8")
     with pytest.raises(AgentError, match=r"config.toml:2: prove.rungs.*has no rung 7"):
         agent()
@@ -140,7 +142,7 @@ def test_a_configuration_that_is_not_valid_is_refused_with_its_line(study: Study
         agent(config=study.folder / "other.toml")
 
 
-def test_the_holder_of_the_state_folder_is_named(study: Study) -> None:
+def test_the_holder_of_the_state_folder_is_named(study: TracedProject) -> None:
     before = study.events()
     daemon = DaemonLock.acquire(study.paths.lock)
     try:
@@ -154,7 +156,7 @@ def test_the_holder_of_the_state_folder_is_named(study: Study) -> None:
     assert study.events() == before
 
 
-def test_an_endpoint_gets_no_request_before_its_prices_are_set(study: Study) -> None:
+def test_an_endpoint_gets_no_request_before_its_prices_are_set(study: TracedProject) -> None:
     made = agent()
     made.setup_github_repository(study.url, study.sha)
     with pytest.raises(AgentError, match="needs usd_per_day under"):
@@ -166,7 +168,7 @@ def test_an_endpoint_gets_no_request_before_its_prices_are_set(study: Study) -> 
     assert not study.events("attempt_finished")
 
 
-def test_without_a_repository_there_is_nothing_to_train_on_and_nothing_to_prove(study: Study) -> None:
+def test_without_a_repository_there_is_nothing_to_train_on_and_nothing_to_prove(study: TracedProject) -> None:
     with pytest.raises(ValueError, match="No repository loaded"):
         agent().train()
     assert agent().prove().sorries == ()

@@ -14,13 +14,13 @@ from daemon.lock import holder
 from pipeline.models.errors import DivergedError, NothingToLearnError
 from pipeline.models.tactics import SFTTrainer
 from tests.support.daemon.remote import Remote
-from tests.support.daemon.study import Study
+from tests.support.daemon.traced_project import TracedProject
 
 pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
-def agent(study: Study, says_rfl: str) -> HFAgent:
+def agent(study: TracedProject, says_rfl: str) -> HFAgent:
     trainer = SFTTrainer(says_rfl, output_dir=study.folder / "outputs", device="cpu", say=lambda _line: None)
     made = HFAgent(trainer, say=lambda _line: None)
     made.setup_github_repository(study.url, study.sha)
@@ -28,7 +28,7 @@ def agent(study: Study, says_rfl: str) -> HFAgent:
 
 
 def test_another_spelling_of_the_address_is_the_same_repository(
-    study: Study, says_rfl: str, monkeypatch: pytest.MonkeyPatch
+    study: TracedProject, says_rfl: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trainer = SFTTrainer(says_rfl, output_dir=study.folder / "outputs", device="cpu", say=lambda _line: None)
     made = HFAgent(trainer, say=lambda _line: None)
@@ -47,7 +47,7 @@ def ends_with(error: BaseException) -> Any:
 
 
 def test_a_training_that_is_stopped_is_recorded_so_and_can_be_begun_again(
-    study: Study, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
+    study: TracedProject, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent.trainer, "train", ends_with(KeyboardInterrupt()))
     for _ in range(2):
@@ -63,7 +63,7 @@ def test_a_training_that_is_stopped_is_recorded_so_and_can_be_begun_again(
 
 
 def test_a_training_that_fails_is_a_failed_job_with_its_reason(
-    study: Study, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
+    study: TracedProject, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent.trainer, "train", ends_with(DivergedError("the loss is nan")))
     with pytest.raises(AgentError, match=r"was not learned: .*the loss is nan"):
@@ -78,7 +78,7 @@ def test_a_training_that_fails_is_a_failed_job_with_its_reason(
 
 
 def test_a_repository_without_a_step_to_learn_is_reported_and_skipped(
-    study: Study, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
+    study: TracedProject, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent.trainer, "train", lambda *_: [])
     said: list[str] = []
@@ -90,7 +90,7 @@ def test_a_repository_without_a_step_to_learn_is_reported_and_skipped(
 
 
 def test_an_agent_is_measured_on_the_commit_that_it_was_set_up_at_whatever_was_traced_since(
-    study: Study, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
+    study: TracedProject, agent: HFAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = study.folder / "remotes" / "small"
     shutil.copytree(study.remote.path, own)

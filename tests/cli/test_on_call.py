@@ -18,7 +18,7 @@ import pytest
 
 from daemon.http.control_client import request
 from daemon.settings import Settings
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl
 
 MODULE = "theorem mine (p : Prop) : p → p := by\n  sorry\n"
@@ -31,14 +31,16 @@ def tools(tmp_path: Path) -> StandIn:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path)
 
 
 @contextmanager
-def daemon_on(house: House, tools: StandIn, files: dict[str, str], extra: str = "") -> Iterator[Settings]:
+def daemon_on(
+    deployment: Deployment, tools: StandIn, files: dict[str, str], extra: str = ""
+) -> Iterator[Settings]:
     """Run a daemon on a repository of one module, overlaid with `files`, until the block ends."""
-    remote = house.remote("demo")
+    remote = deployment.remote("demo")
     remote.commit(
         "first",
         {
@@ -54,8 +56,8 @@ def daemon_on(house: House, tools: StandIn, files: dict[str, str], extra: str = 
     (repl.parent / "lean-toolchain").write_text(f"{tools.toolchain}\n", encoding="utf-8")
     lean = f'[lean]\nbackend = "pantograph"\nrepl = "{repl}"\nsandbox = "none"\n'
     jobs = '[jobs]\nmax_running = 3\nmax_attempts = 1\nretry_base = "100ms"\n'
-    settings = house.write(repos=[remote.path], extra=lean + jobs + extra)
-    with house.daemon(environment={"ELAN_HOME": str(tools.home)}):
+    settings = deployment.write(repos=[remote.path], extra=lean + jobs + extra)
+    with deployment.daemon(environment={"ELAN_HOME": str(tools.home)}):
         yield settings
 
 
@@ -82,10 +84,12 @@ def problem(settings: Settings, code: str) -> dict[str, Any]:
 
 
 def test_a_build_that_fails_is_told_in_a_line_with_the_compiler_s_errors_and_the_whole_output_with_its_job(
-    house: House, tools: StandIn
+    deployment: Deployment, tools: StandIn
 ) -> None:
-    with daemon_on(house, tools, {"Demo.lean": "--! error unknown identifier 'foo'\n" + MODULE}) as settings:
-        house.wait_for(lambda: house.events("job_failed"), what="the build to fail", seconds=60)
+    with daemon_on(
+        deployment, tools, {"Demo.lean": "--! error unknown identifier 'foo'\n" + MODULE}
+    ) as settings:
+        deployment.wait_for(lambda: deployment.events("job_failed"), what="the build to fail", seconds=60)
         text, shown = unsorry(settings, "status"), problem(settings, "job_failed")
         job = shown["subject"]
         table, whole = unsorry(settings, "jobs"), unsorry(settings, "jobs", "show", job)
@@ -103,10 +107,12 @@ def test_a_build_that_fails_is_told_in_a_line_with_the_compiler_s_errors_and_the
     assert "Some required targets logged failures" in shown["message"], "--json has all that the text has"
 
 
-def test_a_bound_that_a_build_passes_is_named_with_its_setting(house: House, tools: StandIn) -> None:
+def test_a_bound_that_a_build_passes_is_named_with_its_setting(
+    deployment: Deployment, tools: StandIn
+) -> None:
     flood = "--! run mkdir -p .lake/build; dd if=/dev/zero of=.lake/build/x bs=1M count=9 2>&1; sleep 60\n"
-    with daemon_on(house, tools, {"Demo.lean": flood + MODULE}, '[build]\ndisk = "2M"\n') as settings:
-        house.wait_for(lambda: house.events("job_failed"), what="the build to be ended", seconds=60)
+    with daemon_on(deployment, tools, {"Demo.lean": flood + MODULE}, '[build]\ndisk = "2M"\n') as settings:
+        deployment.wait_for(lambda: deployment.events("job_failed"), what="the build to be ended", seconds=60)
         shown = problem(settings, "job_failed")
     assert "build_too_large" in shown["message"]
     assert "wrote more than 2 MiB" in shown["message"]
@@ -114,11 +120,11 @@ def test_a_bound_that_a_build_passes_is_named_with_its_setting(house: House, too
 
 
 def test_a_lean_version_that_nothing_here_runs_is_a_warning_that_names_who_needs_it_and_how_to_get_it(
-    house: House, tools: StandIn
+    deployment: Deployment, tools: StandIn
 ) -> None:
-    with daemon_on(house, tools, {"lean-toolchain": "leanprover/lean4:v4.9.0\n"}) as settings:
-        house.wait_for(lambda: house.events("job_succeeded"), what="the scan")
-        house.wait_for(
+    with daemon_on(deployment, tools, {"lean-toolchain": "leanprover/lean4:v4.9.0\n"}) as settings:
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan")
+        deployment.wait_for(
             lambda: request(settings.paths, "GET", "/status")[1]["lacking"], what="the plan after it"
         )
         shown, text = problem(settings, "toolchain_missing"), unsorry(settings, "status")
@@ -131,29 +137,31 @@ def test_a_lean_version_that_nothing_here_runs_is_a_warning_that_names_who_needs
 
 
 def test_a_repl_that_crashes_is_told_with_its_last_words_and_what_to_look_at(
-    house: House, tools: StandIn
+    deployment: Deployment, tools: StandIn
 ) -> None:
     repl = repl_of(tools)
     repl.parent.mkdir(parents=True)
     repl.write_text("#!/bin/sh\necho 'Init.olean: invalid header' >&2\nexit 3\n", encoding="utf-8")
     repl.chmod(0o755)
-    with daemon_on(house, tools, {}) as settings:
-        house.wait_for(lambda: len(house.events("job_failed")) >= 2, what="trace and search", seconds=60)
+    with daemon_on(deployment, tools, {}) as settings:
+        deployment.wait_for(
+            lambda: len(deployment.events("job_failed")) >= 2, what="trace and search", seconds=60
+        )
         shown = problem(settings, "job_failed")
     assert "Init.olean: invalid header" in shown["message"]
     assert "unsorry toolchain list --check" in shown["remedy"]
     assert "unsorry jobs retry " in shown["remedy"]
 
 
-def test_modules_that_a_build_did_without_are_named_beside_it(house: House, tools: StandIn) -> None:
+def test_modules_that_a_build_did_without_are_named_beside_it(deployment: Deployment, tools: StandIn) -> None:
     two = LAKEFILE.replace('["Demo"]', '["Demo", "Other"]') + '\n[[lean_lib]]\nname = "Other"\n'
     broken = {
         "lakefile.toml": two,
         "Other.lean": "--! error no such thing\ntheorem other : True := trivial\n",
     }
-    with daemon_on(house, tools, broken) as settings:
-        house.wait_for(lambda: house.events("project_built"), what="the build", seconds=60)
-        house.wait_for(
+    with daemon_on(deployment, tools, broken) as settings:
+        deployment.wait_for(lambda: deployment.events("project_built"), what="the build", seconds=60)
+        deployment.wait_for(
             lambda: (
                 "without Other, which failed"
                 in unsorry(settings, "jobs", "--kind", "build", "--state", "succeeded")
@@ -164,10 +172,10 @@ def test_modules_that_a_build_did_without_are_named_beside_it(house: House, tool
     assert job["summary"]["modules_failed"] == ["Other"]
 
 
-def test_a_cache_that_stays_over_its_limit_is_a_warning(house: House, tools: StandIn) -> None:
+def test_a_cache_that_stays_over_its_limit_is_a_warning(deployment: Deployment, tools: StandIn) -> None:
     large = "--! run mkdir -p .lake/build/lib/lean; head -c 3000000 /dev/urandom > .lake/build/lib/lean/x\n"
-    with daemon_on(house, tools, {"Demo.lean": large + MODULE}, '[cache]\nsize = "1M"\n') as settings:
-        house.wait_for(
+    with daemon_on(deployment, tools, {"Demo.lean": large + MODULE}, '[cache]\nsize = "1M"\n') as settings:
+        deployment.wait_for(
             lambda: (
                 "cache_over_limit"
                 in {item["code"] for item in json.loads(unsorry(settings, "status", "--json"))["problems"]}

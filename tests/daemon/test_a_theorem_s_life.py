@@ -30,7 +30,7 @@ from store.view import queries
 from store.view.rebuild import verify
 from store.view.rows import TheoremRow, TheoremVersionRow
 from store.view.view import View
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.specs import job_spec
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -44,9 +44,9 @@ class History:
     """A repository with a work tree, and the log and view that a daemon would keep of it."""
 
     def __init__(self, folder: Path) -> None:
-        house = House(folder)
-        self.remote = house.remote("demo")
-        self.settings = house.write(repos=[self.remote.path])
+        deployment = Deployment(folder)
+        self.remote = deployment.remote("demo")
+        self.settings = deployment.write(repos=[self.remote.path])
         self.key = self.settings.repos[0].key
         self.folder = folder
         self.log = EventLog.open(folder / "events.db")
@@ -470,22 +470,26 @@ def history_of(history: History, row: TheoremRow) -> list[str]:
 
 
 def test_the_daemon_follows_a_theorem_by_itself(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    remote = house.remote("demo")
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": ONE})
-    settings = house.write(repos=[remote.path])
-    with house.daemon():
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon():
         for number, source in enumerate((ONE, ONE.replace("one", "uno"), TWO), start=1):
             if number > 1:
                 remote.commit(f"commit {number}", {"A.lean": source})
                 request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
-            house.wait_for(
-                lambda wanted=number: len(house.events("commit_scanned")) == wanted,  # type: ignore[misc]
+            deployment.wait_for(
+                lambda wanted=number: len(deployment.events("commit_scanned")) == wanted,  # type: ignore[misc]
                 what=f"commit {number} to be scanned",
             )
-    assert [event.data["counts"] for event in house.events("theorems_followed")] == [
+    assert [event.data["counts"] for event in deployment.events("theorems_followed")] == [
         {"appeared": 1},
         {"renamed": 1},
         {"appeared": 1, "deleted": 1},
     ]
-    assert [event.data["baseline"] for event in house.events("theorems_followed")] == [True, False, False]
+    assert [event.data["baseline"] for event in deployment.events("theorems_followed")] == [
+        True,
+        False,
+        False,
+    ]

@@ -17,7 +17,7 @@ from daemon.http.control_client import request
 from daemon.settings import Settings
 from store.view import queries
 from store.view.rebuild import verify
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl
 
 MODULE = "theorem mine (p : Prop) : p → p := by\n  sorry\n"
@@ -30,8 +30,8 @@ def tools(tmp_path: Path) -> StandIn:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path)
 
 
 def files(tools: StandIn, module: str = MODULE, **more: str) -> dict[str, str]:
@@ -43,11 +43,11 @@ def files(tools: StandIn, module: str = MODULE, **more: str) -> dict[str, str]:
     }
 
 
-def write(house: House, remote: Path, tools: StandIn, *, more: str = "") -> Settings:
+def write(deployment: Deployment, remote: Path, tools: StandIn, *, more: str = "") -> Settings:
     repl = tools.home / "repl" / "pantograph-repl"
     write_repl(repl, tools.sysroot)
     (repl.parent / "lean-toolchain").write_text(tools.toolchain + "\n", encoding="utf-8")
-    return house.write(
+    return deployment.write(
         repos=[remote],
         extra=f'[lean]\nbackend = "pantograph"\nrepl = "{repl}"\nsandbox = "none"\n[jobs]\nmax_running = 3\n{more}',
     )
@@ -57,77 +57,87 @@ def environment(tools: StandIn) -> dict[str, str]:
     return {"ELAN_HOME": str(tools.home)}
 
 
-def kinds(house: House, outcome: str) -> list[str]:
-    started = {event.data["job"]: event.data["kind"] for event in house.events("job_started")}
-    return [started[event.data["job"]] for event in house.events(outcome)]
+def kinds(deployment: Deployment, outcome: str) -> list[str]:
+    started = {event.data["job"]: event.data["kind"] for event in deployment.events("job_started")}
+    return [started[event.data["job"]] for event in deployment.events(outcome)]
 
 
-def test_a_commit_is_built_traced_proved_and_its_proof_checked_by_lake(house: House, tools: StandIn) -> None:
-    remote = house.remote("demo")
+def test_a_commit_is_built_traced_proved_and_its_proof_checked_by_lake(
+    deployment: Deployment, tools: StandIn
+) -> None:
+    remote = deployment.remote("demo")
     remote.commit("first", files(tools))
-    settings = write(house, remote.path, tools)
-    with house.daemon(environment=environment(tools)):
-        house.wait_for(
-            lambda: house.events("proof_verified", "proof_checked", "proof_rejected"),
+    settings = write(deployment, remote.path, tools)
+    with deployment.daemon(environment=environment(tools)):
+        deployment.wait_for(
+            lambda: deployment.events("proof_verified", "proof_checked", "proof_rejected"),
             what="a verdict",
             seconds=60,
         )
-        house.wait_for(lambda: "trace" in kinds(house, "job_succeeded"), what="the trace", seconds=60)
-        house.wait_for(
-            lambda: len(house.events("job_started")) == len(house.events("job_succeeded")),
+        deployment.wait_for(
+            lambda: "trace" in kinds(deployment, "job_succeeded"), what="the trace", seconds=60
+        )
+        deployment.wait_for(
+            lambda: len(deployment.events("job_started")) == len(deployment.events("job_succeeded")),
             what="the jobs' ends",
         )
-    assert kinds(house, "job_succeeded").index("build") == 1, "right after the scan, before all else"
-    (built,) = house.events("project_built")
+    assert kinds(deployment, "job_succeeded").index("build") == 1, "right after the scan, before all else"
+    (built,) = deployment.events("project_built")
     assert (built.data["toolchain"], built.data["modules_failed"]) == (tools.toolchain, [])
-    (closed,) = house.events("commit_traced")
+    (closed,) = deployment.events("commit_traced")
     assert (closed.data["simulated"], closed.data["n_theorems"]) == (False, 1)
-    (verdict,) = house.events("proof_verified", "proof_checked", "proof_rejected")
+    (verdict,) = deployment.events("proof_verified", "proof_checked", "proof_rejected")
     steps = {check["step"]: check["verdict"] for check in verdict.data["checks"]}
     assert steps["compile"] == "passed"
     assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
 
 
 def test_a_repository_whose_toolchain_is_not_installed_is_scanned_and_left_at_that(
-    house: House, tools: StandIn
+    deployment: Deployment, tools: StandIn
 ) -> None:
-    remote = house.remote("demo")
+    remote = deployment.remote("demo")
     remote.commit("first", {**files(tools), "lean-toolchain": "leanprover/lean4:v4.9.0\n"})
-    settings = write(house, remote.path, tools)
-    with house.daemon(environment=environment(tools)):
-        house.wait_for(lambda: house.events("job_succeeded"), what="the scan")
+    settings = write(deployment, remote.path, tools)
+    with deployment.daemon(environment=environment(tools)):
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan")
         doctor = unsorry("doctor", settings)
         request(settings.paths, "GET", "/status")
     assert "unsorry toolchain install v4.9.0" in doctor
-    assert kinds(house, "job_started") == ["scan"]
+    assert kinds(deployment, "job_started") == ["scan"]
 
 
 def test_a_build_that_fails_is_told_and_not_repeated_before_somebody_asks_or_a_commit_mends_it(
-    house: House, tools: StandIn
+    deployment: Deployment, tools: StandIn
 ) -> None:
-    remote = house.remote("demo")
+    remote = deployment.remote("demo")
     remote.commit("first", files(tools, module="--! error no such thing\n" + MODULE))
-    settings = write(house, remote.path, tools)
-    with house.daemon(environment=environment(tools)) as process:
-        house.wait_for(lambda: kinds(house, "job_failed") == ["build"], what="the build to fail", seconds=60)
-        (failed,) = house.events("job_failed")
+    settings = write(deployment, remote.path, tools)
+    with deployment.daemon(environment=environment(tools)) as process:
+        deployment.wait_for(
+            lambda: kinds(deployment, "job_failed") == ["build"], what="the build to fail", seconds=60
+        )
+        (failed,) = deployment.events("job_failed")
         assert failed.data["deterministic"] is True
         assert "no such thing" in failed.data["message"]
         left = settings.paths.cache / "builds" / ".trash-left"
         left.mkdir(parents=True)
         assert "again" in unsorry("jobs", settings, "retry", failed.data["job"])
-        house.wait_for(
-            lambda: kinds(house, "job_failed") == ["build", "build"], what="the second attempt", seconds=60
+        deployment.wait_for(
+            lambda: kinds(deployment, "job_failed") == ["build", "build"],
+            what="the second attempt",
+            seconds=60,
         )
-        house.wait_for(lambda: not left.exists(), what="the sweep after a failed build")
+        deployment.wait_for(lambda: not left.exists(), what="the sweep after a failed build")
         assert request(settings.paths, "POST", "/retry", {"job": "build-none"})[0] == 404
-        scan = house.events("job_started")[0].data["job"]
+        scan = deployment.events("job_started")[0].data["job"]
         status, answer = request(settings.paths, "POST", "/retry", {"job": scan})
         assert (status, "succeeded" in answer["error"]) == (409, True)
         remote.commit("second", files(tools))
         request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
-        house.wait_for(
-            lambda: "build" in kinds(house, "job_succeeded"), what="the mended commit's build", seconds=60
+        deployment.wait_for(
+            lambda: "build" in kinds(deployment, "job_succeeded"),
+            what="the mended commit's build",
+            seconds=60,
         )
         process.terminate()  # and not killed, so that the view has what the log has
         assert process.wait(timeout=60) == 0
@@ -138,27 +148,27 @@ def test_a_build_that_fails_is_told_and_not_repeated_before_somebody_asks_or_a_c
 
 
 def test_builds_are_kept_within_the_limit_and_the_one_that_was_just_made_stays(
-    house: House, tools: StandIn
+    deployment: Deployment, tools: StandIn
 ) -> None:
-    remote = house.remote("demo")
+    remote = deployment.remote("demo")
     first = remote.commit("first", files(tools))
-    settings = write(house, remote.path, tools, more='[cache]\nsize = "1M"\n')
+    settings = write(deployment, remote.path, tools, more='[cache]\nsize = "1M"\n')
 
     def idle(builds: int) -> bool:
-        done = kinds(house, "job_succeeded")
+        done = kinds(deployment, "job_succeeded")
         return done.count("build") == done.count("trace") == builds and len(done) == len(
-            house.events("job_started")
+            deployment.events("job_started")
         )
 
-    with house.daemon(environment=environment(tools)):
-        house.wait_for(lambda: idle(1), what="the first commit's jobs", seconds=60)
+    with deployment.daemon(environment=environment(tools)):
+        deployment.wait_for(lambda: idle(1), what="the first commit's jobs", seconds=60)
         (entry,) = settings.paths.cache.glob(f"builds/*/{first}/build.json")
         # As large as if Mathlib were in it.
         entry.write_text(json.dumps({**json.loads(entry.read_text("utf-8")), "bytes": 2**21}), "utf-8")
         second = remote.commit("second", files(tools, module=MODULE + "-- more\n"))
         request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
-        house.wait_for(lambda: idle(2), what="the second commit's jobs", seconds=60)
-        house.wait_for(
+        deployment.wait_for(lambda: idle(2), what="the second commit's jobs", seconds=60)
+        deployment.wait_for(
             # What is swept is put aside first; a daemon that stops in between leaves that to the next one.
             lambda: not entry.exists() and not list(settings.paths.cache.glob("builds/*/.trash-*")),
             what="the sweep of the first commit's build",

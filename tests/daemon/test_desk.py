@@ -28,7 +28,7 @@ from store.events.scans import SorryOpened, SorryPlace
 from store.log.envelope import NewEvent
 from store.view import queries
 from tests.support.daemon.bench import Bench, bench, until
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
@@ -37,28 +37,28 @@ KEY = "local/remotes/demo"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = House(tmp_path)
-    remote = house.remote("demo")
+def deployment(tmp_path: Path) -> Deployment:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
-    house.write(repos=[remote.path])
-    return house
+    deployment.write(repos=[remote.path])
+    return deployment
 
 
 @asynccontextmanager
 async def desk(
-    house: House, *, plan: Plan | None = None, **about: Any
+    deployment: Deployment, *, plan: Plan | None = None, **about: Any
 ) -> AsyncIterator[tuple[Operator, Bench]]:
-    async with bench(house) as b:
+    async with bench(deployment) as b:
         work = SimpleNamespace(
             **{"plan": plan or Plan((), None), "untrainable": "", "leans": SIMULATOR, **about}
         )
         yield Operator(b.parts.store, b.runner, work, b.parts.context), b  # type: ignore[arg-type] # what it needs of it
 
 
-def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(house: House) -> None:
+def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(deployment: Deployment) -> None:
     async def go() -> list[Any]:
-        async with desk(house) as (it, b):
+        async with desk(deployment) as (it, b):
             said: list[Any] = [
                 await it.pause("train", by="ada", reason="hot"),
                 await it.pause("train", by="bob", reason=""),
@@ -73,19 +73,21 @@ def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(house: Ho
             return said
 
     assert asyncio.run(go()) == [True, False, [("train", "ada", "hot")], True, False, []]
-    assert [(event.type, event.actor) for event in house.events("work_paused", "work_resumed")] == [
+    assert [(event.type, event.actor) for event in deployment.events("work_paused", "work_resumed")] == [
         ("work_paused", "user:ada"),
         ("work_resumed", "user:bob"),
         ("work_paused", "user:ada"),
     ]
 
 
-def test_a_trigger_that_waits_is_not_recorded_twice_and_says_what_it_waits_for(house: House) -> None:
+def test_a_trigger_that_waits_is_not_recorded_twice_and_says_what_it_waits_for(
+    deployment: Deployment,
+) -> None:
     table = Timetable(Schedule.model_validate({"quiet": {"train": ["00:00-24:00"]}}), datetime.now(UTC))
     paused = Plan((), None, timetable=table)
 
     async def go() -> list[dict[str, Any]]:
-        async with desk(house, plan=paused) as (it, b):
+        async with desk(deployment, plan=paused) as (it, b):
             await b.run(b.due("succeed"))
             with pytest.raises(WorkStateError, match=f"{KEY}: has no trace to learn from"):
                 await it.trigger("train", KEY, by="ada")
@@ -96,7 +98,7 @@ def test_a_trigger_that_waits_is_not_recorded_twice_and_says_what_it_waits_for(h
         {"triggered": True, "waits": None},
         {"triggered": False, "waits": None},
     )
-    assert len(house.events("work_triggered")) == 1
+    assert len(deployment.events("work_triggered")) == 1
 
 
 @pytest.mark.parametrize(
@@ -110,12 +112,12 @@ def test_a_trigger_that_waits_is_not_recorded_twice_and_says_what_it_waits_for(h
     ],
 )
 def test_what_cannot_be_done_in_a_repository_is_refused_with_the_reason(
-    house: House, work: Any, extra: str, entry: str, about: dict[str, Any], why: str
+    deployment: Deployment, work: Any, extra: str, entry: str, about: dict[str, Any], why: str
 ) -> None:
-    house.write(repos=[house.folder / "remotes" / "demo"], extra=extra, entry=entry)
+    deployment.write(repos=[deployment.folder / "remotes" / "demo"], extra=extra, entry=entry)
 
     async def go() -> None:
-        async with house.opened() as parts:
+        async with deployment.opened() as parts:
             stub: Any = SimpleNamespace(plan=Plan((), None), leans=SIMULATOR, **{"untrainable": "", **about})
             runner: Any = None
             it = Operator(parts.store, runner, stub, parts.context)
@@ -125,16 +127,16 @@ def test_what_cannot_be_done_in_a_repository_is_refused_with_the_reason(
                 await it.trigger(work, "local/remotes/other", by="ada")
 
     asyncio.run(go())
-    assert not house.events("work_triggered")
+    assert not deployment.events("work_triggered")
 
 
-def test_a_repository_without_lean_or_open_sorry_is_refused_with_that(house: House) -> None:
+def test_a_repository_without_lean_or_open_sorry_is_refused_with_that(deployment: Deployment) -> None:
     async def go() -> None:
-        async with desk(house, leans=NO_LEAN) as (it, b):
+        async with desk(deployment, leans=NO_LEAN) as (it, b):
             await b.run(b.due("succeed"))
             with pytest.raises(WorkStateError, match="no Lean for it"):
                 await it.trigger("trace", KEY, by="ada")
-        async with desk(house) as (it, _):
+        async with desk(deployment) as (it, _):
             with pytest.raises(WorkStateError, match="has no open sorry"):
                 await it.trigger("prove", KEY, by="ada")
 
@@ -154,12 +156,12 @@ def test_a_repository_without_lean_or_open_sorry_is_refused_with_that(house: Hou
     ],
 )
 def test_a_search_where_every_open_sorry_is_an_exercise_is_refused_with_that(
-    house: House, exercises: str, path: str, why: str
+    deployment: Deployment, exercises: str, path: str, why: str
 ) -> None:
-    house.write(repos=[house.folder / "remotes" / "demo"], entry=exercises)
+    deployment.write(repos=[deployment.folder / "remotes" / "demo"], entry=exercises)
 
     async def go() -> bool:
-        async with desk(house) as (it, b):
+        async with desk(deployment) as (it, b):
             await b.run(b.due("succeed"))
             opened = SorryOpened(
                 repository=KEY,
@@ -192,17 +194,19 @@ def test_a_search_where_every_open_sorry_is_an_exercise_is_refused_with_that(
             return bool((await it.trigger("prove", KEY, by="ada"))["triggered"])
 
     assert asyncio.run(go()) == (why == "")
-    assert len(house.events("work_triggered")) == (why == "")
+    assert len(deployment.events("work_triggered")) == (why == "")
 
 
-def test_a_search_that_waits_ends_when_somebody_fills_the_last_sorry_and_status_says_so(house: House) -> None:
-    settings = house.write(
-        repos=[house.folder / "remotes" / "demo"],
+def test_a_search_that_waits_ends_when_somebody_fills_the_last_sorry_and_status_says_so(
+    deployment: Deployment,
+) -> None:
+    settings = deployment.write(
+        repos=[deployment.folder / "remotes" / "demo"],
         extra='[lean]\nbackend = "simulator"\nsandbox = "none"\n[trace]\nenabled = false\n',
     )
 
     async def paused() -> None:
-        async with house.opened() as parts:
+        async with deployment.opened() as parts:
             await parts.store.append([NewEvent("work", WorkPaused(work="prove", by="ada", reason=""))])
 
     def ask(method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -216,25 +220,27 @@ def test_a_search_that_waits_ends_when_somebody_fills_the_last_sorry_and_status_
             return found
 
     asyncio.run(paused())
-    with house.daemon():
-        house.wait_for(lambda: house.events("commit_scanned"), what="the first scan")
+    with deployment.daemon():
+        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the first scan")
         assert ask("POST", "/trigger", {"work": "prove", "repository": KEY})["triggered"]
         (one,) = waiting()
         assert (one["work"], one["repository"]) == ("prove", KEY)
-        Remote.at(house.folder / "remotes" / "demo").commit(
+        Remote.at(deployment.folder / "remotes" / "demo").commit(
             "second", {"A.lean": "theorem a : True := trivial\n"}
         )
         ask("POST", "/poll", {"repository": KEY})
-        house.wait_for(lambda: house.events("trigger_ended"), what="its end")
-        house.wait_for(lambda: waiting() == [], what="the view to know of it")
-    (ended,) = house.events("trigger_ended")
+        deployment.wait_for(lambda: deployment.events("trigger_ended"), what="its end")
+        deployment.wait_for(lambda: waiting() == [], what="the view to know of it")
+    (ended,) = deployment.events("trigger_ended")
     assert ended.data["reason"] == "it has no open sorry"
-    assert not house.events("job_started", "attempt_finished")[2:], "two scans, and no search"
+    assert not deployment.events("job_started", "attempt_finished")[2:], "two scans, and no search"
 
 
-def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_began(house: House) -> None:
+def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_began(
+    deployment: Deployment,
+) -> None:
     async def go() -> list[str]:
-        async with bench(house) as b:
+        async with bench(deployment) as b:
             never = b.due("succeed")
             plan = Plan((), None, held=(WaitingJob(never, "quiet hours until 06:00"),))
             stub: Any = SimpleNamespace(plan=plan, leans=SIMULATOR, untrainable="")
@@ -252,13 +258,13 @@ def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_
             return said
 
     assert asyncio.run(go()) == ["running", "waiting", "waiting"]
-    ends = {event.data["job"]: event.data["attempt"] for event in house.events("job_cancelled")}
+    ends = {event.data["job"]: event.data["attempt"] for event in deployment.events("job_cancelled")}
     assert ends == {"scan-hang": 1, "scan-fail_for_now": 1, "scan-succeed": 0}
 
 
-def test_a_job_that_was_cancelled_since_the_plan_was_made_does_not_begin(house: House) -> None:
+def test_a_job_that_was_cancelled_since_the_plan_was_made_does_not_begin(deployment: Deployment) -> None:
     async def go() -> None:
-        async with bench(house) as b:
+        async with bench(deployment) as b:
             due = b.due("succeed")
             stub: Any = SimpleNamespace(plan=Plan((due,), None), leans=SIMULATOR, untrainable="")
             it = Operator(b.parts.store, b.runner, stub, b.parts.context)
@@ -266,7 +272,7 @@ def test_a_job_that_was_cancelled_since_the_plan_was_made_does_not_begin(house: 
             await b.run(due)
 
     asyncio.run(go())
-    assert [event.type for event in house.events("job_started", "job_cancelled", "job_succeeded")] == [
+    assert [event.type for event in deployment.events("job_started", "job_cancelled", "job_succeeded")] == [
         "job_cancelled"
     ]
 
@@ -274,22 +280,22 @@ def test_a_job_that_was_cancelled_since_the_plan_was_made_does_not_begin(house: 
 def test_a_pause_survives_a_restart_and_the_command_line_says_so_and_ends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = House(tmp_path)
-    remote = house.remote("demo")
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
-    house.write(repos=[remote.path])
-    monkeypatch.setenv("UNSORRY_CONFIG", str(house.config))
+    deployment.write(repos=[remote.path])
+    monkeypatch.setenv("UNSORRY_CONFIG", str(deployment.config))
 
     def unsorry(*arguments: str) -> Any:
         done = CliRunner().invoke(build(), [*arguments, "--json"])
         assert done.exception is None, (done.output, done.exception)
         return json.loads(done.output)
 
-    with house.daemon():
-        house.wait_for(lambda: house.events("commit_scanned"), what="the first scan")
+    with deployment.daemon():
+        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the first scan")
         assert unsorry("pause", "all", "--reason", "the room is hot")["paused"]
-    with house.daemon():
-        house.wait_for(lambda: "daemon_ready" in house.log(), what="the second start")
+    with deployment.daemon():
+        deployment.wait_for(lambda: "daemon_ready" in deployment.log(), what="the second start")
         status = unsorry("status")
         (pause,) = status["work"]["paused"]
         assert (pause["work"], pause["reason"]) == ("all", "the room is hot")
@@ -298,12 +304,12 @@ def test_a_pause_survives_a_restart_and_the_command_line_says_so_and_ends_it(
         ] == [("work_paused", "unsorry resume all")]
         remote.commit("second", {"B.lean": "theorem b : True := trivial\n"})
         unsorry("poll")
-        house.wait_for(lambda: len(house.events("commit_observed")) == 2, what="the second commit")
-        house.wait_for(lambda: unsorry("jobs")["queued"], what="the scan that waits")
+        deployment.wait_for(lambda: len(deployment.events("commit_observed")) == 2, what="the second commit")
+        deployment.wait_for(lambda: unsorry("jobs")["queued"], what="the scan that waits")
         (queued,) = unsorry("jobs")["queued"]
         assert queued["waits"].endswith("(the room is hot); `unsorry resume all`")
         assert unsorry("resume", "all")["resumed"]
-        house.wait_for(lambda: len(house.events("commit_scanned")) == 2, what="the second scan")
+        deployment.wait_for(lambda: len(deployment.events("commit_scanned")) == 2, what="the second scan")
         refused = CliRunner().invoke(build(), ["trigger", "train", "demo"])
         assert "has no trace to learn from" in str(refused.exception) or "nothing can be trained" in str(
             refused.exception

@@ -27,8 +27,8 @@ from daemon.paths import Paths
 from daemon.settings import Settings, load
 from store.log.envelope import StoredEvent
 from store.view.rebuild import verify
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.disk import Disk, failing_disk, may_mount, may_unshare, small_disk
-from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
 from tests.support.daemon.systemd import Manager
 
@@ -62,34 +62,36 @@ class Watched:
     """A daemon's folder with one repository; only `state` lies on the disk under test."""
 
     def __init__(self, folder: Path) -> None:
-        self.house = House(folder)
-        self.remote: Remote = self.house.remote("demo")
+        self.deployment = Deployment(folder)
+        self.remote: Remote = self.deployment.remote("demo")
         self.remote.commit("first", {"A.lean": LEAN})
-        self.house.write(repos=[self.remote.path], every="1s")
-        text = self.house.config.read_text(encoding="utf-8")
+        self.deployment.write(repos=[self.remote.path], every="1s")
+        text = self.deployment.config.read_text(encoding="utf-8")
         elsewhere = 'state_dir = "state"\ncache_dir = "cache"\nruntime_dir = "run"'
-        self.house.config.write_text(text.replace('state_dir = "state"', elsewhere), encoding="utf-8")
-        self.settings: Settings = load(self.house.config)
+        self.deployment.config.write_text(text.replace('state_dir = "state"', elsewhere), encoding="utf-8")
+        self.settings: Settings = load(self.deployment.config)
 
     @contextmanager
     def daemon(self) -> Iterator[subprocess.Popen[bytes]]:
         """The daemon, ready."""
         before = (
-            self.house.log().count('"daemon_ready"') if (self.house.folder / "daemon.log").exists() else 0
+            self.deployment.log().count('"daemon_ready"')
+            if (self.deployment.folder / "daemon.log").exists()
+            else 0
         )
-        with self.house.daemon() as process:
-            self.house.wait_for(
-                lambda: self.house.log().count('"daemon_ready"') > before, what="the daemon to be ready"
+        with self.deployment.daemon() as process:
+            self.deployment.wait_for(
+                lambda: self.deployment.log().count('"daemon_ready"') > before, what="the daemon to be ready"
             )
             yield process
 
     @contextmanager
     def starting(self) -> Iterator[subprocess.Popen[bytes]]:
         """The daemon, which waits for room to start, and says so."""
-        before = self.house.log().count('"disk_full"')
-        with self.house.daemon() as process:
-            self.house.wait_for(
-                lambda: self.house.log().count('"disk_full"') > before, what="the start to find no room"
+        before = self.deployment.log().count('"disk_full"')
+        with self.deployment.daemon() as process:
+            self.deployment.wait_for(
+                lambda: self.deployment.log().count('"disk_full"') > before, what="the start to find no room"
             )
             time.sleep(1.5)
             assert process.poll() is None
@@ -101,7 +103,7 @@ class Watched:
         numbers = iter(range(10**6))
 
         def ended() -> bool:
-            acknowledged[:] = self.house.events()
+            acknowledged[:] = self.deployment.events()
             number = next(numbers)
             self.remote.commit(f"c{number}", {f"F{number}.lean": LEAN})
             try:
@@ -110,7 +112,7 @@ class Watched:
                 return process.poll() is not None  # it is on its way down, or there
             return process.poll() is not None
 
-        self.house.wait_for(ended, what="the daemon to end", seconds=60.0)
+        self.deployment.wait_for(ended, what="the daemon to end", seconds=60.0)
         return acknowledged
 
     def commit_until_it_waits(self) -> set[str]:
@@ -123,12 +125,12 @@ class Watched:
             request(self.settings.paths, "POST", "/poll", {})
             return any("until there is room" in text for text in request_health(self.settings)["problems"])
 
-        self.house.wait_for(waits, what="the daemon to find no room", seconds=40.0)
+        self.deployment.wait_for(waits, what="the daemon to find no room", seconds=40.0)
         return tips
 
     def last_words(self) -> dict[str, Any]:
         """The last line of the daemon's log."""
-        line = self.house.log().strip().splitlines()[-1]
+        line = self.deployment.log().strip().splitlines()[-1]
         words = json.loads(line)
         assert isinstance(words, dict)
         return words
@@ -136,7 +138,7 @@ class Watched:
     def unsorry(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the command."""
         return subprocess.run(
-            [str(UNSORRY), *arguments, "--config", str(self.house.config)],
+            [str(UNSORRY), *arguments, "--config", str(self.deployment.config)],
             capture_output=True,
             text=True,
             check=False,
@@ -145,16 +147,16 @@ class Watched:
 
     def goes_on(self, acknowledged: list[StoredEvent]) -> None:
         """Everything acknowledged is there, in order, and a daemon records the next commit."""
-        assert self.house.events()[: len(acknowledged)] == acknowledged
+        assert self.deployment.events()[: len(acknowledged)] == acknowledged
         tip = self.remote.commit("after", {"After.lean": LEAN})
         with self.daemon() as process:
-            self.house.wait_for(
-                lambda: any(event.data["sha"] == tip for event in self.house.events("commit_observed")),
+            self.deployment.wait_for(
+                lambda: any(event.data["sha"] == tip for event in self.deployment.events("commit_observed")),
                 what="the commit made afterwards",
             )
             process.terminate()
             assert process.wait(timeout=30) == 0
-        assert self.house.events()[: len(acknowledged)] == acknowledged
+        assert self.deployment.events()[: len(acknowledged)] == acknowledged
         assert json.loads(self.unsorry("db", "check", "--json").stdout)["sound"]
         paths = self.settings.paths
         assert verify(paths.events_db, paths.database_db).differences == ()
@@ -168,21 +170,21 @@ def request_health(settings: Settings) -> dict[str, Any]:
 def refuses(watched: Watched, disk: Disk, *, code: str) -> None:
     """The whole course, for a disk that takes nothing more while the daemon works."""
     with watched.daemon() as process:
-        watched.house.wait_for(lambda: watched.house.events("job_started"), what="the first job")
+        watched.deployment.wait_for(lambda: watched.deployment.events("job_started"), what="the first job")
         disk.refuse(process.pid)
         acknowledged = watched.work_until_it_ends(process)
     assert process.returncode == 1
     words = watched.last_words()
     assert (words["event"], words["level"]) == ("daemon_stopped", "error")
     assert str(watched.settings.paths.state) in words["failure"]
-    assert "Traceback" not in watched.house.log()
+    assert "Traceback" not in watched.deployment.log()
     status = watched.unsorry("status", "--json")
     assert status.returncode == 0, status.stderr
     codes = [problem["code"] for problem in json.loads(status.stdout)["problems"]]
     assert "daemon_not_running" in codes
     checked = watched.unsorry("db", "check", "--json")
     assert (checked.returncode, json.loads(checked.stdout)["sound"]) == (0, True)
-    assert watched.house.events()[: len(acknowledged)] == acknowledged
+    assert watched.deployment.events()[: len(acknowledged)] == acknowledged
     if disk.real:
         assert code in codes
         again = watched.unsorry("run")
@@ -198,14 +200,14 @@ def test_a_disk_that_fills_up_is_waited_for_and_nothing_is_lost_or_begun_meanwhi
     tmp_path: Path,
 ) -> None:
     watched = Watched(tmp_path)
-    house, paths = watched.house, watched.settings.paths
+    deployment, paths = watched.deployment, watched.settings.paths
     with small_disk(paths.state, size_bytes=4 * 2**20) as disk:
         if not disk.real:
             pytest.skip("a disk that can be full and empty again needs a mount")
         with watched.daemon() as process:
-            house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+            deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
             disk.refuse(process.pid)
-            acknowledged = house.events()
+            acknowledged = deployment.events()
             tips = watched.commit_until_it_waits()
             # It turns, answers and stays; what it met is told with the remedy, and nothing new was begun.
             status = json.loads(watched.unsorry("status", "--json").stdout)
@@ -215,28 +217,30 @@ def test_a_disk_that_fills_up_is_waited_for_and_nothing_is_lost_or_begun_meanwhi
             polled = watched.unsorry("poll")
             assert polled.returncode == 1
             assert "nothing new is begun until there is room on the disk" in polled.stderr
-            begun = len(house.events("job_started"))
-            with house.config.open("a", encoding="utf-8") as config:
+            begun = len(deployment.events("job_started"))
+            with deployment.config.open("a", encoding="utf-8") as config:
                 config.write("# a change that has to wait for room\n")
             process.send_signal(signal.SIGHUP)
             time.sleep(2.5)
             assert process.poll() is None
-            assert len(house.events("job_started")) == begun
-            assert house.events()[: len(acknowledged)] == acknowledged
+            assert len(deployment.events("job_started")) == begun
+            assert deployment.events()[: len(acknowledged)] == acknowledged
             disk.mend()
-            house.wait_for(
-                lambda: tips <= {event.data["sha"] for event in house.events("commit_scanned")},
+            deployment.wait_for(
+                lambda: tips <= {event.data["sha"] for event in deployment.events("commit_scanned")},
                 what="what was pushed meanwhile",
             )
-            house.wait_for(lambda: len(house.events("config_loaded")) == 2, what="the changed configuration")
-            house.wait_for(
+            deployment.wait_for(
+                lambda: len(deployment.events("config_loaded")) == 2, what="the changed configuration"
+            )
+            deployment.wait_for(
                 lambda: request_health(watched.settings) == {"healthy": True, "problems": []}, what="health"
             )
             process.terminate()
             assert process.wait(timeout=30) == 0
-        observed = [event.data["sha"] for event in house.events("commit_observed")]
+        observed = [event.data["sha"] for event in deployment.events("commit_observed")]
         assert len(observed) == len(set(observed))
-        assert "Traceback" not in house.log()
+        assert "Traceback" not in deployment.log()
         watched.goes_on(acknowledged)
 
 
@@ -246,18 +250,18 @@ def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_waits_for_r
     tmp_path: Path,
 ) -> None:
     watched = Watched(tmp_path)
-    house = watched.house
+    deployment = watched.deployment
     with small_disk(watched.settings.paths.state, size_bytes=4 * 2**20) as disk:
         if not disk.real:
             pytest.skip("a disk that can be full and empty again needs a mount")
         with watched.daemon() as process:
-            house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+            deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
             disk.refuse(process.pid)
-            acknowledged = house.events()
+            acknowledged = deployment.events()
             tips = watched.commit_until_it_waits()
             process.terminate()
             process.wait(timeout=60)
-        assert house.log().count('"daemon_stopped"') == 1
+        assert deployment.log().count('"daemon_stopped"') == 1
         # Asked to end while it waits it does so, and well: no one has to let it start again.
         with watched.starting() as process:
             process.terminate()
@@ -267,16 +271,16 @@ def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_waits_for_r
             remedies = {problem["code"]: problem["remedy"] for problem in status["problems"]}
             assert "free some space" in remedies["disk_full"]
             assert "waits for it, and then starts" in remedies["daemon_silent"]
-            assert house.events()[: len(acknowledged)] == acknowledged
+            assert deployment.events()[: len(acknowledged)] == acknowledged
             disk.mend()
-            house.wait_for(
-                lambda: tips <= {event.data["sha"] for event in house.events("commit_scanned")},
+            deployment.wait_for(
+                lambda: tips <= {event.data["sha"] for event in deployment.events("commit_scanned")},
                 what="what was pushed meanwhile",
             )
             assert request_health(watched.settings) == {"healthy": True, "problems": []}
             process.terminate()
             assert process.wait(timeout=30) == 0
-        assert "Traceback" not in house.log()
+        assert "Traceback" not in deployment.log()
         watched.goes_on(acknowledged)
 
 
@@ -292,7 +296,7 @@ def test_a_first_start_on_a_full_disk_waits_tells_the_service_manager_and_is_rea
         disk.refuse(0)
         with Manager(
             tmp_path / "notify",
-            start=lambda environment: watched.house.start(environment=environment),
+            start=lambda environment: watched.deployment.start(environment=environment),
             watchdog_s=60.0,
         ) as systemd:
             systemd.start()
@@ -306,7 +310,7 @@ def test_a_first_start_on_a_full_disk_waits_tells_the_service_manager_and_is_rea
             systemd.stop()
             systemd.until(lambda: systemd.ended, what="the end")
             assert [status for _, status in systemd.ended] == [0]
-        assert len(watched.house.events("daemon_started")) == 1
+        assert len(watched.deployment.events("daemon_started")) == 1
 
 
 @with_mounts
@@ -370,8 +374,8 @@ def test_a_state_folder_that_is_renamed_ends_the_daemon_which_says_where_it_is(t
     watched = Watched(tmp_path)
     state = watched.settings.paths.state
     with watched.daemon() as process:
-        watched.house.wait_for(lambda: watched.house.events("job_started"), what="the first job")
-        acknowledged = watched.house.events()
+        watched.deployment.wait_for(lambda: watched.deployment.events("job_started"), what="the first job")
+        acknowledged = watched.deployment.events()
         state.rename(tmp_path / "moved")
         # With nothing to do: it looks by itself.
         assert process.wait(timeout=30) == 1
@@ -388,8 +392,8 @@ def test_a_state_folder_that_is_removed_ends_the_daemon_which_saves_the_log(tmp_
     watched = Watched(tmp_path)
     paths = watched.settings.paths
     with watched.daemon() as process:
-        watched.house.wait_for(lambda: watched.house.events("job_started"), what="the first job")
-        acknowledged = watched.house.events()
+        watched.deployment.wait_for(lambda: watched.deployment.events("job_started"), what="the first job")
+        acknowledged = watched.deployment.events()
         while paths.state.exists():
             # The job is at work in it, and may make a file in a folder that was just seen empty.
             with contextlib.suppress(OSError):
@@ -412,25 +416,29 @@ def test_a_job_whose_folder_finds_no_room_is_interrupted_not_failed_and_done_whe
     tmp_path: Path,
 ) -> None:
     watched = Watched(tmp_path)
-    house = watched.house
+    deployment = watched.deployment
     with small_disk(watched.settings.paths.jobs, size_bytes=2**22) as disk:
         if not disk.real:
             pytest.skip("a folder of its own needs a mount")
         disk.refuse(0)
-        with house.daemon() as process:
-            house.wait_for(lambda: house.events("job_interrupted"), what="the job that finds no room")
-            house.wait_for(
+        with deployment.daemon() as process:
+            deployment.wait_for(
+                lambda: deployment.events("job_interrupted"), what="the job that finds no room"
+            )
+            deployment.wait_for(
                 lambda: any("room" in text for text in request_health(watched.settings)["problems"]),
                 what="the problem to be told",
             )
             time.sleep(2.5)
-            assert len(house.events("job_started")) == 1
+            assert len(deployment.events("job_started")) == 1
             disk.mend()
-            house.wait_for(lambda: house.events("job_succeeded"), what="the job, now that there is room")
+            deployment.wait_for(
+                lambda: deployment.events("job_succeeded"), what="the job, now that there is room"
+            )
             process.terminate()
             assert process.wait(timeout=30) == 0
-    (interrupted,) = house.events("job_interrupted")
+    (interrupted,) = deployment.events("job_interrupted")
     assert "No space left" in interrupted.data["reason"]
-    assert house.events("job_failed") == []
-    started = house.events("job_started")
+    assert deployment.events("job_failed") == []
+    started = deployment.events("job_started")
     assert [event.data["attempt"] for event in started] == [1, 2]

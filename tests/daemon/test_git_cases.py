@@ -19,189 +19,193 @@ import pytest
 from daemon.polling.poller import PollResult
 from pipeline.jobs.mirror import Mirror
 from store.log.envelope import StoredEvent
-from tests.support.daemon.house import House, Parts
+from tests.support.daemon.deployment import Deployment, Parts
 from tests.support.daemon.remote import Remote
 
 Answer = TypeVar("Answer")
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path)
 
 
 @pytest.fixture
-def remote(house: House) -> Remote:
-    remote = house.remote("demo")
+def remote(deployment: Deployment) -> Remote:
+    remote = deployment.remote("demo")
     remote.serve_partially()
-    house.write(repos=[remote.path])
+    deployment.write(repos=[remote.path])
     return remote
 
 
-def with_parts(house: House, work: Callable[[Parts], Awaitable[Answer]]) -> Answer:
+def with_parts(deployment: Deployment, work: Callable[[Parts], Awaitable[Answer]]) -> Answer:
     async def go() -> Answer:
-        async with house.opened() as parts:
+        async with deployment.opened() as parts:
             return await work(parts)
 
     return asyncio.run(go())
 
 
-def poll(house: House) -> PollResult:
-    return with_parts(house, lambda parts: parts.poller.poll(parts.repo))
+def poll(deployment: Deployment) -> PollResult:
+    return with_parts(deployment, lambda parts: parts.poller.poll(parts.repo))
 
 
-def mirror_of(house: House) -> Path:
+def mirror_of(deployment: Deployment) -> Path:
     async def where(parts: Parts) -> Path:
         return parts.poller.mirror(parts.repo.key)
 
-    return with_parts(house, where)
+    return with_parts(deployment, where)
 
 
-def facts(house: House) -> list[tuple[str, str]]:
-    return [(event.type, about(event)) for event in house.events() if event.type != "repository_watched"]
+def facts(deployment: Deployment) -> list[tuple[str, str]]:
+    return [(event.type, about(event)) for event in deployment.events() if event.type != "repository_watched"]
 
 
 def about(event: StoredEvent) -> str:
     return str(event.data.get("subject") or event.data.get("branch") or event.data.get("problem") or "")
 
 
-def check_out(house: House, sha: str) -> Path:
+def check_out(deployment: Deployment, sha: str) -> Path:
     """Check a commit out of the mirror, as a job's worktree."""
-    target = house.folder / "worktree"
+    target = deployment.folder / "worktree"
 
     async def add(parts: Parts) -> None:
         await parts.git.worktree_add(parts.poller.mirror(parts.repo.key), target, sha)
 
-    with_parts(house, add)
+    with_parts(deployment, add)
     return target
 
 
 # --- histories --------------------------------------------------------------------------------------------------
 
 
-def test_commits_that_are_years_old_and_pushed_today_are_seen(house: House, remote: Remote) -> None:
+def test_commits_that_are_years_old_and_pushed_today_are_seen(deployment: Deployment, remote: Remote) -> None:
     """A filter by date, as others have, would skip them."""
     remote.commit("newest by its date", date="2026-03-01T00:00:00Z")
-    poll(house)
+    poll(deployment)
     remote.commit("written on a plane", date="2019-01-01T00:00:00Z")
     remote.commit("before there was git", date="1970-01-02T00:00:00Z")
-    assert poll(house).commits == 2
-    assert facts(house)[-2:] == [
+    assert poll(deployment).commits == 2
+    assert facts(deployment)[-2:] == [
         ("commit_observed", "written on a plane"),
         ("commit_observed", "before there was git"),
     ]
-    assert house.events("commit_observed")[1].data["committed_at"] == "2019-01-01T00:00:00Z"
+    assert deployment.events("commit_observed")[1].data["committed_at"] == "2019-01-01T00:00:00Z"
 
 
-def test_a_branch_of_old_commits_that_is_pushed_late_is_a_new_branch(house: House, remote: Remote) -> None:
+def test_a_branch_of_old_commits_that_is_pushed_late_is_a_new_branch(
+    deployment: Deployment, remote: Remote
+) -> None:
     remote.commit("base", date="2018-01-01T00:00:00Z")
     remote.git("branch", "old-work")
     remote.commit("later", date="2026-01-01T00:00:00Z")
-    house.write(repos=[remote.path], entry='branches = ["*"]')
-    poll(house)
+    deployment.write(repos=[remote.path], entry='branches = ["*"]')
+    poll(deployment)
     remote.git("branch", "pushed-late", "old-work")
     remote.git("checkout", "--quiet", "pushed-late")
     remote.commit("years ago", date="2018-01-02T00:00:00Z")
-    poll(house)
-    assert facts(house)[-2:] == [("branch_created", "pushed-late"), ("commit_observed", "years ago")]
+    poll(deployment)
+    assert facts(deployment)[-2:] == [("branch_created", "pushed-late"), ("commit_observed", "years ago")]
 
 
 def test_an_old_side_branch_that_the_default_branch_is_set_on_to_is_seen_commit_by_commit(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
     remote.commit("base")
-    poll(house)
+    poll(deployment)
     remote.git("checkout", "--quiet", "-b", "side")
     remote.commit("side one", date="2017-01-01T00:00:00Z")
     remote.commit("side two", date="2016-01-01T00:00:00Z")
     remote.git("checkout", "--quiet", "main")
     remote.git("merge", "--quiet", "--ff-only", "side")
-    poll(house)
-    assert facts(house)[-2:] == [("commit_observed", "side one"), ("commit_observed", "side two")]
+    poll(deployment)
+    assert facts(deployment)[-2:] == [("commit_observed", "side one"), ("commit_observed", "side two")]
 
 
-def test_a_rebase_names_what_it_replaced_and_observes_what_it_wrote(house: House, remote: Remote) -> None:
+def test_a_rebase_names_what_it_replaced_and_observes_what_it_wrote(
+    deployment: Deployment, remote: Remote
+) -> None:
     remote.commit("base")
     remote.git("checkout", "--quiet", "-b", "topic")
     base = remote.git("rev-parse", "main")
     old = [remote.commit("topic one"), remote.commit("topic two")]
-    house.write(repos=[remote.path], entry='branches = ["topic"]')
-    poll(house)
+    deployment.write(repos=[remote.path], entry='branches = ["topic"]')
+    poll(deployment)
     remote.git("checkout", "--quiet", "main")
     onto = remote.commit("main went on")
     remote.git("checkout", "--quiet", "topic")
     remote.git("rebase", "--quiet", "main")
-    poll(house)
-    (rewritten,) = house.events("branch_rewritten")
+    poll(deployment)
+    (rewritten,) = deployment.events("branch_rewritten")
     assert rewritten.data["base"] == base
     assert rewritten.data["dropped"] == old[::-1]
-    assert [event.data["subject"] for event in house.events("commit_observed")[1:]] == [
+    assert [event.data["subject"] for event in deployment.events("commit_observed")[1:]] == [
         "main went on",
         "topic one",
         "topic two",
     ]
-    assert house.events("commit_observed")[1].data["sha"] == onto
+    assert deployment.events("commit_observed")[1].data["sha"] == onto
     # What was dropped is readable still: its facts stay in the log.
     readable = with_parts(
-        house, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), old[1])
+        deployment, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), old[1])
     )
     assert readable
 
 
-def test_a_force_push_of_an_unrelated_history_has_no_base(house: House, remote: Remote) -> None:
+def test_a_force_push_of_an_unrelated_history_has_no_base(deployment: Deployment, remote: Remote) -> None:
     remote.commit("first life")
-    poll(house)
+    poll(deployment)
     remote.git("checkout", "--quiet", "--orphan", "second")
     remote.commit("second life")
     remote.git("branch", "-M", "second", "main")
-    poll(house)
-    (rewritten,) = house.events("branch_rewritten")
+    poll(deployment)
+    (rewritten,) = deployment.events("branch_rewritten")
     assert rewritten.data["base"] is None
-    assert facts(house)[-1] == ("commit_observed", "second life")
+    assert facts(deployment)[-1] == ("commit_observed", "second life")
 
 
 def test_a_branch_that_was_deleted_and_comes_back_rewritten_is_seen_as_what_it_is(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
     remote.commit("base")
     remote.git("branch", "topic")
-    house.write(repos=[remote.path], entry='branches = ["main", "topic"]')
-    poll(house)
+    deployment.write(repos=[remote.path], entry='branches = ["main", "topic"]')
+    poll(deployment)
     remote.git("branch", "-D", "topic")
-    poll(house)
+    poll(deployment)
     remote.git("checkout", "--quiet", "-b", "topic")
     tip = remote.commit("another life")
-    poll(house)
-    assert [type_ for type_, what in facts(house) if what == "topic"] == [
+    poll(deployment)
+    assert [type_ for type_, what in facts(deployment) if what == "topic"] == [
         "branch_created",
         "branch_deleted",
         "branch_created",
     ]
-    assert house.events("commit_observed")[-1].data["sha"] == tip
+    assert deployment.events("commit_observed")[-1].data["sha"] == tip
 
 
 # --- refs -------------------------------------------------------------------------------------------------------
 
 
-def test_tags_are_no_branches_whatever_they_are_called(house: House, remote: Remote) -> None:
+def test_tags_are_no_branches_whatever_they_are_called(deployment: Deployment, remote: Remote) -> None:
     remote.commit("first")
-    house.write(repos=[remote.path], entry='branches = ["*"]')
-    poll(house)
-    before = facts(house)
+    deployment.write(repos=[remote.path], entry='branches = ["*"]')
+    poll(deployment)
+    before = facts(deployment)
     remote.git("tag", "v1")
     remote.git("tag", "-a", "-m", "annotated", "v2")
     remote.git("tag", "main")  # a tag with the name of the branch
     elsewhere = remote.git("commit-tree", "-m", "only tagged", "HEAD^{tree}")
     remote.git("tag", "v3", elsewhere)
     remote.git("tag", "--force", "v1", elsewhere)
-    assert poll(house).outcome == "unchanged"
+    assert poll(deployment).outcome == "unchanged"
     remote.commit("second")
-    poll(house)
-    assert facts(house) == [*before, ("commit_observed", "second")]
-    refs = remote_refs(mirror_of(house))
+    poll(deployment)
+    assert facts(deployment) == [*before, ("commit_observed", "second")]
+    refs = remote_refs(mirror_of(deployment))
     assert not [ref for ref in refs if ref.startswith("refs/tags/")]
     there = with_parts(
-        house, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), elsewhere)
+        deployment, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), elsewhere)
     )
     assert not there
 
@@ -211,30 +215,30 @@ def remote_refs(mirror: Path) -> list[str]:
 
 
 def test_a_default_branch_that_is_renamed_is_followed_and_its_history_is_not_told_twice(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
     tip = remote.commit("first")
-    poll(house)
+    poll(deployment)
     remote.git("branch", "-M", "main", "trunk")
-    poll(house)
+    poll(deployment)
     remote.commit("second")
-    poll(house)
-    assert facts(house)[2:] == [
+    poll(deployment)
+    assert facts(deployment)[2:] == [
         ("branch_deleted", "main"),
         ("branch_created", "trunk"),
         ("commit_observed", "first"),
         ("commit_observed", "second"),
     ]
-    assert [event.data["sha"] for event in house.events("commit_observed")[:2]] == [tip, tip]
+    assert [event.data["sha"] for event in deployment.events("commit_observed")[:2]] == [tip, tip]
 
 
 def test_an_empty_repository_is_said_to_be_and_begins_with_its_first_commit(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
-    assert poll(house).outcome == "empty"
-    assert "push a first commit" in house.events("repository_failed")[0].data["remedy"]
+    assert poll(deployment).outcome == "empty"
+    assert "push a first commit" in deployment.events("repository_failed")[0].data["remedy"]
     remote.commit("first")
-    assert poll(house).outcome == "changed"
+    assert poll(deployment).outcome == "changed"
 
 
 @contextmanager
@@ -253,7 +257,9 @@ def served(folder: Path) -> Iterator[str]:
         thread.join(timeout=5)
 
 
-def test_malicious_names_in_a_remotes_list_of_refs_lead_nowhere(house: House, remote: Remote) -> None:
+def test_malicious_names_in_a_remotes_list_of_refs_lead_nowhere(
+    deployment: Deployment, remote: Remote
+) -> None:
     sha = remote.commit("first")
     remote.git("update-server-info")
     listed = remote.path / ".git" / "info" / "refs"
@@ -272,24 +278,24 @@ def test_malicious_names_in_a_remotes_list_of_refs_lead_nowhere(house: House, re
         + "not-a-sha\trefs/heads/evil\n",
         encoding="utf-8",
     )
-    house.write(repos=[remote.path], entry='branches = ["*"]')
+    deployment.write(repos=[remote.path], entry='branches = ["*"]')
     with served(remote.path / ".git") as url:
 
         async def polled(parts: Parts) -> PollResult:
             return await parts.poller.poll(parts.repo.model_copy(update={"url": url}))
 
-        outcome = with_parts(house, polled).outcome
+        outcome = with_parts(deployment, polled).outcome
     assert outcome in ("changed", "unreachable")  # some versions of git refuse such a list as a whole
-    assert {event.data["branch"] for event in house.events("branch_created")} <= {"main"}
-    assert not list(house.folder.rglob("pwned"))
-    assert not list(house.folder.rglob("hooks/post-checkout"))
+    assert {event.data["branch"] for event in deployment.events("branch_created")} <= {"main"}
+    assert not list(deployment.folder.rglob("pwned"))
+    assert not list(deployment.folder.rglob("hooks/post-checkout"))
 
 
 # --- contents ---------------------------------------------------------------------------------------------------
 
 
-def test_a_submodule_is_neither_fetched_nor_an_obstacle(house: House, remote: Remote) -> None:
-    library = house.remote("library")
+def test_a_submodule_is_neither_fetched_nor_an_obstacle(deployment: Deployment, remote: Remote) -> None:
+    library = deployment.remote("library")
     pinned = library.commit("secret of the library", {"Lib.lean": "theorem lib : True := trivial\n"})
     remote.commit("first", {"A.lean": "theorem a : True := trivial\n"})
     (remote.path / ".gitmodules").write_text(
@@ -298,17 +304,19 @@ def test_a_submodule_is_neither_fetched_nor_an_obstacle(house: House, remote: Re
     remote.git("update-index", "--add", "--cacheinfo", f"160000,{pinned},lib")
     (remote.path / "lib").mkdir()
     tip = remote.commit("with a submodule", {"B.lean": "theorem b : True := trivial\n"})
-    assert poll(house).outcome == "changed"
-    tree = check_out(house, tip)
+    assert poll(deployment).outcome == "changed"
+    tree = check_out(deployment, tip)
     assert sorted(path.name for path in tree.glob("*.lean")) == ["A.lean", "B.lean"]
     assert not list((tree / "lib").iterdir())
-    there = with_parts(house, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), pinned))
+    there = with_parts(
+        deployment, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), pinned)
+    )
     assert not there
-    with Mirror(mirror_of(house)) as mirror:
+    with Mirror(mirror_of(deployment)) as mirror:
         assert [file.path for file in mirror.files(tip)] == [".gitmodules", "A.lean", "B.lean"]
 
 
-def test_a_pointer_of_lfs_stays_a_pointer_and_no_filter_runs(house: House, remote: Remote) -> None:
+def test_a_pointer_of_lfs_stays_a_pointer_and_no_filter_runs(deployment: Deployment, remote: Remote) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "a" * 64 + "\nsize 123456789\n"
     tip = remote.commit(
         "with lfs",
@@ -319,8 +327,8 @@ def test_a_pointer_of_lfs_stays_a_pointer_and_no_filter_runs(house: House, remot
             "A.lean": "theorem a : True := trivial\n",
         },
     )
-    assert poll(house).outcome == "changed"
-    tree = check_out(house, tip)
+    assert poll(deployment).outcome == "changed"
+    tree = check_out(deployment, tip)
     assert (tree / "weights.bin").read_text(encoding="utf-8") == pointer
     assert (tree / "A.lean").is_file()
 
@@ -339,32 +347,32 @@ def size_of(folder: Path) -> int:
 
 
 def test_a_first_fetch_brings_the_contents_of_the_tip_and_not_those_of_its_history(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
     for number in range(5):
         tip = remote.commit(f"c{number}", {"A.lean": f"-- {number}\n", f"B{number}.lean": f"-- b{number}\n"})
-    poll(house)
-    mirror = mirror_of(house)
+    poll(deployment)
+    mirror = mirror_of(deployment)
     assert missing_objects(mirror) == 4  # A.lean as it was in the four commits before
     remote.path.rename(remote.path.with_name("gone"))  # what is there needs no remote
     with Mirror(mirror) as reading:
         texts = {file.path: reading.read(file.blob, most_bytes=1000) for file in reading.files(tip)}
     assert texts["A.lean"] == b"-- 4\n"
     assert len(texts) == 6
-    assert (check_out(house, tip) / "B0.lean").read_text(encoding="utf-8") == "-- b0\n"
+    assert (check_out(deployment, tip) / "B0.lean").read_text(encoding="utf-8") == "-- b0\n"
 
 
 def test_every_commit_that_is_observed_is_complete_before_it_is_recorded(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
     remote.commit("first", {"A.lean": "-- 0\n"})
-    poll(house)
+    poll(deployment)
     shas = [remote.commit(f"c{number}", {"A.lean": f"-- {number}\n"}) for number in (1, 2, 3)]
     remote.git("checkout", "--quiet", "-b", "other", "HEAD~2")
-    house.write(repos=[remote.path], entry='branches = ["*"]')
-    poll(house)
+    deployment.write(repos=[remote.path], entry='branches = ["*"]')
+    poll(deployment)
     remote.path.rename(remote.path.with_name("gone"))
-    with Mirror(mirror_of(house)) as reading:
+    with Mirror(mirror_of(deployment)) as reading:
         for number, sha in enumerate(shas, start=1):
             assert [reading.read(file.blob, most_bytes=1000) for file in reading.files(sha)] == [
                 f"-- {number}\n".encode()
@@ -372,27 +380,29 @@ def test_every_commit_that_is_observed_is_complete_before_it_is_recorded(
 
 
 def test_after_the_cache_was_deleted_what_waits_for_a_scan_is_complete_again(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
     remote.commit("first", {"A.lean": "-- 0\n"})
-    poll(house)
+    poll(deployment)
     waiting = remote.commit("waits", {"A.lean": "-- 1\n"})
     remote.commit("tip", {"A.lean": "-- 2\n"})
-    poll(house)
-    shutil.rmtree(mirror_of(house))
-    assert poll(house).outcome == "unchanged"
+    poll(deployment)
+    shutil.rmtree(mirror_of(deployment))
+    assert poll(deployment).outcome == "unchanged"
     remote.path.rename(remote.path.with_name("gone"))
-    with Mirror(mirror_of(house)) as reading:
+    with Mirror(mirror_of(deployment)) as reading:
         assert [reading.read(file.blob, most_bytes=1000) for file in reading.files(waiting)] == [b"-- 1\n"]
 
 
-def test_a_mirror_that_was_never_finished_is_finished_by_the_next_poll(house: House, remote: Remote) -> None:
+def test_a_mirror_that_was_never_finished_is_finished_by_the_next_poll(
+    deployment: Deployment, remote: Remote
+) -> None:
     remote.commit("first", {"A.lean": "-- 0\n"})
-    poll(house)
+    poll(deployment)
     waiting = remote.commit("waits", {"A.lean": "-- 1\n"})
     remote.commit("tip", {"A.lean": "-- 2\n"})
-    poll(house)
-    shutil.rmtree(mirror_of(house))
+    poll(deployment)
+    shutil.rmtree(mirror_of(deployment))
 
     async def cut_off(parts: Parts) -> None:
         # As when the daemon is killed between the fetch and the contents.
@@ -401,42 +411,46 @@ def test_a_mirror_that_was_never_finished_is_finished_by_the_next_poll(house: Ho
         tips = {"main": remote.git("rev-parse", "HEAD").strip()}
         await parts.git.fetch(mirror, str(remote.path), branches=tips)
 
-    with_parts(house, cut_off)
-    assert missing_objects(mirror_of(house)) > 0
-    assert poll(house).outcome == "unchanged"
+    with_parts(deployment, cut_off)
+    assert missing_objects(mirror_of(deployment)) > 0
+    assert poll(deployment).outcome == "unchanged"
     remote.path.rename(remote.path.with_name("gone"))
-    with Mirror(mirror_of(house)) as reading:
+    with Mirror(mirror_of(deployment)) as reading:
         assert [reading.read(file.blob, most_bytes=1000) for file in reading.files(waiting)] == [b"-- 1\n"]
 
 
 def test_who_wrote_a_line_long_ago_is_found_though_the_mirror_lacks_the_old_contents(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
     remote.commit("first", {"A.lean": "-- one\n-- two\n"})
     for number in range(4):
         tip = remote.commit(f"c{number}", {"A.lean": f"-- one\n-- two\n-- {number}\n"})
-    poll(house)
-    assert missing_objects(mirror_of(house)) == 4
+    poll(deployment)
+    assert missing_objects(mirror_of(deployment)) == 4
 
     async def authors(parts: Parts) -> frozenset[tuple[str, str]]:
         mirror = parts.poller.mirror(parts.repo.key)
         return await parts.git.last_authors(mirror, tip, "A.lean", first=1, last=2)
 
-    assert with_parts(house, authors) == {("Ada", "ada@example.org")}
+    assert with_parts(deployment, authors) == {("Ada", "ada@example.org")}
 
 
 def test_whether_a_commit_is_there_is_answered_without_asking_the_remote(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
     """Git would fetch what a partial mirror lacks, with all its history, even when asked whether it is there."""
     remote.commit("first")
-    poll(house)
+    poll(deployment)
     other = remote.commit("not fetched")
-    there = with_parts(house, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), other))
+    there = with_parts(
+        deployment, lambda parts: parts.git.has_commit(parts.poller.mirror(parts.repo.key), other)
+    )
     assert not there
 
 
-def sight_of_a_long_history(house: House, remote: Remote, commits: int) -> tuple[float, float, int, int]:
+def sight_of_a_long_history(
+    deployment: Deployment, remote: Remote, commits: int
+) -> tuple[float, float, int, int]:
     """Poll a repository of so many commits; return seconds, the poller's growth in MiB, the mirror's and all bytes."""
     remote.import_history(commits, bytes_each=2000)
 
@@ -447,33 +461,33 @@ def sight_of_a_long_history(house: House, remote: Remote, commits: int) -> tuple
         assert (polled.outcome, polled.commits) == ("changed", 1)
         return time.monotonic() - began, (process.memory_info().rss - before) / 2**20
 
-    seconds, grown_mib = with_parts(house, first)
-    return seconds, grown_mib, size_of(mirror_of(house)), size_of(remote.path / ".git")
+    seconds, grown_mib = with_parts(deployment, first)
+    return seconds, grown_mib, size_of(mirror_of(deployment)), size_of(remote.path / ".git")
 
 
-def test_the_first_sight_of_a_long_history_does_not_bring_it(house: House, remote: Remote) -> None:
+def test_the_first_sight_of_a_long_history_does_not_bring_it(deployment: Deployment, remote: Remote) -> None:
     commits = 3000
-    seconds, grown_mib, mirror_bytes, _ = sight_of_a_long_history(house, remote, commits)
-    assert len(house.events("commit_observed")) == 1
-    assert missing_objects(mirror_of(house)) == commits - 7
+    seconds, grown_mib, mirror_bytes, _ = sight_of_a_long_history(deployment, remote, commits)
+    assert len(deployment.events("commit_observed")) == 1
+    assert missing_objects(mirror_of(deployment)) == commits - 7
     assert grown_mib < 20
     assert seconds < 60
     assert mirror_bytes < commits * 500
     tip = remote.git("rev-parse", "main")
-    assert len(list(check_out(house, tip).glob("*.lean"))) == 7
+    assert len(list(check_out(deployment, tip).glob("*.lean"))) == 7
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_first_sight_of_half_a_million_commits_is_bounded(house: House, remote: Remote) -> None:
+def test_the_first_sight_of_half_a_million_commits_is_bounded(deployment: Deployment, remote: Remote) -> None:
     commits = 500_000
-    seconds, grown_mib, mirror_bytes, whole_bytes = sight_of_a_long_history(house, remote, commits)
-    assert len(house.events("commit_observed")) == 1
+    seconds, grown_mib, mirror_bytes, whole_bytes = sight_of_a_long_history(deployment, remote, commits)
+    assert len(deployment.events("commit_observed")) == 1
     assert grown_mib < 50
     assert seconds < 600
     assert mirror_bytes < whole_bytes
     remote.git("update-ref", "refs/heads/main", remote.git("rev-parse", "main~3"))
     began = time.monotonic()
-    assert poll(house).outcome == "changed"
-    assert len(house.events("branch_rewritten")) == 1
+    assert poll(deployment).outcome == "changed"
+    assert len(deployment.events("branch_rewritten")) == 1
     assert time.monotonic() - began < 60

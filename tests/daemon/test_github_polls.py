@@ -15,16 +15,16 @@ from daemon.polling.errors import RemoteError
 from daemon.polling.github import Forge, GitHub
 from daemon.polling.poller import PollResult
 from store.view import queries
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import GitHubServer
-from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
 
 TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path)
 
 
 @pytest.fixture
@@ -34,16 +34,16 @@ def github() -> Iterator[GitHubServer]:
 
 
 @pytest.fixture
-def remote(house: House, github: GitHubServer) -> Remote:
-    remote = house.remote("demo")
+def remote(deployment: Deployment, github: GitHubServer) -> Remote:
+    remote = deployment.remote("demo")
     remote.commit("first")
     github.add("remotes/demo", remote.path)
-    house.write(repos=[remote.path], extra=f'[github]\napi_url = "{github.url}"\n')
+    deployment.write(repos=[remote.path], extra=f'[github]\napi_url = "{github.url}"\n')
     return remote
 
 
 def poll(
-    house: House,
+    deployment: Deployment,
     github: GitHubServer,
     *,
     token: str | None = TOKEN,
@@ -54,7 +54,7 @@ def poll(
 
     async def go() -> list[PollResult]:
         client = GitHub(api_url=github.url, token=token, timeout_s=5)
-        async with house.opened(github=client) as parts:
+        async with deployment.opened(github=client) as parts:
             if by_hand:
                 parts.poller.forget(parts.repo.key)
             return [await parts.poller.poll(parts.repo) for _ in range(times)]
@@ -67,32 +67,32 @@ def statuses(github: GitHubServer) -> list[int]:
 
 
 def test_an_unchanged_repository_costs_one_request_that_answers_304(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
-    first, second = poll(house, github, times=2)
+    first, second = poll(deployment, github, times=2)
     assert (first.outcome, first.requests) == ("changed", 2)
     assert (second.outcome, second.requests) == ("unchanged", 1)
     assert statuses(github) == [200, 200, 304]
 
 
 def test_the_etags_survive_a_restart_of_the_daemon(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
-    poll(house, github)
-    poll(house, github)
+    poll(deployment, github)
+    poll(deployment, github)
     assert statuses(github)[2:] == [304]
 
 
 def test_the_repository_itself_is_asked_once_an_hour_and_when_a_person_asks(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
-    poll(house, github, times=2)
-    poll(house, github, by_hand=True)
+    poll(deployment, github, times=2)
+    poll(deployment, github, by_hand=True)
     assert statuses(github)[2:] == [304, 304, 304]
 
     async def an_hour_later() -> int:
         client = GitHub(api_url=github.url, token=TOKEN, timeout_s=5)
-        async with house.opened(github=client) as parts:
+        async with deployment.opened(github=client) as parts:
             parts.poller._now = lambda: datetime.now(UTC) + timedelta(hours=1, seconds=1)
             return (await parts.poller.poll(parts.repo)).requests
 
@@ -100,123 +100,126 @@ def test_the_repository_itself_is_asked_once_an_hour_and_when_a_person_asks(
 
 
 def test_a_new_commit_is_seen_through_the_api_and_fetched_by_git(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
-    poll(house, github)
+    poll(deployment, github)
     tip = remote.commit("second")
-    (polled,) = poll(house, github)
+    (polled,) = poll(deployment, github)
     assert polled.commits == 1
-    assert house.events("commit_observed")[-1].data["sha"] == tip
+    assert deployment.events("commit_observed")[-1].data["sha"] == tip
 
 
 def test_a_lost_database_row_makes_the_etags_worthless(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     """An ETag of a history that this log does not have would hide commits for ever."""
-    poll(house, github)
-    settings = house.write(repos=[remote.path], entry='branches = ["*"]')
+    poll(deployment, github)
+    settings = deployment.write(repos=[remote.path], entry='branches = ["*"]')
     remote.git("branch", "other")
-    (polled,) = poll(house, github)
+    (polled,) = poll(deployment, github)
     assert polled.outcome == "changed"
-    assert [event.data["branch"] for event in house.events("branch_created")] == ["main", "other"]
+    assert [event.data["branch"] for event in deployment.events("branch_created")] == ["main", "other"]
     assert settings.repos[0].branches == ("*",)
 
 
 def test_a_rename_is_recorded_once_and_polling_goes_on(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
-    poll(house, github)
+    poll(deployment, github)
     github.rename("remotes/demo", "elsewhere/better-name")
     remote.commit("second")
-    poll(house, github, times=2)
-    (renamed,) = house.events("repository_renamed")
+    poll(deployment, github, times=2)
+    (renamed,) = deployment.events("repository_renamed")
     assert "elsewhere/better-name" in renamed.data["new_url"]
     assert renamed.data["forge_id"] == 1000
-    assert [event.data["subject"] for event in house.events("commit_observed")] == ["first", "second"]
+    assert [event.data["subject"] for event in deployment.events("commit_observed")] == ["first", "second"]
 
 
 def test_a_renamed_repository_costs_one_request_again_until_somebody_asks_by_its_name(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
-    poll(house, github)
+    poll(deployment, github)
     github.rename("remotes/demo", "elsewhere/better-name")
-    poll(house, github)
+    poll(deployment, github)
     told = len(github.requests)
     for _ in range(3):  # a daemon that starts anew knows it too
-        (polled,) = poll(house, github)
+        (polled,) = poll(deployment, github)
         assert (polled.outcome, polled.requests) == ("unchanged", 1)
     assert [(one.path.split("/git")[0], one.status) for one in github.requests[told:]] == [
         ("/repositories/1000", 304)
     ] * 3
     tip = remote.commit("second")
-    poll(house, github)
-    assert house.events("commit_observed")[-1].data["sha"] == tip
+    poll(deployment, github)
+    assert deployment.events("commit_observed")[-1].data["sha"] == tip
     # Its old name is another's, or its own again: who asks by the name sees it, once an hour and for `unsorry poll`.
     github.rename("elsewhere/better-name", "remotes/demo")
-    (by_name,) = poll(house, github, by_hand=True)
+    (by_name,) = poll(deployment, github, by_hand=True)
     asked = len(github.requests)
     assert (by_name.outcome, by_name.requests) == ("unchanged", 2)
-    assert poll(house, github)[0].requests == 1
+    assert poll(deployment, github)[0].requests == 1
     assert github.requests[asked].path.startswith("/repos/remotes/demo/git")
-    assert len(house.events("repository_renamed")) == 1
+    assert len(deployment.events("repository_renamed")) == 1
 
 
 def test_a_name_that_was_given_to_another_repository_is_found_when_the_one_that_moved_is_gone(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
-    poll(house, github)
+    poll(deployment, github)
     github.rename("remotes/demo", "elsewhere/better-name")
-    poll(house, github)
-    assert poll(house, github)[0].requests == 1
+    poll(deployment, github)
+    assert poll(deployment, github)[0].requests == 1
     remote.commit("second")
     github.add("remotes/demo", remote.path)  # by another number
     github.remove("elsewhere/better-name")
     told = len(github.requests)
-    (found,) = poll(house, github)
+    (found,) = poll(deployment, github)
     assert (found.outcome, found.commits) == ("changed", 1)
     asked = [(one.path.split("/git")[0], one.status) for one in github.requests[told:]]
     assert asked == [("/repositories/1000", 404), ("/repos/remotes/demo", 200), ("/repos/remotes/demo", 200)]
-    assert not house.events("repository_failed")
+    assert not deployment.events("repository_failed")
     github.remove("remotes/demo")
-    (gone,) = poll(house, github)
+    (gone,) = poll(deployment, github)
     assert gone.outcome == "gone"
 
 
 def test_a_used_up_rate_limit_is_waited_out_and_stops_all_requests(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     github.remaining = 0
     github.reset_at = time.time() + 600
-    first, second = poll(house, github, times=2)
+    first, second = poll(deployment, github, times=2)
     assert first.outcome == second.outcome == "rate_limited"
     assert statuses(github) == [403]
     assert 500 < (first.next_due_at - datetime.now(UTC)).total_seconds() < 620
-    assert house.events("repository_failed")[0].data["problem"] == "rate_limited"
+    assert deployment.events("repository_failed")[0].data["problem"] == "rate_limited"
 
 
-def test_retry_after_is_honoured(house: House, github: GitHubServer, remote: Remote) -> None:
+def test_retry_after_is_honoured(deployment: Deployment, github: GitHubServer, remote: Remote) -> None:
     github.retry_after_s = 90
-    (polled,) = poll(house, github)
+    (polled,) = poll(deployment, github)
     assert polled.outcome == "rate_limited"
     assert 60 < (polled.next_due_at - datetime.now(UTC)).total_seconds() < 95
 
 
 def test_a_secondary_limit_without_a_word_of_how_long_is_no_matter_of_access(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     github.secondary = True
-    first, second = poll(house, github, times=2)
+    first, second = poll(deployment, github, times=2)
     assert first.outcome == second.outcome == "rate_limited"
     assert 50 < first.wait_s <= 60
     assert statuses(github) == [403]
     github.secondary = False
-    assert poll(house, github)[0].outcome == "changed"
-    assert [event.type for event in house.events()][-4:-2] == ["repository_failed", "repository_recovered"]
+    assert poll(deployment, github)[0].outcome == "changed"
+    assert [event.type for event in deployment.events()][-4:-2] == [
+        "repository_failed",
+        "repository_recovered",
+    ]
 
 
-def test_a_304_costs_no_quota(house: House, github: GitHubServer, remote: Remote) -> None:
+def test_a_304_costs_no_quota(deployment: Deployment, github: GitHubServer, remote: Remote) -> None:
     github.remaining = 5
-    poll(house, github, times=4)
+    poll(deployment, github, times=4)
     assert github.remaining == 3
 
 
@@ -232,33 +235,33 @@ def test_a_304_costs_no_quota(house: House, github: GitHubServer, remote: Remote
     ],
 )
 def test_each_status_has_its_problem_and_its_remedy(
-    house: House, github: GitHubServer, remote: Remote, status: int, problem: str, remedy: str
+    deployment: Deployment, github: GitHubServer, remote: Remote, status: int, problem: str, remedy: str
 ) -> None:
     github.add("remotes/demo", remote.path).status = status
-    (polled,) = poll(house, github)
+    (polled,) = poll(deployment, github)
     assert polled.outcome == problem
-    (failed,) = house.events("repository_failed")
+    (failed,) = deployment.events("repository_failed")
     assert failed.data["problem"] == problem
     assert remedy in failed.data["remedy"]
 
 
 def test_a_private_repository_without_a_token_looks_gone(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     github.add("remotes/demo", remote.path, private=True)
-    assert poll(house, github, token=None)[0].outcome == "gone"
-    assert "private" in house.events("repository_failed")[0].data["remedy"]
-    assert poll(house, github)[0].outcome == "changed"
+    assert poll(deployment, github, token=None)[0].outcome == "gone"
+    assert "private" in deployment.events("repository_failed")[0].data["remedy"]
+    assert poll(deployment, github)[0].outcome == "changed"
 
 
 def test_a_refused_token_is_not_shown_again_before_there_is_another(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     tokens = ["ghp_revoked"]
 
     async def go() -> list[PollResult]:
         client = GitHub(api_url=github.url, token=tokens[-1], timeout_s=5, renew=lambda: tokens[-1])
-        async with house.opened(github=client) as parts:
+        async with deployment.opened(github=client) as parts:
             polled = [await parts.poller.poll(parts.repo) for _ in range(3)]
             refused.append(client.token_refused)
             tokens.append(TOKEN)
@@ -272,16 +275,16 @@ def test_a_refused_token_is_not_shown_again_before_there_is_another(
     assert [one.outcome for one in polled] == ["auth_failed", "auth_failed", "auth_failed", "changed"]
     assert statuses(github) == [401, 200, 200]
     assert 200 < polled[1].wait_s <= 300
-    assert "make a new one" in house.events("repository_failed")[0].data["remedy"]
-    assert len(house.events("repository_failed")) == len(house.events("repository_recovered")) == 1
+    assert "make a new one" in deployment.events("repository_failed")[0].data["remedy"]
+    assert len(deployment.events("repository_failed")) == len(deployment.events("repository_recovered")) == 1
 
 
 def test_a_token_that_was_changed_meanwhile_is_taken_up_by_the_request_that_needs_it(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     async def go() -> str:
         client = GitHub(api_url=github.url, token="ghp_old", timeout_s=5, renew=lambda: TOKEN)
-        async with house.opened(github=client) as parts:
+        async with deployment.opened(github=client) as parts:
             return (await parts.poller.poll(parts.repo)).outcome
 
     assert asyncio.run(go()) == "changed"
@@ -289,12 +292,12 @@ def test_a_token_that_was_changed_meanwhile_is_taken_up_by_the_request_that_need
 
 
 def test_a_new_token_in_the_file_lets_everything_in_again_without_a_reload(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
-    file = house.folder / "token"
+    file = deployment.folder / "token"
     file.write_text("ghp_revoked", encoding="ascii")
     file.chmod(0o600)
-    settings = house.write(
+    settings = deployment.write(
         repos=[remote.path], extra=f'[github]\napi_url = "{github.url}"\ntoken_file = "{file}"\n'
     )
     renewed: list[str] = []
@@ -303,7 +306,7 @@ def test_a_new_token_in_the_file_lets_everything_in_again_without_a_reload(
     async def go() -> list[str]:
         forge = Forge(renewed=lambda: renewed.append("told"))
         forge.connect(settings)
-        async with house.opened(github=forge.github) as parts:
+        async with deployment.opened(github=forge.github) as parts:
             outcomes = [(await parts.poller.poll(parts.repo)).outcome]
             problems.append(forge.problem)
             assert forge.connect(settings) is None  # a reload that changes nothing keeps the client
@@ -320,20 +323,22 @@ def test_a_new_token_in_the_file_lets_everything_in_again_without_a_reload(
 
 
 def test_an_archived_repository_is_marked_once_and_asked_seldom_until_it_is_opened(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
-    house.write(repos=[remote.path], every="60s", extra=f'[github]\napi_url = "{github.url}"\n')
+    deployment.write(repos=[remote.path], every="60s", extra=f'[github]\napi_url = "{github.url}"\n')
     repository = github.add("remotes/demo", remote.path)
-    poll(house, github)
+    poll(deployment, github)
     repository.archived = True
-    assert [one.wait_s >= 3600 for one in poll(house, github, by_hand=True, times=2)] == [True, True]
-    assert [event.data["archived"] for event in house.events("repository_archived")] == [True]
+    assert [one.wait_s >= 3600 for one in poll(deployment, github, by_hand=True, times=2)] == [True, True]
+    assert [event.data["archived"] for event in deployment.events("repository_archived")] == [True]
     repository.archived = False
-    assert poll(house, github, by_hand=True)[0].wait_s < 200
-    assert [event.data["archived"] for event in house.events("repository_archived")] == [True, False]
+    assert poll(deployment, github, by_hand=True)[0].wait_s < 200
+    assert [event.data["archived"] for event in deployment.events("repository_archived")] == [True, False]
 
 
-def test_who_stood_in_line_for_an_api_that_is_out_of_reach_does_not_wait_for_it_again(house: House) -> None:
+def test_who_stood_in_line_for_an_api_that_is_out_of_reach_does_not_wait_for_it_again(
+    deployment: Deployment,
+) -> None:
     """Five hundred repositories and a minute's timeout would be a day's work."""
 
     async def go() -> tuple[int, list[str]]:
@@ -357,88 +362,92 @@ def test_who_stood_in_line_for_an_api_that_is_out_of_reach_does_not_wait_for_it_
     assert asyncio.run(go()) == (1, ["unreachable"] * 20)
 
 
-def test_branches_on_several_pages_are_all_seen(house: House, github: GitHubServer, remote: Remote) -> None:
+def test_branches_on_several_pages_are_all_seen(
+    deployment: Deployment, github: GitHubServer, remote: Remote
+) -> None:
     github.page_size = 2
     for number in range(5):
         remote.git("branch", f"b{number}")
-    house.write(repos=[remote.path], entry='branches = ["*"]')
-    poll(house, github)
-    assert len(house.events("branch_created")) == 6
+    deployment.write(repos=[remote.path], entry='branches = ["*"]')
+    poll(deployment, github)
+    assert len(deployment.events("branch_created")) == 6
     remote.git("branch", "zz-last-page")
-    poll(house, github)
-    assert house.events("branch_created")[-1].data["branch"] == "zz-last-page"
+    poll(deployment, github)
+    assert deployment.events("branch_created")[-1].data["branch"] == "zz-last-page"
 
 
 def test_a_default_branch_that_changes_is_followed_even_to_a_branch_that_is_known(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     repository = github.add("remotes/demo", remote.path)
-    poll(house, github)
+    poll(deployment, github)
     remote.git("branch", "trunk")
     repository.default_branch = "trunk"
-    poll(house, github)
+    poll(deployment, github)
     repository.default_branch = "main"
-    poll(house, github, by_hand=True)
-    poll(house, github)  # a restart, and every ETag still holds
+    poll(deployment, github, by_hand=True)
+    poll(deployment, github)  # a restart, and every ETag still holds
     remote.git("checkout", "--quiet", "trunk")
     remote.commit("on trunk")
-    assert poll(house, github)[0].commits == 0
+    assert poll(deployment, github)[0].commits == 0
     remote.git("checkout", "--quiet", "main")
     remote.commit("on main")
-    assert poll(house, github)[0].commits == 1
+    assert poll(deployment, github)[0].commits == 1
 
 
 def test_hostile_names_from_the_api_reach_no_git_command_and_no_event(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     sha = remote.git("rev-parse", "HEAD")
     repository = github.add("remotes/demo", remote.path)
     for name in ("../../x", "a..b", "x\ny", "-u --upload-pack=touch x", "ok\0", "a~1", ".hidden", "x.lock"):
         repository.extra_refs[f"refs/heads/{name}"] = sha
-    house.write(repos=[remote.path], entry='branches = ["*"]')
-    (polled,) = poll(house, github)
+    deployment.write(repos=[remote.path], entry='branches = ["*"]')
+    (polled,) = poll(deployment, github)
     assert polled.outcome == "changed"
-    assert [event.data["branch"] for event in house.events("branch_created")] == ["main"]
+    assert [event.data["branch"] for event in deployment.events("branch_created")] == ["main"]
 
 
 def test_a_sha_that_is_none_is_a_problem_and_no_crash(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     github.add("remotes/demo", remote.path).extra_refs["refs/heads/evil"] = "--upload-pack=touch"
-    house.write(repos=[remote.path], entry='branches = ["*"]')
-    assert poll(house, github)[0].outcome == "changed"
-    assert all(event.data["branch"] == "main" for event in house.events("branch_created"))
+    deployment.write(repos=[remote.path], entry='branches = ["*"]')
+    assert poll(deployment, github)[0].outcome == "changed"
+    assert all(event.data["branch"] == "main" for event in deployment.events("branch_created"))
 
 
 def test_a_redirect_to_another_host_does_not_get_the_token(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     with GitHubServer() as other:
         other.add("remotes/demo", remote.path)
         github.remove("remotes/demo")
         github.redirect = f"{other.url}/repos/remotes/demo"
-        (polled,) = poll(house, github)
+        (polled,) = poll(deployment, github)
         assert polled.outcome == "invalid"
         assert other.requests == []
 
 
-def test_the_token_is_in_no_event_and_no_view(house: House, github: GitHubServer, remote: Remote) -> None:
-    poll(house, github)
+def test_the_token_is_in_no_event_and_no_view(
+    deployment: Deployment, github: GitHubServer, remote: Remote
+) -> None:
+    poll(deployment, github)
     github.remove("remotes/demo")
-    poll(house, github)
+    poll(deployment, github)
     assert any(request.authorization == f"Bearer {TOKEN}" for request in github.requests)
-    for file in (house.folder / "state").rglob("*"):
+    for file in (deployment.folder / "state").rglob("*"):
         if file.is_file():
             assert TOKEN.encode() not in file.read_bytes(), file
-    assert TOKEN not in json.dumps([event.data for event in house.events()])
+    assert TOKEN not in json.dumps([event.data for event in deployment.events()])
 
 
 def test_the_problem_is_in_the_database_with_its_remedy(
-    house: House, github: GitHubServer, remote: Remote
+    deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     github.remove("remotes/demo")
-    poll(house, github)
-    view = queries.connect(house.folder / "state" / "database.db")
+    poll(deployment, github)
+    view = queries.connect(deployment.folder / "state" / "database.db")
     (row,) = queries.repositories(view)
     view.close()
     assert row.state == "gone"

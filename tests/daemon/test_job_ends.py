@@ -18,22 +18,22 @@ from pipeline.jobs import preemption
 from store.view.rows import JobRow
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.cgroup import FakeTree
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.nvml import FakeGpu, FakeNvml
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = House(tmp_path)
-    remote = house.remote("demo")
+def deployment(tmp_path: Path) -> Deployment:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
-    house.write(repos=[remote.path])
-    return house
+    deployment.write(repos=[remote.path])
+    return deployment
 
 
-def run(house: House, behave: str, **limits: Any) -> JobRow:
+def run(deployment: Deployment, behave: str, **limits: Any) -> JobRow:
     async def go() -> JobRow:
-        async with bench(house, **limits) as b:
+        async with bench(deployment, **limits) as b:
             return await b.run(b.due(behave))
 
     return asyncio.run(go())
@@ -43,17 +43,17 @@ def said(b: Bench) -> str:
     return b.runner.running()[0].note if b.runner.running() else ""
 
 
-def family(house: House, job: str) -> list[int]:
-    stderr = house.folder / "state" / "jobs" / job / "1" / "stderr.log"
+def family(deployment: Deployment, job: str) -> list[int]:
+    stderr = deployment.folder / "state" / "jobs" / job / "1" / "stderr.log"
     lines = stderr.read_text(encoding="utf-8").splitlines() if stderr.exists() else []
     return [int(word) for line in lines if line.startswith("children") for word in line.split()[1:]]
 
 
-def test_a_cancelled_job_is_ended_with_its_family_and_recorded_as_cancelled(house: House) -> None:
+def test_a_cancelled_job_is_ended_with_its_family_and_recorded_as_cancelled(deployment: Deployment) -> None:
     async def go() -> JobRow:
-        async with bench(house) as b:
+        async with bench(deployment) as b:
             b.runner.start(b.due("hang"))
-            await until(lambda: family(house, "scan-hang"))
+            await until(lambda: family(deployment, "scan-hang"))
             assert b.runner.cancel("scan-hang", by="ada")
             await until(lambda: not b.runner.running())
             assert not b.runner.cancel("scan-hang", by="ada")
@@ -62,13 +62,15 @@ def test_a_cancelled_job_is_ended_with_its_family_and_recorded_as_cancelled(hous
     row = asyncio.run(go())
     assert (row.state, row.message, row.retry_at) == ("cancelled", "cancelled by ada", None)
     assert row.seconds is not None
-    assert not any(psutil.pid_exists(pid) for pid in family(house, "scan-hang"))
-    assert not house.events("job_failed", "job_interrupted")
+    assert not any(psutil.pid_exists(pid) for pid in family(deployment, "scan-hang"))
+    assert not deployment.events("job_failed", "job_interrupted")
 
 
-def test_a_training_that_makes_way_keeps_its_helpers_to_save_with_and_is_due_again(house: House) -> None:
+def test_a_training_that_makes_way_keeps_its_helpers_to_save_with_and_is_due_again(
+    deployment: Deployment,
+) -> None:
     async def go() -> JobRow:
-        async with bench(house) as b:
+        async with bench(deployment) as b:
             b.runner.start(b.due("yield", kind="train"))
             await until(lambda: said(b) == "in the region")
             b.runner.make_way("train-yield", "quiet hours until 06:00")
@@ -78,13 +80,13 @@ def test_a_training_that_makes_way_keeps_its_helpers_to_save_with_and_is_due_aga
     row = asyncio.run(go())
     assert row.state == "interrupted"
     assert row.reason == "made way: quiet hours until 06:00; where it was is saved"
-    stderr = (house.folder / "state" / "jobs" / "train-yield" / "1" / "stderr.log").read_text()
+    stderr = (deployment.folder / "state" / "jobs" / "train-yield" / "1" / "stderr.log").read_text()
     assert "made way: with its helper" in stderr
 
 
-def test_a_daemon_that_stops_lets_a_training_save_too(house: House) -> None:
+def test_a_daemon_that_stops_lets_a_training_save_too(deployment: Deployment) -> None:
     async def go() -> JobRow:
-        async with bench(house) as b:
+        async with bench(deployment) as b:
             b.runner.start(b.due("yield", kind="train"))
             await until(lambda: said(b) == "in the region")
             await b.runner.stop(deadline_s=10)
@@ -93,12 +95,14 @@ def test_a_daemon_that_stops_lets_a_training_save_too(house: House) -> None:
     assert asyncio.run(go()).reason == "the daemon stopped; where it was is saved"
 
 
-def test_a_training_that_does_not_make_way_within_its_grace_is_killed_and_is_due_again(house: House) -> None:
+def test_a_training_that_does_not_make_way_within_its_grace_is_killed_and_is_due_again(
+    deployment: Deployment,
+) -> None:
     async def go() -> JobRow:
-        async with bench(house) as b:
+        async with bench(deployment) as b:
             b.runner.grace_s = 0.3
             b.runner.start(b.due("stubborn", kind="train"))
-            await until(lambda: family(house, "train-stubborn"))
+            await until(lambda: family(deployment, "train-stubborn"))
             b.runner.make_way("train-stubborn", "paused by ada")
             await until(lambda: not b.runner.running())
             return await b.row("train-stubborn")
@@ -108,32 +112,34 @@ def test_a_training_that_does_not_make_way_within_its_grace_is_killed_and_is_due
 
 
 def test_a_family_that_holds_more_than_the_job_may_is_ended_and_says_how_much(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daemon.jobs.limits.LOOK_EVERY_S", 0.1)
-    row = run(house, "share_memory", memory_bytes=2**28)
+    row = run(deployment, "share_memory", memory_bytes=2**28)
     assert (row.state, row.reason) == ("failed", "out_of_memory")
     assert "with all that it started it held 0." in row.message
     assert "more than its 0.2G" in row.message
     assert row.remedy == "raise [jobs] memory"
 
 
-def test_the_kernels_own_word_says_that_it_killed_a_job_for_its_memory(house: House, tmp_path: Path) -> None:
+def test_the_kernels_own_word_says_that_it_killed_a_job_for_its_memory(
+    deployment: Deployment, tmp_path: Path
+) -> None:
     tree = FakeTree(tmp_path, kills=1, at_limit=3, peak_bytes=2**29)
-    row = run(house, "killed", memory_bytes=2**29, cgroups=tree.cgroups())
+    row = run(deployment, "killed", memory_bytes=2**29, cgroups=tree.cgroups())
     assert (row.state, row.reason) == ("failed", "out_of_memory")
     assert "the kernel killed it for its memory" in row.message
     assert "it reached its 0.5G" in row.message
     assert [path.name for path in tree.top.iterdir() if path.is_dir()] == ["daemon"], "its group is gone"
 
 
-def test_a_job_is_in_a_group_of_its_own_with_its_limit(house: House, tmp_path: Path) -> None:
+def test_a_job_is_in_a_group_of_its_own_with_its_limit(deployment: Deployment, tmp_path: Path) -> None:
     tree = FakeTree(tmp_path)
 
     async def go() -> tuple[str, str, str]:
-        async with bench(house, cgroups=tree.cgroups()) as b:
+        async with bench(deployment, cgroups=tree.cgroups()) as b:
             b.runner.start(b.due("hang"))
-            await until(lambda: family(house, "scan-hang"))
+            await until(lambda: family(deployment, "scan-hang"))
             group = tree.top / "job-scan-hang-1"
             names = ("memory.max", "memory.oom.group", "cgroup.procs")
             limit, together, pid = ((group / name).read_text() for name in names)
@@ -156,24 +162,26 @@ def test_groups_are_not_ours_to_make_where_somebody_else_is_in_ours(tmp_path: Pa
         Cgroups.take(root=tmp_path, own=tmp_path / "v1")
 
 
-def test_the_real_kernel_kills_a_job_at_the_limit_of_its_group_and_says_so(house: House) -> None:
+def test_the_real_kernel_kills_a_job_at_the_limit_of_its_group_and_says_so(deployment: Deployment) -> None:
     try:
         cgroups = Cgroups.take()
     except NoCgroupsError as error:
         pytest.skip(str(error))
-    row = run(house, "share_memory", memory_bytes=2**28, cgroups=cgroups)
+    row = run(deployment, "share_memory", memory_bytes=2**28, cgroups=cgroups)
     assert (row.state, row.reason) == ("failed", "out_of_memory")
 
 
-def test_a_lent_gpu_is_the_only_one_that_the_job_sees_and_the_kernel_takes_it_back(house: House) -> None:
+def test_a_lent_gpu_is_the_only_one_that_the_job_sees_and_the_kernel_takes_it_back(
+    deployment: Deployment,
+) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
-    gpus = Gpus(house.folder / "gpus", library=lambda: nvml, is_there=lambda: True)
+    gpus = Gpus(deployment.folder / "gpus", library=lambda: nvml, is_there=lambda: True)
 
     async def go() -> tuple[str, int | None, list[State], JobRow]:
-        async with bench(house, gpus=gpus) as b:
+        async with bench(deployment, gpus=gpus) as b:
             first, second = await gpus.look({})
             b.runner.start(b.due("hang", gpu=True), second)
-            await until(lambda: family(house, "scan-hang"))
+            await until(lambda: family(deployment, "scan-hang"))
             held = holder(gpus.lock("GPU-b"))
             states = [gpu.state for gpu in await gpus.look(b.runner.lent)]
             pid = b.runner.running()[0].pid
@@ -190,17 +198,17 @@ def test_a_lent_gpu_is_the_only_one_that_the_job_sees_and_the_kernel_takes_it_ba
     assert row.state == "succeeded"
 
 
-def test_a_job_without_a_gpu_sees_none(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_without_a_gpu_sees_none(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert run(house, "environment").summary["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+    assert run(deployment, "environment").summary["environment"]["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_a_job_whose_gpu_fell_off_the_bus_is_no_failure_and_says_why_it_ended(house: House) -> None:
+def test_a_job_whose_gpu_fell_off_the_bus_is_no_failure_and_says_why_it_ended(deployment: Deployment) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"))
-    gpus = Gpus(house.folder / "gpus", library=lambda: nvml, is_there=lambda: True)
+    gpus = Gpus(deployment.folder / "gpus", library=lambda: nvml, is_there=lambda: True)
 
     async def go() -> JobRow:
-        async with bench(house, gpus=gpus) as b:
+        async with bench(deployment, gpus=gpus) as b:
             (gpu,) = await gpus.look({})
             nvml.gpus[0].lost = True
             return await b.run(b.due("defect", gpu=True), gpu)

@@ -22,36 +22,38 @@ from store.log.envelope import StoredEvent
 from store.view import queries
 from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = House(tmp_path)
-    remote = house.remote("demo")
+def deployment(tmp_path: Path) -> Deployment:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
-    house.write(repos=[remote.path])
-    return house
+    deployment.write(repos=[remote.path])
+    return deployment
 
 
-def run(house: House, behave: str, *, kind: Kind = "scan", **limits: Any) -> JobRow:
+def run(deployment: Deployment, behave: str, *, kind: Kind = "scan", **limits: Any) -> JobRow:
     async def go() -> JobRow:
-        async with bench(house, **limits) as b:
+        async with bench(deployment, **limits) as b:
             return await b.run(b.due(behave, kind=kind))
 
     return asyncio.run(go())
 
 
-def types(house: House) -> list[str]:
-    return [event.type for event in house.events() if event.stream.startswith(("job:", "repository:"))][3:]
+def types(deployment: Deployment) -> list[str]:
+    return [event.type for event in deployment.events() if event.stream.startswith(("job:", "repository:"))][
+        3:
+    ]
 
 
-def attempt_folder(house: House, behave: str, attempt: int = 1) -> Path:
-    return house.folder / "state" / "jobs" / f"scan-{behave}" / str(attempt)
+def attempt_folder(deployment: Deployment, behave: str, attempt: int = 1) -> Path:
+    return deployment.folder / "state" / "jobs" / f"scan-{behave}" / str(attempt)
 
 
-def children(house: House, behave: str) -> list[int]:
-    text = (attempt_folder(house, behave) / "stderr.log").read_text(encoding="utf-8")
+def children(deployment: Deployment, behave: str) -> list[int]:
+    text = (attempt_folder(deployment, behave) / "stderr.log").read_text(encoding="utf-8")
     line = next((line for line in text.splitlines() if line.startswith("children")), "")
     return [int(word) for word in line.split()[1:]]
 
@@ -70,14 +72,14 @@ def alive(pid: int) -> bool:
         return False
 
 
-def test_s16_a_job_that_succeeds_has_both_ends_and_its_events_between_them(house: House) -> None:
-    row = run(house, "succeed")
-    assert types(house) == ["job_started", "file_scanned", "commit_scanned", "job_succeeded"]
+def test_s16_a_job_that_succeeds_has_both_ends_and_its_events_between_them(deployment: Deployment) -> None:
+    row = run(deployment, "succeed")
+    assert types(deployment) == ["job_started", "file_scanned", "commit_scanned", "job_succeeded"]
     assert row.state == "succeeded"
     assert row.summary == {"behaved": "succeed"}
     assert row.peak_rss_bytes is not None
     assert row.peak_rss_bytes > 2**20
-    folder = attempt_folder(house, "succeed")
+    folder = attempt_folder(deployment, "succeed")
     assert not (folder / "staging").exists()
     assert "a stray print" in (folder / "stderr.log").read_text(encoding="utf-8")
 
@@ -85,33 +87,35 @@ def test_s16_a_job_that_succeeds_has_both_ends_and_its_events_between_them(house
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says what a process held")
 @pytest.mark.parametrize("behave", ["succeed", "fail"])
 def test_the_memory_of_a_job_is_its_own_and_not_that_of_the_daemon_that_started_it(
-    house: House, behave: str
+    deployment: Deployment, behave: str
 ) -> None:
     ballast = b"x" * 2**28
-    row = run(house, behave)
+    row = run(deployment, behave)
     assert row.peak_rss_bytes is not None
     assert 2**20 < row.peak_rss_bytes < len(ballast)
 
 
-def test_what_a_job_recorded_names_the_job_as_its_cause(house: House) -> None:
-    run(house, "succeed")
-    started, scanned = house.events("job_started", "commit_scanned")
+def test_what_a_job_recorded_names_the_job_as_its_cause(deployment: Deployment) -> None:
+    run(deployment, "succeed")
+    started, scanned = deployment.events("job_started", "commit_scanned")
     assert scanned.causation_id == started.event_id
     assert scanned.correlation_id == "scan-succeed"
 
 
-def test_a_deterministic_failure_is_recorded_without_a_retry(house: House) -> None:
-    row = run(house, "fail")
+def test_a_deterministic_failure_is_recorded_without_a_retry(deployment: Deployment) -> None:
+    row = run(deployment, "fail")
     assert (row.state, row.reason, row.deterministic, row.retry_at) == ("failed", "broken_input", True, None)
     assert row.remedy == "mend it"
 
 
-def test_other_failures_are_tried_again_later_and_later_and_at_most_max_attempts_times(house: House) -> None:
+def test_other_failures_are_tried_again_later_and_later_and_at_most_max_attempts_times(
+    deployment: Deployment,
+) -> None:
     async def go() -> list[StoredEvent]:
-        async with bench(house, max_attempts=3) as b:
+        async with bench(deployment, max_attempts=3) as b:
             for attempt in (1, 2, 3):
                 await b.run(b.due("fail_for_now", attempt=attempt))
-        return house.events("job_failed")
+        return deployment.events("job_failed")
 
     first, second, third = asyncio.run(go())
     assert first.data["retry_at"] is not None
@@ -119,49 +123,49 @@ def test_other_failures_are_tried_again_later_and_later_and_at_most_max_attempts
     assert third.data["retry_at"] is None
 
 
-def test_a_defect_in_a_job_is_recorded_as_a_crash(house: House) -> None:
-    row = run(house, "defect")
+def test_a_defect_in_a_job_is_recorded_as_a_crash(deployment: Deployment) -> None:
+    row = run(deployment, "defect")
     assert (row.state, row.reason) == ("failed", "crashed")
     assert "boom" in row.message
 
 
 @pytest.mark.parametrize(("behave", "said"), [("crash", "signal 11"), ("exit", "status 3")])
-def test_a_crash_is_recorded_with_how_it_ended(house: House, behave: str, said: str) -> None:
-    row = run(house, behave)
+def test_a_crash_is_recorded_with_how_it_ended(deployment: Deployment, behave: str, said: str) -> None:
+    row = run(deployment, behave)
     assert (row.state, row.reason) == ("failed", "crashed")
     assert said in row.message
     assert f"unsorry jobs logs scan-{behave}" in row.remedy
 
 
-def test_events_before_a_crash_stay_recorded_and_the_job_is_still_a_failure(house: House) -> None:
-    run(house, "crash_after_events")
-    assert types(house) == ["job_started", "file_scanned", "commit_scanned", "job_failed"]
+def test_events_before_a_crash_stay_recorded_and_the_job_is_still_a_failure(deployment: Deployment) -> None:
+    run(deployment, "crash_after_events")
+    assert types(deployment) == ["job_started", "file_scanned", "commit_scanned", "job_failed"]
 
 
 @pytest.mark.parametrize("behave", ["garbage", "forbidden", "forge"])
 def test_a_job_that_says_what_it_must_not_is_ended_and_nothing_of_it_recorded(
-    house: House, behave: str
+    deployment: Deployment, behave: str
 ) -> None:
     started = time.monotonic()
-    row = run(house, behave)
+    row = run(deployment, behave)
     assert (row.state, row.reason) == ("failed", "protocol")
-    assert types(house) == ["job_started", "job_failed"]
+    assert types(deployment) == ["job_started", "job_failed"]
     assert time.monotonic() - started < 30
 
 
 def test_what_waits_for_room_on_the_disk_is_not_ended_for_its_time_and_is_once_there_is_room(
-    house: House,
+    deployment: Deployment,
 ) -> None:
     async def go() -> tuple[float, JobRow]:
-        async with bench(house, timeout_s=0.6) as b:
+        async with bench(deployment, timeout_s=0.6) as b:
             room = b.parts.store.room
-            room.lost("full", house.folder)
+            room.lost("full", deployment.folder)
             b.runner.start(b.due("hang"))
             await until(lambda: b.runner.running()[0].pid)
             began = time.monotonic()
             await asyncio.sleep(1.6)  # more than twice its time
             assert b.runner.running()
-            room.found(house.folder)
+            room.found(deployment.folder)
             await until(lambda: not b.runner.running())
             return time.monotonic() - began, await b.row("scan-hang")
 
@@ -172,33 +176,33 @@ def test_what_waits_for_room_on_the_disk_is_not_ended_for_its_time_and_is_once_t
 
 @pytest.mark.parametrize("behave", ["hang", "stubborn"])
 def test_a_deadline_kills_the_whole_family(
-    house: House, behave: str, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, behave: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daemon.jobs.runner._GRACE_S", 0.5)
-    row = run(house, behave, timeout_s=10.0)
+    row = run(deployment, behave, timeout_s=10.0)
     assert (row.state, row.reason) == ("failed", "deadline")
-    family = children(house, behave)
+    family = children(deployment, behave)
     assert len(family) == 2
     wait_until(lambda: not any(alive(pid) for pid in family))
 
 
-def test_stopping_the_daemon_interrupts_jobs_and_kills_their_families(house: House) -> None:
+def test_stopping_the_daemon_interrupts_jobs_and_kills_their_families(deployment: Deployment) -> None:
     async def go() -> JobRow:
-        async with bench(house) as b:
+        async with bench(deployment) as b:
             b.runner.start(b.due("hang"))
-            await until((attempt_folder(house, "hang") / "stderr.log").exists)
-            await until(lambda: children(house, "hang"))
+            await until((attempt_folder(deployment, "hang") / "stderr.log").exists)
+            await until(lambda: children(deployment, "hang"))
             await b.runner.stop(deadline_s=10)
             return await b.row("scan-hang")
 
     row = asyncio.run(go())
     assert row.state == "interrupted"
-    assert not any(alive(pid) for pid in children(house, "hang"))
+    assert not any(alive(pid) for pid in children(deployment, "hang"))
 
 
-def test_a_running_job_shows_its_progress_and_its_process(house: House) -> None:
+def test_a_running_job_shows_its_progress_and_its_process(deployment: Deployment) -> None:
     async def go() -> tuple[int, int, str, int | None]:
-        async with bench(house) as b:
+        async with bench(deployment) as b:
             b.runner.start(b.due("hang"))
             await until(lambda: b.runner.running()[0].total)
             (job,) = b.runner.running()
@@ -209,12 +213,14 @@ def test_a_running_job_shows_its_progress_and_its_process(house: House) -> None:
     assert pid is not None
 
 
-def test_no_secret_and_no_input_reaches_a_job(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_and_no_input_reaches_a_job(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "ghp_secretsecretsecret")
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/credentials/unsorry")
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    row = run(house, "environment")
+    row = run(deployment, "environment")
     environment = row.summary["environment"]
     assert {
         "UNSORRY_GITHUB_TOKEN",
@@ -224,51 +230,51 @@ def test_no_secret_and_no_input_reaches_a_job(house: House, monkeypatch: pytest.
     }.isdisjoint(environment)
     assert environment["PATH"] == os.environ["PATH"]
     assert row.summary["stdin"] == ""
-    assert row.summary["cwd"] == str(attempt_folder(house, "environment"))
+    assert row.summary["cwd"] == str(attempt_folder(deployment, "environment"))
 
 
-def test_a_job_that_wants_more_memory_than_its_limit_fails_alone(house: House) -> None:
-    row = run(house, "memory", memory_bytes=2**29)
+def test_a_job_that_wants_more_memory_than_its_limit_fails_alone(deployment: Deployment) -> None:
+    row = run(deployment, "memory", memory_bytes=2**29)
     assert (row.state, row.reason) == ("failed", "out_of_memory")
     assert "MemoryError" in row.message
     assert "a process of it reached its 0.5G" in row.message
     assert "raise [jobs] memory" in row.remedy
 
 
-def test_a_prove_job_gets_a_worktree_and_leaves_none(house: House) -> None:
-    row = run(house, "environment", kind="prove")
+def test_a_prove_job_gets_a_worktree_and_leaves_none(deployment: Deployment) -> None:
+    row = run(deployment, "environment", kind="prove")
     assert row.state == "succeeded"
-    assert list((house.folder / "state" / "cache" / "worktrees").iterdir()) == []
+    assert list((deployment.folder / "state" / "cache" / "worktrees").iterdir()) == []
 
 
 @pytest.mark.parametrize("behave", ["environment", "fail"])
 def test_what_goes_wrong_while_its_worktree_is_taken_back_changes_no_job_s_end(
-    house: House, behave: str, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, behave: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def starts_nothing(_git: Git, _mirror: Path) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     monkeypatch.setattr(Git, "worktree_prune", starts_nothing)
-    row = run(house, behave, kind="prove")
+    row = run(deployment, behave, kind="prove")
     assert (row.state, row.reason) == (("failed", "broken_input") if behave == "fail" else ("succeeded", ""))
 
 
 def test_compiled_files_that_a_commit_brings_along_are_in_no_jobs_worktree(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    remote = house.remote("demo")
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
     forged = {".lake/build/lib/lean/Forged.olean": "whatever", "Forged.lean": "theorem forged : False\n"}
     remote.commit("forged", forged)
-    house.write(repos=[remote.path])
-    row = run(house, "environment", kind="prove")
+    deployment.write(repos=[remote.path])
+    row = run(deployment, "environment", kind="prove")
     assert row.state == "succeeded"
     files = row.summary["files"]
     assert "Forged.lean" in files
     assert not [name for name in files if name.startswith(".lake")]
 
 
-def test_a_job_whose_commit_is_not_there_fails_with_gits_reason(house: House) -> None:
+def test_a_job_whose_commit_is_not_there_fails_with_gits_reason(deployment: Deployment) -> None:
     async def go() -> JobRow:
-        async with bench(house) as b:
+        async with bench(deployment) as b:
             b.sha = "f" * 40
             return await b.run(b.due("environment", kind="prove"))
 
@@ -276,30 +282,32 @@ def test_a_job_whose_commit_is_not_there_fails_with_gits_reason(house: House) ->
     assert (row.state, row.reason) == ("failed", "worktree")
 
 
-def test_c06_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_one(house: House) -> None:
+def test_c06_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_one(
+    deployment: Deployment,
+) -> None:
     # The daemon is forked here, so that it can die as daemons die: at once, with a job running.
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
 
             async def go() -> None:
-                async with bench(house) as b:
+                async with bench(deployment) as b:
                     b.runner.start(b.due("stubborn"))
                     await asyncio.sleep(60)
 
             asyncio.run(go())
         os._exit(0)
-    wait_until((attempt_folder(house, "stubborn") / "stderr.log").exists)
-    wait_until(lambda: children(house, "stubborn"))
-    orphan = int((attempt_folder(house, "stubborn") / "lock").read_text(encoding="ascii"))
+    wait_until((attempt_folder(deployment, "stubborn") / "stderr.log").exists)
+    wait_until(lambda: children(deployment, "stubborn"))
+    orphan = int((attempt_folder(deployment, "stubborn") / "lock").read_text(encoding="ascii"))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    stale = house.folder / "state" / "cache" / "worktrees" / "old-1"
+    stale = deployment.folder / "state" / "cache" / "worktrees" / "old-1"
     stale.mkdir(parents=True)
     assert alive(orphan)
 
     async def next_start() -> tuple[int, JobRow]:
-        async with house.opened() as parts:
+        async with deployment.opened() as parts:
             count = await recover(store=parts.store, git=parts.git, paths=parts.settings.paths, keep=10)
             (row,) = await parts.store.ask(queries.jobs)
             return count, row
@@ -308,43 +316,43 @@ def test_c06_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_o
     assert count == 1
     assert row.state == "interrupted"
     wait_until(lambda: not alive(orphan))
-    assert not any(alive(pid) for pid in children(house, "stubborn"))
+    assert not any(alive(pid) for pid in children(deployment, "stubborn"))
     assert not stale.exists()
     assert asyncio.run(next_start())[0] == 0
 
 
-def test_c06_a_job_asks_to_die_with_its_daemon(house: House) -> None:
+def test_c06_a_job_asks_to_die_with_its_daemon(deployment: Deployment) -> None:
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
 
             async def go() -> None:
-                async with bench(house) as b:
+                async with bench(deployment) as b:
                     b.runner.start(b.due("hang"))
                     await asyncio.sleep(60)
 
             asyncio.run(go())
         os._exit(0)
-    wait_until((attempt_folder(house, "hang") / "stderr.log").exists)
-    wait_until(lambda: children(house, "hang"))
-    job = int((attempt_folder(house, "hang") / "lock").read_text(encoding="ascii"))
+    wait_until((attempt_folder(deployment, "hang") / "stderr.log").exists)
+    wait_until(lambda: children(deployment, "hang"))
+    job = int((attempt_folder(deployment, "hang") / "lock").read_text(encoding="ascii"))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     wait_until(lambda: not alive(job))
-    for pid in children(house, "hang"):
+    for pid in children(deployment, "hang"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def test_c08_a_job_killed_while_it_writes_an_artifact_leaves_nothing_and_can_be_run_again(
-    house: House,
+    deployment: Deployment,
 ) -> None:
     """No trainer stands yet; a checkpoint will be staged as every artifact is (`Reporter.stage`)."""
 
     async def go() -> tuple[JobRow, bool, JobRow]:
-        async with bench(house) as b:
+        async with bench(deployment) as b:
             crashed = await b.run(b.due("crash_while_staging"))
-            left = (attempt_folder(house, "crash_while_staging") / "staging").exists()
+            left = (attempt_folder(deployment, "crash_while_staging") / "staging").exists()
             return crashed, left, await b.run(b.due("succeed", attempt=2))
 
     crashed, left, again = asyncio.run(go())
@@ -352,11 +360,11 @@ def test_c08_a_job_killed_while_it_writes_an_artifact_leaves_nothing_and_can_be_
     assert "signal 9" in crashed.message
     assert not left
     assert again.state == "succeeded"
-    assert types(house)[:2] == ["job_started", "job_failed"]
+    assert types(deployment)[:2] == ["job_started", "job_failed"]
 
 
 def test_c08_an_artifact_half_written_when_the_daemon_was_killed_is_swept_and_never_used(
-    house: House,
+    deployment: Deployment,
 ) -> None:
     """No trainer stands yet; a checkpoint will be staged as every artifact is (`Reporter.stage`)."""
     child = os.fork()
@@ -364,13 +372,13 @@ def test_c08_an_artifact_half_written_when_the_daemon_was_killed_is_swept_and_ne
         with contextlib.suppress(BaseException):
 
             async def go() -> None:
-                async with bench(house) as b:
+                async with bench(deployment) as b:
                     b.runner.start(b.due("hang_while_staging"))
                     await asyncio.sleep(60)
 
             asyncio.run(go())
         os._exit(0)
-    staging = attempt_folder(house, "hang_while_staging") / "staging"
+    staging = attempt_folder(deployment, "hang_while_staging") / "staging"
     wait_until(lambda: staging.exists() and list(staging.iterdir()))
     (half,) = staging.iterdir()
     os.kill(child, signal.SIGKILL)
@@ -378,28 +386,30 @@ def test_c08_an_artifact_half_written_when_the_daemon_was_killed_is_swept_and_ne
     assert half.suffix == ".tmp"  # not under the name by which an event could cite it
 
     async def next_start() -> int:
-        async with house.opened() as parts:
+        async with deployment.opened() as parts:
             return await recover(store=parts.store, git=parts.git, paths=parts.settings.paths, keep=10)
 
     assert asyncio.run(next_start()) == 1
     assert not staging.exists()
-    assert types(house) == ["job_started", "job_interrupted"]
+    assert types(deployment) == ["job_started", "job_interrupted"]
 
 
-def test_old_job_folders_go_beyond_the_number_that_is_kept(house: House) -> None:
+def test_old_job_folders_go_beyond_the_number_that_is_kept(deployment: Deployment) -> None:
     async def go() -> None:
-        async with bench(house, keep=2) as b:
+        async with bench(deployment, keep=2) as b:
             for behave in ("fail", "exit", "defect", "succeed"):
                 await b.run(b.due(behave))
 
     asyncio.run(go())
-    assert {folder.name for folder in (house.folder / "state" / "jobs").iterdir()} == {
+    assert {folder.name for folder in (deployment.folder / "state" / "jobs").iterdir()} == {
         "scan-defect",
         "scan-succeed",
     }
 
 
-def test_a_line_without_end_is_a_broken_protocol(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_is_a_broken_protocol(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pipeline.jobs.child.LONGEST_LINE_BYTES", 1000)
-    row = run(house, "endless")
+    row = run(deployment, "endless")
     assert (row.state, row.reason) == ("failed", "protocol")

@@ -15,7 +15,7 @@ from pipeline.lean.backend import find_leans, simulator
 from pipeline.lean.pool.pool import PoolLimits
 from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
-from tests.support.daemon.house import House, NoTasks
+from tests.support.daemon.deployment import Deployment, NoTasks
 from tests.support.daemon.nvml import FakeGpu, FakeNvml
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
@@ -49,15 +49,15 @@ def paid(sha: str) -> Paid:
 def test_what_runs_for_hours_makes_way_for_a_pause_and_a_training_when_its_gpu_falls_off_the_bus(
     tmp_path: Path,
 ) -> None:
-    house = House(tmp_path)
-    remote = house.remote("demo")
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
-    house.write(repos=[remote.path], extra="[trace]\nenabled = false\n")
+    deployment.write(repos=[remote.path], extra="[trace]\nenabled = false\n")
     nvml = FakeNvml(FakeGpu("GPU-a"))
     gpus = Gpus(tmp_path / "gpus", library=lambda: nvml, is_there=lambda: True)
 
     async def go() -> tuple[JobRow, str, JobRow, list[str]]:
-        async with bench(house, gpus=gpus) as b:
+        async with bench(deployment, gpus=gpus) as b:
             upkeep: Any = SimpleNamespace(cache_bytes=0, sweep_cache=lambda _: asyncio.sleep(0))
             work = Scheduler(
                 store=b.parts.store,

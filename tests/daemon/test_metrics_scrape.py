@@ -22,7 +22,7 @@ from daemon.settings import Settings, parse
 from store.errors import DatabaseIOError
 from store.sqlite import connect_readonly
 from store.view import report_queries, schema
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 
 REPOSITORIES, SORRIES, JOBS, PROOFS = 500, 50_000, 200_000, 50_000
 BUDGET_S = 0.05
@@ -249,18 +249,22 @@ def test_a_taken_port_is_a_problem_until_it_is_free_and_a_reload_moves_the_liste
 
 
 def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: Path) -> None:
-    house, port = House(tmp_path), free_port()
-    remote = house.remote("demo")
+    deployment, port = Deployment(tmp_path), free_port()
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : 1 = 1 := sorry\n"})
-    settings = house.write(
+    settings = deployment.write(
         repos=[remote.path], extra=f'[metrics]\nlisten = "127.0.0.1:{port}"\n[report]\nserve = true\n'
     )
-    with house.daemon():
-        house.wait_for(
-            lambda: house.events("commit_scanned"), what="the commit to be scanned", seconds=PATIENCE_S
+    with deployment.daemon():
+        deployment.wait_for(
+            lambda: deployment.events("commit_scanned"), what="the commit to be scanned", seconds=PATIENCE_S
         )
-        house.wait_for(lambda: house.events("job_succeeded"), what="the job's end", seconds=PATIENCE_S)
-        house.wait_for(lambda: "metrics_listen" in house.log(), what="the listener", seconds=PATIENCE_S)
+        deployment.wait_for(
+            lambda: deployment.events("job_succeeded"), what="the job's end", seconds=PATIENCE_S
+        )
+        deployment.wait_for(
+            lambda: "metrics_listen" in deployment.log(), what="the listener", seconds=PATIENCE_S
+        )
         unix = httpx2.Client(
             transport=httpx2.HTTPTransport(uds=str(settings.paths.socket)), timeout=PATIENCE_S
         )

@@ -25,7 +25,7 @@ from store.events.jobs import JobStarted, JobSucceeded
 from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, ModelKind
 from store.log.envelope import NewEvent
 from store.view import model_queries
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
@@ -35,26 +35,26 @@ from tests.support.models import (
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    made = House(tmp_path)
+def deployment(tmp_path: Path) -> Deployment:
+    made = Deployment(tmp_path)
     made.write(repos=[])
     return made
 
 
 @asynccontextmanager
-async def told(house: House, *bodies: EventBody) -> AsyncIterator[tuple[StoreService, Models]]:
-    async with house.opened() as parts:
+async def told(deployment: Deployment, *bodies: EventBody) -> AsyncIterator[tuple[StoreService, Models]]:
+    async with deployment.opened() as parts:
         if bodies:
             await parts.store.append([NewEvent("model:retriever", body) for body in bodies])
-        yield parts.store, models_of(house, parts.store)
+        yield parts.store, models_of(deployment, parts.store)
 
 
-def models_of(house: House, store: StoreService, *, tolerance: float = 2) -> Models:
-    return Models(store, chain_root=chain_root(house), tolerance=lambda _: tolerance)
+def models_of(deployment: Deployment, store: StoreService, *, tolerance: float = 2) -> Models:
+    return Models(store, chain_root=chain_root(deployment), tolerance=lambda _: tolerance)
 
 
-def chain_root(house: House) -> Path:
-    return paths_from_config(house.config).models
+def chain_root(deployment: Deployment) -> Path:
+    return paths_from_config(deployment.config).models
 
 
 async def in_use(store: StoreService, model: str = "retriever") -> str | None:
@@ -62,23 +62,27 @@ async def in_use(store: StoreService, model: str = "retriever") -> str | None:
     return None if row is None else row.checkpoint
 
 
-def one(house: House, name: str, *, model: ModelKind = "retriever", **changes: Any) -> CheckpointSaved:
+def one(
+    deployment: Deployment, name: str, *, model: ModelKind = "retriever", **changes: Any
+) -> CheckpointSaved:
     """A checkpoint, with its weights where they belong."""
-    weights = chain_root(house) / model / name / "model.safetensors"
+    weights = chain_root(deployment) / model / name / "model.safetensors"
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"weights")
     return checkpoint_saved(name, model=model, **{"size_bytes": 7, **changes})
 
 
-def saved(house: House, *checkpoints: str) -> list[EventBody]:
+def saved(deployment: Deployment, *checkpoints: str) -> list[EventBody]:
     """Checkpoints that all did as well on one test set."""
     return [
-        body for name in checkpoints for body in (one(house, name), evaluation_finished(name, recall=0.4))
+        body
+        for name in checkpoints
+        for body in (one(deployment, name), evaluation_finished(name, recall=0.4))
     ]
 
 
 def trained(
-    house: House, name: str, parent: str | None = None, *, recall: float = 0.4, **changes: Any
+    deployment: Deployment, name: str, parent: str | None = None, *, recall: float = 0.4, **changes: Any
 ) -> list[EventBody]:
     """All that a training job records, from its start to its end."""
     job, simulated = f"train-{name}", changes.get("simulated", False)
@@ -87,22 +91,22 @@ def trained(
             job=job, kind="train", attempt=1, repository="example.org/one", branch=None, sha=None, describes="",
             simulated=simulated,
         ),
-        one(house, name, parent=parent, job=job, **changes),
+        one(deployment, name, parent=parent, job=job, **changes),
         evaluation_finished(name, recall=recall, simulated=simulated),
         JobSucceeded(job=job, attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=simulated),
     ]  # fmt: skip
 
 
-def test_a_promotion_is_recorded_with_what_it_replaced_and_why(house: House) -> None:
+def test_a_promotion_is_recorded_with_what_it_replaced_and_why(deployment: Deployment) -> None:
     async def told_so() -> None:
-        async with told(house, *saved(house, "a", "b")) as (store, models):
+        async with told(deployment, *saved(deployment, "a", "b")) as (store, models):
             first = await models.promote("a")
             assert (first.previous, first.reason.startswith("by hand: it is the first")) == (None, True)
             second = await models.promote("b")
             assert (second.model, second.checkpoint, second.previous) == ("retriever", "b", "a")
             assert second.reason == "by hand: recall@10 falls on none of 1 earlier task"
             assert await in_use(store) == "b"
-        (_, event) = house.events("checkpoint_promoted")
+        (_, event) = deployment.events("checkpoint_promoted")
         assert (event.stream, event.actor, event.data["reason"]) == (
             "model:retriever",
             "control",
@@ -112,16 +116,19 @@ def test_a_promotion_is_recorded_with_what_it_replaced_and_why(house: House) -> 
     asyncio.run(told_so())
 
 
-def test_what_the_rule_forbids_changes_nothing_unless_it_is_forced(house: House) -> None:
+def test_what_the_rule_forbids_changes_nothing_unless_it_is_forced(deployment: Deployment) -> None:
     async def told_so() -> None:
-        worse = [one(house, "b"), evaluation_finished("b", recall=0.3), one(house, "c")]
-        async with told(house, *saved(house, "a"), checkpoint_promoted("a"), *worse) as (store, models):
+        worse = [one(deployment, "b"), evaluation_finished("b", recall=0.3), one(deployment, "c")]
+        async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a"), *worse) as (
+            store,
+            models,
+        ):
             with pytest.raises(ModelStateError, match=r"b: not promoted: .*falls by 10.00 points.*--force"):
                 await models.promote("b")
             with pytest.raises(ModelStateError, match=r"c: not promoted: .*not known.*not measured"):
                 await models.promote("c")
             assert await in_use(store) == "a"
-            assert len(house.events("checkpoint_promoted")) == 1
+            assert len(deployment.events("checkpoint_promoted")) == 1
             forced = await models.promote("b", force=True)
             assert forced.reason.startswith("by hand: forced, although recall@10 on ")
             assert await in_use(store) == "b"
@@ -129,31 +136,31 @@ def test_what_the_rule_forbids_changes_nothing_unless_it_is_forced(house: House)
     asyncio.run(told_so())
 
 
-def test_the_tolerance_is_the_one_that_was_given(house: House) -> None:
+def test_the_tolerance_is_the_one_that_was_given(deployment: Deployment) -> None:
     async def told_so() -> None:
-        worse = [one(house, "b"), evaluation_finished("b", recall=0.3)]
-        async with told(house, *saved(house, "a"), checkpoint_promoted("a"), *worse) as (store, _):
-            assert (await models_of(house, store, tolerance=10).promote("b")).checkpoint == "b"
+        worse = [one(deployment, "b"), evaluation_finished("b", recall=0.3)]
+        async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a"), *worse) as (store, _):
+            assert (await models_of(deployment, store, tolerance=10).promote("b")).checkpoint == "b"
 
     asyncio.run(told_so())
 
 
-def test_neither_an_unknown_checkpoint_nor_the_one_in_use_can_be_promoted(house: House) -> None:
+def test_neither_an_unknown_checkpoint_nor_the_one_in_use_can_be_promoted(deployment: Deployment) -> None:
     async def told_so() -> None:
-        async with told(house, *saved(house, "a"), checkpoint_promoted("a")) as (_, models):
+        async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a")) as (_, models):
             with pytest.raises(KeyError):
                 await models.promote("nothing")
             with pytest.raises(ModelStateError, match="a: is in use already, since "):
                 await models.promote("a", force=True)
-        assert len(house.events("checkpoint_promoted")) == 1
+        assert len(deployment.events("checkpoint_promoted")) == 1
 
     asyncio.run(told_so())
 
 
-def test_each_rollback_goes_one_further_back_until_there_is_nothing(house: House) -> None:
+def test_each_rollback_goes_one_further_back_until_there_is_nothing(deployment: Deployment) -> None:
     async def told_so() -> None:
         promoted = [checkpoint_promoted(name) for name in ("a", "b", "never-saved", "c")]
-        async with told(house, *saved(house, "a", "b", "c"), *promoted) as (store, models):
+        async with told(deployment, *saved(deployment, "a", "b", "c"), *promoted) as (store, models):
             back = await models.roll_back("retriever")
             assert (back.checkpoint, back.previous, back.reason) == ("b", "c", "by hand: rolled back from c")
             assert (await models.roll_back("retriever")).checkpoint == "a"
@@ -167,10 +174,13 @@ def test_each_rollback_goes_one_further_back_until_there_is_nothing(house: House
     asyncio.run(told_so())
 
 
-def test_a_rollback_is_of_one_model_alone(house: House) -> None:
+def test_a_rollback_is_of_one_model_alone(deployment: Deployment) -> None:
     async def told_so() -> None:
-        tactics = [one(house, "t", model="tactics"), checkpoint_promoted("t", model="tactics")]
-        async with told(house, *saved(house, "a"), checkpoint_promoted("a"), *tactics) as (_, models):
+        tactics = [one(deployment, "t", model="tactics"), checkpoint_promoted("t", model="tactics")]
+        async with told(deployment, *saved(deployment, "a"), checkpoint_promoted("a"), *tactics) as (
+            _,
+            models,
+        ):
             with pytest.raises(ModelStateError, match="nothing to roll back to"):
                 await models.roll_back("tactics")
             with pytest.raises(
@@ -183,26 +193,29 @@ def test_a_rollback_is_of_one_model_alone(house: House) -> None:
     asyncio.run(told_so())
 
 
-def test_a_promotion_under_another_models_name_is_no_step_back(house: House) -> None:
+def test_a_promotion_under_another_models_name_is_no_step_back(deployment: Deployment) -> None:
     async def told_so() -> None:
         tactics: list[EventBody] = []
         for name in ("t", "u"):
-            tactics += [one(house, name, model="tactics"), checkpoint_promoted(name, model="tactics")]
-        async with told(house, *tactics, checkpoint_promoted("t", model="retriever")) as (store, models):
+            tactics += [one(deployment, name, model="tactics"), checkpoint_promoted(name, model="tactics")]
+        async with told(deployment, *tactics, checkpoint_promoted("t", model="retriever")) as (store, models):
             assert await in_use(store, "tactics") == "u"
             assert (await models.roll_back("tactics")).checkpoint == "t"
 
     asyncio.run(told_so())
 
 
-def test_of_two_that_promote_at_once_one_is_told_to_look_again(house: House) -> None:
+def test_of_two_that_promote_at_once_one_is_told_to_look_again(deployment: Deployment) -> None:
     async def told_so() -> None:
-        async with told(house, *saved(house, "a", "b", "c"), checkpoint_promoted("a")) as (_, models):
+        async with told(deployment, *saved(deployment, "a", "b", "c"), checkpoint_promoted("a")) as (
+            _,
+            models,
+        ):
             done = await asyncio.gather(models.promote("b"), models.promote("c"), return_exceptions=True)
         refused = [answer for answer in done if isinstance(answer, ModelStateError)]
         assert len(refused) == 1, done
         assert "changed while this was decided" in str(refused[0])
-        assert len(house.events("checkpoint_promoted")) == 2
+        assert len(deployment.events("checkpoint_promoted")) == 2
 
     asyncio.run(told_so())
 
@@ -215,10 +228,12 @@ def said(bodies: tuple[EventBody, ...]) -> list[tuple[str, str]]:
     return [(body.type.removeprefix("checkpoint_"), body.checkpoint) for body in bodies]  # type: ignore[attr-defined]
 
 
-def test_new_checkpoints_are_decided_on_by_the_rule_each_on_what_the_one_before_left(house: House) -> None:
+def test_new_checkpoints_are_decided_on_by_the_rule_each_on_what_the_one_before_left(
+    deployment: Deployment,
+) -> None:
     async def told_so() -> None:
-        first = [*trained(house, "a"), *trained(house, "b", "a", recall=0.45)]
-        async with told(house, *first, *trained(house, "c", "b", recall=0.3)) as (store, models):
+        first = [*trained(deployment, "a"), *trained(deployment, "b", "a", recall=0.45)]
+        async with told(deployment, *first, *trained(deployment, "c", "b", recall=0.3)) as (store, models):
             done = await models.settle()
             assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c")]
             a, b, c = done
@@ -233,17 +248,17 @@ def test_new_checkpoints_are_decided_on_by_the_rule_each_on_what_the_one_before_
             assert c.in_use == "b"
             assert "falls by 15.00 points, from 45.00 to 30.00, with 2 allowed" in c.reason
             assert await in_use(store) == "b"
-        recorded = house.events("checkpoint_promoted", "checkpoint_refused")
+        recorded = deployment.events("checkpoint_promoted", "checkpoint_refused")
         assert [event.actor for event in recorded] == ["daemon"] * 3
         assert {event.stream for event in recorded} == {"model:retriever"}
 
     asyncio.run(told_so())
 
 
-def test_what_is_decided_stays_decided(house: House) -> None:
+def test_what_is_decided_stays_decided(deployment: Deployment) -> None:
     async def told_so() -> None:
-        new = [*trained(house, "a"), *trained(house, "b", "a", recall=0.1)]
-        async with told(house, *new, checkpoint_refused("a")) as (store, models):
+        new = [*trained(deployment, "a"), *trained(deployment, "b", "a", recall=0.1)]
+        async with told(deployment, *new, checkpoint_refused("a")) as (store, models):
             await models.promote("a", force=True)
             await models.promote("b", force=True)
             assert await models.settle() == ()
@@ -254,10 +269,10 @@ def test_what_is_decided_stays_decided(house: House) -> None:
     asyncio.run(told_so())
 
 
-def test_a_checkpoint_of_a_job_that_goes_on_or_failed_waits(house: House) -> None:
+def test_a_checkpoint_of_a_job_that_goes_on_or_failed_waits(deployment: Deployment) -> None:
     async def told_so() -> None:
-        *begun, ended = trained(house, "a")
-        async with told(house, *begun) as (store, models):
+        *begun, ended = trained(deployment, "a")
+        async with told(deployment, *begun) as (store, models):
             assert await models.settle() == ()
             await store.append([NewEvent("job:train-a", ended)])
             assert said(await models.settle()) == [("promoted", "a")]
@@ -266,16 +281,16 @@ def test_a_checkpoint_of_a_job_that_goes_on_or_failed_waits(house: House) -> Non
 
 
 def test_a_checkpoint_that_does_not_follow_the_one_in_use_is_refused_with_how_to_promote_it(
-    house: House,
+    deployment: Deployment,
 ) -> None:
     async def told_so() -> None:
         new = [
-            *trained(house, "a"),
-            *trained(house, "b", "a"),
-            *trained(house, "c", "a"),
-            *trained(house, "d"),
+            *trained(deployment, "a"),
+            *trained(deployment, "b", "a"),
+            *trained(deployment, "c", "a"),
+            *trained(deployment, "d"),
         ]
-        async with told(house, *new) as (store, models):
+        async with told(deployment, *new) as (store, models):
             done = await models.settle()
             assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c"), ("refused", "d")]
             c, d = (body.reason for body in done if isinstance(body, CheckpointRefused))
@@ -291,10 +306,10 @@ def test_a_checkpoint_that_does_not_follow_the_one_in_use_is_refused_with_how_to
     asyncio.run(told_so())
 
 
-def test_what_is_not_known_is_a_refusal_that_says_what(house: House) -> None:
+def test_what_is_not_known_is_a_refusal_that_says_what(deployment: Deployment) -> None:
     async def told_so() -> None:
-        started, made, _, ended = trained(house, "b", "a")
-        async with told(house, *trained(house, "a"), started, made, ended) as (_, models):
+        started, made, _, ended = trained(deployment, "b", "a")
+        async with told(deployment, *trained(deployment, "a"), started, made, ended) as (_, models):
             first, second = await models.settle()
             assert said((first, second)) == [("promoted", "a"), ("refused", "b")]
             assert isinstance(second, CheckpointRefused)
@@ -306,13 +321,13 @@ def test_what_is_not_known_is_a_refusal_that_says_what(house: House) -> None:
 
 
 def test_what_learned_from_the_simulator_gives_way_to_lean_and_never_the_other_way_round(
-    house: House,
+    deployment: Deployment,
 ) -> None:
     async def told_so() -> None:
-        made_up = trained(house, "a-sim", recall=0.9, simulated=True)
-        real = trained(house, "b-lean", recall=0.1)
-        later = trained(house, "c-sim", "a-sim", recall=0.9, simulated=True)
-        async with told(house, *made_up, *real, *later) as (store, models):
+        made_up = trained(deployment, "a-sim", recall=0.9, simulated=True)
+        real = trained(deployment, "b-lean", recall=0.1)
+        later = trained(deployment, "c-sim", "a-sim", recall=0.9, simulated=True)
+        async with told(deployment, *made_up, *real, *later) as (store, models):
             done = await models.settle()
             assert said(done) == [("promoted", "a-sim"), ("promoted", "b-lean"), ("refused", "c-sim")]
             assert [body.simulated for body in done] == [True, False, True]  # type: ignore[attr-defined]
@@ -329,17 +344,17 @@ def test_what_learned_from_the_simulator_gives_way_to_lean_and_never_the_other_w
     asyncio.run(told_so())
 
 
-def test_each_model_is_decided_on_by_itself(house: House) -> None:
+def test_each_model_is_decided_on_by_itself(deployment: Deployment) -> None:
     async def told_so() -> None:
-        new = [*trained(house, "a"), *trained(house, "t", model="tactics")]
-        async with told(house, *new) as (store, models):
+        new = [*trained(deployment, "a"), *trained(deployment, "t", model="tactics")]
+        async with told(deployment, *new) as (store, models):
             assert said(await models.settle()) == [("promoted", "a"), ("promoted", "t")]
             assert (await in_use(store), await in_use(store, "tactics")) == ("a", "t")
 
     asyncio.run(told_so())
 
 
-def test_each_model_is_decided_on_by_its_own_metric_and_tolerance(house: House) -> None:
+def test_each_model_is_decided_on_by_its_own_metric_and_tolerance(deployment: Deployment) -> None:
     async def told_so() -> None:
         new: list[EventBody] = []
         for model, metric, values in (
@@ -348,7 +363,7 @@ def test_each_model_is_decided_on_by_its_own_metric_and_tolerance(house: House) 
         ):
             for number, value in enumerate(values):
                 started, made, measured, ended = trained(
-                    house, f"{model}-{number}", f"{model}-0" if number else None, model=model
+                    deployment, f"{model}-{number}", f"{model}-0" if number else None, model=model
                 )
                 metrics = {"recall@10": 0.9 - value / 2, metric: value}
                 new += [
@@ -357,9 +372,9 @@ def test_each_model_is_decided_on_by_its_own_metric_and_tolerance(house: House) 
                     measured.model_copy(update={"model": model, "metrics": metrics}),
                     ended,
                 ]
-        async with told(house, *new) as (store, _):
+        async with told(deployment, *new) as (store, _):
             tolerances = {"retriever": 0.0, "tactics": 2.0, "progress": 0.1}
-            models = Models(store, chain_root=chain_root(house), tolerance=tolerances.__getitem__)
+            models = Models(store, chain_root=chain_root(deployment), tolerance=tolerances.__getitem__)
             decided = {checkpoint: verdict for verdict, checkpoint in said(await models.settle())}
         assert decided == {
             "tactics-0": "promoted",
@@ -373,21 +388,21 @@ def test_each_model_is_decided_on_by_its_own_metric_and_tolerance(house: House) 
     asyncio.run(told_so())
 
 
-def test_the_weights_of_an_adapter_are_its_own(house: House) -> None:
+def test_the_weights_of_an_adapter_are_its_own(deployment: Deployment) -> None:
     async def told_so() -> None:
-        adapter = one(house, "t", model="tactics")
-        folder = chain_root(house) / "tactics" / "t"
+        adapter = one(deployment, "t", model="tactics")
+        folder = chain_root(deployment) / "tactics" / "t"
         (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
-        async with told(house, adapter) as (_, models):
+        async with told(deployment, adapter) as (_, models):
             assert (await models.promote("t")).checkpoint == "t"
 
     asyncio.run(told_so())
 
 
-def test_where_somebody_else_was_faster_the_next_call_decides(house: House) -> None:
+def test_where_somebody_else_was_faster_the_next_call_decides(deployment: Deployment) -> None:
     async def told_so() -> None:
-        new = [*trained(house, "a"), *trained(house, "b", "a"), *trained(house, "c", "b")]
-        async with told(house, *new, *trained(house, "t", model="tactics")) as (store, models):
+        new = [*trained(deployment, "a"), *trained(deployment, "b", "a"), *trained(deployment, "c", "b")]
+        async with told(deployment, *new, *trained(deployment, "t", model="tactics")) as (store, models):
             ask, waiting = store.ask, [checkpoint_promoted("b")]
 
             async def and_meanwhile(question: Any) -> Any:
@@ -406,21 +421,25 @@ def test_where_somebody_else_was_faster_the_next_call_decides(house: House) -> N
     asyncio.run(told_so())
 
 
-def test_two_that_settle_at_once_decide_once(house: House) -> None:
+def test_two_that_settle_at_once_decide_once(deployment: Deployment) -> None:
     async def told_so() -> None:
-        new = [*trained(house, "a"), *trained(house, "b", "a"), *trained(house, "c", "b", recall=0.1)]
-        async with told(house, *new) as (_, models):
+        new = [
+            *trained(deployment, "a"),
+            *trained(deployment, "b", "a"),
+            *trained(deployment, "c", "b", recall=0.1),
+        ]
+        async with told(deployment, *new) as (_, models):
             await asyncio.gather(*(models.settle() for _ in range(3)))
             await models.settle()
-        decided = house.events("checkpoint_promoted", "checkpoint_refused")
+        decided = deployment.events("checkpoint_promoted", "checkpoint_refused")
         assert [event.data["checkpoint"] for event in decided] == ["a", "b", "c"]
 
     asyncio.run(told_so())
 
 
-def test_where_all_is_decided_one_question_is_all_that_is_asked(house: House) -> None:
+def test_where_all_is_decided_one_question_is_all_that_is_asked(deployment: Deployment) -> None:
     async def told_so() -> None:
-        async with told(house, *trained(house, "a"), checkpoint_promoted("a")) as (store, models):
+        async with told(deployment, *trained(deployment, "a"), checkpoint_promoted("a")) as (store, models):
             ask, asked = store.ask, []
 
             async def counted(question: Any) -> Any:
@@ -434,11 +453,14 @@ def test_where_all_is_decided_one_question_is_all_that_is_asked(house: House) ->
     asyncio.run(told_so())
 
 
-def test_nothing_is_put_in_use_whose_weights_are_not_there(house: House) -> None:
+def test_nothing_is_put_in_use_whose_weights_are_not_there(deployment: Deployment) -> None:
     async def told_so() -> None:
-        new = [*trained(house, "a"), *trained(house, "b", "a"), *trained(house, "c", "a")]
-        retriever = chain_root(house) / "retriever"
-        async with told(house, *saved(house, "z"), checkpoint_promoted("z"), *new) as (store, models):
+        new = [*trained(deployment, "a"), *trained(deployment, "b", "a"), *trained(deployment, "c", "a")]
+        retriever = chain_root(deployment) / "retriever"
+        async with told(deployment, *saved(deployment, "z"), checkpoint_promoted("z"), *new) as (
+            store,
+            models,
+        ):
             shutil.rmtree(retriever / "a")
             (retriever / "b" / "model.safetensors").write_bytes(b"wei")
             (retriever / "c" / "model.safetensors").unlink()
@@ -463,16 +485,16 @@ def test_nothing_is_put_in_use_whose_weights_are_not_there(house: House) -> None
 
 
 def test_the_command_line_promotes_and_rolls_back_through_the_daemon(
-    house: House, socket_ready: Callable[[House, Settings], None]
+    deployment: Deployment, socket_ready: Callable[[Deployment, Settings], None]
 ) -> None:
     async def fill() -> None:
-        async with told(house, *saved(house, "a-1", "b-1"), one(house, "t", model="tactics")):
+        async with told(deployment, *saved(deployment, "a-1", "b-1"), one(deployment, "t", model="tactics")):
             pass
 
     asyncio.run(fill())
-    settings = house.write(repos=[], extra="[train]\ntolerance = 0\n")
-    with house.daemon():
-        socket_ready(house, settings)
+    settings = deployment.write(repos=[], extra="[train]\ntolerance = 0\n")
+    with deployment.daemon():
+        socket_ready(deployment, settings)
         assert unsorry(settings, "promote", "a")["checkpoint"] == "a-1"
         answer = unsorry(settings, "promote", "b")
         assert (answer["checkpoint"], answer["previous"], answer["daemon"]["running"]) == ("b-1", "a-1", True)
@@ -491,15 +513,15 @@ def test_the_command_line_promotes_and_rolls_back_through_the_daemon(
             ("/rollback", {"model": "progress"}, 409),
         ):
             assert request(settings.paths, "POST", route, body)[0] == status, (route, body)
-    assert [event.data["checkpoint"] for event in house.events("checkpoint_promoted")] == [
+    assert [event.data["checkpoint"] for event in deployment.events("checkpoint_promoted")] == [
         "a-1", "b-1", "a-1", "t",
     ]  # fmt: skip
 
 
 @pytest.fixture
-def socket_ready() -> Callable[[House, Settings], None]:
-    def wait(house: House, settings: Settings) -> None:
-        house.wait_for(lambda: '"daemon_ready"' in house.log(), what="the daemon to be ready")
+def socket_ready() -> Callable[[Deployment, Settings], None]:
+    def wait(deployment: Deployment, settings: Settings) -> None:
+        deployment.wait_for(lambda: '"daemon_ready"' in deployment.log(), what="the daemon to be ready")
         assert request(settings.paths, "GET", "/health")[0] == 200
 
     return wait

@@ -117,7 +117,7 @@ def webhook(url: str, *, more: str = "") -> str:
 
 
 @dataclass
-class House:
+class Deployment:
     """A store and its notifications, without the rest of a daemon."""
 
     root: Path
@@ -160,13 +160,13 @@ class House:
 
 
 @asynccontextmanager
-async def house(root: Path, text: str, *, waits: bool = True) -> AsyncIterator[House]:
+async def deployment(root: Path, text: str, *, waits: bool = True) -> AsyncIterator[Deployment]:
     """Open the store, begin to notify, wait until the channels are switched on; end it all as the daemon does."""
     of = settings(root, text)
     make_folder(of.paths.state)
     store = await StoreService.open(of.paths)
     context = Context(of)
-    made = House(root, context, store, Notifications(store, context))
+    made = Deployment(root, context, store, Notifications(store, context))
     await made.notifications.start()
     try:
         if waits:
@@ -188,7 +188,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path: Path) -> None:
     async def run(at: Receiver) -> None:
-        async with house(tmp_path, webhook(at.url)) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             proof = await here.prove()
             row = await here.until_row(lambda row: row.messages == 1)
             await asyncio.sleep(0.3)
@@ -212,14 +212,14 @@ def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path: Path)
 
 def test_a_restart_tells_nothing_again_and_what_came_meanwhile_is_told(tmp_path: Path) -> None:
     async def run(at: Receiver) -> None:
-        async with house(tmp_path, webhook(at.url)) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
         # While no one told anything, something was recorded: a daemon that was killed in between.
         store = await StoreService.open(settings(tmp_path, "").paths)
         await store.append([NewEvent("model:retriever", checkpoint_promoted("c" * 16))])
         await store.close()
-        async with house(tmp_path, webhook(at.url)) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             await here.until_row(lambda row: row.messages == 2)
             assert at.told() == ["proof_verified", "model_promoted"]
 
@@ -232,12 +232,12 @@ def test_a_message_whose_delivery_was_not_recorded_any_more_is_sent_again_under_
 ) -> None:
     async def run(at: Receiver) -> None:
         at.hold.clear()
-        async with house(tmp_path, webhook(at.url)) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             await here.prove()
             await here.until(lambda: at.begun)
         # The daemon is gone, and the receiver has the message.
         at.hold.set()
-        async with house(tmp_path, webhook(at.url)) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             await here.until_row(lambda row: row.messages == 1)
         assert len(at.begun) == 2
         assert len(set(at.begun)) == 1
@@ -250,7 +250,7 @@ def test_a_channel_that_is_switched_on_hears_nothing_of_the_past_and_neither_doe
     tmp_path: Path,
 ) -> None:
     async def run(at: Receiver) -> None:
-        async with house(tmp_path, "", waits=False) as here:
+        async with deployment(tmp_path, "", waits=False) as here:
             await here.prove()
             assert await here.row() is None
             for _ in range(2):
@@ -274,7 +274,7 @@ def test_a_receiver_that_fails_is_asked_again_under_the_same_id_and_the_failure_
     tmp_path: Path,
 ) -> None:
     async def run(at: Receiver) -> None:
-        async with house(tmp_path, webhook(at.url)) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             at.hold.clear()
             await here.prove()
             at.hold.set()
@@ -297,7 +297,7 @@ def test_a_receiver_that_fails_is_asked_again_under_the_same_id_and_the_failure_
 def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(tmp_path: Path) -> None:
     async def run(at: Receiver) -> None:
         text = webhook(at.url).replace('"0s"', '"5s"')
-        async with house(tmp_path, text) as here:
+        async with deployment(tmp_path, text) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
             first = time.monotonic()
@@ -320,7 +320,7 @@ def test_a_simulated_proof_is_not_told_unless_it_is_wanted_and_never_as_a_verifi
     tmp_path: Path,
 ) -> None:
     async def run(at: Receiver) -> None:
-        async with house(tmp_path, webhook(at.url)) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             await here.prove(simulated=True)
             await here.store.append(
                 [NewEvent("model:retriever", checkpoint_promoted("c" * 16, simulated=True))]
@@ -345,7 +345,7 @@ def test_a_simulated_proof_is_not_told_unless_it_is_wanted_and_never_as_a_verifi
 def test_a_proof_that_was_rejected_before_it_could_be_told_is_not_told_as_verified(tmp_path: Path) -> None:
     async def run(at: Receiver) -> None:
         text = webhook(at.url).replace('"0s"', '"5s"')
-        async with house(tmp_path, text) as here:
+        async with deployment(tmp_path, text) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
             proof = await here.prove()
@@ -364,7 +364,7 @@ def test_a_proof_that_was_rejected_before_it_could_be_told_is_not_told_as_verifi
 def test_only_the_kinds_that_were_asked_for_are_told(tmp_path: Path) -> None:
     async def run(at: Receiver) -> None:
         text = webhook(at.url) + 'kinds = ["model_promoted"]\n'
-        async with house(tmp_path, text) as here:
+        async with deployment(tmp_path, text) as here:
             await here.prove()
             await here.store.append([NewEvent("model:retriever", checkpoint_promoted("c" * 16))])
             await here.until_row(lambda row: row.messages == 1)
@@ -380,12 +380,12 @@ def test_a_kind_that_is_asked_for_later_begins_then_and_what_waits_of_the_others
     async def run(at: Receiver) -> None:
         only = 'kinds = ["proof_verified"]\n'
         promoted = NewEvent("model:retriever", checkpoint_promoted("c" * 16))
-        async with house(tmp_path, webhook(at.url) + only) as here:
+        async with deployment(tmp_path, webhook(at.url) + only) as here:
             await here.store.append([promoted])
             await here.prove()
             await here.until_row(lambda row: row.problem)
         # Stopped while the receiver refuses, and started with other settings.
-        async with house(tmp_path, webhook(at.url)) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             await here.until_row(lambda row: len(row.kinds) == 3)
             at.answers.clear()
             await here.until_row(lambda row: row.messages == 1)
@@ -407,7 +407,7 @@ def test_a_repository_that_has_failed_long_enough_is_told_once_and_again_after_i
     other = failed.model_copy(update={"problem": "unreachable", "reason": "no route"})
 
     async def run(at: Receiver) -> None:
-        async with house(tmp_path, webhook(at.url, more='failing_for = "4s"')) as here:
+        async with deployment(tmp_path, webhook(at.url, more='failing_for = "4s"')) as here:
             stream = f"repository:{REPOSITORY}"
             await here.store.append([NewEvent(stream, watched()), NewEvent(stream, failed)])
             await asyncio.sleep(0.4)
@@ -436,7 +436,7 @@ def test_a_message_is_signed_as_standard_webhooks_has_it_and_the_key_is_nowhere(
 
     async def run(at: Receiver) -> None:
         monkeypatch.setenv(URL_VARIABLE, at.url + "?token=hush-hush")
-        async with house(tmp_path, '[notify]\nevery = "0s"\n', waits=False) as here:
+        async with deployment(tmp_path, '[notify]\nevery = "0s"\n', waits=False) as here:
             await here.until_row(lambda row: row.kinds)
             await here.prove()
             await here.until_row(lambda row: row.messages == 1)
@@ -469,7 +469,7 @@ def test_a_refusal_names_its_status_and_what_to_do(
     status: int, reason: str, remedy: str, tmp_path: Path
 ) -> None:
     async def run(at: Receiver) -> None:
-        async with house(tmp_path, webhook(at.url)) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             await here.prove()
             row = await here.until_row(lambda row: row.problem)
             assert (row.problem, reason in row.reason, remedy in row.remedy) == ("refused", True, True)
@@ -480,7 +480,7 @@ def test_a_refusal_names_its_status_and_what_to_do(
 
 def test_nobody_at_the_other_end_holds_nothing_up(tmp_path: Path) -> None:
     async def run(url: str) -> None:
-        async with house(tmp_path, webhook(url)) as here:
+        async with deployment(tmp_path, webhook(url)) as here:
             for _ in range(3):
                 await here.prove()
             row = await here.until_row(lambda row: row.problem)
@@ -495,7 +495,7 @@ def test_nobody_at_the_other_end_holds_nothing_up(tmp_path: Path) -> None:
 def test_a_receiver_that_does_not_answer_is_given_up_in_time_and_holds_up_no_append(tmp_path: Path) -> None:
     async def run(at: Receiver) -> None:
         text = webhook(at.url) + 'timeout = "1s"\n'
-        async with house(tmp_path, text) as here:
+        async with deployment(tmp_path, text) as here:
             at.hold.clear()
             await here.prove()
             started = time.monotonic()
@@ -514,7 +514,7 @@ def test_a_receiver_that_does_not_answer_is_given_up_in_time_and_holds_up_no_app
 
 def test_a_name_from_a_repository_cannot_call_people_in_a_chat(tmp_path: Path) -> None:
     async def run(at: Receiver) -> None:
-        async with house(tmp_path, webhook(at.url)) as here:
+        async with deployment(tmp_path, webhook(at.url)) as here:
             reason = "<!channel> @all\x1b[31m\nred"
             promoted = checkpoint_promoted("c" * 16).model_copy(update={"reason": reason})
             await here.store.append([NewEvent("model:retriever", promoted)])
@@ -549,7 +549,7 @@ def test_a_command_gets_the_message_on_standard_input_and_no_secret_in_its_envir
     )
 
     async def run() -> None:
-        async with house(tmp_path, command(tmp_path, program)) as here:
+        async with deployment(tmp_path, command(tmp_path, program)) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1, "command")
 
@@ -573,7 +573,7 @@ def test_a_command_that_fails_is_run_again_and_its_last_words_are_kept(tmp_path:
     )
 
     async def run() -> None:
-        async with house(tmp_path, command(tmp_path, program)) as here:
+        async with deployment(tmp_path, command(tmp_path, program)) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1, "command")
             events = await here.store.look_up(lambda log: list(log.read_stream("notify:command")))
@@ -592,7 +592,7 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path: Path)
     )
 
     async def run() -> None:
-        async with house(tmp_path, command(tmp_path, program, more='timeout = "5s"\n')) as here:
+        async with deployment(tmp_path, command(tmp_path, program, more='timeout = "5s"\n')) as here:
             await here.prove()
             row = await here.until_row(lambda row: row.problem, "command")
             assert row.problem == "timeout"
@@ -606,7 +606,7 @@ def test_a_command_that_leaves_something_running_has_taken_its_message(tmp_path:
     program = "import subprocess\nopen('child', 'w').write(str(subprocess.Popen(['sleep', '300']).pid))\n"
 
     async def run() -> None:
-        async with house(tmp_path, command(tmp_path, program, more='timeout = "60s"\n')) as here:
+        async with deployment(tmp_path, command(tmp_path, program, more='timeout = "60s"\n')) as here:
             await here.prove()
             await here.until_row(lambda row: row.messages == 1, "command")  # long before its child ends
 
@@ -619,7 +619,7 @@ def test_a_command_that_leaves_something_running_has_taken_its_message(tmp_path:
 def test_a_program_that_is_not_there_is_named_with_its_remedy(tmp_path: Path) -> None:
     async def run() -> None:
         text = '[notify]\nevery = "0s"\n[notify.command]\nrun = ["./nobody-made-this"]\n'
-        async with house(tmp_path, text) as here:
+        async with deployment(tmp_path, text) as here:
             await here.prove()
             row = await here.until_row(lambda row: row.problem, "command")
             assert row.problem == "misconfigured"
@@ -635,7 +635,7 @@ def test_a_url_that_cannot_be_used_is_a_misconfigured_channel_and_is_not_repeate
     monkeypatch.setenv(URL_VARIABLE, "ftp://hush.example.org/hush")
 
     async def run() -> None:
-        async with house(tmp_path, "", waits=False) as here:
+        async with deployment(tmp_path, "", waits=False) as here:
             row = await here.until_row(lambda row: row.problem)
             assert (row.problem, bool(row.kinds)) == ("misconfigured", True)
             assert "must be an https URL" in row.reason

@@ -12,7 +12,7 @@ from daemon.results.patches import write_missing
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from store.events.base import BlobRef, EventBody
 from store.log.envelope import Expect, NewEvent
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.events import (
     declaration,
     place,
@@ -30,22 +30,22 @@ SPOT = place(SCAN, SCAN.sorries[0], blob=sha("blob"))
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = House(tmp_path)
-    remote = house.remote("demo")
+def deployment(tmp_path: Path) -> Deployment:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
-    house.write(repos=[remote.path])
-    return house
+    deployment.write(repos=[remote.path])
+    return deployment
 
 
-def patches_after(house: House, *told: EventBody, text: bytes) -> list[Path]:
+def patches_after(deployment: Deployment, *told: EventBody, text: bytes) -> list[Path]:
     """Return the patch files that lie there after each of these was told, one after the other."""
 
     async def go() -> list[Path]:
-        file = house.folder / "payload"
+        file = deployment.folder / "payload"
         file.write_bytes(text)
         blob = BlobRef(sha256=hashlib.sha256(text).hexdigest(), size_bytes=len(text))
-        async with house.opened() as parts:
+        async with deployment.opened() as parts:
             folder = parts.settings.paths.patches
             for body in told:
                 cites = "patch" in type(body).model_fields
@@ -63,18 +63,20 @@ def patches_after(house: House, *told: EventBody, text: bytes) -> list[Path]:
 
 @pytest.mark.parametrize("simulated", [False, True])
 def test_the_patch_of_a_proof_that_was_rejected_after_all_is_taken_away(
-    house: House, simulated: bool
+    deployment: Deployment, simulated: bool
 ) -> None:
     found = proof_found(SORRY, SPOT, commit=sha(1), simulated=simulated)
     first = proof_checked(found) if simulated else proof_verified(found)
-    assert len(patches_after(house, found, first, text=b"SIMULATED\nSimulated: no\n")) == 1
-    assert patches_after(house, proof_rejected(found), text=b"x") == []
+    assert len(patches_after(deployment, found, first, text=b"SIMULATED\nSimulated: no\n")) == 1
+    assert patches_after(deployment, proof_rejected(found), text=b"x") == []
 
 
-def test_a_simulated_proof_s_patch_says_so_in_its_first_line_whatever_the_job_wrote(house: House) -> None:
+def test_a_simulated_proof_s_patch_says_so_in_its_first_line_whatever_the_job_wrote(
+    deployment: Deployment,
+) -> None:
     found = proof_found(SORRY, SPOT, commit=sha(1), simulated=True)
     text = b"A proof of a, found by unsorry\n\nSimulated: no\n\ndiff --git a/A.lean b/A.lean\n"
-    (file,) = patches_after(house, found, proof_checked(found), text=text)
+    (file,) = patches_after(deployment, found, proof_checked(found), text=text)
     assert file.read_bytes().startswith(b"SIMULATED")
     assert file.read_bytes().endswith(text)
     with pytest.raises(RefusedPatchError):

@@ -15,8 +15,8 @@ from daemon.context import Context
 from daemon.polling.github import GitHub
 from daemon.polling.schedule import PollScheduler, Ticker
 from store.view import queries
+from tests.support.daemon.deployment import Deployment, Parts
 from tests.support.daemon.github import Failure, GitHubServer
-from tests.support.daemon.house import House, Parts
 from tests.support.daemon.remote import Remote
 
 TOKEN = "ghp_thisIsASecretOfTheTest0123456789"
@@ -63,41 +63,43 @@ class Turns(Context):
 
 
 @asynccontextmanager
-async def started(house: House, clocks: Clocks, *, github: GitHub | None = None) -> AsyncIterator[Turns]:
+async def started(
+    deployment: Deployment, clocks: Clocks, *, github: GitHub | None = None
+) -> AsyncIterator[Turns]:
     """Start, as after a restart: everything that is known is in the view."""
-    async with house.opened(github=github) as parts:
+    async with deployment.opened(github=github) as parts:
         turns = Turns(parts, clocks)
         turns.polls.remember(await parts.store.ask(queries.repositories))
         yield turns
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path)
 
 
 @pytest.fixture
-def remotes(house: House) -> list[Remote]:
-    made = [house.remote(name) for name in ("a", "b")]
+def remotes(deployment: Deployment) -> list[Remote]:
+    made = [deployment.remote(name) for name in ("a", "b")]
     for remote in made:
         remote.commit("first")
     return made
 
 
-def write(house: House, remotes: Sequence[Remote], **other: str) -> None:
-    house.write(repos=[remote.path for remote in remotes], **{"every": "60s", **other})
+def write(deployment: Deployment, remotes: Sequence[Remote], **other: str) -> None:
+    deployment.write(repos=[remote.path for remote in remotes], **{"every": "60s", **other})
 
 
 def test_a_restart_asks_nobody_before_the_time_and_everybody_at_it(
-    house: House, remotes: list[Remote]
+    deployment: Deployment, remotes: list[Remote]
 ) -> None:
-    write(house, remotes)
+    write(deployment, remotes)
     clocks = Clocks()
 
     async def daemon(*, after_s: float) -> list[str]:
         clocks.pass_(after_s)
         clocks.elapsed += 1e6  # another boot
-        async with started(house, clocks) as turns:
+        async with started(deployment, clocks) as turns:
             return await turns.tick() + await turns.tick()
 
     assert asyncio.run(daemon(after_s=0)) == ["a", "b"]
@@ -106,19 +108,19 @@ def test_a_restart_asks_nobody_before_the_time_and_everybody_at_it(
 
 
 def test_a_restart_makes_no_request_and_the_next_poll_costs_no_quota(
-    house: House, remotes: list[Remote]
+    deployment: Deployment, remotes: list[Remote]
 ) -> None:
     with GitHubServer(token=TOKEN) as server:
         for remote in remotes:
             server.add(f"remotes/{remote.path.name}", remote.path)
         server.remaining = 100
-        write(house, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
+        write(deployment, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
         clocks = Clocks()
 
         async def daemon(*, after_s: float) -> None:
             clocks.pass_(after_s)
             client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
-            async with started(house, clocks, github=client) as turns:
+            async with started(deployment, clocks, github=client) as turns:
                 await turns.tick()
 
         asyncio.run(daemon(after_s=0))
@@ -132,14 +134,14 @@ def test_a_restart_makes_no_request_and_the_next_poll_costs_no_quota(
 
 
 def test_the_quiet_are_asked_less_often_and_who_changes_often_again(
-    house: House, remotes: list[Remote]
+    deployment: Deployment, remotes: list[Remote]
 ) -> None:
-    write(house, remotes)
+    write(deployment, remotes)
     clocks = Clocks()
     day = 86400.0
 
     async def go() -> list[list[str]]:
-        async with started(house, clocks) as turns:
+        async with started(deployment, clocks) as turns:
             found = [await turns.tick()]
             clocks.pass_(day)
             found.append(await turns.tick())  # both have been quiet for a day: an hour
@@ -156,31 +158,31 @@ def test_the_quiet_are_asked_less_often_and_who_changes_often_again(
 
 
 def test_a_changed_entry_is_asked_at_once_and_the_others_keep_their_time(
-    house: House, remotes: list[Remote]
+    deployment: Deployment, remotes: list[Remote]
 ) -> None:
-    write(house, remotes)
+    write(deployment, remotes)
     clocks = Clocks()
 
     async def daemon() -> list[str]:
         clocks.pass_(1)
-        async with started(house, clocks) as turns:
+        async with started(deployment, clocks) as turns:
             return await turns.tick()
 
     asyncio.run(daemon())
-    text = house.config.read_text(encoding="utf-8")
-    house.config.write_text(text.replace('/a"\n', '/a"\nbranches = ["main", "x*"]\n'), encoding="utf-8")
+    text = deployment.config.read_text(encoding="utf-8")
+    deployment.config.write_text(text.replace('/a"\n', '/a"\nbranches = ["main", "x*"]\n'), encoding="utf-8")
     assert asyncio.run(daemon()) == ["a"]
     assert asyncio.run(daemon()) == []
 
 
 def test_a_wall_clock_that_is_set_an_hour_back_or_on_changes_nobodys_turn(
-    house: House, remotes: list[Remote]
+    deployment: Deployment, remotes: list[Remote]
 ) -> None:
-    write(house, remotes)
+    write(deployment, remotes)
     clocks = Clocks()
 
     async def go() -> list[list[str]]:
-        async with started(house, clocks) as turns:
+        async with started(deployment, clocks) as turns:
             found = [await turns.tick()]
             for hours in (-1, 2):
                 clocks.wall += timedelta(hours=hours)
@@ -194,16 +196,16 @@ def test_a_wall_clock_that_is_set_an_hour_back_or_on_changes_nobodys_turn(
 
 
 def test_a_clock_that_was_set_back_while_nobody_ran_delays_by_one_interval_at_the_most(
-    house: House, remotes: list[Remote]
+    deployment: Deployment, remotes: list[Remote]
 ) -> None:
-    write(house, remotes)
+    write(deployment, remotes)
     clocks = Clocks()
 
     async def go() -> list[str]:
-        async with started(house, clocks) as turns:
+        async with started(deployment, clocks) as turns:
             await turns.tick()
         # The view has times of today, and the clock now says last year.
-        async with house.opened() as parts:
+        async with deployment.opened() as parts:
             row = (await parts.store.ask(queries.repositories))[0]
             for one in ("a", "b"):
                 await parts.store.set_poll_state(
@@ -213,19 +215,21 @@ def test_a_clock_that_was_set_back_while_nobody_ran_delays_by_one_interval_at_th
                     outcome="unchanged",
                     etag=row.etag,
                 )
-        async with started(house, clocks) as turns:
+        async with started(deployment, clocks) as turns:
             clocks.elapsed += 61
             return await turns.tick()
 
     assert asyncio.run(go()) == ["a", "b"]
 
 
-def test_a_hint_brings_a_poll_forward_once_in_ten_seconds(house: House, remotes: list[Remote]) -> None:
-    write(house, remotes)
+def test_a_hint_brings_a_poll_forward_once_in_ten_seconds(
+    deployment: Deployment, remotes: list[Remote]
+) -> None:
+    write(deployment, remotes)
     clocks = Clocks()
 
     async def go() -> list[list[str]]:
-        async with started(house, clocks) as turns:
+        async with started(deployment, clocks) as turns:
             found = [await turns.tick()]
             for seconds in (5.0, 6.0, 5.0, 6.0):
                 assert turns.polls.hint({"local/remotes/a", "local/remotes/nobody"}) == ["local/remotes/a"]
@@ -237,17 +241,17 @@ def test_a_hint_brings_a_poll_forward_once_in_ten_seconds(house: House, remotes:
 
 
 def test_a_hint_is_found_by_name_whatever_its_case_and_by_number_after_a_rename(
-    house: House, remotes: list[Remote]
+    deployment: Deployment, remotes: list[Remote]
 ) -> None:
     with GitHubServer(token=TOKEN) as server:
         for remote in remotes:
             server.add(f"remotes/{remote.path.name}", remote.path)
-        write(house, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
+        write(deployment, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
         server.rename("remotes/b", "elsewhere/better")
 
         async def go() -> list[Sequence[str]]:
             client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
-            async with started(house, Clocks(), github=client) as turns:
+            async with started(deployment, Clocks(), github=client) as turns:
                 await turns.tick()
                 named = turns.polls.hint_named
                 return [
@@ -259,16 +263,16 @@ def test_a_hint_is_found_by_name_whatever_its_case_and_by_number_after_a_rename(
         assert asyncio.run(go()) == [["local/remotes/a"], ["local/remotes/b"], []]
 
 
-def test_a_hint_does_not_break_a_promise_of_patience(house: House, remotes: list[Remote]) -> None:
+def test_a_hint_does_not_break_a_promise_of_patience(deployment: Deployment, remotes: list[Remote]) -> None:
     with GitHubServer(token=TOKEN) as server:
         server.retry_after_s = 600
-        write(house, remotes[:1], extra=f'[github]\napi_url = "{server.url}"\n')
+        write(deployment, remotes[:1], extra=f'[github]\napi_url = "{server.url}"\n')
         clocks = Clocks()
 
         async def daemon(*, after_s: float) -> list[str]:
             clocks.pass_(after_s)
             client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
-            async with started(house, clocks, github=client) as turns:
+            async with started(deployment, clocks, github=client) as turns:
                 turns.polls.hint({"local/remotes/a"})
                 return await turns.tick()
 
@@ -278,18 +282,18 @@ def test_a_hint_does_not_break_a_promise_of_patience(house: House, remotes: list
 
 
 def test_a_new_token_lets_those_in_at_once_that_the_old_one_did_not(
-    house: House, remotes: list[Remote]
+    deployment: Deployment, remotes: list[Remote]
 ) -> None:
     with GitHubServer(token=TOKEN) as server:
         for remote in remotes:
             server.add(f"remotes/{remote.path.name}", remote.path)
-        write(house, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
+        write(deployment, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
         clocks = Clocks()
 
         async def go() -> list[list[str]]:
             token = ["ghp_old"]
             client = GitHub(api_url=server.url, token=token[0], timeout_s=5, renew=lambda: token[0])
-            async with started(house, clocks, github=client) as turns:
+            async with started(deployment, clocks, github=client) as turns:
                 found = [await turns.tick()]
                 clocks.pass_(1)
                 found.append(await turns.tick())
@@ -301,22 +305,22 @@ def test_a_new_token_lets_those_in_at_once_that_the_old_one_did_not(
                 return found
 
         assert asyncio.run(go()) == [["a", "b"], [], ["a", "b"], []]
-    assert len(house.events("repository_recovered")) == 2
+    assert len(deployment.events("repository_recovered")) == 2
 
 
 def test_after_an_outage_the_first_that_is_reached_brings_the_others_of_its_host_along(
-    house: House, remotes: list[Remote]
+    deployment: Deployment, remotes: list[Remote]
 ) -> None:
-    write(house, remotes)
+    write(deployment, remotes)
     clocks = Clocks()
 
     async def go() -> list[list[str]]:
         with GitHubServer(token=TOKEN) as server:
             for remote in remotes:
                 server.add(f"remotes/{remote.path.name}", remote.path)
-            write(house, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
+            write(deployment, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
             client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
-            async with started(house, clocks, github=client) as turns:
+            async with started(deployment, clocks, github=client) as turns:
                 server.failures = [Failure("GET", "/heads/", 503) for _ in range(8)]
                 for _ in range(4):
                     clocks.pass_(1300)
@@ -330,9 +334,9 @@ def test_after_an_outage_the_first_that_is_reached_brings_the_others_of_its_host
 
 
 def test_the_ticker_does_not_fall_silent_when_the_wall_clock_is_set_back(
-    house: House, remotes: list[Remote]
+    deployment: Deployment, remotes: list[Remote]
 ) -> None:
-    write(house, remotes, every="1s")
+    write(deployment, remotes, every="1s")
 
     async def go() -> None:
         ticked = asyncio.Event()
@@ -341,7 +345,7 @@ def test_the_ticker_does_not_fall_silent_when_the_wall_clock_is_set_back(
             ticked.set()
 
         ticker = Ticker(poll=tick, plan=tick, plan_every_s=3600.0, guard_s=0.05)
-        async with house.opened() as parts:
+        async with deployment.opened() as parts:
             ticker.start(parts.settings)
             await asyncio.wait_for(ticked.wait(), 5)
             ticked.clear()

@@ -26,8 +26,8 @@ from store.events.base import EventBody
 from store.events.proofs import AttemptFinished, ProofFound, ProofVerified, PullRequestOpened
 from store.events.scans import SorryPlace
 from store.log.envelope import NewEvent
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import Failure, GitHubServer
-from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
 from tests.support.events import ALL_PASSED, attempt, digest, proof_rejected, stage
 from tests.support.models import checkpoint_saved
@@ -46,7 +46,7 @@ BRANCH = f"unsorry/one-{PROOF}"
 class World:
     """A watched repository on a forge, a proof of its sorry in the log, and the command."""
 
-    house: House
+    deployment: Deployment
     github: GitHubServer
     remote: Remote
     sha: str
@@ -57,7 +57,7 @@ class World:
     def configure(
         self, entry: str = "pull_requests = true", extra: str = "", *, watched: bool = True
     ) -> None:
-        self.settings = self.house.write(
+        self.settings = self.deployment.write(
             repos=[self.remote.path] if watched else [],
             entry=entry,
             extra=f'[github]\napi_url = "{self.github.url}"\n{extra}',
@@ -65,7 +65,7 @@ class World:
 
     def tell(self, *bodies: EventBody) -> None:
         """Record events, those of the proof in its stream."""
-        _, blobs = stage(self.house.folder / "stage", PATCH)
+        _, blobs = stage(self.deployment.folder / "stage", PATCH)
         events = [NewEvent(f"proof:{PROOF}", body) for body in bodies]
 
         self.settings.paths.state.mkdir(exist_ok=True)
@@ -80,7 +80,7 @@ class World:
         asyncio.run(go())
 
     def pr(self, *arguments: str) -> Result:
-        return unsorry(self.house, "proofs", "pr", PROOF[:6], *arguments)
+        return unsorry(self.deployment, "proofs", "pr", PROOF[:6], *arguments)
 
     def refused(self, *arguments: str) -> str:
         done = self.pr(*arguments)
@@ -92,15 +92,15 @@ class World:
     @property
     def opened(self) -> list[dict[str, Any]]:
         """What the log says of pull requests."""
-        return [event.data for event in self.house.events("pull_request_opened")]
+        return [event.data for event in self.deployment.events("pull_request_opened")]
 
     @property
     def pulls(self) -> list[dict[str, Any]]:
         return self.github.pulls(NAME)
 
 
-def unsorry(house: House, *arguments: str) -> Result:
-    return CliRunner().invoke(build(("proofs",)), [*arguments, "--config", str(house.config)])
+def unsorry(deployment: Deployment, *arguments: str) -> Result:
+    return CliRunner().invoke(build(("proofs",)), [*arguments, "--config", str(deployment.config)])
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +119,7 @@ def github() -> Iterator[GitHubServer]:
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A remote with a sorry; made once, as it takes git and SQLite a while."""
     folder = tmp_path_factory.mktemp("template")
-    remote = House(folder).remote("demo")
+    remote = Deployment(folder).remote("demo")
     remote.commit("first", {PATH: FILE, "README.md": "demo\n"})
     remote.git("commit", "--quiet", "--amend", "--no-edit", "--author", "Ada <Ada@Example.org>")
     return folder
@@ -128,7 +128,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def told(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same, with a log that has a verified proof."""
-    folder = tmp_path_factory.mktemp("told") / "house"
+    folder = tmp_path_factory.mktemp("told") / "deployment"
     shutil.copytree(template, folder)
     with GitHubServer() as server:
         made = world_at(folder, server)
@@ -138,26 +138,26 @@ def told(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def world(told: Path, tmp_path: Path, github: GitHubServer) -> World:
-    shutil.copytree(told, tmp_path / "house")
-    return world_at(tmp_path / "house", github)
+    shutil.copytree(told, tmp_path / "deployment")
+    return world_at(tmp_path / "deployment", github)
 
 
 @pytest.fixture
 def unproved(template: Path, tmp_path: Path, github: GitHubServer) -> World:
     """One whose log says nothing yet."""
-    shutil.copytree(template, tmp_path / "house")
-    return world_at(tmp_path / "house", github)
+    shutil.copytree(template, tmp_path / "deployment")
+    return world_at(tmp_path / "deployment", github)
 
 
 @pytest.fixture
 def foreign(told: Path, tmp_path: Path, github: GitHubServer) -> World:
     """One to whose repository the token may not push."""
-    shutil.copytree(told, tmp_path / "house")
-    return world_at(tmp_path / "house", github, may_push=False)
+    shutil.copytree(told, tmp_path / "deployment")
+    return world_at(tmp_path / "deployment", github, may_push=False)
 
 
 def world_at(folder: Path, github: GitHubServer, *, may_push: bool = True) -> World:
-    house = House(folder)
+    deployment = Deployment(folder)
     remote = Remote.at(folder / "remotes" / "demo")
     sha = remote.git("rev-parse", "main")
     github.add(NAME, remote.path, may_push=may_push)
@@ -168,7 +168,7 @@ def world_at(folder: Path, github: GitHubServer, *, may_push: bool = True) -> Wo
         declaration_text_hash="1" * 16, replacement="rfl", tactics=("rfl",), prover="generator", rung=2,
         toolchain="leanprover/lean4:v4.21.0", simulated=False, job="prove-1",
     )  # fmt: skip
-    made = World(house, github, remote, sha, house.write(repos=[]), found)
+    made = World(deployment, github, remote, sha, deployment.write(repos=[]), found)
     made.configure()
     return made
 
@@ -216,7 +216,7 @@ def test_a_verified_proof_becomes_one_commit_on_a_branch_and_a_pull_request(worl
         "`propext`", "1000 tokens", "0.0125 USD", "`compile`: passed", "`kernel`", "opt_out_authors", world.sha,
     ):  # fmt: skip
         assert evidence in pull["body"]
-    (event,) = world.house.events("pull_request_opened")
+    (event,) = world.deployment.events("pull_request_opened")
     assert (event.stream, event.data) == (
         f"proof:{PROOF}",
         {
@@ -224,7 +224,7 @@ def test_a_verified_proof_becomes_one_commit_on_a_branch_and_a_pull_request(worl
             "head": world.remote.git("rev-parse", BRANCH), "base": world.sha,
         },
     )  # fmt: skip
-    assert pull["html_url"] in unsorry(world.house, "proofs", "show", PROOF).output
+    assert pull["html_url"] in unsorry(world.deployment, "proofs", "show", PROOF).output
 
 
 def test_a_second_call_asks_nothing_and_says_where_it_is(world: World) -> None:
@@ -249,7 +249,7 @@ def test_an_old_fork_is_brought_forward_and_one_with_commits_of_its_own_is_left_
     github.failures = [Failure("POST", "/pulls", 500)]
     assert "500" in world.refused()
     world.remote.commit("later", {"Other.lean": "-- new\n"})
-    fork = Remote.at(world.house.folder / "remotes" / "demo-of-proposer.git")
+    fork = Remote.at(world.deployment.folder / "remotes" / "demo-of-proposer.git")
     ours = fork.git("commit-tree", "main^{tree}", "-p", "main", "-m", "ours")
     before = fork.git("rev-parse", "main")
     fork.git("update-ref", "refs/heads/main", ours)
@@ -386,7 +386,7 @@ def test_an_author_who_opted_out_is_left_alone_by_name_or_address(
 def test_without_a_token_or_the_forge_s_api_there_is_no_pull_request(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.settings = world.house.write(repos=[world.remote.path], entry="pull_requests = true")
+    world.settings = world.deployment.write(repos=[world.remote.path], entry="pull_requests = true")
     assert "is not on the forge of https://api.github.com" in world.refused()
     monkeypatch.delenv("UNSORRY_GITHUB_TOKEN")
     assert "no GitHub token is configured" in world.refused()
@@ -440,7 +440,7 @@ def test_a_used_up_limit_and_a_server_that_is_not_there_are_told_apart(world: Wo
     assert "tried again by itself" not in said
     world.github.remaining = None
     world.configure(extra="")
-    config = world.house.config
+    config = world.deployment.config
     config.write_text(config.read_text().replace(world.github.url, "http://127.0.0.1:1"))
     assert "whether it was done is not known" in world.refused()
 
@@ -481,7 +481,7 @@ def test_a_running_daemon_records_it(world: World) -> None:
 
     done = asyncio.run(go())
     assert done.exit_code == 0, done.exception
-    assert (len(world.opened), world.house.events("pull_request_opened")[0].actor) == (1, "control")
+    assert (len(world.opened), world.deployment.events("pull_request_opened")[0].actor) == (1, "control")
 
 
 def test_what_cannot_be_recorded_is_told_with_its_address_and_recorded_by_the_next_call(world: World) -> None:

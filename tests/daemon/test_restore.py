@@ -18,7 +18,7 @@ from daemon.settings import load
 from store.log.backup import check
 from store.log.reader import LogReader
 from store.view.rebuild import verify
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "install.md"
@@ -38,25 +38,30 @@ esac
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path)
 
 
 @pytest.fixture
-def remote(house: House) -> Remote:
-    remote = house.remote("demo")
+def remote(deployment: Deployment) -> Remote:
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem one : 1 = 1 := rfl\n"})
-    house.write(repos=[remote.path], every="1s")
+    deployment.write(repos=[remote.path], every="1s")
     return remote
 
 
 @pytest.fixture
-def administrator(house: House) -> Iterator[dict[str, str]]:
+def administrator(deployment: Deployment) -> Iterator[dict[str, str]]:
     """An environment in which `sudo` and `systemctl` act on this folder's daemon."""
-    programs = house.folder / "bin"
+    programs = deployment.folder / "bin"
     programs.mkdir()
-    lock = house.folder / "state" / "daemon.lock"
-    names = {"unsorry": UNSORRY, "config": house.config, "lock": lock, "log": house.folder / "daemon.log"}
+    lock = deployment.folder / "state" / "daemon.lock"
+    names = {
+        "unsorry": UNSORRY,
+        "config": deployment.config,
+        "lock": lock,
+        "log": deployment.folder / "daemon.log",
+    }
     quoted = {name: shlex.quote(str(path)) for name, path in names.items()}
     for name, text in (
         ("sudo", SUDO.replace("#!/bin/sh", "#!/bin/bash")),
@@ -70,14 +75,14 @@ def administrator(house: House) -> Iterator[dict[str, str]]:
         os.kill(int(pid), signal.SIGKILL)
 
 
-def commands(house: House) -> list[str]:
+def commands(deployment: Deployment) -> list[str]:
     """The two blocks of the section, on this test's folders."""
     section = PAGE.read_text(encoding="utf-8").split("## Backup, restore")[1].split("\n## ")[0]
     blocks = re.findall(r"^```\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
     places = {
-        "/var/lib/unsorry": house.folder / "state",
-        "/var/backups/unsorry": house.folder / "backups",
-        "/etc/unsorry/config.toml": house.config,
+        "/var/lib/unsorry": deployment.folder / "state",
+        "/var/backups/unsorry": deployment.folder / "backups",
+        "/etc/unsorry/config.toml": deployment.config,
     }
     for written, here in places.items():
         blocks = [block.replace(written, str(here)) for block in blocks]
@@ -93,13 +98,13 @@ def run(block: str, environment: dict[str, str]) -> str:
 
 
 def test_the_commands_of_the_page_restore_a_backup_that_was_made_while_the_daemon_wrote(
-    house: House, remote: Remote, administrator: dict[str, str]
+    deployment: Deployment, remote: Remote, administrator: dict[str, str]
 ) -> None:
-    backup, restore = commands(house)
-    copy = house.folder / "backups" / "events.db"
-    paths = load(house.config).paths
-    with house.daemon() as process:
-        house.wait_for(lambda: house.events("commit_observed"), what="the first commit")
+    backup, restore = commands(deployment)
+    copy = deployment.folder / "backups" / "events.db"
+    paths = load(deployment.config).paths
+    with deployment.daemon() as process:
+        deployment.wait_for(lambda: deployment.events("commit_observed"), what="the first commit")
         for number in range(5):
             remote.commit(f"before {number}", {"A.lean": f"theorem t{number} : 1 = 1 := rfl\n"})
         run(backup, administrator)
@@ -107,26 +112,26 @@ def test_the_commands_of_the_page_restore_a_backup_that_was_made_while_the_daemo
         assert check(copy).ok
         with LogReader.open(copy) as log:
             kept = list(log.read())
-        assert house.events()[: len(kept)] == kept
+        assert deployment.events()[: len(kept)] == kept
         last = remote.commit("after the backup", {"A.lean": "theorem last : 1 = 1 := rfl\n"})
-        house.wait_for(
-            lambda: any(event.data["sha"] == last for event in house.events("commit_observed")),
+        deployment.wait_for(
+            lambda: any(event.data["sha"] == last for event in deployment.events("commit_observed")),
             what="the commit after the backup",
         )
         said = run(restore, administrator)
         assert process.wait(timeout=30) == 0
     assert f"from {len(kept)} events" in said
     assert "the log is sound" in said
-    house.wait_for(
-        lambda: any(event.data["sha"] == last for event in house.events("commit_observed")),
+    deployment.wait_for(
+        lambda: any(event.data["sha"] == last for event in deployment.events("commit_observed")),
         what="the restored daemon to find the later commit again",
     )
     run("systemctl stop unsorry", administrator)
-    assert house.events()[: len(kept)] == kept
+    assert deployment.events()[: len(kept)] == kept
     assert verify(paths.events_db, paths.database_db).differences == ()
     aside = {path.name for path in (paths.state / "before-restore").iterdir()}
     assert {"events.db", "database.db"} <= aside
-    status = json.loads(run(f"unsorry status --json --config {house.config}", administrator))
+    status = json.loads(run(f"unsorry status --json --config {deployment.config}", administrator))
     assert [problem["code"] for problem in status["problems"] if problem["severity"] == "error"] == [
         "daemon_not_running"
     ]

@@ -21,26 +21,28 @@ from daemon.lock import holder
 from daemon.settings import Settings
 from store.view import queries
 from store.view.rebuild import verify
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
 LEAN = "theorem one : 1 = 1 := by\n  sorry\n"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path)
 
 
 @pytest.fixture
-def remote(house: House) -> Remote:
-    remote = house.remote("demo")
+def remote(deployment: Deployment) -> Remote:
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": LEAN})
     return remote
 
 
-def ready(house: House, settings: Settings, *, times: int = 1) -> None:
-    house.wait_for(lambda: house.log().count('"daemon_ready"') == times, what="the daemon to be ready")
+def ready(deployment: Deployment, settings: Settings, *, times: int = 1) -> None:
+    deployment.wait_for(
+        lambda: deployment.log().count('"daemon_ready"') == times, what="the daemon to be ready"
+    )
     assert request(settings.paths, "GET", "/health")[0] in (200, 503)
 
 
@@ -50,61 +52,69 @@ def stop(process: subprocess.Popen[bytes]) -> int:
 
 
 def test_a_commit_is_observed_and_scanned_and_its_sorry_is_in_the_database(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
-    settings = house.write(repos=[remote.path])
-    with house.daemon() as process:
-        ready(house, settings)
-        house.wait_for(lambda: house.events("commit_scanned"), what="the baseline to be scanned")
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as process:
+        ready(deployment, settings)
+        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the baseline to be scanned")
         remote.commit("second", {"B.lean": "theorem two : 2 = 2 := sorry\n"})
         status, answer = request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
         assert (status, answer) == (202, {"polling": ["local/remotes/demo"]})
-        house.wait_for(lambda: len(house.events("commit_scanned")) == 2, what="the new commit to be scanned")
-        house.wait_for(lambda: len(house.events("job_succeeded")) == 2, what="the jobs' ends")
+        deployment.wait_for(
+            lambda: len(deployment.events("commit_scanned")) == 2, what="the new commit to be scanned"
+        )
+        deployment.wait_for(lambda: len(deployment.events("job_succeeded")) == 2, what="the jobs' ends")
         assert stop(process) == 0
     view = queries.connect(settings.paths.database_db)
     assert sorted(row.declaration for row in queries.sorries(view, state="open")) == ["one", "two"]
     assert [row.state for row in queries.jobs(view)] == ["succeeded", "succeeded"]
     view.close()
-    assert [event.type for event in house.events()][:3] == [
+    assert [event.type for event in deployment.events()][:3] == [
         "daemon_started",
         "config_loaded",
         "repository_watched",
     ]
-    assert [event.type for event in house.events()][-1] == "daemon_stopped"
+    assert [event.type for event in deployment.events()][-1] == "daemon_stopped"
     assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
     assert list((settings.paths.cache / "worktrees").glob("*")) == []
 
 
-def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(house: House, remote: Remote) -> None:
-    settings = house.write(repos=[remote.path], every="1s")
+def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(
+    deployment: Deployment, remote: Remote
+) -> None:
+    settings = deployment.write(repos=[remote.path], every="1s")
     for number in range(4):
-        with house.daemon() as process:
-            house.wait_for(lambda n=number: len(house.events("job_started")) > n, what="a job")  # type: ignore[misc] # a loop's value bound early
+        with deployment.daemon() as process:
+            deployment.wait_for(lambda n=number: len(deployment.events("job_started")) > n, what="a job")  # type: ignore[misc] # a loop's value bound early
             process.kill()
             process.wait()
         remote.commit(f"c{number}", {"A.lean": f"-- {number}\n{LEAN}"})
-    with house.daemon() as process:
-        house.wait_for(lambda: len(house.events("commit_scanned")) == 5, what="every commit to be scanned")
-        house.wait_for(
+    with deployment.daemon() as process:
+        deployment.wait_for(
+            lambda: len(deployment.events("commit_scanned")) == 5, what="every commit to be scanned"
+        )
+        deployment.wait_for(
             lambda: (
-                len(house.events("job_started"))
-                == len(house.events("job_succeeded", "job_failed", "job_interrupted"))
+                len(deployment.events("job_started"))
+                == len(deployment.events("job_succeeded", "job_failed", "job_interrupted"))
             ),
             what="every attempt to have its end",
         )
         assert stop(process) == 0
-    observed = [event.data["sha"] for event in house.events("commit_observed")]
+    observed = [event.data["sha"] for event in deployment.events("commit_observed")]
     assert len(observed) == len(set(observed)) == 5
-    assert [event.data["sha"] for event in house.events("commit_scanned")] == observed
-    assert house.events("job_failed") == []
+    assert [event.data["sha"] for event in deployment.events("commit_scanned")] == observed
+    assert deployment.events("job_failed") == []
     assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
 
 
-def test_s18_a_second_daemon_is_refused_with_the_first_ones_number(house: House, remote: Remote) -> None:
-    settings = house.write(repos=[remote.path])
-    with house.daemon() as process:
-        ready(house, settings)
+def test_s18_a_second_daemon_is_refused_with_the_first_ones_number(
+    deployment: Deployment, remote: Remote
+) -> None:
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as process:
+        ready(deployment, settings)
         assert holder(settings.paths.lock) == process.pid
         program = (
             "import sys, pathlib; from daemon.lock import AlreadyRunningError; from daemon.run import run\n"
@@ -112,7 +122,10 @@ def test_s18_a_second_daemon_is_refused_with_the_first_ones_number(house: House,
             "except AlreadyRunningError as error: print(error.pid); sys.exit(75)"
         )
         second = subprocess.run(
-            [sys.executable, "-c", program, str(house.config)], capture_output=True, text=True, check=False
+            [sys.executable, "-c", program, str(deployment.config)],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert (second.returncode, second.stdout.strip()) == (75, str(process.pid))
         assert request(settings.paths, "GET", "/health")[0] == 200
@@ -120,11 +133,11 @@ def test_s18_a_second_daemon_is_refused_with_the_first_ones_number(house: House,
     assert holder(settings.paths.lock) is None
 
 
-def test_the_daemon_is_small_and_has_no_training_library(house: House, remote: Remote) -> None:
-    settings = house.write(repos=[remote.path], extra='[lean]\nbackend = "simulator"\n')
-    with house.daemon() as process:
-        ready(house, settings)
-        house.wait_for(lambda: house.events("commit_scanned"), what="the baseline to be scanned")
+def test_the_daemon_is_small_and_has_no_training_library(deployment: Deployment, remote: Remote) -> None:
+    settings = deployment.write(repos=[remote.path], extra='[lean]\nbackend = "simulator"\n')
+    with deployment.daemon() as process:
+        ready(deployment, settings)
+        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the baseline to be scanned")
         # As files and not as modules: what was imported is mapped or was read.
         mapped = {entry.path for entry in psutil.Process(process.pid).memory_maps()}
         assert not [path for path in mapped if "/torch/" in path or "/numpy/" in path]
@@ -133,70 +146,76 @@ def test_the_daemon_is_small_and_has_no_training_library(house: House, remote: R
 
 
 def test_a_bad_configuration_is_refused_whole_and_a_good_one_taken_whole(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
-    settings = house.write(repos=[remote.path])
-    good = house.config.read_text(encoding="utf-8")
-    other = house.remote("other")
+    settings = deployment.write(repos=[remote.path])
+    good = deployment.config.read_text(encoding="utf-8")
+    other = deployment.remote("other")
     other.commit("first")
-    with house.daemon() as process:
-        ready(house, settings)
-        house.config.write_text(good + "\n[poll2]\nevery = 1\n[jobs]\nmax_running = 0\n", encoding="utf-8")
+    with deployment.daemon() as process:
+        ready(deployment, settings)
+        deployment.config.write_text(
+            good + "\n[poll2]\nevery = 1\n[jobs]\nmax_running = 0\n", encoding="utf-8"
+        )
         process.send_signal(signal.SIGHUP)
-        house.wait_for(lambda: house.events("config_rejected"), what="the rejection")
-        house.wait_for(lambda: request(settings.paths, "GET", "/health")[0] == 503, what="the problem")
+        deployment.wait_for(lambda: deployment.events("config_rejected"), what="the rejection")
+        deployment.wait_for(lambda: request(settings.paths, "GET", "/health")[0] == 503, what="the problem")
         health, answer = request(settings.paths, "GET", "/health")
         assert health == 503
         assert any("max_running" in problem for problem in answer["problems"])
         assert request(settings.paths, "GET", "/status")[1]["config"]["digest"] == settings.digest
-        house.config.write_text(good + f'\n[[repos]]\nurl = "{other.path}"\n', encoding="utf-8")
-        house.wait_for(lambda: len(house.events("repository_watched")) == 2, what="the new entry, by inotify")
-        house.wait_for(lambda: len(house.events("branch_created")) == 2, what="its first poll")
-        house.wait_for(lambda: request(settings.paths, "GET", "/health")[0] == 200, what="health")
-        house.config.write_text(good, encoding="utf-8")
+        deployment.config.write_text(good + f'\n[[repos]]\nurl = "{other.path}"\n', encoding="utf-8")
+        deployment.wait_for(
+            lambda: len(deployment.events("repository_watched")) == 2, what="the new entry, by inotify"
+        )
+        deployment.wait_for(lambda: len(deployment.events("branch_created")) == 2, what="its first poll")
+        deployment.wait_for(lambda: request(settings.paths, "GET", "/health")[0] == 200, what="health")
+        deployment.config.write_text(good, encoding="utf-8")
         request(settings.paths, "POST", "/reload")
-        house.wait_for(lambda: house.events("repository_unwatched"), what="the entry to leave")
+        deployment.wait_for(lambda: deployment.events("repository_unwatched"), what="the entry to leave")
         assert stop(process) == 0
-    assert len(house.events("config_rejected")) == 1
+    assert len(deployment.events("config_rejected")) == 1
 
 
-def test_a_lost_view_is_made_again_from_the_log(house: House, remote: Remote) -> None:
-    settings = house.write(repos=[remote.path])
-    with house.daemon() as process:
-        house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+def test_a_lost_view_is_made_again_from_the_log(deployment: Deployment, remote: Remote) -> None:
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as process:
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
         stop(process)
     settings.paths.database_db.write_bytes(b"this is no database" * 1000)
-    with house.daemon() as process:
-        house.wait_for(lambda: house.log().count('"daemon_ready"') == 2, what="the second start")
+    with deployment.daemon() as process:
+        deployment.wait_for(lambda: deployment.log().count('"daemon_ready"') == 2, what="the second start")
         stop(process)
-    assert "view_rebuilt" in house.log()
+    assert "view_rebuilt" in deployment.log()
     assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
 
 
-def test_when_the_log_cannot_be_written_the_daemon_ends_with_the_reason(house: House, remote: Remote) -> None:
+def test_when_the_log_cannot_be_written_the_daemon_ends_with_the_reason(
+    deployment: Deployment, remote: Remote
+) -> None:
     """RLIMIT_FSIZE plays the full disk: the kernel refuses the write."""
-    settings = house.write(repos=[remote.path], every="1s")
-    with house.daemon() as process:
-        ready(house, settings)
-        house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+    settings = deployment.write(repos=[remote.path], every="1s")
+    with deployment.daemon() as process:
+        ready(deployment, settings)
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
         psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (4096, 4096))
         remote.commit("second", {"B.lean": LEAN.replace("one", "b")})
         request(settings.paths, "POST", "/poll", {"repository": None})
         assert process.wait(timeout=20) == 1
-    assert "the store failed" in house.log()
-    before = len(house.events("commit_observed"))
-    with house.daemon() as process:
-        house.wait_for(
-            lambda: len(house.events("commit_observed")) == 2, what="the commit, now that there is room"
+    assert "the store failed" in deployment.log()
+    before = len(deployment.events("commit_observed"))
+    with deployment.daemon() as process:
+        deployment.wait_for(
+            lambda: len(deployment.events("commit_observed")) == 2, what="the commit, now that there is room"
         )
         stop(process)
     assert before == 1
 
 
-def test_systemd_hears_of_each_step(house: House, remote: Remote) -> None:
-    settings = house.write(repos=[remote.path])
+def test_systemd_hears_of_each_step(deployment: Deployment, remote: Remote) -> None:
+    settings = deployment.write(repos=[remote.path])
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        address = str(house.folder / "notify")
+        address = str(deployment.folder / "notify")
         manager.bind(address)
         manager.settimeout(60)
         heard: list[str] = []
@@ -205,7 +224,7 @@ def test_systemd_hears_of_each_step(house: House, remote: Remote) -> None:
             while not any(word in datagram for datagram in heard):
                 heard.append(manager.recv(4096).decode())
 
-        with house.daemon(environment={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}) as process:
+        with deployment.daemon(environment={"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1000000"}) as process:
             hear("READY=1")
             assert request(settings.paths, "GET", "/health")[0] == 200
             hear("WATCHDOG=1")
@@ -218,10 +237,12 @@ def test_systemd_hears_of_each_step(house: House, remote: Remote) -> None:
             assert process.wait(timeout=20) == 0
 
 
-def test_the_socket_is_for_owner_and_group_and_goes_with_the_daemon(house: House, remote: Remote) -> None:
-    settings = house.write(repos=[remote.path])
-    with house.daemon() as process:
-        ready(house, settings)
+def test_the_socket_is_for_owner_and_group_and_goes_with_the_daemon(
+    deployment: Deployment, remote: Remote
+) -> None:
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as process:
+        ready(deployment, settings)
         assert stat.S_IMODE(settings.paths.socket.stat().st_mode) == 0o660
         assert request(settings.paths, "POST", "/poll", {"repository": "no/such/one"})[0] == 404
         assert request(settings.paths, "POST", "/poll", {"repository": 7})[0] == 400
@@ -231,25 +252,27 @@ def test_the_socket_is_for_owner_and_group_and_goes_with_the_daemon(house: House
         request(settings.paths, "GET", "/health")
 
 
-def test_the_socket_of_a_killed_daemon_is_no_obstacle_but_a_file_is(house: House, remote: Remote) -> None:
-    settings = house.write(repos=[remote.path])
-    with house.daemon() as process:
-        ready(house, settings)
+def test_the_socket_of_a_killed_daemon_is_no_obstacle_but_a_file_is(
+    deployment: Deployment, remote: Remote
+) -> None:
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as process:
+        ready(deployment, settings)
         process.kill()
     assert settings.paths.socket.exists()
     with pytest.raises(DaemonNotRunningError):
         request(settings.paths, "GET", "/health")
-    with house.daemon() as process:
-        house.wait_for(lambda: house.log().count('"daemon_ready"') == 2, what="the second start")
+    with deployment.daemon() as process:
+        deployment.wait_for(lambda: deployment.log().count('"daemon_ready"') == 2, what="the second start")
         stop(process)
     settings.paths.socket.write_text("a file of somebody else", encoding="utf-8")
-    with house.daemon() as process:
+    with deployment.daemon() as process:
         assert process.wait(timeout=20) == 1
-    assert "no socket; move it elsewhere" in house.log()
+    assert "no socket; move it elsewhere" in deployment.log()
 
 
-def test_somebody_elses_socket_is_an_error_and_no_nonsense(house: House, remote: Remote) -> None:
-    settings = house.write(repos=[remote.path])
+def test_somebody_elses_socket_is_an_error_and_no_nonsense(deployment: Deployment, remote: Remote) -> None:
+    settings = deployment.write(repos=[remote.path])
     settings.paths.runtime.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(str(settings.paths.socket))
@@ -258,25 +281,25 @@ def test_somebody_elses_socket_is_an_error_and_no_nonsense(house: House, remote:
             request(settings.paths, "GET", "/health", timeout_s=0.2)
 
 
-def test_a_signal_prints_every_threads_stack(house: House, remote: Remote) -> None:
-    settings = house.write(repos=[remote.path])
-    with house.daemon() as process:
-        ready(house, settings)
+def test_a_signal_prints_every_threads_stack(deployment: Deployment, remote: Remote) -> None:
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as process:
+        ready(deployment, settings)
         process.send_signal(signal.SIGUSR1)
-        house.wait_for(lambda: "most recent call last" in house.log(), what="the stacks")
+        deployment.wait_for(lambda: "most recent call last" in deployment.log(), what="the stacks")
         assert stop(process) == 0
 
 
-def test_a_missing_patch_file_is_written_again_at_the_start(house: House, remote: Remote) -> None:
-    settings = house.write(repos=[remote.path])
-    with house.daemon() as process:
-        house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+def test_a_missing_patch_file_is_written_again_at_the_start(deployment: Deployment, remote: Remote) -> None:
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as process:
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
         stop(process)
-    _record_a_checked_proof(house, settings)
-    with house.daemon() as process:
-        ready(house, settings, times=2)
+    _record_a_checked_proof(deployment, settings)
+    with deployment.daemon() as process:
+        ready(deployment, settings, times=2)
         folder = settings.paths.patches / "local+remotes+demo"
-        house.wait_for(lambda: list(folder.glob("*.patch")), what="the patch")
+        deployment.wait_for(lambda: list(folder.glob("*.patch")), what="the patch")
         stop(process)
     (patch,) = list(settings.paths.patches.rglob("*.patch"))
     assert patch.read_bytes() == b"SIMULATED\n"
@@ -284,14 +307,14 @@ def test_a_missing_patch_file_is_written_again_at_the_start(house: House, remote
     assert patch.name == "_.._etc_passwd-p1.patch"
 
 
-def _record_a_checked_proof(house: House, settings: Settings) -> None:
+def _record_a_checked_proof(deployment: Deployment, settings: Settings) -> None:
     from store.events.base import BlobRef
     from store.events.proofs import ProofChecked, ProofFound
     from store.log.envelope import Expect, NewEvent
     from store.log.log import EventLog
 
     text = b"SIMULATED\n"
-    file = house.folder / "payload"
+    file = deployment.folder / "payload"
     file.write_bytes(text)
     digest = hashlib.sha256(text).hexdigest()
     view = sqlite3.connect(settings.paths.database_db)
@@ -334,18 +357,18 @@ def _record_a_checked_proof(house: House, settings: Settings) -> None:
         )
 
 
-def test_the_token_is_in_no_log_and_no_file(house: House, remote: Remote) -> None:
+def test_the_token_is_in_no_log_and_no_file(deployment: Deployment, remote: Remote) -> None:
     token = "ghp_" + "s3cr3t" * 6
-    settings = house.write(repos=[remote.path, "https://127.0.0.1:1/owner/name"])
-    with house.daemon(environment={"UNSORRY_GITHUB_TOKEN": token}) as process:
-        ready(house, settings)
-        house.wait_for(lambda: house.events("repository_failed"), what="the failing repository")
-        house.wait_for(lambda: house.events("job_succeeded"), what="the other repository's scan")
+    settings = deployment.write(repos=[remote.path, "https://127.0.0.1:1/owner/name"])
+    with deployment.daemon(environment={"UNSORRY_GITHUB_TOKEN": token}) as process:
+        ready(deployment, settings)
+        deployment.wait_for(lambda: deployment.events("repository_failed"), what="the failing repository")
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the other repository's scan")
         for child in [process.pid, *(p.pid for p in psutil.Process(process.pid).children(recursive=True))]:
             assert token not in Path(f"/proc/{child}/cmdline").read_text(encoding="utf-8", errors="replace")
         stop(process)
-    assert token not in house.log()
-    for file in (house.folder / "state").rglob("*"):
+    assert token not in deployment.log()
+    for file in (deployment.folder / "state").rglob("*"):
         assert not file.is_file() or token.encode() not in file.read_bytes()
     assert os.environ.get("UNSORRY_GITHUB_TOKEN") is None
 
@@ -361,105 +384,109 @@ def job_processes(daemon: int) -> list[psutil.Process]:
 
 
 def test_a_second_signal_ends_at_once_and_the_next_start_records_what_was_left(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
-    settings = house.write(repos=[remote.path], extra='[jobs]\ntimeout = "1h"\n')
-    text = house.config.read_text(encoding="utf-8")
-    house.config.write_text(
+    settings = deployment.write(repos=[remote.path], extra='[jobs]\ntimeout = "1h"\n')
+    text = deployment.config.read_text(encoding="utf-8")
+    deployment.config.write_text(
         text.replace('shutdown_timeout = "5s"', 'shutdown_timeout = "1h"'), encoding="utf-8"
     )
-    with house.daemon() as process:
-        ready(house, settings)
-        house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+    with deployment.daemon() as process:
+        ready(deployment, settings)
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
         remote.commit("second", {"B.lean": "-- long\n" * 1_000_000})
         request(settings.paths, "POST", "/poll", {"repository": None})
-        house.wait_for(lambda: len(house.events("job_started")) == 2, what="a job")
-        house.wait_for(lambda: job_processes(process.pid), what="its process")
+        deployment.wait_for(lambda: len(deployment.events("job_started")) == 2, what="a job")
+        deployment.wait_for(lambda: job_processes(process.pid), what="its process")
         (child,) = job_processes(process.pid)
         child.suspend()  # it will not end when it is asked to
         # Of two signals that wait for it the kernel gives it the lower number first, and that is SIGTERM.
-        house.wait_for(lambda: child.status() == psutil.STATUS_STOPPED, what="its standstill")
+        deployment.wait_for(lambda: child.status() == psutil.STATUS_STOPPED, what="its standstill")
         process.send_signal(signal.SIGTERM)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.5)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 128 + signal.SIGTERM
-    assert house.events("daemon_stopped") == []
-    with house.daemon() as process:
-        house.wait_for(lambda: len(house.events("job_succeeded")) == 2, what="the scan, again", seconds=60)
+    assert deployment.events("daemon_stopped") == []
+    with deployment.daemon() as process:
+        deployment.wait_for(
+            lambda: len(deployment.events("job_succeeded")) == 2, what="the scan, again", seconds=60
+        )
         assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
         stop(process)
-    assert [event.data["attempt"] for event in house.events("job_interrupted")] == [1]
+    assert [event.data["attempt"] for event in deployment.events("job_interrupted")] == [1]
 
 
 def test_newly_excluded_and_included_files_are_scanned_for_at_once_and_once(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
     remote.commit("more", {"Old/B.lean": "theorem two : 2 = 2 := sorry\n"})
-    settings = house.write(repos=[remote.path])
-    with house.daemon() as process:
-        ready(house, settings)
-        house.wait_for(lambda: house.events("commit_scanned"), what="the baseline")
-        house.write(repos=[remote.path], entry='exclude = ["Old/**"]')
-        house.wait_for(lambda: len(house.events("commit_scanned")) == 2, what="the scan without Old")
-        assert [event.data["path"] for event in house.events("file_removed")] == ["Old/B.lean"]
-        assert len(house.events("sorry_removed")) == 1
-        house.write(repos=[remote.path])
-        house.wait_for(lambda: len(house.events("commit_scanned")) == 3, what="the scan with Old")
-        assert house.events("file_scanned")[-1].data["path"] == "Old/B.lean"
-        assert house.events("sorry_opened")[-1].data["reopened"] is True
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as process:
+        ready(deployment, settings)
+        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the baseline")
+        deployment.write(repos=[remote.path], entry='exclude = ["Old/**"]')
+        deployment.wait_for(
+            lambda: len(deployment.events("commit_scanned")) == 2, what="the scan without Old"
+        )
+        assert [event.data["path"] for event in deployment.events("file_removed")] == ["Old/B.lean"]
+        assert len(deployment.events("sorry_removed")) == 1
+        deployment.write(repos=[remote.path])
+        deployment.wait_for(lambda: len(deployment.events("commit_scanned")) == 3, what="the scan with Old")
+        assert deployment.events("file_scanned")[-1].data["path"] == "Old/B.lean"
+        assert deployment.events("sorry_opened")[-1].data["reopened"] is True
         assert stop(process) == 0
-    with house.daemon() as process:
-        ready(house, settings, times=2)
+    with deployment.daemon() as process:
+        ready(deployment, settings, times=2)
         assert stop(process) == 0
-    assert len(house.events("commit_scanned")) == 3
+    assert len(deployment.events("commit_scanned")) == 3
 
 
-def test_a_changed_choice_of_branches_is_polled_at_once(house: House, remote: Remote) -> None:
+def test_a_changed_choice_of_branches_is_polled_at_once(deployment: Deployment, remote: Remote) -> None:
     remote.git("branch", "topic")
-    settings = house.write(repos=[remote.path])
-    with house.daemon() as process:
-        ready(house, settings)
-        house.wait_for(lambda: house.events("branch_created"), what="the first poll")
-        house.write(repos=[remote.path], entry='branches = ["topic"]')
-        house.wait_for(lambda: house.events("branch_unwatched"), what="the second poll")
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as process:
+        ready(deployment, settings)
+        deployment.wait_for(lambda: deployment.events("branch_created"), what="the first poll")
+        deployment.write(repos=[remote.path], entry='branches = ["topic"]')
+        deployment.wait_for(lambda: deployment.events("branch_unwatched"), what="the second poll")
         stop(process)
 
 
 def test_a_log_that_lost_all_its_bytes_is_not_begun_anew_over_the_view_that_is_left(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
-    settings = house.write(repos=[remote.path], every="1s")
-    with house.daemon() as process:
-        ready(house, settings)
+    settings = deployment.write(repos=[remote.path], every="1s")
+    with deployment.daemon() as process:
+        ready(deployment, settings)
         assert stop(process) == 0
     view = settings.paths.database_db.read_bytes()
     os.truncate(settings.paths.events_db, 0)
-    with house.daemon() as process:
+    with deployment.daemon() as process:
         assert process.wait(timeout=20) == 1
-    assert "missing or empty" in house.log()
+    assert "missing or empty" in deployment.log()
     assert settings.paths.events_db.stat().st_size == 0
     assert settings.paths.database_db.read_bytes() == view
 
 
 def test_a_log_that_is_removed_under_the_daemon_is_saved_and_the_daemon_ends(
-    house: House, remote: Remote
+    deployment: Deployment, remote: Remote
 ) -> None:
-    settings = house.write(repos=[remote.path], every="1s")
-    with house.daemon() as process:
-        ready(house, settings)
-        house.wait_for(lambda: house.events("job_succeeded"), what="the scan")
-        before = [event.event_id for event in house.events()]
+    settings = deployment.write(repos=[remote.path], every="1s")
+    with deployment.daemon() as process:
+        ready(deployment, settings)
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan")
+        before = [event.event_id for event in deployment.events()]
         settings.paths.events_db.unlink()
         assert process.wait(timeout=20) == 1
     (rescued,) = settings.paths.state.glob("events.db.rescued-*")
-    assert rescued.name in house.log()
-    with house.daemon() as process:
+    assert rescued.name in deployment.log()
+    with deployment.daemon() as process:
         assert process.wait(timeout=20) == 1  # it would have emptied the database
-    assert "restore the last backup" in house.log()
+    assert "restore the last backup" in deployment.log()
     rescued.rename(settings.paths.events_db)
-    assert [event.event_id for event in house.events()] == before
-    with house.daemon() as process:
-        ready(house, settings, times=2)
+    assert [event.event_id for event in deployment.events()] == before
+    with deployment.daemon() as process:
+        ready(deployment, settings, times=2)
         assert stop(process) == 0
     assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()

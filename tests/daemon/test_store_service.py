@@ -14,7 +14,7 @@ from store.log.envelope import NewEvent
 from store.log.log import EventLog
 from store.view.rebuild import verify
 from store.view.view import View
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 
 
 def event(number: int) -> NewEvent:
@@ -23,8 +23,8 @@ def event(number: int) -> NewEvent:
 
 def test_after_a_failure_nothing_is_recorded_any_more_even_if_the_store_is_well_again(tmp_path: Path) -> None:
     """What was refused may be half of a plan; only a start from the log begins a new one."""
-    house = House(tmp_path)
-    settings = house.write(repos=[])
+    deployment = Deployment(tmp_path)
+    settings = deployment.write(repos=[])
     settings.paths.state.mkdir(parents=True)
 
     async def scenario() -> None:
@@ -45,15 +45,15 @@ def test_after_a_failure_nothing_is_recorded_any_more_even_if_the_store_is_well_
             await store.close()
 
     asyncio.run(scenario())
-    assert [item.data["pid"] for item in house.events()] == [1]
+    assert [item.data["pid"] for item in deployment.events()] == [1]
 
 
 @pytest.mark.parametrize("full", [(EventLog, "append"), (View, "catch_up")], ids=["log", "view"])
 def test_who_waits_outlasts_a_full_disk_and_who_does_not_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: tuple[type, str]
 ) -> None:
-    house = House(tmp_path)
-    settings = house.write(repos=[])
+    deployment = Deployment(tmp_path)
+    settings = deployment.write(repos=[])
     settings.paths.state.mkdir(parents=True)
     owner, name = full
     real = getattr(owner, name)
@@ -100,14 +100,14 @@ def test_who_waits_outlasts_a_full_disk_and_who_does_not_is_told(
             await store.close()
 
     asyncio.run(scenario())
-    assert sorted(item.data["pid"] for item in house.events()) == [1, 2, 3][owner is EventLog :]
+    assert sorted(item.data["pid"] for item in deployment.events()) == [1, 2, 3][owner is EventLog :]
     assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
 
 
 def test_to_a_ledger_that_is_not_patient_a_full_disk_is_a_failure_as_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = House(tmp_path).write(repos=[])
+    settings = Deployment(tmp_path).write(repos=[])
     settings.paths.state.mkdir(parents=True)
 
     def refuses(*_arguments: object, **_options: object) -> None:

@@ -12,7 +12,7 @@ import psutil
 from daemon.http.control_client import request
 from store.view import queries
 from store.view.rebuild import verify
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 
 KEY = "local/remotes/demo"
 
@@ -37,27 +37,27 @@ def _end(job: psutil.Process) -> None:
 def test_a_repository_that_leaves_the_watchlist_while_its_job_runs_has_it_ended_well_and_goes_on_when_it_is_back(
     tmp_path: Path,
 ) -> None:
-    house = House(tmp_path)
-    remote, other = house.remote("demo"), house.remote("other")
+    deployment = Deployment(tmp_path)
+    remote, other = deployment.remote("demo"), deployment.remote("other")
     first = remote.commit("first", {"A.lean": "theorem one : 1 = 1 := by\n  sorry\n"})
     other.commit("first", {"B.lean": "theorem two : 2 = 2 := rfl\n"})
-    settings = house.write(repos=[remote.path], every="1s", slowest="1s")
+    settings = deployment.write(repos=[remote.path], every="1s", slowest="1s")
 
     def watch(process: subprocess.Popen[bytes], *repos: Path) -> None:
-        house.write(repos=repos, every="1s", slowest="1s")
+        deployment.write(repos=repos, every="1s", slowest="1s")
         process.send_signal(signal.SIGHUP)
 
     def scanned(sha: str) -> bool:
-        return any(event.data["sha"] == sha for event in house.events("commit_scanned"))
+        return any(event.data["sha"] == sha for event in deployment.events("commit_scanned"))
 
     def mine() -> set[tuple[str, int]]:
-        began = house.events("job_started")
+        began = deployment.events("job_started")
         return {(one.data["job"], one.data["attempt"]) for one in began if one.data["repository"] == KEY}
 
     def ended_well() -> set[tuple[str, int]]:
-        return {(one.data["job"], one.data["attempt"]) for one in house.events("job_succeeded")}
+        return {(one.data["job"], one.data["attempt"]) for one in deployment.events("job_succeeded")}
 
-    with house.daemon() as process, contextlib.ExitStack() as at_the_end:
+    with deployment.daemon() as process, contextlib.ExitStack() as at_the_end:
         held: list[psutil.Process] = []
         commits = [first]
 
@@ -67,26 +67,28 @@ def test_a_repository_that_leaves_the_watchlist_while_its_job_runs_has_it_ended_
             held.extend(filter(None, [suspended(process.pid)]))
             return bool(held)
 
-        house.wait_for(holds_one, what="a job")
+        deployment.wait_for(holds_one, what="a job")
         (job,) = held
         at_the_end.callback(_end, job)
         watch(process, other.path)
-        house.wait_for(lambda: house.events("repository_unwatched"), what="the watchlist without it")
+        deployment.wait_for(
+            lambda: deployment.events("repository_unwatched"), what="the watchlist without it"
+        )
         pushed = remote.commit("meanwhile", {"C.lean": "theorem three : 3 = 3 := sorry\n"})
         later = other.commit("second", {"B.lean": "theorem two : 2 = 2 := by\n  rfl\n"})
-        house.wait_for(lambda: scanned(later), what="the work of the others")
+        deployment.wait_for(lambda: scanned(later), what="the work of the others")
         status = request(settings.paths, "GET", "/status")[1]
         assert (KEY, job.pid) in [(one["repository"], one["pid"]) for one in status["jobs"]], "it goes on"
-        assert not house.events("job_interrupted", "job_failed", "job_cancelled")
+        assert not deployment.events("job_interrupted", "job_failed", "job_cancelled")
         job.resume()
-        house.wait_for(lambda: scanned(commits[-1]), what="what the job found")
-        assert pushed not in {event.data["sha"] for event in house.events("commit_observed")}
+        deployment.wait_for(lambda: scanned(commits[-1]), what="what the job found")
+        assert pushed not in {event.data["sha"] for event in deployment.events("commit_observed")}
         watch(process, other.path, remote.path)
-        house.wait_for(lambda: scanned(pushed), what="the commit that was pushed meanwhile")
-        house.wait_for(lambda: mine() <= ended_well(), what="the end of its job")
+        deployment.wait_for(lambda: scanned(pushed), what="the commit that was pushed meanwhile")
+        deployment.wait_for(lambda: mine() <= ended_well(), what="the end of its job")
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=20) == 0
-    of_it = [event for event in house.events() if event.stream == f"repository:{KEY}"]
+    of_it = [event for event in deployment.events() if event.stream == f"repository:{KEY}"]
     assert [event.data["sha"] for event in of_it if event.type == "commit_scanned"] == [*commits, pushed]
     assert [event.type for event in of_it if event.type.startswith("repository_")] == [
         "repository_watched",

@@ -26,8 +26,8 @@ from daemon.polling.webhooks import (
     signed,
 )
 from daemon.settings import Settings
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import GitHubServer
-from tests.support.daemon.house import House
 
 SECRET = "the-secret-of-the-webhook"
 PUSH = {"ref": "refs/heads/main", "repository": {"full_name": "owner/name", "id": 42}}
@@ -201,17 +201,17 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
     monkeypatch.delenv("UNSORRY_WEBHOOK_SECRET", raising=False)
-    return House(tmp_path)
+    return Deployment(tmp_path)
 
 
-def write(house: House, *, port: int, secret: bool = True, more: str = "") -> Settings:
-    file = house.folder / "webhook-secret"
+def write(deployment: Deployment, *, port: int, secret: bool = True, more: str = "") -> Settings:
+    file = deployment.folder / "webhook-secret"
     file.write_text(f"{SECRET}\n", encoding="ascii")
     file.chmod(0o600)
     named_file = f'webhook_secret_file = "{file}"\n' if secret else ""
-    return house.write(repos=[], extra=f"[github]\nwebhook_port = {port}\n{named_file}{more}")
+    return deployment.write(repos=[], extra=f"[github]\nwebhook_port = {port}\n{named_file}{more}")
 
 
 @asynccontextmanager
@@ -224,35 +224,35 @@ async def listening(settings: Settings, problems: Problems, heard: Heard) -> Asy
         await webhooks.stop()
 
 
-def test_nothing_listens_unless_the_configuration_says_so(house: House) -> None:
+def test_nothing_listens_unless_the_configuration_says_so(deployment: Deployment) -> None:
     async def go() -> int | None:
-        async with listening(house.write(repos=[]), Problems(), Heard()) as webhooks:
+        async with listening(deployment.write(repos=[]), Problems(), Heard()) as webhooks:
             return webhooks.port
 
     assert asyncio.run(go()) is None
 
 
-def test_without_a_secret_nothing_listens_and_status_says_what_to_do(house: House) -> None:
+def test_without_a_secret_nothing_listens_and_status_says_what_to_do(deployment: Deployment) -> None:
     problems = Problems()
     port = free_port()
 
     async def go() -> tuple[int | None, int | None]:
-        async with listening(write(house, port=port, secret=False), problems, Heard()) as webhooks:
+        async with listening(write(deployment, port=port, secret=False), problems, Heard()) as webhooks:
             before = webhooks.port
             assert "webhook_secret_file" in problems.get(PROBLEM)
-            await webhooks.take_up(write(house, port=port))
+            await webhooks.take_up(write(deployment, port=port))
             return before, webhooks.port
 
     assert asyncio.run(go()) == (None, port)
     assert problems.texts() == []
 
 
-def test_a_port_that_is_taken_is_a_problem_that_stops_nothing(house: House) -> None:
+def test_a_port_that_is_taken_is_a_problem_that_stops_nothing(deployment: Deployment) -> None:
     problems = Problems()
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
-        settings = write(house, port=other.getsockname()[1])
+        settings = write(deployment, port=other.getsockname()[1])
 
         async def go() -> int | None:
             async with listening(settings, problems, Heard()) as webhooks:
@@ -262,20 +262,20 @@ def test_a_port_that_is_taken_is_a_problem_that_stops_nothing(house: House) -> N
     assert "choose another port" in problems.get(PROBLEM)
 
 
-def test_a_delivery_over_a_socket_and_a_reload_that_closes_the_port(house: House) -> None:
+def test_a_delivery_over_a_socket_and_a_reload_that_closes_the_port(deployment: Deployment) -> None:
     heard, body = Heard(), json.dumps(PUSH).encode()
     headers = {"Content-Type": "application/json", "X-Hub-Signature-256": sign(body)}
     port = free_port()
 
     async def go() -> int:
         async with (
-            listening(write(house, port=port), Problems(), heard) as webhooks,
+            listening(write(deployment, port=port), Problems(), heard) as webhooks,
             httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
         ):
             status = (await client.post("/", content=body, headers=headers)).status_code
             assert (await client.get("/")).status_code == 405
             assert (await client.post("/other", content=body, headers=headers)).status_code == 404
-            await webhooks.take_up(house.write(repos=[]))
+            await webhooks.take_up(deployment.write(repos=[]))
             with pytest.raises(httpx2.ConnectError):
                 await client.post("/", content=body, headers=headers)
             return status
@@ -285,27 +285,29 @@ def test_a_delivery_over_a_socket_and_a_reload_that_closes_the_port(house: House
 
 
 @pytest.mark.slow
-def test_a_webhook_has_the_whole_daemon_poll_long_before_it_is_due(house: House) -> None:
-    remote = house.remote("demo")
+def test_a_webhook_has_the_whole_daemon_poll_long_before_it_is_due(deployment: Deployment) -> None:
+    remote = deployment.remote("demo")
     remote.commit("first")
     port = free_port()
     with GitHubServer() as github:
         github.add("remotes/demo", remote.path)
-        file = house.folder / "webhook-secret"
+        file = deployment.folder / "webhook-secret"
         file.write_text(SECRET, encoding="ascii")
         file.chmod(0o600)
-        house.write(
+        deployment.write(
             repos=[remote.path],
             extra=f'[github]\napi_url = "{github.url}"\nwebhook_port = {port}\nwebhook_secret_file = "{file}"\n',
         )
-        with house.daemon() as process:
-            house.wait_for(lambda: len(house.events("commit_observed")) == 1, what="the first poll")
+        with deployment.daemon() as process:
+            deployment.wait_for(lambda: len(deployment.events("commit_observed")) == 1, what="the first poll")
             remote.commit("second")
             body = json.dumps({"repository": {"full_name": "remotes/demo"}}).encode()
             headers = {"Content-Type": "application/json", "X-Hub-Signature-256": sign(body)}
             answer = httpx2.post(f"http://127.0.0.1:{port}/", content=body, headers=headers)
             assert answer.json() == {"polling": ["local/remotes/demo"]}
-            house.wait_for(lambda: len(house.events("commit_observed")) == 2, what="the poll", seconds=40)
+            deployment.wait_for(
+                lambda: len(deployment.events("commit_observed")) == 2, what="the poll", seconds=40
+            )
             process.terminate()
             assert process.wait(timeout=20) == 0
-    assert SECRET not in house.log()
+    assert SECRET not in deployment.log()

@@ -17,18 +17,18 @@ from daemon.jobs.history import Retries
 from daemon.scheduler import Scheduler
 from pipeline.lean.backend import find_leans
 from tests.support.daemon.bench import Bench, bench, until
-from tests.support.daemon.house import House, NoTasks
+from tests.support.daemon.deployment import Deployment, NoTasks
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    house = House(tmp_path)
-    remote = house.remote("demo")
+def deployment(tmp_path: Path) -> Deployment:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
-    house.write(repos=[remote.path])
-    return house
+    deployment.write(repos=[remote.path])
+    return deployment
 
 
 class Looks(Gpus):
@@ -44,10 +44,10 @@ class Looks(Gpus):
 
 
 @asynccontextmanager
-async def working(house: House) -> AsyncIterator[tuple[Scheduler, Bench, Looks]]:
+async def working(deployment: Deployment) -> AsyncIterator[tuple[Scheduler, Bench, Looks]]:
     """The plan and its beginning, on a bench whose one commit is due to be scanned."""
-    async with bench(house, retry_base_s=60.0) as b:
-        gpus = Looks(house.folder / "gpus")
+    async with bench(deployment, retry_base_s=60.0) as b:
+        gpus = Looks(deployment.folder / "gpus")
         upkeep: Any = SimpleNamespace(cache_bytes=0, sweep_cache=lambda _: asyncio.sleep(0))
         yield (
             Scheduler(
@@ -63,16 +63,16 @@ async def working(house: House) -> AsyncIterator[tuple[Scheduler, Bench, Looks]]
         )
 
 
-def test_what_finds_no_room_while_the_plan_is_made_keeps_it_from_beginning(house: House) -> None:
+def test_what_finds_no_room_while_the_plan_is_made_keeps_it_from_beginning(deployment: Deployment) -> None:
     """A job that the disk refused has left by then, and the plan has it as due again."""
 
     async def go() -> tuple[list[str], list[str], int]:
-        async with working(house) as (work, b, gpus):
+        async with working(deployment) as (work, b, gpus):
             room = b.parts.store.room
-            gpus.meanwhile = lambda: room.lost("full", house.folder)  # type: ignore[method-assign] # once in this turn
+            gpus.meanwhile = lambda: room.lost("full", deployment.folder)  # type: ignore[method-assign] # once in this turn
             await work.start_due()
             planned, begun = [due.kind for due in work.plan.due], len(b.runner.running())
-            room.found(house.folder)
+            room.found(deployment.folder)
             gpus.meanwhile = lambda: None  # type: ignore[method-assign]
             await work.start_due()
             again = [job.kind for job in b.runner.running()]
@@ -80,12 +80,12 @@ def test_what_finds_no_room_while_the_plan_is_made_keeps_it_from_beginning(house
             return [*planned], [*again], begun
 
     assert asyncio.run(go()) == (["scan"], ["scan"], 0)
-    assert len(house.events("job_started")) == 1
+    assert len(deployment.events("job_started")) == 1
 
 
 @pytest.mark.parametrize("set_s", [-3600.0, 3600.0], ids=["back", "forward"])
 def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_forward(
-    house: House, monkeypatch: pytest.MonkeyPatch, set_s: float
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, set_s: float
 ) -> None:
     clock = SimpleNamespace(always_s=0.0, wall_s=0.0)
     real = datetime
@@ -96,7 +96,7 @@ def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_forward(
             return real.now(tz) + timedelta(seconds=clock.wall_s + clock.always_s)
 
     async def go() -> list[list[int]]:
-        async with working(house) as (work, b, _):
+        async with working(deployment) as (work, b, _):
             b.runner.retries = Retries(elapsed=lambda: clock.always_s)
             await work.start_due()
             (due,) = work.plan.due
@@ -120,6 +120,6 @@ def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_forward(
 
     # The scan is a job of the tests and not told how to behave: a failure that may pass.
     assert asyncio.run(go()) == [[], [], [2]]
-    (failed,) = house.events("job_failed")
+    (failed,) = deployment.events("job_failed")
     waits = datetime.fromisoformat(failed.data["retry_at"]) - datetime.fromisoformat(failed.recorded_at)
     assert timedelta(seconds=47) < waits < timedelta(seconds=73), "for people, by the clock as it was"

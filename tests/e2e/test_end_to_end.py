@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import time
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from daemon.paths import Paths
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
 from store.view import queries
 from tests.support.daemon import kills
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
 SIMULATED = '[lean]\nbackend = "simulator"\n[prove]\nrungs = [0]\n[jobs]\nretry_base = "1s"\n'
@@ -38,14 +39,18 @@ SECOND = {
 }
 
 
-def life(tmp_path: Path, *, every: str = "1h") -> tuple[House, Remote, Paths]:
-    house = House(tmp_path)
-    remote = house.remote("demo")
+def life(tmp_path: Path, *, every: str = "1h") -> tuple[Deployment, Remote, Paths]:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
     remote.commit("first", FIRST)
-    return house, remote, house.write(repos=[remote.path], every=every, slowest=every, extra=SIMULATED).paths
+    return (
+        deployment,
+        remote,
+        deployment.write(repos=[remote.path], every=every, slowest=every, extra=SIMULATED).paths,
+    )
 
 
-def settled(house: House, paths: Paths, tip: str) -> bool:
+def settled(deployment: Deployment, paths: Paths, tip: str) -> bool:
     """Whether the tip is scanned and traced, each sorry of it was tried, and nothing is under way or due."""
     events = kills.read(paths)
     of_tip = {event.type for event in events if event.data.get("sha") == tip}
@@ -66,14 +71,15 @@ def settled(house: House, paths: Paths, tip: str) -> bool:
 
 
 def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(tmp_path: Path) -> None:
-    house, remote, paths = life(tmp_path, every="1s")
+    deployment, remote, paths = life(tmp_path, every="1s")
     tip = subprocess.check_output(["git", "-C", remote.path, "rev-parse", "HEAD"], text=True).strip()
-    with house.daemon() as process:
-        house.wait_for(paths.database_db.exists, what="the view")
-        house.wait_for(lambda: settled(house, paths, tip), what="the first commit to be worked off")
+    with deployment.daemon() as process:
+        deployment.wait_for(paths.database_db.exists, what="the view")
+        deployment.wait_for(lambda: settled(deployment, paths, tip), what="the first commit to be worked off")
         tip = remote.commit("a person fills one", SECOND)
-        house.wait_for(
-            lambda: house.events("sorry_filled") and settled(house, paths, tip), what="the second commit"
+        deployment.wait_for(
+            lambda: deployment.events("sorry_filled") and settled(deployment, paths, tip),
+            what="the second commit",
         )
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
@@ -84,7 +90,7 @@ def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(tm
     assert states["wrong"] == "open", "no proof of a false statement"
     assert {"swap", "two"} <= {proof.declaration for proof in proofs}
     assert all(proof.simulated and proof.state != "verified" for proof in proofs)
-    outcomes = {event.data["outcome"] for event in house.events("attempt_finished")}
+    outcomes = {event.data["outcome"] for event in deployment.events("attempt_finished")}
     assert "disproved" in outcomes, "the statement that is false is shown to be"
     patches = list(paths.patches.rglob("*.patch"))
     assert len(patches) == len(proofs)
@@ -103,25 +109,30 @@ def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(tm
 
 @pytest.mark.timeout(240)
 def test_ten_kills_of_the_daemon_lose_nothing_and_the_work_still_ends(tmp_path: Path) -> None:
-    house, remote, paths = life(tmp_path, every="1s")
+    deployment, remote, paths = life(tmp_path, every="1s")
     dice, before, ready = random.Random(20261123), kills.read(paths), 0
     for number in range(10):
-        process = house.start()
+        process = deployment.start()
         try:
             if number % 3:
                 # The others die at their work, however long the start takes on a busy machine.
-                house.wait_for(lambda: house.log().count('"daemon_ready"') > ready, what="the start")  # noqa: B023
+                deployment.wait_for(
+                    partial(lambda before: deployment.log().count('"daemon_ready"') > before, ready),
+                    what="the start",
+                )
             time.sleep(dice.uniform(0.05, 0.9))
         finally:
             kills.kill(process)
-        ready = house.log().count('"daemon_ready"')
+        ready = deployment.log().count('"daemon_ready"')
         events = kills.read(paths)
         assert kills.faults(events, before=before) == []
         assert kills.differences(paths) == []
         before = events
     tip = remote.commit("a person fills one", SECOND)
-    with house.daemon() as process:
-        house.wait_for(lambda: settled(house, paths, tip), what="everything to be worked off", seconds=120)
+    with deployment.daemon() as process:
+        deployment.wait_for(
+            lambda: settled(deployment, paths, tip), what="everything to be worked off", seconds=120
+        )
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
     events = kills.read(paths)

@@ -70,7 +70,7 @@ class Ended:
 
 
 @dataclass(frozen=True)
-class Yard:
+class BuildFolder:
     """A folder with a cache, a toolchain, and worktrees to build."""
 
     folder: Path
@@ -182,8 +182,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
 
 
 @pytest.fixture
-def yard(tmp_path: Path, tools: StandIn) -> Yard:
-    return Yard(tmp_path, tools)
+def yard(tmp_path: Path, tools: StandIn) -> BuildFolder:
+    return BuildFolder(tmp_path, tools)
 
 
 TWO = {"Demo/Basic.lean": "theorem a : True := trivial\n", "Demo.lean": "import Demo.Basic\n"}
@@ -193,7 +193,7 @@ def manifest(*entries: dict[str, Any]) -> str:
     return json.dumps({"version": "1.1.0", "packagesDir": ".lake/packages", "packages": list(entries)})
 
 
-def test_a_project_is_built_and_a_job_gets_the_build(yard: Yard) -> None:
+def test_a_project_is_built_and_a_job_gets_the_build(yard: BuildFolder) -> None:
     ended = yard.build(yard.worktree("one", TWO), process=True)
     fresh = yard.worktree("two", TWO)
 
@@ -208,7 +208,7 @@ def test_a_project_is_built_and_a_job_gets_the_build(yard: Yard) -> None:
         assert (fresh / ".lake/build/lib/lean/Demo/Basic.olean").is_file()
 
 
-def test_packages_are_fetched_at_their_revision_and_lie_read_only_in_the_cache(yard: Yard) -> None:
+def test_packages_are_fetched_at_their_revision_and_lie_read_only_in_the_cache(yard: BuildFolder) -> None:
     entry = yard.package("helper", {"Helper.lean": "theorem h : True := trivial\n"})
     source = yard.folder / "helper.git-source"
     (source / "Helper.lean").write_text("theorem later : True := trivial\n", "utf-8")
@@ -225,7 +225,7 @@ def test_packages_are_fetched_at_their_revision_and_lie_read_only_in_the_cache(y
         assert (fresh / ".lake" / "packages").readlink() == packages
 
 
-def test_the_same_manifest_is_fetched_once(yard: Yard) -> None:
+def test_the_same_manifest_is_fetched_once(yard: BuildFolder) -> None:
     entry = yard.package("helper", {"Helper.lean": ""})
     files = {**TWO, "lake-manifest.json": manifest(entry)}
     first = yard.build(yard.worktree("one", files))
@@ -235,7 +235,7 @@ def test_the_same_manifest_is_fetched_once(yard: Yard) -> None:
     assert first.summary["dependencies"] == second.summary["dependencies"]
 
 
-def test_two_jobs_at_once_fetch_once(yard: Yard) -> None:
+def test_two_jobs_at_once_fetch_once(yard: BuildFolder) -> None:
     entry = yard.package("helper", {"Helper.lean": ""})
     files = {**TWO, "lake-manifest.json": manifest(entry)}
     trees = [yard.worktree(name, files) for name in ("one", "two")]
@@ -247,7 +247,7 @@ def test_two_jobs_at_once_fetch_once(yard: Yard) -> None:
     assert {one.summary["dependencies"] for one in ended} == {ended[0].summary["dependencies"]}
 
 
-def test_the_projects_own_lakefile_does_not_run_where_packages_are_written(yard: Yard) -> None:
+def test_the_projects_own_lakefile_does_not_run_where_packages_are_written(yard: BuildFolder) -> None:
     """What lies in the cache is shared with every project that has the same manifest."""
     entry = yard.package("helper", {"Helper.lean": "theorem h : True := trivial\n"})
     attack = "#! run echo bad > .lake/packages/helper/Helper.lean || true\n"
@@ -260,7 +260,7 @@ def test_the_projects_own_lakefile_does_not_run_where_packages_are_written(yard:
     assert (packages / "helper/Helper.lean").read_text("utf-8") == "theorem h : True := trivial\n"
 
 
-def test_mathlibs_cache_program_is_asked_where_a_package_brings_it(yard: Yard) -> None:
+def test_mathlibs_cache_program_is_asked_where_a_package_brings_it(yard: BuildFolder) -> None:
     entry = yard.package("mathlib", {"Mathlib.lean": "", "Cache/Main.lean": ""})
     ended = yard.build(yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)}))
     packages = yard.cache / "dependencies" / ended.summary["dependencies"] / "packages"
@@ -269,7 +269,7 @@ def test_mathlibs_cache_program_is_asked_where_a_package_brings_it(yard: Yard) -
     assert (packages / "mathlib/.lake/build/lib/lean/Mathlib.olean").is_file()
 
 
-def test_a_package_that_cannot_be_reached_is_tried_again(yard: Yard) -> None:
+def test_a_package_that_cannot_be_reached_is_tried_again(yard: BuildFolder) -> None:
     entry = yard.package("helper", {"Helper.lean": ""}) | {"rev": "c" * 40}
     ended = yard.build(yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)}))
 
@@ -279,7 +279,7 @@ def test_a_package_that_cannot_be_reached_is_tried_again(yard: Yard) -> None:
     assert not list((yard.cache / "dependencies").glob("[!.]*"))
 
 
-def test_a_package_of_a_host_that_is_not_allowed_is_refused(yard: Yard) -> None:
+def test_a_package_of_a_host_that_is_not_allowed_is_refused(yard: BuildFolder) -> None:
     entry = {"type": "git", "name": "x", "url": "https://evil.example/x", "rev": "c" * 40}
     ended = yard.build(yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)}))
 
@@ -288,14 +288,14 @@ def test_a_package_of_a_host_that_is_not_allowed_is_refused(yard: Yard) -> None:
     assert "not on the list" in ended.last["message"]
 
 
-def test_a_local_url_is_refused_unless_asked_for(yard: Yard) -> None:
+def test_a_local_url_is_refused_unless_asked_for(yard: BuildFolder) -> None:
     entry = yard.package("helper", {"Helper.lean": ""})
     tree = yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)})
 
     assert yard.build(tree, schemes=["https"]).reason == "manifest_refused"
 
 
-def test_a_build_in_which_some_modules_fail_is_kept_and_says_which(yard: Yard) -> None:
+def test_a_build_in_which_some_modules_fail_is_kept_and_says_which(yard: BuildFolder) -> None:
     files = {
         "Demo/Good.lean": "theorem g : True := trivial\n",
         "Demo/Bad.lean": "--! error unknown identifier 'foo'\n",
@@ -312,7 +312,7 @@ def test_a_build_in_which_some_modules_fail_is_kept_and_says_which(yard: Yard) -
     assert found == {"Good"}
 
 
-def test_a_build_in_which_nothing_is_built_fails_for_good(yard: Yard) -> None:
+def test_a_build_in_which_nothing_is_built_fails_for_good(yard: BuildFolder) -> None:
     ended = yard.build(yard.worktree("one", {"Demo.lean": "--! error unknown identifier 'foo'\n"}))
 
     assert ended.reason == "build_failed"
@@ -321,14 +321,16 @@ def test_a_build_in_which_nothing_is_built_fails_for_good(yard: Yard) -> None:
     assert build_cache.present(yard.cache) == set()
 
 
-def test_a_lakefile_that_fails_says_what_it_said(yard: Yard) -> None:
+def test_a_lakefile_that_fails_says_what_it_said(yard: BuildFolder) -> None:
     ended = yard.build(yard.worktree("one", {**TWO, "lakefile.toml": "#! run echo no such thing; exit 3\n"}))
 
     assert ended.reason == "build_failed"
     assert "no such thing" in ended.last["message"]
 
 
-def committed(yard: Yard, name: str, files: dict[str, str], *, on: Path | None = None) -> tuple[Path, str]:
+def committed(
+    yard: BuildFolder, name: str, files: dict[str, str], *, on: Path | None = None
+) -> tuple[Path, str]:
     """Make a checkout as the daemon does, of a commit on top of another checkout's; return it and its sha."""
     if on is None:
         git(yard.folder, "init", "--quiet", name)
@@ -343,7 +345,7 @@ def committed(yard: Yard, name: str, files: dict[str, str], *, on: Path | None =
 OTHER = {**TWO, "Demo/Other.lean": "theorem o : True := trivial\n"}
 
 
-def test_the_next_build_starts_from_what_is_still_valid(yard: Yard) -> None:
+def test_the_next_build_starts_from_what_is_still_valid(yard: BuildFolder) -> None:
     one, first = committed(yard, "one", OTHER)
     yard.build(one, sha=first)
     two, second = committed(yard, "two", {"Demo/Basic.lean": "theorem b : True := trivial\n"}, on=one)
@@ -354,7 +356,7 @@ def test_the_next_build_starts_from_what_is_still_valid(yard: Yard) -> None:
     assert [note.split()[-1] for note in built] == ["Demo.Basic", "Demo"]
 
 
-def test_nothing_stale_is_left_where_a_later_build_fails(yard: Yard) -> None:
+def test_nothing_stale_is_left_where_a_later_build_fails(yard: BuildFolder) -> None:
     one, first = committed(yard, "one", OTHER)
     yard.build(one, sha=first)
     two, second = committed(yard, "two", {"Demo/Basic.lean": "--! error no\n"}, on=one)
@@ -367,7 +369,7 @@ def test_nothing_stale_is_left_where_a_later_build_fails(yard: Yard) -> None:
         assert {path.stem for path in (fresh / ".lake/build").rglob("*.olean")} == {"Other"}
 
 
-def test_what_a_branch_has_forged_does_not_get_into_the_builds_of_others(yard: Yard) -> None:
+def test_what_a_branch_has_forged_does_not_get_into_the_builds_of_others(yard: BuildFolder) -> None:
     """Code that lake elaborates can write every compiled file; no one has merged this one's."""
     base, _ = committed(yard, "base", OTHER)
     forge = (
@@ -387,7 +389,7 @@ def test_what_a_branch_has_forged_does_not_get_into_the_builds_of_others(yard: Y
     assert "forged" not in built[tip].read_text("utf-8")
 
 
-def test_files_with_the_strangest_names_are_built_beside(yard: Yard) -> None:
+def test_files_with_the_strangest_names_are_built_beside(yard: BuildFolder) -> None:
     names = "b'\\xff' * 251 + b'.txt', b'\\n', b'-rf', b' ', b'a\\x1b[2J'"
     run = f"python3 -c \"import os; [open(b'.lake/build/' + n, 'w').close() for n in ({names})]\""
     ended = yard.build(yard.worktree("one", {**TWO, "Demo.lean": f"import Demo.Basic\n--! run {run}\n"}))
@@ -400,7 +402,7 @@ def test_files_with_the_strangest_names_are_built_beside(yard: Yard) -> None:
 
 
 def test_a_build_that_starts_processes_without_end_is_ended_and_named(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    yard: BuildFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pipeline.build.MOST_PROCESSES", 30)
     run = "for i in $(seq 60); do sleep 100 & done; wait"
@@ -410,7 +412,9 @@ def test_a_build_that_starts_processes_without_end_is_ended_and_named(
 
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "/nowhere/secret", "lakefile.toml"])
-def test_a_manifest_that_is_a_link_is_neither_read_nor_written_through(yard: Yard, target: str) -> None:
+def test_a_manifest_that_is_a_link_is_neither_read_nor_written_through(
+    yard: BuildFolder, target: str
+) -> None:
     tree = yard.worktree("one", TWO)
     aim = yard.folder / "outside.json" if target == "/nowhere/secret" else Path(target)
     (tree / "lake-manifest.json").symlink_to(aim)
@@ -419,7 +423,7 @@ def test_a_manifest_that_is_a_link_is_neither_read_nor_written_through(yard: Yar
     assert not (yard.folder / "outside.json").exists()
 
 
-def test_a_lean_toolchain_file_of_any_size_or_content_makes_a_short_message(yard: Yard) -> None:
+def test_a_lean_toolchain_file_of_any_size_or_content_makes_a_short_message(yard: BuildFolder) -> None:
     tree = yard.worktree("one", TWO)
     (tree / "lean-toolchain").write_bytes(b"\xff\x00v4.21.0\x1b[2J; rm -rf /\n" * 200_000)
     ended = yard.build(tree)
@@ -428,7 +432,7 @@ def test_a_lean_toolchain_file_of_any_size_or_content_makes_a_short_message(yard
     assert len(ended.last["message"]) < 1000
 
 
-def test_compiled_files_that_a_repository_brings_are_not_believed(yard: Yard) -> None:
+def test_compiled_files_that_a_repository_brings_are_not_believed(yard: BuildFolder) -> None:
     tree = yard.worktree("one", {**TWO, ".lake/build/lib/lean/Forged.olean": "forged"})
     yard.build(tree)
     fresh = yard.worktree("two", {".lake/build/lib/lean/Forged.olean": "forged"})
@@ -437,7 +441,7 @@ def test_compiled_files_that_a_repository_brings_are_not_believed(yard: Yard) ->
         assert not list((fresh / ".lake").rglob("Forged*"))
 
 
-def test_links_that_a_build_makes_do_not_get_into_the_cache(yard: Yard) -> None:
+def test_links_that_a_build_makes_do_not_get_into_the_cache(yard: BuildFolder) -> None:
     secret = yard.folder / "secret"
     secret.write_text("s3cret", "utf-8")
     out = ".lake/build/lib/lean"
@@ -462,7 +466,7 @@ def test_links_that_a_build_makes_do_not_get_into_the_cache(yard: Yard) -> None:
     ],
 )
 def test_a_build_past_a_limit_is_ended_and_named(
-    yard: Yard, run: str, changes: dict[str, Any], reason: str
+    yard: BuildFolder, run: str, changes: dict[str, Any], reason: str
 ) -> None:
     ended = yard.build(yard.worktree("one", {"Demo.lean": f"--! run {run}\n"}), **changes)
 
@@ -470,21 +474,21 @@ def test_a_build_past_a_limit_is_ended_and_named(
     assert ended.last["remedy"].startswith("raise [build] ")
 
 
-def test_a_manifest_that_is_not_there_is_named_only_where_one_is_needed(yard: Yard) -> None:
+def test_a_manifest_that_is_not_there_is_named_only_where_one_is_needed(yard: BuildFolder) -> None:
     lakefile = 'name = "demo"\n[[require]]\nname = "mathlib"\n'
     ended = yard.build(yard.worktree("one", {**TWO, "lakefile.toml": lakefile}))
 
     assert (ended.reason, ended.last["deterministic"]) == ("manifest_missing", True)
 
 
-def test_another_toolchain_is_not_used_in_place_of_the_projects(yard: Yard) -> None:
+def test_another_toolchain_is_not_used_in_place_of_the_projects(yard: BuildFolder) -> None:
     ended = yard.build(yard.worktree("one", {**TWO, "lean-toolchain": "leanprover/lean4:v4.99.0\n"}))
 
     assert (ended.reason, ended.last["deterministic"]) == ("toolchain_missing", False)
     assert "unsorry toolchain install v4.99.0" in ended.last["remedy"]
 
 
-def test_a_build_has_no_network_and_sees_no_home(yard: Yard) -> None:
+def test_a_build_has_no_network_and_sees_no_home(yard: BuildFolder) -> None:
     attack = (
         '--! run test ! -e /root -o -z "$(ls -A /root)" && ! ls /etc/shadow 2>/dev/null'
         ' && test "$(wc -l < /proc/net/dev)" = 3'
@@ -494,18 +498,18 @@ def test_a_build_has_no_network_and_sees_no_home(yard: Yard) -> None:
     assert ended.summary["modules_failed"] == []
 
 
-def test_the_sources_cannot_be_changed_by_the_build(yard: Yard) -> None:
+def test_the_sources_cannot_be_changed_by_the_build(yard: BuildFolder) -> None:
     ended = yard.build(yard.worktree("one", {"Demo.lean": "--! run ! touch Demo.lean 2>/dev/null\n"}))
 
     assert ended.summary["modules_failed"] == []
 
 
-def test_parameters_that_are_none_are_refused(yard: Yard) -> None:
+def test_parameters_that_are_none_are_refused(yard: BuildFolder) -> None:
     assert yard.build(yard.worktree("one", TWO), sha="../../etc").reason == "bad_spec"
     assert yard.build(yard.worktree("two", TWO), modules=["--help"]).reason == "bad_spec"
 
 
-def test_where_the_settings_say_no_sandbox_it_builds_too(yard: Yard) -> None:
+def test_where_the_settings_say_no_sandbox_it_builds_too(yard: BuildFolder) -> None:
     entry = yard.package("mathlib", {"Mathlib.lean": "", "Cache/Main.lean": ""})
     lean = dataclasses.replace(yard.lean, sandbox="none")
     tree = yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)})
@@ -518,7 +522,7 @@ def test_where_the_settings_say_no_sandbox_it_builds_too(yard: Yard) -> None:
 @pytest.mark.parametrize(
     "at", ["package mathlib", "compiled files", "building @mathlib", "Built Demo.Basic", "Built Demo"]
 )
-def test_a_job_that_is_killed_at_any_step_leaves_nothing_half_done(yard: Yard, at: str) -> None:
+def test_a_job_that_is_killed_at_any_step_leaves_nothing_half_done(yard: BuildFolder, at: str) -> None:
     entry = yard.package("mathlib", {"Mathlib.lean": "", "Cache/Main.lean": ""})
     files = {**TWO, "lake-manifest.json": manifest(entry)}
     with yard.job(yard.spec(yard.worktree("one", files))) as job:
@@ -584,7 +588,7 @@ def test_a_host_of_the_internet_is_reached_through_the_gateway() -> None:
 @pytest.mark.lean
 def test_a_real_lake_builds_a_project_in_the_sandbox(tmp_path: Path) -> None:
     lean = find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=tmp_path).builds[0]
-    yard = Yard(tmp_path, StandIn(tmp_path, lean.toolchain, Path(lean.sysroot), sandboxed=True))
+    yard = BuildFolder(tmp_path, StandIn(tmp_path, lean.toolchain, Path(lean.sysroot), sandboxed=True))
     lakefile = 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n'
     files = {"lakefile.toml": lakefile, "Demo.lean": "import Demo.A\nimport Demo.B\n"}
     files |= {"Demo/A.lean": "theorem a : 1 + 1 = 2 := rfl\n", "Demo/B.lean": "theorem b : 1 = 2 := rfl\n"}

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.jobs.protocol import JobError
 from store.domain.identity import git_blob
-from tests.support.gate import FILE, Case, Court
+from tests.support.gate import FILE, Case, GateProject
 from tests.support.lean.credulous import TOOLCHAIN, Rule
 
 PROOF = "exact ⟨h.2, h.1⟩"
@@ -22,12 +22,12 @@ HONEST = Case(PROOF)
 
 
 @pytest.fixture
-def court(tmp_path: Path) -> Court:
-    return Court(tmp_path)
+def court(tmp_path: Path) -> GateProject:
+    return GateProject(tmp_path)
 
 
 def test_all_required_checks_passed_is_what_verifies_and_the_evidence_names_what_was_run(
-    court: Court,
+    court: GateProject,
 ) -> None:
     verdict = court.verified(Case(PROOF, rules=(Rule("", axioms=("propext",)),)))
     assert (verdict.axioms, verdict.not_checked) == (("propext",), ())
@@ -46,7 +46,7 @@ def test_all_required_checks_passed_is_what_verifies_and_the_evidence_names_what
     assert kernel[1:] == ("leanchecker", "`leanchecker A`: every declaration replayed")
 
 
-def test_the_worktree_is_as_before_and_nothing_built_of_the_candidate_stays(court: Court) -> None:
+def test_the_worktree_is_as_before_and_nothing_built_of_the_candidate_stays(court: GateProject) -> None:
     court.verified(HONEST)
     assert (court.project / "A.lean").read_text("utf-8") == FILE.replace("HOLE", "sorry")
     built = court.project / ".lake" / "build" / "lib" / "lean" / "A.olean"
@@ -54,44 +54,44 @@ def test_the_worktree_is_as_before_and_nothing_built_of_the_candidate_stays(cour
     assert not list((court.project / ".lake" / "unsorry").iterdir())
 
 
-def test_a_block_may_stand_at_the_left_where_the_sorry_does(court: Court) -> None:
+def test_a_block_may_stand_at_the_left_where_the_sorry_does(court: GateProject) -> None:
     file = "theorem mine (p : Prop) : p → p := by\nHOLE\n"
     court.verified(Case("intro h\nexact h", file=file, declaration="mine"))
 
 
 @pytest.mark.parametrize("said", ["mine : a ⋯ b", "other : True"])
-def test_a_type_that_lean_does_not_print_whole_leaves_a_candidate(court: Court, said: str) -> None:
+def test_a_type_that_lean_does_not_print_whole_leaves_a_candidate(court: GateProject, said: str) -> None:
     verdict = court.candidate(
         Case(PROOF, rules=(Rule("", questions=1, type=said.partition(" : ")[2] + " ⋯"),))
     )
     assert "statement" in verdict.not_checked
 
 
-def test_a_constant_that_the_command_does_not_make_is_not_asked_about(court: Court) -> None:
+def test_a_constant_that_the_command_does_not_make_is_not_asked_about(court: GateProject) -> None:
     # Lean knows no name for an example: whatever it says is of another constant.
     case = Case("fun h => h", file="example (p : Prop) : p → p := HOLE\n", declaration="_example")
     verdict = court.candidate(case)
     assert set(verdict.not_checked) == {"axioms", "statement", "kernel"}
 
 
-def test_a_project_that_does_not_build_anyway_is_not_the_proof_s_fault(court: Court) -> None:
+def test_a_project_that_does_not_build_anyway_is_not_the_proof_s_fault(court: GateProject) -> None:
     verdict = court.candidate(Case(PROOF, rules=(Rule("", build="no network"),)))
     assert any("even without the proof" in check.evidence for check in verdict.checks)
 
 
-def test_a_build_that_only_fails_with_the_proof_fails_it(court: Court) -> None:
+def test_a_build_that_only_fails_with_the_proof_fails_it(court: GateProject) -> None:
     court.rejected(Case(PROOF, rules=(Rule(r"h\.2", build="no"),)), step="compile")
     assert (court.project / "A.lean").read_text("utf-8") == FILE.replace("HOLE", "sorry")
 
 
-def test_without_a_lakefile_the_axioms_are_not_checked_and_the_reason_is_named(court: Court) -> None:
+def test_without_a_lakefile_the_axioms_are_not_checked_and_the_reason_is_named(court: GateProject) -> None:
     (court.project / "lakefile.toml").unlink()
     verdict = court.candidate(HONEST)
     reasons = {check.step: check.evidence for check in verdict.checks if check.verdict == "not_checked"}
     assert reasons["axioms"] == "the project has no lakefile"
 
 
-def test_a_build_folder_that_others_use_is_not_touched(court: Court, tmp_path: Path) -> None:
+def test_a_build_folder_that_others_use_is_not_touched(court: GateProject, tmp_path: Path) -> None:
     shared = tmp_path / "cache"
     shared.mkdir()
     (court.project / ".lake").mkdir()
@@ -101,20 +101,20 @@ def test_a_build_folder_that_others_use_is_not_touched(court: Court, tmp_path: P
     assert not list(shared.iterdir())
 
 
-def test_a_worktree_of_another_version_is_no_place_to_judge_in(court: Court) -> None:
+def test_a_worktree_of_another_version_is_no_place_to_judge_in(court: GateProject) -> None:
     with pytest.raises(JobError) as caught:
         court.judge(Case(PROOF, edit={"blob": "1" * 40}), lean="none")
     assert caught.value.reason == "other_version"
 
 
 @pytest.mark.parametrize("path", ["../outside.lean", "/etc/hostname"])
-def test_a_path_that_leaves_the_worktree_is_refused(court: Court, path: str) -> None:
+def test_a_path_that_leaves_the_worktree_is_refused(court: GateProject, path: str) -> None:
     with pytest.raises(JobError) as caught:
         court.judge(Case(PROOF, edit={"path": path}), lean="none")
     assert caught.value.reason == "outside_worktree"
 
 
-def test_git_agrees_about_the_blob(court: Court) -> None:
+def test_git_agrees_about_the_blob(court: GateProject) -> None:
     court.found(HONEST, simulated=False)
     file = court.project / "A.lean"
     theirs = subprocess.run(["git", "hash-object", str(file)], capture_output=True, text=True).stdout.strip()

@@ -24,7 +24,7 @@ from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import MARK, SWITCH, is_stand_in
 from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError, Toolchains, parse_version
 from store.domain.identity import git_blob
-from tests.support.gate import Case, Court
+from tests.support.gate import Case, GateProject
 from tests.support.lean.credulous import make_credulous
 from tests.support.lean.toolchain import STANDS_IN, interpreter_in_usr, make_toolchain, write_repl
 from tests.support.lean.toolchain_build import write_build
@@ -67,7 +67,7 @@ class Site:
             workshop.close()
             return parameters
         if kind == "check":
-            court = Court(self.folder / "check")
+            court = GateProject(self.folder / "check")
             proof = court.found(
                 Case("trivial", file="theorem mine : True := by\n  HOLE\n", declaration="mine"),
                 simulated=False,

@@ -11,25 +11,25 @@ from typing import Any
 
 import pytest
 
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 
 UNSORRY = Path(sys.executable).parent / "unsorry"
 
-Ask = Callable[[House], dict[str, Any]]
+Ask = Callable[[Deployment], dict[str, Any]]
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path)
 
 
 @pytest.fixture
 def status() -> Ask:
-    """Ask `unsorry status --json` of a house."""
+    """Ask `unsorry status --json` of a deployment."""
 
-    def ask(house: House) -> dict[str, Any]:
+    def ask(deployment: Deployment) -> dict[str, Any]:
         done = subprocess.run(
-            [str(UNSORRY), "status", "--json", "--config", str(house.config)],
+            [str(UNSORRY), "status", "--json", "--config", str(deployment.config)],
             capture_output=True,
             text=True,
             check=False,

@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from daemon.settings import Settings
 from store.log.envelope import StoredEvent
 from store.view import queries
 from tests.support.daemon import kills
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
 SOURCES = (
@@ -54,7 +55,7 @@ class Life:
         self.tips.append(self.remote.commit(f"c{self._number}", {name: text}))
 
 
-def settle(house: House, lives: list[Life]) -> None:
+def settle(deployment: Deployment, lives: list[Life]) -> None:
     """Wait until everything that was pushed is scanned and nothing is under way or due."""
 
     def quiet() -> bool:
@@ -70,8 +71,8 @@ def settle(house: House, lives: list[Life]) -> None:
             and set(proofs) <= judged
         )
 
-    settings = house.settings()
-    house.wait_for(quiet, what="everything to be worked off", seconds=180)
+    settings = deployment.settings()
+    deployment.wait_for(quiet, what="everything to be worked off", seconds=180)
 
 
 @pytest.mark.parametrize(
@@ -79,34 +80,37 @@ def settle(house: House, lives: list[Life]) -> None:
     [(4, 1), pytest.param(100, 2, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
 def test_a_daemon_that_is_killed_again_and_again_loses_nothing_and_does_nothing_twice(
-    house: House, times: int, seed: int
+    deployment: Deployment, times: int, seed: int
 ) -> None:
     dice = random.Random(seed)
-    lives = [Life(house.remote(name), dice) for name in ("one", "two")]
-    settings = house.write(
+    lives = [Life(deployment.remote(name), dice) for name in ("one", "two")]
+    settings = deployment.write(
         repos=[life.remote.path for life in lives], every="1s", slowest="1s", extra=SIMULATED
     )
     before: list[StoredEvent] = []
     ready = 0
     for number in range(times):
-        process = house.start()
+        process = deployment.start()
         try:
             if number % 4:
                 # The others die at their work, however long the start takes on a busy machine.
-                house.wait_for(lambda: house.log().count('"daemon_ready"') > ready, what="the start")  # noqa: B023
+                deployment.wait_for(
+                    partial(lambda before: deployment.log().count('"daemon_ready"') > before, ready),
+                    what="the start",
+                )
             time.sleep(dice.uniform(0.05, 1.4))
             if dice.random() < 0.6:
                 dice.choice(lives).push()
                 time.sleep(dice.uniform(0.0, 1.0))
         finally:
             kills.kill(process)
-        ready = house.log().count('"daemon_ready"')
+        ready = deployment.log().count('"daemon_ready"')
         events = kills.read(settings.paths)
         assert kills.faults(events, before=before) == []
         assert kills.differences(settings.paths) == []
         before = events
-    with house.daemon() as process:
-        settle(house, lives)
+    with deployment.daemon() as process:
+        settle(deployment, lives)
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
     events = kills.read(settings.paths)
@@ -148,21 +152,21 @@ STORE = ("database.db-wal", "database.db", "events.db", "events.db-wal")
 
 
 def test_after_the_power_was_lost_the_daemon_goes_on_from_a_prefix_of_its_log(
-    house: House, tmp_path: Path
+    deployment: Deployment, tmp_path: Path
 ) -> None:
     """The files as they lay on the disk while the daemon wrote; of the -wal, what had reached it."""
-    life = Life(house.remote("one"), random.Random(3))
-    settings = house.write(repos=[life.remote.path], every="1s")
-    process = house.start()
+    life = Life(deployment.remote("one"), random.Random(3))
+    settings = deployment.write(repos=[life.remote.path], every="1s")
+    process = deployment.start()
     try:
-        house.wait_for(lambda: house.events("commit_observed"), what="the first commit")
+        deployment.wait_for(lambda: deployment.events("commit_observed"), what="the first commit")
         life.push()
-        house.wait_for(lambda: len(house.events("commit_observed")) == 2, what="the second commit")
+        deployment.wait_for(lambda: len(deployment.events("commit_observed")) == 2, what="the second commit")
         # While it is at work on it.
         found = {name: (settings.paths.state / name).read_bytes() for name in STORE}
     finally:
         kills.kill(process)
-    whole = house.events()
+    whole = deployment.events()
     # All of it, a part of the last write, half: each on a machine of its own, side by side.
     twins = [
         after_the_loss(tmp_path / f"after-{keep}", settings, found, keep=keep, life=life)
@@ -191,10 +195,10 @@ def test_after_the_power_was_lost_the_daemon_goes_on_from_a_prefix_of_its_log(
 
 def after_the_loss(
     folder: Path, settings: Settings, found: Mapping[str, bytes], *, keep: float, life: Life
-) -> House:
+) -> Deployment:
     """A machine with these files, of the log's -wal only so much; its mirrors had long been on the disk."""
     folder.mkdir()
-    twin = House(folder)
+    twin = Deployment(folder)
     paths = twin.write(repos=[life.remote.path], every="1s").paths
     paths.state.mkdir(exist_ok=True)
     for name, content in found.items():

@@ -24,7 +24,7 @@ from daemon.http.control_client import request
 from daemon.settings import Settings
 from store.view import queries
 from tests.support.daemon import kills
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
 REPOSITORIES = 20
@@ -132,39 +132,41 @@ class Watch:
     ids=["a minute", "half an hour"],
 )
 def test_a_daemon_at_work_stays_as_it_is_and_everything_is_in_its_right_state(
-    house: House,
+    deployment: Deployment,
     seconds: float,
     push_every_s: float,
     grows_at_most: int,
     extra: str,
 ) -> None:
     dice = random.Random(7)
-    projects = [Project(house.remote(f"r{number}"), dice, number) for number in range(REPOSITORIES)]
+    projects = [Project(deployment.remote(f"r{number}"), dice, number) for number in range(REPOSITORIES)]
     for project in projects:
         project.push(sorries=project.number < WITH_SORRIES)
-    settings = house.write(
+    settings = deployment.write(
         repos=[project.remote.path for project in projects],
         every="5s",
         slowest="5s",
         jitter="2s",
         extra=extra,
     )
-    with house.daemon(prelude=NICE) as process:
+    with deployment.daemon(prelude=NICE) as process:
         watch = Watch(psutil.Process(process.pid))
-        house.wait_for(
-            lambda: len(house.events("commit_observed")) == REPOSITORIES, what="every first poll", seconds=90
+        deployment.wait_for(
+            lambda: len(deployment.events("commit_observed")) == REPOSITORIES,
+            what="every first poll",
+            seconds=90,
         )
         began = time.monotonic()
         next_push = push_every_s
         while (now := time.monotonic() - began) < seconds:
-            assert process.poll() is None, house.log()
+            assert process.poll() is None, deployment.log()
             watch.look()
             # The last pushes still have to be worked off within the time, where nothing else is in the way.
             if now > next_push and now < seconds - 10:
                 next_push += push_every_s
                 dice.choice(projects).push(sorries=dice.random() < 0.5)
             time.sleep(1.0)
-        house.wait_for(
+        deployment.wait_for(
             lambda: worked_off(settings, projects), what="everything to be worked off", seconds=400
         )
         spent_s = watch.cpu_s()
@@ -172,7 +174,7 @@ def test_a_daemon_at_work_stays_as_it_is_and_everything_is_in_its_right_state(
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
     measured = {"cpu_s": spent_s, "rss": watch.rss, "files": watch.files, "seconds": seconds}
-    (house.folder / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
+    (deployment.folder / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
     assert watch.zombies == []
     assert growth(watch.rss) <= grows_at_most
     assert growth(watch.files, of=min) <= 3

@@ -13,7 +13,7 @@ import pytest
 from daemon.http.control_client import request
 from daemon.settings import Settings
 from store.view.rebuild import verify
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.systemd import Manager
 
 WATCHDOG_S = 10.0
@@ -111,31 +111,33 @@ pytestmark = pytest.mark.timeout(300)
 
 
 @contextmanager
-def managed(folder: Path, *, prelude: str = "") -> Iterator[tuple[House, Settings, Manager]]:
+def managed(folder: Path, *, prelude: str = "") -> Iterator[tuple[Deployment, Settings, Manager]]:
     """A daemon under a service manager, in a folder of its own."""
     folder.mkdir()
-    house = House(folder)
-    remote = house.remote("demo")
+    deployment = Deployment(folder)
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem one : 1 = 1 := sorry\n"})
-    settings = house.write(repos=[remote.path], every="1s")
+    settings = deployment.write(repos=[remote.path], every="1s")
     prelude = f"import os; os.chdir({str(folder)!r})\n{prelude}"
     with Manager(
         folder / "notify",
-        start=lambda environment: house.start(environment=environment, prelude=prelude),
+        start=lambda environment: deployment.start(environment=environment, prelude=prelude),
         watchdog_s=WATCHDOG_S,
     ) as systemd:
-        yield house, settings, systemd
+        yield deployment, settings, systemd
 
 
 def test_it_is_ready_when_log_view_and_socket_stand_and_says_when_it_reloads_and_stops(
     tmp_path: Path,
 ) -> None:
-    with managed(tmp_path / "one", prelude=SLOW) as (house, settings, systemd):
+    with managed(tmp_path / "one", prelude=SLOW) as (deployment, settings, systemd):
         systemd.start()
         systemd.until(lambda: systemd.ready, what="READY=1")
         assert request(settings.paths, "GET", "/status")[0] == 200
         (ready,) = [said for said in systemd.said if "READY" in said.fields]
-        done = [line.split() for line in (house.folder / "steps").read_text(encoding="utf-8").splitlines()]
+        done = [
+            line.split() for line in (deployment.folder / "steps").read_text(encoding="utf-8").splitlines()
+        ]
         assert {name for name, _ in done} == {"log", "view", "socket"}
         before = [int(at_us) for _, at_us in done if int(at_us) < ready.at_us]
         # The view moves on with the first poll; the steps of the start are the first of each name.
@@ -183,12 +185,12 @@ def test_a_daemon_that_is_wedged_in_any_way_stops_pinging_is_restarted_and_has_l
 
         turn_all_until(lambda: all(systemd.ready for systemd in managers), what="READY=1 of each")
         first = {systemd: systemd.process.pid for systemd in managers if systemd.process}
-        for name, house, _, systemd in wedged:
+        for name, deployment, _, systemd in wedged:
             if name == "a process that is stopped":
                 assert systemd.process is not None
                 systemd.process.send_signal(signal.SIGSTOP)
             else:
-                (house.folder / "armed").touch()
+                (deployment.folder / "armed").touch()
         (busy.folder / "armed").touch()
         told = len(patient.said)
         turn_all_until(
@@ -210,18 +212,18 @@ def test_a_daemon_that_is_wedged_in_any_way_stops_pinging_is_restarted_and_has_l
         turn_all_until(
             lambda: all(systemd.ended and systemd.ended[-1][1] == 0 for systemd in managers), what="the ends"
         )
-        for _, house, settings, _ in wedged:
-            assert len(house.events("daemon_started")) == 2
+        for _, deployment, settings, _ in wedged:
+            assert len(deployment.events("daemon_started")) == 2
             assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
 
 
 def test_why_it_does_not_ping_is_in_its_status_line_and_its_log(tmp_path: Path) -> None:
     gone = ARMED + WEDGES["a control server that is gone"]
-    with managed(tmp_path / "one", prelude=gone) as (house, _, systemd):
+    with managed(tmp_path / "one", prelude=gone) as (deployment, _, systemd):
         systemd.start()
         systemd.until(lambda: systemd.ready, what="READY=1")
-        (house.folder / "armed").touch()
+        (deployment.folder / "armed").touch()
         systemd.until(
             lambda: any("NOT WELL" in said.fields.get("STATUS", "") for said in systemd.said), what="why"
         )
-    assert "the control socket is not served any more" in house.log()
+    assert "the control socket is not served any more" in deployment.log()

@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from tests.support.daemon.clock import Clock
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import GitHubServer
-from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
 
 LEAN = "theorem one : 1 = 1 := by\n  sorry\n"
@@ -34,15 +34,15 @@ def getaddrinfo(host, *arguments, **options):
 look_up, socket.getaddrinfo = socket.getaddrinfo, getaddrinfo
 """
 
-Ask = Callable[[House], dict[str, Any]]
+Ask = Callable[[Deployment], dict[str, Any]]
 
 pytestmark = pytest.mark.timeout(300)
 
 
-def watched(house: House, *, extra: str = "") -> Remote:
-    remote = house.remote("demo")
+def watched(deployment: Deployment, *, extra: str = "") -> Remote:
+    remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": LEAN})
-    house.write(repos=[remote.path], every="1s", slowest="1s", extra=extra)
+    deployment.write(repos=[remote.path], every="1s", slowest="1s", extra=extra)
     return remote
 
 
@@ -51,8 +51,8 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     assert process.wait(timeout=30) == 0
 
 
-def scanned(house: House, tip: str) -> bool:
-    return any(event.data["sha"] == tip for event in house.events("commit_scanned"))
+def scanned(deployment: Deployment, tip: str) -> bool:
+    return any(event.data["sha"] == tip for event in deployment.events("commit_scanned"))
 
 
 def told(answer: dict[str, Any], code: str) -> dict[str, Any] | None:
@@ -60,60 +60,60 @@ def told(answer: dict[str, Any], code: str) -> dict[str, Any] | None:
 
 
 def test_the_clock_jumps_an_hour_back_and_forward_and_the_daemon_goes_on_in_its_rhythm(
-    house: House, status: Ask
+    deployment: Deployment, status: Ask
 ) -> None:
-    remote = watched(house)
-    clock = Clock(house.folder / "clock")
-    with house.daemon(prelude=clock.prelude) as process:
-        house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+    remote = watched(deployment)
+    clock = Clock(deployment.folder / "clock")
+    with deployment.daemon(prelude=clock.prelude) as process:
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
         for number, seconds in enumerate([-HOUR_S, HOUR_S, HOUR_S, -HOUR_S]):
             clock.set_by(seconds)
-            house.wait_for(
-                lambda n=number: house.log().count('"clock_jumped"') == n + 1,  # type: ignore[misc] # bound early
+            deployment.wait_for(
+                lambda n=number: deployment.log().count('"clock_jumped"') == n + 1,  # type: ignore[misc] # bound early
                 what="the jump to be noticed",
             )
             tip = remote.commit(f"after jump {number}", {"A.lean": f"-- {number}\n{LEAN}"})
-            house.wait_for(lambda t=tip: scanned(house, t), what="the next commit")  # type: ignore[misc] # bound early
+            deployment.wait_for(lambda t=tip: scanned(deployment, t), what="the next commit")  # type: ignore[misc] # bound early
             if number < 2:
-                problem = told(status(house), "clock_set")
+                problem = told(status(deployment), "clock_set")
                 assert problem is not None
                 assert ("back" in problem["message"]) == (seconds < 0)
                 assert problem["remedy"]
         assert process.poll() is None
         stop(process)
-    assert house.events("job_failed", "repository_failed") == []
+    assert deployment.events("job_failed", "repository_failed") == []
 
 
 def test_a_laptop_that_slept_all_night_goes_on_with_its_job_and_polls_at_once(
-    house: House, status: Ask
+    deployment: Deployment, status: Ask
 ) -> None:
-    remote = watched(house, extra='[jobs]\ntimeout = "1h"\n')
+    remote = watched(deployment, extra='[jobs]\ntimeout = "1h"\n')
     remote.commit(
         "long", {"Long.lean": "-- long\n" * 1_000_000}
     )  # the one job lasts long enough to be stopped
-    text = house.config.read_text(encoding="utf-8").replace('slowest = "1s"', "")
-    house.config.write_text(text.replace('every = "1s"', 'every = "10m"'), encoding="utf-8")
-    clock = Clock(house.folder / "clock")
-    with house.daemon(prelude=clock.prelude) as process:
-        house.wait_for(lambda: job_processes(process.pid), what="a job")
+    text = deployment.config.read_text(encoding="utf-8").replace('slowest = "1s"', "")
+    deployment.config.write_text(text.replace('every = "1s"', 'every = "10m"'), encoding="utf-8")
+    clock = Clock(deployment.folder / "clock")
+    with deployment.daemon(prelude=clock.prelude) as process:
+        deployment.wait_for(lambda: job_processes(process.pid), what="a job")
         (job,) = job_processes(process.pid)
         job.suspend()
         pushed = remote.commit("in the evening", {"B.lean": "theorem two : 2 = 2 := sorry\n"})
         clock.sleep(8 * HOUR_S)
-        house.wait_for(
-            lambda: any(event.data["sha"] == pushed for event in house.events("commit_observed")),
+        deployment.wait_for(
+            lambda: any(event.data["sha"] == pushed for event in deployment.events("commit_observed")),
             what="the poll that was due meanwhile",
         )
-        problem = told(status(house), "machine_slept")
+        problem = told(status(deployment), "machine_slept")
         assert problem is not None
         assert "8h" in problem["message"]
         assert problem["remedy"]
         # Eight times as long as its limit have passed, and it has all its time left.
-        assert house.events("job_failed", "job_interrupted") == []
+        assert deployment.events("job_failed", "job_interrupted") == []
         job.resume()
-        house.wait_for(lambda: len(house.events("job_succeeded")) == 2, what="both scans")
+        deployment.wait_for(lambda: len(deployment.events("job_succeeded")) == 2, what="both scans")
         stop(process)
-    assert house.events("job_failed", "job_interrupted") == []
+    assert deployment.events("job_failed", "job_interrupted") == []
 
 
 def job_processes(daemon: int) -> list[psutil.Process]:
@@ -127,69 +127,71 @@ def job_processes(daemon: int) -> list[psutil.Process]:
 
 
 def test_names_that_do_not_resolve_for_an_hour_are_a_problem_that_heals_by_itself(
-    house: House, status: Ask
+    deployment: Deployment, status: Ask
 ) -> None:
-    down = house.folder / "down"
-    clock = Clock(house.folder / "clock")
+    down = deployment.folder / "down"
+    clock = Clock(deployment.folder / "clock")
     with GitHubServer() as github:
-        remote = house.remote("demo")
+        remote = deployment.remote("demo")
         remote.commit("first", {"A.lean": LEAN})
         github.add("remotes/demo", remote.path)
         url = github.url.replace("127.0.0.1", "localhost")
-        house.write(repos=[remote.path], every="1s", extra=f'[github]\napi_url = "{url}"\n')
+        deployment.write(repos=[remote.path], every="1s", extra=f'[github]\napi_url = "{url}"\n')
         prelude = f"{clock.prelude}\n{NO_NAMES.format(down=str(down))}"
         # From the start: a connection that stands needs no name.
         down.touch()
-        with house.daemon(prelude=prelude) as process:
-            house.wait_for(lambda: house.events("repository_failed"), what="the failure")
-            problem = told(status(house), "repository_unreachable")
+        with deployment.daemon(prelude=prelude) as process:
+            deployment.wait_for(lambda: deployment.events("repository_failed"), what="the failure")
+            problem = told(status(deployment), "repository_unreachable")
             assert problem is not None
             assert "tried again by itself" in problem["remedy"]
             tip = remote.commit("meanwhile", {"A.lean": f"-- more\n{LEAN}"})
             for _ in range(6):
                 clock.sleep(HOUR_S / 6)
                 time.sleep(0.6)
-            assert len(house.events("repository_failed")) == 1  # one fact, however often it was tried
+            assert len(deployment.events("repository_failed")) == 1  # one fact, however often it was tried
             down.unlink()
             # The wait between two tries has grown to an hour at most.
             clock.sleep(1.3 * HOUR_S)
-            house.wait_for(lambda: scanned(house, tip), what="the commit, once names resolve")
-            house.wait_for(lambda: house.events("repository_recovered"), what="the recovery")
-            assert told(status(house), "repository_unreachable") is None
+            deployment.wait_for(lambda: scanned(deployment, tip), what="the commit, once names resolve")
+            deployment.wait_for(lambda: deployment.events("repository_recovered"), what="the recovery")
+            assert told(status(deployment), "repository_unreachable") is None
             stop(process)
-    assert len(house.events("repository_failed")) == len(house.events("repository_recovered")) == 1
-    assert len(house.events("daemon_started")) == 1
+    assert len(deployment.events("repository_failed")) == len(deployment.events("repository_recovered")) == 1
+    assert len(deployment.events("daemon_started")) == 1
 
 
-def test_a_revoked_token_is_told_and_a_new_one_in_its_file_is_picked_up(house: House, status: Ask) -> None:
+def test_a_revoked_token_is_told_and_a_new_one_in_its_file_is_picked_up(
+    deployment: Deployment, status: Ask
+) -> None:
     old, new = (f"ghp_{letter * 36}" for letter in "ab")
-    token = house.folder / "token"
+    token = deployment.folder / "token"
     write_secret(token, old)
     with GitHubServer(token=old) as github:
-        remote = house.remote("demo")
+        remote = deployment.remote("demo")
         remote.commit("first", {"A.lean": LEAN})
         github.add("remotes/demo", remote.path, private=True)
-        house.write(
+        deployment.write(
             repos=[remote.path],
             every="1s",
             slowest="1s",
             extra=f'[github]\napi_url = "{github.url}"\ntoken_file = "{token}"\n',
         )
-        with house.daemon() as process:
-            house.wait_for(lambda: house.events("job_succeeded"), what="the first scan")
+        with deployment.daemon() as process:
+            deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
             github.token = new  # the old one is revoked
-            house.wait_for(lambda: house.events("repository_failed"), what="the refusal")
-            problem = told(status(house), "repository_auth_failed")
+            deployment.wait_for(lambda: deployment.events("repository_failed"), what="the refusal")
+            problem = told(status(deployment), "repository_auth_failed")
             assert problem is not None
             assert "token" in problem["remedy"]
             tip = remote.commit("meanwhile", {"A.lean": f"-- more\n{LEAN}"})
             write_secret(token, new)
-            house.wait_for(lambda: scanned(house, tip), what="the commit, with the new token")
-            assert told(status(house), "repository_auth_failed") is None
+            deployment.wait_for(lambda: scanned(deployment, tip), what="the commit, with the new token")
+            assert told(status(deployment), "repository_auth_failed") is None
             stop(process)
-    assert len(house.events("daemon_started")) == 1
-    assert old not in house.log()
-    assert new not in house.log()
+    assert len(deployment.events("daemon_started")) == 1
+    assert old not in deployment.log()
+    assert new not in deployment.log()
 
 
 def write_secret(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""A large house: a report of it is made within seconds."""
+"""A large installation: a report of it is made within seconds."""
 
 from __future__ import annotations
 

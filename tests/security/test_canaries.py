@@ -31,8 +31,8 @@ import pytest
 from daemon.http.control_client import ControlError, request
 from daemon.paths import Paths, paths_from_config
 from store.log.blobs import cited
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import GitHubServer
-from tests.support.daemon.house import House
 from tests.support.daemon.remote import Remote
 
 TOKEN = "canary-token/of+no_known:shape-0123456789"
@@ -205,7 +205,7 @@ def ways(folder: Path) -> list[Way]:
     ]
 
 
-def settings(house: House, remote: Remote, echo: str, way: Way) -> None:
+def settings(deployment: Deployment, remote: Remote, echo: str, way: Way) -> None:
     """A watchlist of one that works and two that fail, a forge and an endpoint that repeat headers in their errors."""
     extra = f"""{SIMULATED}
 [github]
@@ -231,7 +231,7 @@ enabled = false
 enabled = false
 """
     others = ["https://127.0.0.1:1/owner/name", f"https://{echo}/owner/other"]
-    house.write(repos=[remote.path, *others], extra=extra, every="1s")
+    deployment.write(repos=[remote.path, *others], extra=extra, every="1s")
 
 
 def free_port() -> int:
@@ -240,20 +240,20 @@ def free_port() -> int:
         return port
 
 
-def run_and_crash(house: House, remote: Remote, way: Way) -> Watched:
+def run_and_crash(deployment: Deployment, remote: Remote, way: Way) -> Watched:
     """A daemon through polls that fail, jobs, a reload and a crash, and the next one's start over what that left."""
-    with house.daemon(environment=way.environment) as process, watched(process.pid) as seen:
-        house.wait_for(lambda: house.events("repository_failed"), what="the failing repositories")
-        house.wait_for(lambda: asked_with(MODEL_KEY), what="the endpoint to be asked", seconds=60)
-        house.wait_for(lambda: rung_4_is_over(house), what="its refusal to be recorded", seconds=60)
+    with deployment.daemon(environment=way.environment) as process, watched(process.pid) as seen:
+        deployment.wait_for(lambda: deployment.events("repository_failed"), what="the failing repositories")
+        deployment.wait_for(lambda: asked_with(MODEL_KEY), what="the endpoint to be asked", seconds=60)
+        deployment.wait_for(lambda: rung_4_is_over(deployment), what="its refusal to be recorded", seconds=60)
         process.send_signal(signal.SIGUSR1)
         process.send_signal(signal.SIGHUP)
         with contextlib.suppress(ControlError):
-            request(house_paths(house), "POST", "/poll", {"repository": TOKEN})
+            request(house_paths(deployment), "POST", "/poll", {"repository": TOKEN})
         process.send_signal(signal.SIGSEGV)
         assert process.wait(timeout=20) == -signal.SIGSEGV
-    with house.daemon(environment=way.environment) as process, watched(process.pid) as again:
-        house.wait_for(lambda: len(house.events("daemon_started")) == 2, what="the second start")
+    with deployment.daemon(environment=way.environment) as process, watched(process.pid) as again:
+        deployment.wait_for(lambda: len(deployment.events("daemon_started")) == 2, what="the second start")
         time.sleep(0.2)
         process.terminate()
         process.wait(timeout=20)
@@ -267,14 +267,15 @@ def asked_with(secret: str) -> bool:
     return any(secret.encode() in said for said in Echo.asked)
 
 
-def rung_4_is_over(house: House) -> bool:
+def rung_4_is_over(deployment: Deployment) -> bool:
     return any(
-        str(event.data["job"]).startswith("prove") for event in house.events("job_failed", "job_succeeded")
+        str(event.data["job"]).startswith("prove")
+        for event in deployment.events("job_failed", "job_succeeded")
     )
 
 
-def house_paths(house: House) -> Paths:
-    return paths_from_config(house.config)
+def house_paths(deployment: Deployment) -> Paths:
+    return paths_from_config(deployment.config)
 
 
 def written(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -306,21 +307,21 @@ def written(folder: Path) -> Iterator[tuple[str, bytes]]:
     ],
 )
 def test_a_planted_secret_is_nowhere_but_where_it_was_planted(
-    name: str, house: House, remote: Remote, echo: str, tmp_path: Path
+    name: str, deployment: Deployment, remote: Remote, echo: str, tmp_path: Path
 ) -> None:
     (way,) = [way for way in ways(tmp_path) if way.name == name]
-    settings(house, remote, echo, way)
-    seen = run_and_crash(house, remote, way)
+    settings(deployment, remote, echo, way)
+    seen = run_and_crash(deployment, remote, way)
     for used in (f"Bearer {TOKEN}", f"Bearer {MODEL_KEY}"):
         assert asked_with(used), "it was used, so there was something to leak"
     found = [
         place
-        for folder in (house.folder / "state", house.folder / "remotes")
+        for folder in (deployment.folder / "state", deployment.folder / "remotes")
         for place, data in written(folder)
         if held(data)
     ]
     assert found == []
-    assert not held(house.log().encode()), "the daemon's log"
+    assert not held(deployment.log().encode()), "the daemon's log"
     assert not [line for line in seen.arguments if held(line)], "an argument list, as ps shows it"
     # git alone is given a token, for the one remote that it speaks to; no program of a repository runs in it.
     leaky = {
@@ -340,26 +341,26 @@ def test_a_planted_secret_is_nowhere_but_where_it_was_planted(
     assert not [
         environment for environment in jobs if held(environment) or b"CREDENTIALS_DIRECTORY" in environment
     ]
-    assert not list(house.folder.rglob("core*")), "a core dump"
+    assert not list(deployment.folder.rglob("core*")), "a core dump"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path / "house")
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path / "deployment")
 
 
 @pytest.fixture
-def remote(house: House) -> Remote:
-    house.folder.mkdir()
-    remote = house.remote("demo")
+def remote(deployment: Deployment) -> Remote:
+    deployment.folder.mkdir()
+    remote = deployment.remote("demo")
     remote.commit("first", FILES)
     return remote
 
 
-def test_a_crashing_daemon_leaves_no_memory_behind(house: House, remote: Remote) -> None:
-    house.write(repos=[remote.path], extra=SIMULATED)
-    with house.daemon(environment={"UNSORRY_GITHUB_TOKEN": TOKEN}) as process:
-        house.wait_for(lambda: house.events("job_started"), what="a job")
+def test_a_crashing_daemon_leaves_no_memory_behind(deployment: Deployment, remote: Remote) -> None:
+    deployment.write(repos=[remote.path], extra=SIMULATED)
+    with deployment.daemon(environment={"UNSORRY_GITHUB_TOKEN": TOKEN}) as process:
+        deployment.wait_for(lambda: deployment.events("job_started"), what="a job")
         for child in [
             process.pid,
             *(one.pid for one in psutil.Process(process.pid).children(recursive=True)),

@@ -1,6 +1,6 @@
 """A small project with one found proof, put before the whole check job in this process: what the trap suite stands on.
 
-    court = Court(tmp_path)
+    court = GateProject(tmp_path)
     event = court.judge(Case("exact ⟨h.2, h.1⟩"), lean="credulous")
     court.rejected(Case("sorry"), step="text")
 
@@ -63,7 +63,7 @@ class Case:
     hole: str = "sorry"
 
 
-class Court:
+class GateProject:
     """A project folder and its toolchain."""
 
     def __init__(self, folder: Path, *, leanchecker: bool = True) -> None:

@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 from store.events.proofs import ProofRejected
-from tests.support.gate import Case, Court, Refused
+from tests.support.gate import Case, GateProject, Refused
 
 _said_yes: set[tuple[str, str]] = set()
 """What a Lean without rules has verified in this run."""
 
 
 @pytest.fixture
-def court(tmp_path: Path) -> Court:
-    return Court(tmp_path)
+def court(tmp_path: Path) -> GateProject:
+    return GateProject(tmp_path)
 
 
 @pytest.fixture
-def refused(court: Court) -> Refused:
+def refused(court: GateProject) -> Refused:
     """Return how the gate refuses a case at `step` before a Lean that says yes, after trying the other Leans too."""
 
     def hold(case: Case, *, step: str) -> ProofRejected:
@@ -37,7 +37,7 @@ def refused(court: Court) -> Refused:
 
 
 @pytest.fixture
-def refused_by_lean(court: Court) -> Refused:
+def refused_by_lean(court: GateProject) -> Refused:
     """Return how the gate refuses a case at `step` when Lean answers as the real one would.
 
     The same text passes when Lean says yes to everything, so the refusal is Lean's; the simulator never verifies it.

@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.jobs.protocol import JobError
 from store.events.proofs import ProofChecked, ProofVerified
-from tests.support.gate import FILE, Case, Court
+from tests.support.gate import FILE, Case, GateProject
 from tests.support.lean.credulous import TOOLCHAIN, Rule
 
 PROOF = "exact ⟨h.2, h.1⟩"
@@ -25,23 +25,23 @@ def reason(verdict: ProofChecked, step: str) -> str:
     return next(one.evidence for one in verdict.checks if one.step == step and one.verdict == "not_checked")
 
 
-def patch_of(court: Court, verdict: ProofChecked | ProofVerified) -> str:
+def patch_of(court: GateProject, verdict: ProofChecked | ProofVerified) -> str:
     return (court.folder / "job" / "staging" / verdict.patch.sha256).read_text("utf-8")
 
 
-def test_a_proof_found_with_another_toolchain_is_not_verified_by_this_one(court: Court) -> None:
+def test_a_proof_found_with_another_toolchain_is_not_verified_by_this_one(court: GateProject) -> None:
     verdict = court.candidate(Case(PROOF, edit={"toolchain": OTHER}))
     assert {"compile", "axioms", "kernel"} <= set(verdict.not_checked)
     assert f"found with {OTHER}, and the Lean here is {TOOLCHAIN}" in reason(verdict, "compile")
 
 
 @pytest.mark.parametrize("named", [OTHER, "leanprover/lean4:stable", "somebody/lean4:v4.28.0", "\ufffd"])
-def test_a_project_of_another_toolchain_is_not_judged(court: Court, named: str) -> None:
+def test_a_project_of_another_toolchain_is_not_judged(court: GateProject, named: str) -> None:
     (court.project / "lean-toolchain").write_text(named, "utf-8")
     assert "compile" in court.candidate(HONEST).not_checked
 
 
-def test_a_toolchain_that_is_a_link_is_not_taken_for_none(court: Court) -> None:
+def test_a_toolchain_that_is_a_link_is_not_taken_for_none(court: GateProject) -> None:
     (court.project / "named").write_text(OTHER, "utf-8")
     (court.project / "lean-toolchain").unlink(missing_ok=True)
     (court.project / "lean-toolchain").symlink_to("named")
@@ -50,7 +50,7 @@ def test_a_toolchain_that_is_a_link_is_not_taken_for_none(court: Court) -> None:
 
 
 @pytest.mark.parametrize("named", [TOOLCHAIN, "v4.28.0\n"])
-def test_the_project_s_own_toolchain_judges(court: Court, named: str) -> None:
+def test_the_project_s_own_toolchain_judges(court: GateProject, named: str) -> None:
     (court.project / "lean-toolchain").write_text(named, "utf-8")
     verdict = court.verified(Case(PROOF, edit={"toolchain": TOOLCHAIN}))
     told = patch_of(court, verdict)
@@ -58,27 +58,29 @@ def test_the_project_s_own_toolchain_judges(court: Court, named: str) -> None:
     assert f"\nToolchain: {TOOLCHAIN}\n" in told
 
 
-def test_a_patch_names_the_lean_that_judged_and_not_the_one_that_searched(court: Court) -> None:
+def test_a_patch_names_the_lean_that_judged_and_not_the_one_that_searched(court: GateProject) -> None:
     verdict = court.candidate(Case(PROOF, edit={"toolchain": TOOLCHAIN}), lean="none")
     told = patch_of(court, verdict)
     assert told.startswith("A candidate for a proof of Demo.mine")
     assert "\nToolchain: none: no Lean judged it\n" in told
 
 
-def test_a_lean_of_no_known_version_verifies_nothing(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lean_of_no_known_version_verifies_nothing(
+    court: GateProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     backend = dataclasses.replace(court.backend("credulous"), toolchain="")
     monkeypatch.setattr(court, "backend", lambda _: backend)
     assert "not known" in reason(court.candidate(HONEST), "compile")
 
 
 @pytest.mark.parametrize("said", ["4.9.0", "4.28.0-rc1", "4.28.0-nightly-2026-01-01", "4.280.0", "v"])
-def test_the_lean_that_answers_has_to_be_the_toolchain_s(court: Court, said: str) -> None:
+def test_the_lean_that_answers_has_to_be_the_toolchain_s(court: GateProject, said: str) -> None:
     """A lake from PATH brings whatever Lean it likes."""
     verdict = court.candidate(Case(PROOF, rules=(Rule("", lean=said),)))
     assert f"Lean {said} answered, and not {TOOLCHAIN}" in reason(verdict, "axioms")
 
 
-def test_a_package_s_module_of_the_same_name_does_not_answer_for_the_file(court: Court) -> None:
+def test_a_package_s_module_of_the_same_name_does_not_answer_for_the_file(court: GateProject) -> None:
     """The project builds elsewhere, and a package on the search path has an `A` that Lean would find."""
     package = court.project / ".lake" / "packages" / "evil" / ".lake" / "build" / "lib" / "lean"
     package.mkdir(parents=True)
@@ -88,7 +90,7 @@ def test_a_package_s_module_of_the_same_name_does_not_answer_for_the_file(court:
     assert "it builds elsewhere" in reason(verdict, "axioms")
 
 
-def test_an_olean_that_lies_there_already_does_not_answer_for_the_file(court: Court) -> None:
+def test_an_olean_that_lies_there_already_does_not_answer_for_the_file(court: GateProject) -> None:
     """One that the repository brings along, of an honest file; the build of the proof goes elsewhere."""
     library = court.project / ".lake" / "build" / "lib" / "lean"
     library.mkdir(parents=True)
@@ -99,7 +101,9 @@ def test_an_olean_that_lies_there_already_does_not_answer_for_the_file(court: Co
 
 @pytest.mark.parametrize("root", ["Lean", "Init", "Std"])
 @pytest.mark.parametrize("package", ["", ".lake/packages/evil/"])
-def test_a_project_that_hides_lean_s_own_library_is_not_asked(court: Court, root: str, package: str) -> None:
+def test_a_project_that_hides_lean_s_own_library_is_not_asked(
+    court: GateProject, root: str, package: str
+) -> None:
     """Our script imports `Lean`: from LEAN_PATH, before the toolchain's own."""
     folder = court.project / f"{package}.lake" / "build" / "lib" / "lean"
     folder.mkdir(parents=True)
@@ -120,7 +124,7 @@ UNSEEN: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("edit", UNSEEN.values(), ids=UNSEEN.keys())
 def test_where_the_kernel_can_be_passed_by_only_a_replay_verifies(
-    court: Court, edit: dict[str, object]
+    court: GateProject, edit: dict[str, object]
 ) -> None:
     case = dataclasses.replace(HONEST, **edit)  # type: ignore[arg-type]
     court.verified(case)
@@ -131,7 +135,7 @@ def test_where_the_kernel_can_be_passed_by_only_a_replay_verifies(
 
 
 def test_a_replay_by_the_project_s_own_program_is_none_where_the_kernel_can_be_passed_by(
-    court: Court,
+    court: GateProject,
 ) -> None:
     (court.tools.sysroot / "bin" / "leanchecker").unlink()
     own = court.project / ".lake" / "packages" / "lean4checker" / ".lake" / "build" / "bin" / "lean4checker"
@@ -143,7 +147,7 @@ def test_a_replay_by_the_project_s_own_program_is_none_where_the_kernel_can_be_p
     assert "the project's own program" in reason(verdict, "kernel")
 
 
-def test_compiled_code_that_the_kernel_believed_without_an_axiom_is_refused(court: Court) -> None:
+def test_compiled_code_that_the_kernel_believed_without_an_axiom_is_refused(court: GateProject) -> None:
     """`Lean.reduceBool` in a term: older kernels evaluate it, and no axiom shows it."""
     event = court.rejected(
         Case("finish_it", rules=(Rule("finish_it", native=("Demo.mine._aux",)),)), step="axioms"
@@ -151,7 +155,7 @@ def test_compiled_code_that_the_kernel_believed_without_an_axiom_is_refused(cour
     assert "compiled code" in event.reason
 
 
-def test_an_import_that_is_not_there_is_no_silent_empty_environment(court: Court) -> None:
+def test_an_import_that_is_not_there_is_no_silent_empty_environment(court: GateProject) -> None:
     """Read together with the text, a header that fails leaves no message: the file would be judged without it."""
     case = Case(PROOF, file="import Other.Thing\n" + FILE, rules=(Rule("", missing=("Other.Thing",)),))
     with pytest.raises(JobError, match=r"import Other\.Thing: not loaded") as caught:
@@ -167,7 +171,7 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS.keys())
-def test_the_header_s_bytes_do_not_move_what_lean_says_of_the_rest(court: Court, header: str) -> None:
+def test_the_header_s_bytes_do_not_move_what_lean_says_of_the_rest(court: GateProject, header: str) -> None:
     court.verified(Case(PROOF, file=header + FILE))
     without = Case(PROOF, file=header + FILE, rules=(Rule("", missing=("Init", "Lean")),))
     with pytest.raises(JobError, match="not loaded"):
@@ -175,7 +179,7 @@ def test_the_header_s_bytes_do_not_move_what_lean_says_of_the_rest(court: Court,
 
 
 @pytest.mark.parametrize("path", ["A.lean", "linked/A.lean"])
-def test_a_file_behind_a_link_is_not_judged(court: Court, path: str) -> None:
+def test_a_file_behind_a_link_is_not_judged(court: GateProject, path: str) -> None:
     """What is written in its place would be a file where the commit has a link, or another file than it names."""
     real = court.project / "real"
     real.mkdir()

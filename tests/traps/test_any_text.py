@@ -14,7 +14,7 @@ from pipeline.gate.elaborate import Compiled
 from pipeline.gate.source_checks import in_its_place, outside_the_sorries
 from pipeline.lean.source.lexer import words
 from pipeline.lean.source.splice import Replacement, splice
-from tests.support.gate import FILE, Case, Court
+from tests.support.gate import FILE, Case, GateProject
 
 HOLE = FILE.encode().index(b"HOLE")
 BEFORE = FILE.replace("HOLE", "sorry").encode()
@@ -65,13 +65,13 @@ def test_a_file_that_differs_elsewhere_too_is_another_shape(at: int, text: str) 
 
 
 @pytest.fixture(scope="module")
-def court(tmp_path_factory: pytest.TempPathFactory) -> Court:
-    return Court(tmp_path_factory.mktemp("soup"))
+def court(tmp_path_factory: pytest.TempPathFactory) -> GateProject:
+    return GateProject(tmp_path_factory.mktemp("soup"))
 
 
 @given(text=SOUP)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_token_soup_is_never_verified_without_the_compile_step(court: Court, text: str) -> None:
+def test_token_soup_is_never_verified_without_the_compile_step(court: GateProject, text: str) -> None:
     """Here everything after the compile step says yes; the compile step is Lean's and says that it was not made."""
     with patch.object(verdict, "elaborate", _refuses), patch.object(verdict, "track", _never):
         judged = court.judge(Case(text), lean="credulous")

@@ -11,7 +11,7 @@ import json
 import pytest
 
 from pipeline.gate.lake_checks import Answer, Section, judge_axioms
-from tests.support.gate import Case, Court, Refused
+from tests.support.gate import Case, GateProject, Refused
 from tests.support.lean.credulous import Rule
 
 IN_THE_TEXT = {
@@ -68,20 +68,20 @@ def test_what_is_unsafe_is_refused() -> None:
     assert judge_axioms(unsafe, (), declaration="Demo.mine", by="Lean", module="A").verdict == "failed"
 
 
-def test_native_computation_is_refused_through_the_whole_job(court: Court) -> None:
+def test_native_computation_is_refused_through_the_whole_job(court: GateProject) -> None:
     case = Case("finish_it", rules=(Rule("finish_it", axioms=("Demo.mine._native.native_decide.ax_1",)),))
     assert court.rejected(case, step="axioms").conditional_on == ()
 
 
 @pytest.mark.parametrize("silent", ["questions", "printed"])
-def test_one_answer_is_enough_to_refuse(court: Court, silent: str) -> None:
+def test_one_answer_is_enough_to_refuse(court: GateProject, silent: str) -> None:
     """Whichever of the two ways to ask does not work, the other one still refuses."""
     other = Rule("finish_it", questions=1) if silent == "questions" else Rule("finish_it", printed="no idea")
     case = Case("finish_it", rules=(other, Rule("finish_it", axioms=("Demo.cheat",))))
     court.rejected(case, step="axioms")
 
 
-def test_two_answers_that_do_not_agree_verify_nothing(court: Court) -> None:
+def test_two_answers_that_do_not_agree_verify_nothing(court: GateProject) -> None:
     data = "'CONSTANT' does not depend on any axioms"
     said = json.dumps({"severity": "information", "pos": {"line": 2}, "fileName": "FILE", "data": data})
     rules = (Rule("finish_it", printed=said), Rule("finish_it", axioms=("propext",)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gate import FILE, Case, Court, Refused
+from tests.support.gate import FILE, Case, GateProject, Refused
 from tests.support.lean.credulous import Rule
 
 ITSELF = {
@@ -83,7 +83,7 @@ def test_dot_notation_for_itself_is_recursion_that_lean_refuses(refused_by_lean:
     refused_by_lean(Case(proof, rules=rules), step="compile")
 
 
-def test_a_later_namesake_of_an_imported_lemma_is_that_lemma(court: Court) -> None:
+def test_a_later_namesake_of_an_imported_lemma_is_that_lemma(court: GateProject) -> None:
     """`later` is declared below, and by an import: here it can only be the import's."""
     case = Case("exact later _ ⟨h.2, h.1⟩", rules=(Rule("", imported=("later",)),))
     court.verified(case)
@@ -98,5 +98,5 @@ def test_its_own_simp_attribute_is_no_lemma_for_it(refused_by_lean: Refused) -> 
     assert "no progress" in refused_by_lean(Case("simp", file=SIMP, rules=rules), step="compile").reason
 
 
-def test_an_honest_simp_lemma_may_be_proved_by_simp(court: Court) -> None:
+def test_an_honest_simp_lemma_may_be_proved_by_simp(court: GateProject) -> None:
     court.verified(Case("simp [h]", file=SIMP))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gate import Case, Court, Lean
+from tests.support.gate import Case, GateProject, Lean
 from tests.support.lean.credulous import Rule
 
 HEAD = "theorem gap (p : Prop) : p → p := sorry\n"
@@ -53,37 +53,37 @@ IN_ANOTHER_FILE = {
 
 @pytest.mark.parametrize(("head", "proof", "named"), BY_SOURCE.values(), ids=BY_SOURCE.keys())
 def test_without_lean_to_ask_the_source_names_the_gap(
-    court: Court, head: str, proof: str, named: str
+    court: GateProject, head: str, proof: str, named: str
 ) -> None:
     case = Case(proof, file=head + MINE, declaration="mine")
     assert court.rejected(case, step="axioms", lean="none").conditional_on == (named,)
 
 
 @pytest.mark.parametrize(("proof", "named"), IN_ANOTHER_FILE.values(), ids=IN_ANOTHER_FILE.keys())
-def test_a_gap_in_an_imported_file_is_named(court: Court, proof: str, named: str) -> None:
+def test_a_gap_in_an_imported_file_is_named(court: GateProject, proof: str, named: str) -> None:
     case = Case(proof, file=ELSEWHERE + MINE, declaration="mine", others=LIBRARY)
     assert court.rejected(case, step="axioms", lean="none").conditional_on == (named,)
 
 
 @pytest.mark.parametrize("lean", ["simulator", "none", "credulous"])
-def test_conditional_is_never_proved(court: Court, lean: Lean) -> None:
+def test_conditional_is_never_proved(court: GateProject, lean: Lean) -> None:
     rules = (Rule("gap p", axioms=("sorryAx",), sorried=("gap",)),)
     case = Case("gap p", file=HEAD + MINE, declaration="mine", rules=rules)
     assert court.rejected(case, step="axioms", lean=lean).conditional_on == ("gap",)
 
 
-def test_lean_names_the_gap_that_the_source_hides(court: Court) -> None:
+def test_lean_names_the_gap_that_the_source_hides(court: GateProject) -> None:
     """By an instance, a tactic of a library, a macro: whatever put it there, the constant rests on it."""
     rules = (Rule("finish_it", axioms=("propext", "sorryAx"), sorried=("Library.Hidden.gap",)),)
     verdict = court.rejected(Case("finish_it", rules=rules), step="axioms")
     assert verdict.conditional_on == ("Library.Hidden.gap",)
 
 
-def test_a_gap_that_nobody_names_is_still_a_gap(court: Court) -> None:
+def test_a_gap_that_nobody_names_is_still_a_gap(court: GateProject) -> None:
     rules = (Rule("finish_it", axioms=("sorryAx",)),)
     verdict = court.rejected(Case("finish_it", rules=rules), step="axioms")
     assert verdict.conditional_on == ("a sorry that the source does not name",)
 
 
-def test_a_gap_that_the_proof_does_not_touch_is_no_condition(court: Court) -> None:
+def test_a_gap_that_the_proof_does_not_touch_is_no_condition(court: GateProject) -> None:
     court.verified(Case("fun h => h", file=HEAD + MINE, declaration="mine"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gate import Case, Court
+from tests.support.gate import Case, GateProject
 from tests.support.lean.credulous import Rule
 
 FALSE = "theorem mine : True ∧ False := by\n  HOLE\n"
@@ -24,17 +24,17 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("proof", TEXTS.values(), ids=TEXTS.keys())
-def test_the_simulator_refuses_it_in_the_file(court: Court, proof: str) -> None:
+def test_the_simulator_refuses_it_in_the_file(court: GateProject, proof: str) -> None:
     court.rejected(Case(proof, file=FALSE, declaration="mine"), step="compile", lean="simulator")
 
 
-def test_lean_s_error_refuses_it(court: Court) -> None:
+def test_lean_s_error_refuses_it(court: GateProject) -> None:
     rules = (Rule("trivial", error=UNSOLVED),)
     case = Case(TEXTS["a goal is left asleep"], file=FALSE, declaration="mine", rules=rules)
     assert "unsolved goals" in court.rejected(case, step="compile").reason
 
 
-def test_an_error_that_only_the_build_has_refuses_it(court: Court) -> None:
+def test_an_error_that_only_the_build_has_refuses_it(court: GateProject) -> None:
     rules = (Rule("trivial", build=UNSOLVED),)
     case = Case(TEXTS["a goal is left asleep"], file=FALSE, declaration="mine", rules=rules)
     assert "lake build" in court.rejected(case, step="compile").reason

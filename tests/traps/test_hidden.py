@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gate import FILE, Case, Court, Refused
+from tests.support.gate import FILE, Case, GateProject, Refused
 
 COMMENTS = {
     "a comment before it": "/- all fine -/ sorry",
@@ -87,7 +87,7 @@ def test_what_stands_between_two_sorries_stays_in_force(refused: Refused, trick:
     refused(Case(trick, file=TWO), step="text")
 
 
-def test_the_second_sorry_of_a_declaration_is_still_there(court: Court) -> None:
+def test_the_second_sorry_of_a_declaration_is_still_there(court: GateProject) -> None:
     """One of two is filled, and the theorem rests on the other."""
     case = Case("h.2", file=FILE.replace("HOLE", "exact ⟨HOLE, sorry⟩"))
     assert court.rejected(case, step="compile", lean="simulator").conditional_on == ("Demo.mine",)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gate import FILE, Case, Court
+from tests.support.gate import FILE, Case, GateProject
 from tests.support.lean.credulous import Rule
 
 TEXTS = {
@@ -61,38 +61,38 @@ AXIOMS = [
 
 
 @pytest.mark.parametrize("proof", TEXTS.values(), ids=TEXTS.keys())
-def test_an_honest_text_passes_all_that_reads_the_source(court: Court, proof: str) -> None:
+def test_an_honest_text_passes_all_that_reads_the_source(court: GateProject, proof: str) -> None:
     court.candidate(Case(proof), lean="none")
 
 
 @pytest.mark.parametrize("axioms", AXIOMS, ids=lambda names: " ".join(names) or "none")
-def test_the_axioms_of_lean_s_own_logic_are_allowed(court: Court, axioms: tuple[str, ...]) -> None:
+def test_the_axioms_of_lean_s_own_logic_are_allowed(court: GateProject, axioms: tuple[str, ...]) -> None:
     case = Case("exact ⟨h.2, h.1⟩", rules=(Rule("", axioms=axioms),))
     assert court.verified(case).axioms == axioms
 
 
-def test_both_sorries_of_a_declaration_may_be_filled_at_once(court: Court) -> None:
+def test_both_sorries_of_a_declaration_may_be_filled_at_once(court: GateProject) -> None:
     file = FILE.replace("HOLE", "exact ⟨HOLE⟩")
     court.verified(Case("h.2, h.1", file=file, hole="sorry, sorry"))
 
 
-def test_a_file_with_other_sorries_does_not_speak_against_the_proof(court: Court) -> None:
+def test_a_file_with_other_sorries_does_not_speak_against_the_proof(court: GateProject) -> None:
     file = "theorem gap : 1 = 2 := sorry\n" + FILE + "theorem late_gap : 1 = 2 := by\n  sorry\n"
     court.verified(Case("exact ⟨h.2, h.1⟩", file=file))
     court.candidate(Case("exact ⟨h.2, h.1⟩", file=file), lean="simulator")
 
 
-def test_an_unused_tactic_s_sorry_does_not_speak_against_the_proof(court: Court) -> None:
+def test_an_unused_tactic_s_sorry_does_not_speak_against_the_proof(court: GateProject) -> None:
     file = 'macro "magic" : tactic => `(tactic| sorry)\n' + FILE
     court.candidate(Case("exact ⟨h.2, h.1⟩", file=file), lean="none")
 
 
 def test_without_a_kernel_replay_a_proof_is_verified_and_says_what_was_not_checked(tmp_path: Path) -> None:
-    court = Court(tmp_path, leanchecker=False)
+    court = GateProject(tmp_path, leanchecker=False)
     assert court.verified(Case("exact ⟨h.2, h.1⟩")).not_checked == ("kernel",)
 
 
-def test_a_replay_that_refuses_the_module_anyway_is_nobody_s_fault(court: Court) -> None:
+def test_a_replay_that_refuses_the_module_anyway_is_nobody_s_fault(court: GateProject) -> None:
     """A checker of another version, or a file with a sorry that it minds: it says nothing of the proof."""
     case = Case("exact ⟨h.2, h.1⟩", rules=(Rule("", replay="no olean"),))
     assert court.verified(case).not_checked == ("kernel",)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gate import Case, Court, Refused
+from tests.support.gate import Case, GateProject, Refused
 from tests.support.lean.credulous import Rule
 
 PRINTS = {
@@ -41,7 +41,7 @@ def test_a_proof_that_prints_is_refused(refused: Refused, proof: str) -> None:
 
 
 @pytest.mark.parametrize("printed", NO_ANSWERS.values(), ids=NO_ANSWERS.keys())
-def test_what_is_no_answer_is_not_read_as_one(court: Court, printed: str) -> None:
+def test_what_is_no_answer_is_not_read_as_one(court: GateProject, printed: str) -> None:
     """More of them, one by one, in tests/unit/gate/test_answers.py.
 
     Our own script does not run here, so only `#print axioms` could say that the axioms are fine.
@@ -50,7 +50,7 @@ def test_what_is_no_answer_is_not_read_as_one(court: Court, printed: str) -> Non
     assert "axioms" in court.candidate(case).not_checked
 
 
-def test_a_pretended_answer_does_not_cover_the_true_one(court: Court) -> None:
+def test_a_pretended_answer_does_not_cover_the_true_one(court: GateProject) -> None:
     """The project prints that there are no axioms, in the right shape; our own script says what there is."""
     rules = (Rule("finish_it", printed=TOLD % "FILE"), Rule("finish_it", axioms=("sorryAx",)))
     court.rejected(Case("finish_it", rules=rules), step="axioms")

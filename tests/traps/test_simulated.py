@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
 from pipeline.lean.backend import LeanBackend
 from store.events.proofs import ProofVerified
-from tests.support.gate import Case, Court, Lean
+from tests.support.gate import Case, GateProject, Lean
 
 HONEST = Case("exact ⟨h.2, h.1⟩")
 COMBINATIONS = [
@@ -23,7 +23,7 @@ COMBINATIONS = [
 
 @pytest.mark.parametrize(("lean", "simulated"), COMBINATIONS)
 def test_only_a_real_lean_s_proof_by_a_real_lean_is_verified(
-    court: Court, lean: Lean, simulated: bool
+    court: GateProject, lean: Lean, simulated: bool
 ) -> None:
     verdict = court.candidate(HONEST, lean=lean, simulated=simulated)
     assert "axioms" in verdict.not_checked
@@ -35,13 +35,15 @@ def test_only_a_real_lean_s_proof_by_a_real_lean_is_verified(
             refuse_simulated(patch)
 
 
-def test_the_same_proof_by_a_real_lean_is_verified(court: Court) -> None:
+def test_the_same_proof_by_a_real_lean_is_verified(court: GateProject) -> None:
     court.verified(HONEST, simulated=False)
 
 
 @pytest.mark.parametrize("kind", ["pantograph", "none", "simulator"])
 @pytest.mark.parametrize("simulated", [True, False])
-def test_a_backend_cannot_say_that_the_simulator_is_real(kind: str, simulated: bool, court: Court) -> None:
+def test_a_backend_cannot_say_that_the_simulator_is_real(
+    kind: str, simulated: bool, court: GateProject
+) -> None:
     raw = {**dataclasses.asdict(court.backend("simulator")), "kind": kind, "simulated": simulated}
     read = TypeAdapter(LeanBackend).validate_python
     if simulated == (kind == "simulator"):
@@ -51,7 +53,7 @@ def test_a_backend_cannot_say_that_the_simulator_is_real(kind: str, simulated: b
             read(raw)
 
 
-def test_the_event_of_a_verified_proof_cannot_be_simulated(court: Court) -> None:
+def test_the_event_of_a_verified_proof_cannot_be_simulated(court: GateProject) -> None:
     verdict = court.verified(HONEST)
     with pytest.raises(ValidationError):
         ProofVerified.model_validate({**verdict.model_dump(), "simulated": True})

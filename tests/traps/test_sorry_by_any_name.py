@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gate import Case, Court, Refused
+from tests.support.gate import Case, GateProject, Refused
 from tests.support.lean.credulous import BOTH_TEXTS, Rule
 
 SPELLINGS = {
@@ -78,5 +78,5 @@ def test_a_sorry_that_nothing_warns_of_is_seen_in_the_axioms(refused_by_lean: Re
     assert "sorryAx" in event.reason
 
 
-def test_the_honest_proof_of_the_same_file_passes(court: Court) -> None:
+def test_the_honest_proof_of_the_same_file_passes(court: GateProject) -> None:
     court.verified(Case("exact ⟨h.2, h.1⟩"))

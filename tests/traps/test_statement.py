@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.gate import FILE, Case, Court, Refused
+from tests.support.gate import FILE, Case, GateProject, Refused
 from tests.support.lean.credulous import Rule
 
 HONEST = "exact ⟨h.2, h.1⟩"
@@ -61,7 +61,7 @@ def test_where_our_own_script_does_not_run_the_printed_type_is_compared(refused_
     refused_by_lean(Case("exact Or.inl h", file=file, declaration="mine", rules=rules), step="statement")
 
 
-def test_a_script_that_runs_only_without_the_proof_leaves_the_statement_unjudged(court: Court) -> None:
+def test_a_script_that_runs_only_without_the_proof_leaves_the_statement_unjudged(court: GateProject) -> None:
     case = Case("finish_it", rules=(Rule("finish_it", questions=1),))
     assert "statement" in court.candidate(case).not_checked
 

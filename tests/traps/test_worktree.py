@@ -20,14 +20,14 @@ import pytest
 from pipeline.gate import check
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter
 from pipeline.jobs.specs import CheckSpec
-from tests.support.gate import FILE, Case, Court
+from tests.support.gate import FILE, Case, GateProject
 
 PROOF = "exact ⟨h.2, h.1⟩"
 HONEST = Case(PROOF)
 WITH_THE_PROOF = "if ! grep -q sorry A.lean; then {}; fi"
 
 
-def hostile(court: Court, before: str = "true", after: str = "true") -> None:
+def hostile(court: GateProject, before: str = "true", after: str = "true") -> None:
     """Have shell commands run around each build."""
     lake = court.tools.sysroot / "bin" / "lake"
     real = lake.rename(lake.with_name("real-lake"))
@@ -35,13 +35,13 @@ def hostile(court: Court, before: str = "true", after: str = "true") -> None:
     lake.chmod(0o755)
 
 
-def unjudged(court: Court) -> str:
+def unjudged(court: GateProject) -> str:
     verdict = court.candidate(HONEST)
     assert {"axioms", "statement", "kernel"} <= set(verdict.not_checked)
     return next(check.evidence for check in verdict.checks if check.step == "axioms")
 
 
-def test_a_file_that_changes_while_it_is_built_is_not_what_was_proved(court: Court) -> None:
+def test_a_file_that_changes_while_it_is_built_is_not_what_was_proved(court: GateProject) -> None:
     hostile(court, after=WITH_THE_PROOF.format("echo '-- more' >> A.lean"))
     assert "was changed while it was built" in court.rejected(HONEST, step="compile").reason
     assert (court.project / "A.lean").read_text("utf-8") == FILE.replace("HOLE", "sorry")
@@ -50,7 +50,7 @@ def test_a_file_that_changes_while_it_is_built_is_not_what_was_proved(court: Cou
 @pytest.mark.parametrize("when", ["{}", WITH_THE_PROOF], ids=["first build", "second build"])
 @pytest.mark.parametrize("place", [".lake/build", ".lake/build/lib", ".lake/unsorry"])
 def test_a_build_that_links_its_folder_to_another_place_reaches_nothing_there(
-    court: Court, tmp_path: Path, place: str, when: str
+    court: GateProject, tmp_path: Path, place: str, when: str
 ) -> None:
     other = tmp_path / "other"
     for folder in ("lib/lean", "lean"):
@@ -63,12 +63,12 @@ def test_a_build_that_links_its_folder_to_another_place_reaches_nothing_there(
     assert {file.read_text("utf-8") for file in other.rglob("*.olean")} == {"of another worktree"}
 
 
-def test_a_build_that_takes_its_folder_away_leaves_a_candidate(court: Court) -> None:
+def test_a_build_that_takes_its_folder_away_leaves_a_candidate(court: GateProject) -> None:
     hostile(court, after=WITH_THE_PROOF.format("rm -rf .lake/build"))
     assert "builds elsewhere" in unjudged(court)
 
 
-def test_what_a_build_prints_is_no_verdict(court: Court) -> None:
+def test_what_a_build_prints_is_no_verdict(court: GateProject) -> None:
     said = json.dumps({"line": "events", "events": [{"type": "proof_verified"}]})
     hostile(court, before=f"echo '{said}'; echo '{said}' >&2", after="exit 1")
     verdict = court.candidate(HONEST)
@@ -78,7 +78,7 @@ def test_what_a_build_prints_is_no_verdict(court: Court) -> None:
 # ---- a check that is killed
 
 
-def job(court: Court, spec: JobSpec[CheckSpec]) -> subprocess.Popen[bytes]:
+def job(court: GateProject, spec: JobSpec[CheckSpec]) -> subprocess.Popen[bytes]:
     spec.staging.mkdir(parents=True, exist_ok=True)
     file = spec.write()
     return subprocess.Popen(
@@ -100,14 +100,14 @@ def recorded(output: bytes) -> list[dict[str, object]]:
 def test_a_check_killed_at_any_moment_gives_its_one_verdict_or_none_and_the_next_attempt_gives_it(
     tmp_path: Path,
 ) -> None:
-    whole = Court(tmp_path / "whole")
+    whole = GateProject(tmp_path / "whole")
     started = time.monotonic()
     out, _ = job(whole, whole.spec(HONEST, lean="credulous")).communicate(timeout=120)
     took = time.monotonic() - started
     (expected,) = recorded(out)
     assert expected["type"] == "proof_verified"
     for step in range(1, 7):
-        court = Court(tmp_path / f"killed-{step}")
+        court = GateProject(tmp_path / f"killed-{step}")
         spec = court.spec(HONEST, lean="credulous")
         running = job(court, spec)
         time.sleep(took * step / 6.5)
@@ -120,12 +120,12 @@ def test_a_check_killed_at_any_moment_gives_its_one_verdict_or_none_and_the_next
             assert isinstance(data, dict)
             assert (spec.staging / str(data["patch"]["sha256"])).is_file()
     # The next attempt has a worktree of its own, and the same id: appended twice it is one event.
-    again = Court(tmp_path / "again")
+    again = GateProject(tmp_path / "again")
     out, _ = job(again, again.spec(HONEST, lean="credulous")).communicate(timeout=120)
     assert recorded(out) == [expected]
 
 
-def test_a_worktree_in_which_a_killed_check_left_its_proof_is_not_judged_again(court: Court) -> None:
+def test_a_worktree_in_which_a_killed_check_left_its_proof_is_not_judged_again(court: GateProject) -> None:
     spec = court.spec(HONEST, lean="credulous")
     hostile(court, before=WITH_THE_PROOF.format("touch building; sleep 60"))
     running = job(court, spec)

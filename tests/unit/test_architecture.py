@@ -1,4 +1,4 @@
-"""The shape of the house: imports point downwards, and heavy libraries stay out of the daemon."""
+"""The shape of the program: imports point downwards, and heavy libraries stay out of the daemon."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from daemon.settings import Settings
 from examples.demo_library import files
 from store.view import model_queries, queries
 from store.view.rows import CheckpointRow
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -48,20 +48,20 @@ fisher_samples = 16
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    made = House(tmp_path)
+def deployment(tmp_path: Path) -> Deployment:
+    made = Deployment(tmp_path)
     make_tiny_retriever(tmp_path / "tiny", d_model=32, layers=1)
     return made
 
 
 @contextmanager
-def running(house: House) -> Iterator[subprocess.Popen[bytes]]:
-    with house.daemon(environment={"OMP_NUM_THREADS": "1"}) as process:
+def running(deployment: Deployment) -> Iterator[subprocess.Popen[bytes]]:
+    with deployment.daemon(environment={"OMP_NUM_THREADS": "1"}) as process:
         yield process
 
 
-def of_type(house: House, *types: str, number: int = 1) -> bool:
-    return len(house.events(*types)) >= number
+def of_type(deployment: Deployment, *types: str, number: int = 1) -> bool:
+    return len(deployment.events(*types)) >= number
 
 
 def checkpoints(settings: Settings) -> list[CheckpointRow]:
@@ -77,14 +77,14 @@ def commit(remote: Remote, settings: Settings, revision: int) -> None:
     request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
 
 
-def diverge(house: House, remote: Remote, settings: Settings) -> None:
+def diverge(deployment: Deployment, remote: Remote, settings: Settings) -> None:
     """A step so large leads to weights that are no numbers: that says why, and leaves the checkpoint in use."""
     large = TRAIN.replace("lr = 2.0e-3", "lr = 1.0e30\ngradient_clip_val = 0.0")
-    house.write(repos=[remote.path], extra=large)
-    house.wait_for(lambda: of_type(house, "config_loaded", number=2), what="the settings")
+    deployment.write(repos=[remote.path], extra=large)
+    deployment.wait_for(lambda: of_type(deployment, "config_loaded", number=2), what="the settings")
     commit(remote, settings, 2)
-    house.wait_for(lambda: of_type(house, "job_failed"), what="the failure", seconds=120)
-    (failed,) = house.events("job_failed")
+    deployment.wait_for(lambda: of_type(deployment, "job_failed"), what="the failure", seconds=120)
+    (failed,) = deployment.events("job_failed")
     assert (failed.data["reason"], failed.data["deterministic"]) == ("diverged", True)
     assert "smaller learning rate" in failed.data["message"]
     (kept,) = checkpoints(settings)
@@ -96,51 +96,53 @@ def diverge(house: House, remote: Remote, settings: Settings) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("diverges", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_two_revisions_are_two_links_of_one_chain_through_a_kill_and_what_is_trained_says_simulated(
-    house: House, diverges: bool
+    deployment: Deployment, diverges: bool
 ) -> None:
-    remote = house.remote("atlas")
+    remote = deployment.remote("atlas")
     remote.commit("revision 1", files(1))
-    settings = house.write(repos=[remote.path], extra=TRAIN)
+    settings = deployment.write(repos=[remote.path], extra=TRAIN)
     chain = settings.paths.models / "retriever"
-    with running(house):
-        house.wait_for(
-            lambda: of_type(house, "checkpoint_promoted"), what="the first checkpoint", seconds=120
+    with running(deployment):
+        deployment.wait_for(
+            lambda: of_type(deployment, "checkpoint_promoted"), what="the first checkpoint", seconds=120
         )
         (first,) = checkpoints(settings)
         assert (first.parent, first.promoted, first.simulated, first.base) == (
             None,
             True,
             True,
-            str(house.folder / "tiny"),
+            str(deployment.folder / "tiny"),
         )
-        measured = house.events("evaluation_finished")
+        measured = deployment.events("evaluation_finished")
         assert {(event.data["split"], event.data["simulated"]) for event in measured} == {
             ("test", True),
             ("val", True),
         }
         if diverges:
-            diverge(house, remote, settings)
+            diverge(deployment, remote, settings)
         # The next revision is learned, with the step as it was. Killed with everything, in the middle of it.
         before = set(chain.glob(".runs/*/**/step=*.ckpt"))
         if diverges:
-            house.write(repos=[remote.path], extra=TRAIN)
+            deployment.write(repos=[remote.path], extra=TRAIN)
         else:
             commit(remote, settings, 2)
-        house.wait_for(
+        deployment.wait_for(
             lambda: set(chain.glob(".runs/*/**/step=*.ckpt")) - before,
             what="a saved step",
             seconds=120,
         )
         os.kill(int(settings.paths.lock.read_text().split()[0]), signal.SIGKILL)
-    with running(house):
-        house.wait_for(
-            lambda: of_type(house, "checkpoint_promoted", number=2), what="the second checkpoint", seconds=120
+    with running(deployment):
+        deployment.wait_for(
+            lambda: of_type(deployment, "checkpoint_promoted", number=2),
+            what="the second checkpoint",
+            seconds=120,
         )
         first, second = checkpoints(settings)
         assert (second.parent, second.promoted, first.promoted) == (first.checkpoint, True, False)
         tests = [
             event.data["dataset"]
-            for event in house.events("evaluation_finished")
+            for event in deployment.events("evaluation_finished")
             if event.data["checkpoint"] == second.checkpoint and event.data["split"] == "test"
         ]
         assert len(set(tests)) == 2, "the earlier revision's frozen test set and its own"

@@ -1,6 +1,6 @@
-"""A runner on an opened house with one observed commit, whose jobs behave as the test says (`.job`).
+"""A runner on an opened deployment with one observed commit, whose jobs behave as the test says (`.job`).
 
-async with bench(house, memory_bytes=2**29) as b:
+async with bench(deployment, memory_bytes=2**29) as b:
     row = await b.run(b.due("succeed"))
 """
 
@@ -19,7 +19,7 @@ from daemon.jobs.runner import JobRunner
 from pipeline.jobs.kinds import Kind
 from store.view import queries
 from store.view.rows import JobRow
-from tests.support.daemon.house import House, Parts
+from tests.support.daemon.deployment import Deployment, Parts
 from tests.support.daemon.job import Behaving
 
 _MODULES: dict[Kind, str] = dict.fromkeys(get_args(Kind), "tests.support.daemon.job")
@@ -89,10 +89,10 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def bench(
-    house: House, *, gpus: Gpus | None = None, cgroups: Cgroups | None = None, **limits: Any
+    deployment: Deployment, *, gpus: Gpus | None = None, cgroups: Cgroups | None = None, **limits: Any
 ) -> AsyncIterator[Bench]:
     """Open one; `limits` are fields of [jobs]."""
-    async with house.opened() as parts:
+    async with deployment.opened() as parts:
         await parts.poller.poll(parts.repo)
         (branch,) = await parts.store.ask(queries.branches)
         runner = JobRunner(

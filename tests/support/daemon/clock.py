@@ -1,7 +1,7 @@
 """The clocks of a daemon's process, set from outside: what it takes for the time of day jumps where a test says.
 
 clock = Clock(tmp_path / "clock")
-with house.daemon(prelude=clock.prelude) as process:
+with deployment.daemon(prelude=clock.prelude) as process:
     clock.set_by(-3600)      # the clock is set back
     clock.sleep(8 * 3600)    # the lid is closed and opened again
 

@@ -40,7 +40,7 @@ from store.events.scans import CommitScanned, FileScanned, SorryOpened, SorryPla
 from store.events.traces import TraceMeasured
 from store.log.envelope import NewEvent
 from store.view import queries
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.specs import asked
 
 KEY = "local/remotes/demo"
@@ -235,16 +235,16 @@ def found(proof: str, *, simulated: bool = True, toolchain: str = "") -> list[Ev
 
 
 class World:
-    """A house whose log is written by hand, and the plans made of it."""
+    """A deployment whose log is written by hand, and the plans made of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.house = House(folder)
+        self.deployment = Deployment(folder)
         self.settings = self.configure()
 
     def configure(self, *, entry: str = "", extra: str = "", trace: bool = False) -> Settings:
         """Write the configuration; most of what is told here is told more plainly without traces."""
-        self.settings = self.house.write(
-            repos=[self.house.folder / "remotes" / "demo"],
+        self.settings = self.deployment.write(
+            repos=[self.deployment.folder / "remotes" / "demo"],
             entry=entry,
             extra=extra if trace else f"[trace]\nenabled = false\n{extra}",
         )
@@ -261,9 +261,9 @@ class World:
         """Record the events, then plan."""
 
         async def go() -> Plan:
-            async with self.house.opened() as parts:
+            async with self.deployment.opened() as parts:
                 events = [NewEvent(_stream(body), body) for group in bodies for body in group]
-                payload = self.house.folder / "payload"
+                payload = self.deployment.folder / "payload"
                 payload.write_bytes(PAYLOAD)
                 citing = {"file_scanned", "trace_measured"}
                 cited = {DIGEST: payload} if any(event.body.type in citing for event in events) else {}
@@ -460,11 +460,11 @@ def test_scans_come_first_and_proofs_never_take_the_last_slot(world: World) -> N
 
 
 def test_the_repository_that_was_served_last_waits(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    settings = house.write(repos=[tmp_path / "remotes" / "one", tmp_path / "remotes" / "two"])
+    deployment = Deployment(tmp_path)
+    settings = deployment.write(repos=[tmp_path / "remotes" / "one", tmp_path / "remotes" / "two"])
 
     async def go() -> list[str]:
-        async with house.opened() as parts:
+        async with deployment.opened() as parts:
             for repo in settings.repos:
                 bodies = [body.model_copy(update={"repository": repo.key}) for body in created()]
                 await parts.store.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
@@ -815,14 +815,14 @@ def test_what_is_urgent_is_the_settings_to_say_by_kind_and_by_repository(world: 
 
 
 def test_a_repository_with_a_priority_goes_first_whoever_was_served_last(tmp_path: Path) -> None:
-    house = House(tmp_path)
-    house.write(repos=[tmp_path / "remotes" / "one", tmp_path / "remotes" / "two"])
-    text = house.config.read_text().replace('two"\n', 'two"\npriority = 1\n')
-    house.config.write_text(text)
-    settings = load(house.config)
+    deployment = Deployment(tmp_path)
+    deployment.write(repos=[tmp_path / "remotes" / "one", tmp_path / "remotes" / "two"])
+    text = deployment.config.read_text().replace('two"\n', 'two"\npriority = 1\n')
+    deployment.config.write_text(text)
+    settings = load(deployment.config)
 
     async def go() -> list[str]:
-        async with house.opened() as parts:
+        async with deployment.opened() as parts:
             for repo in settings.repos:
                 bodies = [body.model_copy(update={"repository": repo.key}) for body in created()]
                 await parts.store.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])

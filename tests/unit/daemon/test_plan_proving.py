@@ -29,7 +29,7 @@ from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened, SorryPlace
 from store.log.envelope import NewEvent
 from store.view import model_queries
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.events import (
     BRANCH,
     REPOSITORY,
@@ -60,17 +60,17 @@ NAMED = '[train.tactics]\nmodel_name = "the/base"\n'
 
 
 class World:
-    """A house with one scanned repository whose sorries the tests name, and the plans made of it."""
+    """A deployment with one scanned repository whose sorries the tests name, and the plans made of it."""
 
     def __init__(self, folder: Path) -> None:
         self.now = datetime.now(UTC)
-        self.house = House(folder)
+        self.deployment = Deployment(folder)
         self.settings = self.configure()
         self._scans: dict[str, tuple[ScannedFile, Sorry]] = {}
         self._cited: dict[str, Path] = {}
 
     def configure(self, prove: str = "", *, more: str = "", entry: str = "") -> Settings:
-        self.settings = self.house.write(
+        self.settings = self.deployment.write(
             repos=["https://example.org/demo/logic"],
             entry=entry,
             extra=f"[trace]\nenabled = false\n[build]\nenabled = false\n[prove]\n{prove}\n{more}",
@@ -84,7 +84,7 @@ class World:
         )
         blob = sha("blob", path)
         body, payload = file_scanned(scan, commit=sha(1), blob=blob, exercise_words=exercise_words)
-        staged = self.house.folder / body.scan.sha256
+        staged = self.deployment.folder / body.scan.sha256
         staged.write_bytes(payload)
         self._cited[body.scan.sha256] = staged
         self._scans |= {name: (scan, item) for name, item in zip(names, scan.sorries, strict=True)}
@@ -128,7 +128,7 @@ class World:
         bodies = [body for group in groups for body in ([group] if isinstance(group, EventBody) else group)]
 
         async def go() -> Plan:
-            async with self.house.opened() as parts:
+            async with self.deployment.opened() as parts:
                 if bodies:
                     events = [NewEvent(_stream(body), body) for body in bodies]
                     await parts.store.append(events, blobs=self._cited)
@@ -308,7 +308,7 @@ def climbed(world: World, leans: Leans, *bodies: EventBody) -> dict[int, Rung]:
     """The rungs that can be climbed, by number."""
 
     async def go() -> dict[int, Rung]:
-        async with world.house.opened() as parts:
+        async with world.deployment.opened() as parts:
             if bodies:
                 await parts.store.append([NewEvent(_stream(body), body) for body in bodies])
             rows = [row for row in await parts.store.ask(model_queries.checkpoints) if row.promoted]

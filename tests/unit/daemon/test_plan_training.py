@@ -31,7 +31,7 @@ from store.events.repositories import BranchCreated, CommitObserved
 from store.events.scans import CommitScanned
 from store.log.envelope import NewEvent
 from store.log.log import EventLog
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
@@ -54,16 +54,16 @@ def sha(number: int) -> str:
 
 
 class World:
-    """A house with two repositories whose log is written by hand, and the plans made of it."""
+    """A deployment with two repositories whose log is written by hand, and the plans made of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.house = House(folder)
+        self.deployment = Deployment(folder)
         self.settings = self.configure()
         self.traced = 0
 
     def configure(self, *, train: str = "new_theorems = 10", entry: str = "") -> Settings:
-        self.settings = self.house.write(
-            repos=[self.house.folder / "remotes" / name for name in ("one", "two")],
+        self.settings = self.deployment.write(
+            repos=[self.deployment.folder / "remotes" / name for name in ("one", "two")],
             entry=entry,
             extra=f'{QUIET}[train]\ndevice = "cpu"\n{train}\n',
         )
@@ -71,7 +71,7 @@ class World:
 
     def tell(self, *groups: EventBody | Sequence[EventBody]) -> None:
         async def go() -> None:
-            async with self.house.opened() as parts:
+            async with self.deployment.opened() as parts:
                 bodies = [
                     body for group in groups for body in ([group] if isinstance(group, EventBody) else group)
                 ]
@@ -113,7 +113,7 @@ class World:
         with EventLog.open(self.settings.paths.events_db) as log:
             record_made_up(
                 log,
-                self.house.folder / "stage",
+                self.deployment.folder / "stage",
                 sha=sha(number),
                 repository=repository,
                 n_files=n_files,
@@ -144,7 +144,7 @@ class World:
 
     def plan(self, *, leans: Leans = SIMULATOR, trainable: bool = True, running: Sequence[str] = ()) -> Plan:
         async def go() -> Plan:
-            async with self.house.opened() as parts:
+            async with self.deployment.opened() as parts:
                 return await parts.store.ask(
                     lambda view: make_plan(
                         view,
@@ -533,7 +533,7 @@ def test_a_trigger_is_refused_where_the_newest_trace_is_not_by_the_lean_that_wor
     runner: Any = None
 
     async def go() -> None:
-        async with world.house.opened() as parts:
+        async with world.deployment.opened() as parts:
             await Operator(parts.store, runner, stub, Context(world.settings)).trigger("train", ONE, by="ada")
 
     if refused:

@@ -20,7 +20,7 @@ from daemon.service import DiskSpaceWait, Service
 from daemon.store_service import StoreFailedError
 from daemon.systemd import Notifier
 from store.errors import DatabaseFullError, DatabaseIOError
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -123,7 +123,7 @@ def test_room_is_looked_for_in_the_folder_that_has_none(
 def test_a_control_socket_that_finds_no_room_is_waited_for_and_one_in_use_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
-    settings = House(tmp_path).write(repos=["https://example.org/demo/logic"])
+    settings = Deployment(tmp_path).write(repos=["https://example.org/demo/logic"])
     service = Service(settings, notifier=Notifier({}))
     service.room_to_start, looked = looks(FULL, None) if full else looks(None)
     listens: Any = object()

@@ -19,7 +19,7 @@ from store.events.repositories import BranchCreated
 from store.events.scans import SorryFilled, SorryOpened
 from store.log.envelope import NewEvent
 from store.view import queries
-from tests.support.daemon.house import House
+from tests.support.daemon.deployment import Deployment
 from tests.support.events import (
     BRANCH,
     REPOSITORY,
@@ -70,8 +70,8 @@ BEGAN: list[EventBody] = [
 class World:
     """A log that is written by hand, and what its view says of the triggers."""
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, deployment: Deployment) -> None:
+        self._house = deployment
 
     def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         async def go() -> T:
@@ -104,9 +104,9 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    house = House(tmp_path)
-    house.write(repos=[f"https://{REPOSITORY}"])
-    return World(house)
+    deployment = Deployment(tmp_path)
+    deployment.write(repos=[f"https://{REPOSITORY}"])
+    return World(deployment)
 
 
 def test_it_waits_while_a_sorry_is_open_and_ends_once_when_the_last_is_filled(world: World) -> None:

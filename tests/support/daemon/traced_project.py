@@ -1,6 +1,6 @@
 """A small repository for agents' tests, and a folder with a configuration and a store that knows it.
 
-study = Study.begin(tmp_path)          # a remote with one commit
+study = TracedProject.begin(tmp_path)          # a remote with one commit
 study.write_config()                   # what `unsorry` and the agents find through $UNSORRY_CONFIG
 """
 
@@ -53,7 +53,7 @@ candidates = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class TracedProject:
     """`folder` has the configuration and the state, `remote` the repository, with the commit `sha`."""
 
     folder: Path
@@ -61,7 +61,7 @@ class Study:
     sha: str
 
     @classmethod
-    def begin(cls, folder: Path) -> Study:
+    def begin(cls, folder: Path) -> TracedProject:
         """Make the remote, with its first commit."""
         remote = Remote(folder / "remotes" / "small")
         return cls(folder, remote, remote.commit("first", FILES))
@@ -82,10 +82,10 @@ class Study:
     def paths(self) -> Paths:
         return Paths(self.state, self.state / "cache", self.state / "run")
 
-    def copied(self, folder: Path) -> Study:
+    def copied(self, folder: Path) -> TracedProject:
         """Return this one with a copy of its state below another folder, and a configuration there."""
         shutil.copytree(self.state, folder / "state")
-        made = Study(folder, self.remote, self.sha)
+        made = TracedProject(folder, self.remote, self.sha)
         made.write_config()
         return made
 

@@ -1,8 +1,8 @@
 """A daemon's folder for tests: config.toml, settings, and the parts opened on a real state folder.
 
-house = House(tmp_path)
-house.write(repos=[house.remote("demo").path], backend="none")
-async with house.opened() as parts:
+deployment = Deployment(tmp_path)
+deployment.write(repos=[deployment.remote("demo").path], backend="none")
+async with deployment.opened() as parts:
     await parts.poller.poll(parts.settings.repos[0])
 """
 
@@ -57,7 +57,7 @@ class NoTasks(Context):
         work.close()
 
 
-class House:
+class Deployment:
     """A folder with a configuration, remotes, and a daemon's state."""
 
     def __init__(self, folder: Path) -> None:
