@@ -23,7 +23,7 @@ def work(spec: JobSpec[Spec], reporter: Reporter) -> dict[str, Any]:
     """Run the job of the specification's kind.
 
     Raises:
-        JobError: as the job says.
+        JobError: the job failed.
     """
     model, name = _JOBS[cast(Kind, spec.kind)]
     # The libraries of one model are enough.

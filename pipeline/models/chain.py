@@ -10,8 +10,8 @@ checkpoint's weights exist.
 
 A trainer that is used as a library writes one folder again and again instead (`publish`). That folder always holds a
 complete model, the earlier or the new one: new files are written beside, flushed, and renamed as a whole to `.ready`;
-from then on they count, and take the places of the earlier ones. A process that is killed in between leaves the rest
-of that to the next one that opens the folder (`settle`).
+from then on they count, and take the places of the earlier ones. If a process is killed in between, the next one
+that opens the folder finishes the move (`settle`).
 
     <folder>/checkpoint.json    its description, with the SHA-256 of the other files
     <folder>/…                  the model, its tokenizer
@@ -43,7 +43,7 @@ from pipeline.models.errors import CheckpointError
 
 
 def sync(path: Path) -> None:
-    """Have the disk hold a file's content, or a folder's names."""
+    """Flush a file's content, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -52,14 +52,14 @@ def sync(path: Path) -> None:
 
 
 def make_durable(folder: Path) -> None:
-    """Have the disk hold a folder and the content of its files."""
+    """Flush a folder and the content of its files to the disk."""
     for path in folder.iterdir():
         sync(path)
     sync(folder)
 
 
 def write_text_whole(path: Path, text: str) -> None:
-    """Write a file so that it is there whole and on the disk, or as it was before; its folder is made if need be."""
+    """Write a file atomically and flush it to the disk; make its folder if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -140,8 +140,8 @@ def start_of(folder: Path) -> str:
     """Return the SHA-256 of all that training from a folder follows from: the weights, each part of them, their
     configuration, the tokenizer and its template; "" of a hub's model."""
     found = {path for pattern in _MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
-    said = [(path.name, file_digest(path)) for path in sorted(found) if path.name not in _NO_START]
-    return hashlib.sha256(json.dumps(said).encode()).hexdigest() if said else ""
+    digests = [(path.name, file_digest(path)) for path in sorted(found) if path.name not in _NO_START]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest() if digests else ""
 
 
 def versions(libraries: Sequence[str]) -> dict[str, str]:
@@ -316,7 +316,7 @@ class Chain:
 
     @contextmanager
     def making(self, checkpoint: str) -> Iterator[Path]:
-        """Hold the run's folder of a checkpoint, made if need be, for this process alone.
+        """Lock the folder of a checkpoint's run, made if need be.
 
         Raises:
             CheckpointError: another process has it, or it cannot be made.
@@ -386,7 +386,7 @@ class Chain:
     def once(self, step: Step, make: Callable[[Path], Checkpoint], *, hold: bool = True) -> Checkpoint:
         """Return a step's checkpoint; where it does not exist, `make` it in its run's folder.
 
-        Without `hold` this process takes part in a run that another one holds.
+        Without `hold` this process joins a run whose lock another one has.
 
         Raises:
             CheckpointError: the checkpoint or its parent is damaged, or another process is making it. And what `make`
@@ -466,7 +466,7 @@ def checkpoint_id(
 
 
 def lock_folder(folder: Path) -> Any:
-    """Make the folder if need be and hold it for this process alone; a context manager.
+    """Make the folder if need be and lock it; a context manager.
 
     Raises:
         CheckpointError: another process trains into it, or it cannot be made.
@@ -518,7 +518,7 @@ def settle(folder: Path) -> None:
             for path in sorted(ready.iterdir()):
                 if path.name != DESCRIPTION:
                     path.replace(folder / path.name)
-            # The last one: while it is there, the folder's own description is not to be believed.
+            # The description moves last: while it is in .ready, the folder's own one does not match its files.
             sync(folder)
             described.replace(folder / DESCRIPTION)
         ready.rmdir()
@@ -595,7 +595,7 @@ def _write_model(
 
 @contextmanager
 def writing(beside: Path, failed: tuple[str, str]) -> Iterator[None]:
-    """Turn what the disk says into a CheckpointError, and remove what was written. `failed`: what, and the remedy."""
+    """Turn a disk's error into a CheckpointError with `failed` (message, remedy), and remove the folder `beside`."""
     # Not at the top: the daemon imports this module, and has no safetensors.
     from safetensors import SafetensorError
 
@@ -609,7 +609,7 @@ def writing(beside: Path, failed: tuple[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _locked(folder: Path, name: str, busy: str) -> Iterator[None]:
-    """Hold a lock file in a folder, made if need be; `busy` is the message where another process has it."""
+    """Lock a file in a folder, made if need be; `busy` is the error message if another process has the lock."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / name).open("w")

@@ -23,7 +23,7 @@ _ARTICLE = {"bool": "a", "int": "an", "float": "a", "str": "a"}
 
 @dataclass(frozen=True, slots=True)
 class FieldLimits:
-    """The values that fields take within their types, by the fields' names. Other numbers are from 0.
+    """Limits on fields within their types, by field name. Other numbers are from 0.
 
     Attributes:
         positive: numbers above 0.
@@ -75,7 +75,7 @@ class Config:
         return {name: value for name, value in self.to_dict().items() if name not in self.no_content}
 
     def checked(self) -> None:
-        """Look at every field.
+        """Check every field.
 
         Raises:
             ConfigError: one has a value that it does not take.
@@ -90,7 +90,7 @@ class Config:
 
 
 def _wrong(name: str, value: Any, kind: Any, takes: FieldLimits) -> str | None:
-    """Return what a field is and what it takes instead; None where that is all right."""
+    """Return a field's wrong value and the values that it takes; None if the value is right."""
     if name in takes.choices:
         choices = takes.choices[name]
         return None if value in choices else f"{value!r}: it takes one of {', '.join(choices)}"

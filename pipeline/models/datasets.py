@@ -1,4 +1,4 @@
-"""Datasets of training jobs: each is exported once, read-only, and kept beside the chain that learns from it.
+"""Datasets of training jobs: each is exported once, read-only, into the folder of its chain.
 
     <chain>/.datasets/<job>/    the training, validation and test data of the job's model
 
@@ -27,7 +27,7 @@ _DATASETS = ".datasets"
 
 @dataclass(frozen=True, slots=True)
 class TaskData:
-    """A task: its name, the folder of its dataset, and the log position that this shows (0: it is from no log)."""
+    """A task: its name, its dataset's folder, and the log position that the dataset shows (0: it is from no log)."""
 
     name: str
     dataset: Path
@@ -35,7 +35,7 @@ class TaskData:
 
 
 def dataset_of(chain: Path, job: str) -> Path:
-    """Return where a chain's folder has the dataset of a training job, there or not."""
+    """Return the folder of a training job's dataset, which may not exist yet."""
     return chain / _DATASETS / job
 
 
@@ -45,7 +45,7 @@ def freeze(chain: Path, job: str, export: Callable[[Path], object]) -> Path:
     Args:
         chain: the folder of checkpoints.
         job: the training job's id.
-        export: writes the dataset as the folder that it is given, which is there whole then, or not at all.
+        export: writes the dataset into the folder that it receives, completely or not at all.
 
     Raises:
         OSError: the chain's folder cannot be written. And what `export` raises.
@@ -60,7 +60,7 @@ def freeze(chain: Path, job: str, export: Callable[[Path], object]) -> Path:
 
 
 def forget(chain: Path, job: str) -> None:
-    """Remove a job's dataset: of one that made no checkpoint, and never will.
+    """Remove the dataset of a job that will never make a checkpoint.
 
     Raises:
         OSError: it cannot be removed.
@@ -72,7 +72,7 @@ def forget(chain: Path, job: str) -> None:
 
 
 def forget_others(chain: Path, keep: Collection[str]) -> None:
-    """Remove the datasets of jobs that are none of these: they were given up before they made a checkpoint.
+    """Remove the datasets of all other jobs: they were given up before they made a checkpoint.
 
     Raises:
         OSError: one cannot be removed.
@@ -84,7 +84,7 @@ def forget_others(chain: Path, keep: Collection[str]) -> None:
 
 def _set_modes(place: Path, *, folders: int, files: int) -> None:
     for parent, _, names in os.walk(place):
-        # The folder first: where nothing in it may be written, its files' modes still can.
+        # The folder first: a read-only folder still allows changing its files' modes.
         Path(parent).chmod(folders)
         for name in names:
             Path(parent, name).chmod(files)
@@ -94,7 +94,7 @@ def frozen(order: TrainSpec, job: str) -> tuple[Path, int]:
     """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
 
     Args:
-        order: of which repository, or which trace of it, and where the log is; the daemon may be running.
+        order: the repository or its trace, and the log's paths; the daemon may be running.
         job: the training job's id.
 
     Raises:

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 
 class LearningError(Exception):
-    """Something cannot be trained, measured or asked as wanted. No checkpoint that existed is changed.
+    """A training, a measurement or a request that failed. No existing checkpoint is changed.
 
-    `reason` is stable; `for_good` says that the same attempt would end in the same way, as data and settings stay as
-    they are.
+    `reason` is stable; `for_good` means that the same attempt would fail again with the same data and settings.
     """
 
     reason: ClassVar[str] = "learning"
@@ -39,7 +38,7 @@ class EmptySplitError(NothingToLearnError):
 
 
 class NothingToMeasureError(NothingToLearnError):
-    """No step of a split uses a premise of the corpus."""
+    """A split without a step that uses a premise of the corpus."""
 
 
 class CorpusError(LearningError):

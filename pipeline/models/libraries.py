@@ -37,7 +37,7 @@ def tensors_digest(state: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-# A config.json may hold anything, and transformers looks at it without asking.
+# transformers reads a config.json without checking it.
 UNLOADABLE = (
     *(OSError, ValueError, TypeError, AttributeError, KeyError, RuntimeError, ImportError),
     *(SafetensorError, StrictDataclassError),

@@ -90,10 +90,10 @@ def summarise(
     """Return the mean of each number over steps, with its interval, by name.
 
     Args:
-        rated: the numbers of each step: what `rate` says, or those of another measure.
-        theorems: which theorem each step is of.
+        rated: the numbers of each step, from `rate` or another measure.
+        theorems: each step's theorem.
         seed: decides the resampling.
-        names: what the numbers are called.
+        names: of the numbers.
         draws: how often theorems are drawn anew.
         level: the interval's share of the draws.
 
@@ -114,7 +114,7 @@ def summarise(
     rng = np.random.Generator(np.random.Philox(key=seed))
     means = np.empty((draws, values.shape[1]))
     for draw in range(draws):
-        # How often each theorem is drawn says all that the mean needs.
+        # The mean only needs how often each theorem is drawn.
         times = np.bincount(rng.integers(0, n, size=n), minlength=n)
         means[draw] = times @ sums / (times @ sizes)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
@@ -133,7 +133,7 @@ def with_bounds(metrics: Mapping[str, Interval]) -> dict[str, float]:
 WINDOW = 5
 """Evaluations in a window: of WF5, five neighbouring ones; of the script's WF5 and WP5, the five before."""
 _DECIMALS = 3
-# LeanAgent's weights: what is better when lower, then what is better when higher.
+# LeanAgent's weights: of measures that are better when lower, then when higher.
 _LOWER = {"WF5": 0.2, "FM": 0.2}
 _HIGHER = {"EBWT": 0.2, "CFR": 0.2, "WP5": 0.1, "IP": 0.1}
 
@@ -188,8 +188,8 @@ def lifelong_metrics(
 def composite_scores(results: Mapping[str, LifelongMetrics]) -> dict[str, float]:
     """Return LeanAgent's composite score of each setup, 0..1.
 
-    A weighted sum of the script's measures, each scaled to 0..1 over the setups compared (0 where all agree); of one
-    that is better when lower, what is missing to 1.
+    A weighted sum of the script's measures, each scaled to 0..1 over the compared setups (0 if all agree), and
+    subtracted from 1 if lower is better.
 
     Raises:
         ValueError: fewer than two setups, for there is nothing to scale by; or a measure of one is undefined.

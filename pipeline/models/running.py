@@ -1,8 +1,7 @@
-"""Run a trainer of transformers', TRL's among them: quietly, watched, in as many processes as Accelerate starts.
+"""Run a trainer of transformers or TRL: quiet, reported, saved, in as many processes as Accelerate starts.
 
-And saved as it runs, where a folder is given (`Saves`): an interrupted run continues from the last step that was saved,
-and ends with the very weights of an uninterrupted one. A saved step counts once the disk has all of it; then the
-earlier ones are removed.
+With `Saves` an interrupted run continues from the last saved step and ends with exactly the weights of an uninterrupted
+one. A saved step counts once all of it is on the disk; then the earlier ones are removed.
 
     <saves.folder>/checkpoint-<step>/       the model, the optimiser, the random state; and `whole`, written last
 """
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
 
 OnStep = Callable[[int, int], object]
-# The older transformers do not know the new name, and the newer ones warn of the old one.
+# Older versions of transformers lack the new name, and newer ones warn about the old one.
 CHECKPOINTING = next(
     name
     for name in ("activation_checkpointing", "gradient_checkpointing")
@@ -46,10 +45,10 @@ _WATCHED = ("loss", "grad_norm", "eval_mse")
 
 @dataclass(frozen=True, slots=True)
 class Saves:
-    """The place and times of a run's saves.
+    """The folder and the interval of a run's saves.
 
     Attributes:
-        folder: of this very run: of the same model, data and settings.
+        folder: of this run alone: of the same model, data and settings.
         every_s: seconds from one save to the next; infinite: only at the end, where the trainer itself is set to save,
             and where a job is preempted (`pipeline.jobs.preemption`).
     """
@@ -71,7 +70,7 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
         CheckpointError: the disk refused; what was saved before stays.
         Yielded: the job was preempted, and the run is saved.
     """
-    # They print to stdout, which is a job's line to the daemon.
+    # They print to stdout, where a job writes its lines for the daemon.
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(_StepReports(on_step))
@@ -91,7 +90,7 @@ def _run_saved(trainer: Any, saves: Saves) -> None:
         with preemption.region():
             trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
     except (OSError, RuntimeError, SafetensorError) as error:
-        if not _of_the_disk(error):
+        if not _is_disk_error(error):
             raise
         raise CheckpointError(
             f"{saves.folder} cannot be written ({_reason(error)}). Make room, then run it again: it continues from the "
@@ -100,7 +99,7 @@ def _run_saved(trainer: Any, saves: Saves) -> None:
 
 
 def mean_loss(history: Iterable[Mapping[str, Any]]) -> float:
-    """Return the mean loss of a run's steps from what was logged of them; what was saved has it of the steps before."""
+    """Return the mean loss of a run's steps from its log; a resumed run's log has the earlier steps too."""
     before, summed = 0, 0.0
     for row in history:
         if "loss" in row:
@@ -122,7 +121,7 @@ def wait(device: torch.device) -> None:
 
 
 class _StepReports(TrainerCallback):
-    """Tells each step, and ends a run whose loss is no finite number."""
+    """Reports each step, and ends a run whose loss is not a finite number."""
 
     def __init__(self, on_step: OnStep) -> None:
         self._on_step = on_step
@@ -158,7 +157,7 @@ class _StepReports(TrainerCallback):
 
 
 class _SaveCallback(TrainerCallback):
-    """Says when a run is saved; has the disk hold that, and removes what it replaces."""
+    """Decides when a run is saved, flushes the save to the disk, and removes the earlier ones."""
 
     def __init__(self, saves: Saves) -> None:
         self._saves = saves
@@ -172,7 +171,7 @@ class _SaveCallback(TrainerCallback):
         **_: Any,
     ) -> None:
         if state.best_global_step:
-            # As a whole path it is that of where the folder was when it was saved.
+            # The saved path is absolute, and the folder may have moved since.
             state.best_model_checkpoint = str(self._of(state.best_global_step))
 
     def on_step_end(
@@ -184,10 +183,10 @@ class _SaveCallback(TrainerCallback):
     ) -> None:
         last = state.global_step >= state.max_steps
         if last:
-            # Nothing is trained after it: a repeated run only needs the weights.
+            # A repeated run only needs the weights: no step follows.
             args.save_only_model = True
         if args.save_strategy == SaveStrategy.EPOCH and (last or float(state.epoch or 0).is_integer()):
-            # It is saved after the epoch's evaluation: from before that, a run continues without it.
+            # transformers saves after the epoch's evaluation; resuming from before it would skip the evaluation.
             return
         if last or preemption.wanted() or time.monotonic() >= self._next:
             control.should_save = control.should_log = True
@@ -216,7 +215,7 @@ class _SaveCallback(TrainerCallback):
 
 
 def _newest_whole(folder: Path) -> Path | None:
-    """Return the newest saved step of a run; the rest of an interrupted save is removed."""
+    """Return the newest saved step of a run; remove what an interrupted save left."""
     found: list[tuple[int, Path]] = []
     for path in folder.glob("checkpoint-*"):
         if (path / _WHOLE).exists():
@@ -226,11 +225,11 @@ def _newest_whole(folder: Path) -> Path | None:
     return max(found)[1] if found else None
 
 
-def _of_the_disk(error: BaseException) -> bool:
-    # PyTorch turns what the disk says of its own files into a RuntimeError.
+def _is_disk_error(error: BaseException) -> bool:
+    # PyTorch turns a disk error on its own files into a RuntimeError.
     return isinstance(error, OSError | SafetensorError) or "StreamWriter" in str(error)
 
 
 def _reason(error: BaseException) -> str:
-    said = error.strerror if isinstance(error, OSError) else None
-    return said or next(iter(str(error).splitlines()), "")
+    text = error.strerror if isinstance(error, OSError) else None
+    return text or next(iter(str(error).splitlines()), "")

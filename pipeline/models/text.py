@@ -22,7 +22,7 @@ class ChatMessage(TypedDict):
 
 
 CUT = "…"
-"""The line in place of removed lines of a state."""
+"""The line that replaces removed lines of a state."""
 GOAL_END = "\n\n"
 
 
@@ -38,7 +38,7 @@ def state_of(goals: Sequence[Goal]) -> str:
 
 def without_marks(text: str) -> str:
     """Return a dataset's text without the marks of premises."""
-    while MARK_START in text or MARK_END in text:  # taking one out may put another together
+    while MARK_START in text or MARK_END in text:  # removing one may form another
         text = text.replace(MARK_START, "").replace(MARK_END, "")
     return text
 
@@ -77,7 +77,7 @@ _GOAL_COUNT = re.compile(r"\d+ goals")
 
 
 def query_text(state: str) -> str:
-    """Return a tactic state as the retriever asks with it: without the leading "N goals"; marks are taken out.
+    """Return a tactic state as the retriever's query: without the leading "N goals" and without marks.
 
     A state without a turnstile (a `conv` goal, an empty one) is a query like any other.
     """

@@ -1,7 +1,6 @@
-"""The frame of the jobs that train and measure: one task on top of a checkpoint, then measurements on all tasks so far.
+"""Jobs that train and measure: one task on top of a checkpoint, then measurements on all tasks so far.
 
-A model's dataset, training and measurements are in a `TrainingJob` and a `Evaluator` of its own; the parameters of a
-training job are a `TrainSpec`.
+Each model has a `TrainingJob` and an `Evaluator`; the parameters of a training job are a `TrainSpec`.
 
 The task's dataset is exported once for the job, whatever the number of its attempts, into the chain's folder, and stays
 there read-only (`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoint it becomes one of the later
@@ -53,7 +52,7 @@ def stream_of(model: ModelKind) -> str:
 
 
 def configured(read: Callable[[Mapping[str, Any]], T], values: Mapping[str, Any]) -> T:
-    """Return what `read` makes of the fields of a configuration.
+    """Return a configuration, read from its fields.
 
     Raises:
         JobError: the configuration does not take them.
@@ -66,7 +65,7 @@ def configured(read: Callable[[Mapping[str, Any]], T], values: Mapping[str, Any]
 
 @contextmanager
 def failures(what: str) -> Iterator[None]:
-    """Turn what training, the log and the disk say into the job's failure, which names `what`.
+    """Turn errors of training, the log and the disk into the job's failure, which names `what`.
 
     Raises:
         JobError: with the `reason` of a LearningError; "dataset_not_exported" of the log; "disk" of the system.
@@ -84,7 +83,7 @@ def failures(what: str) -> Iterator[None]:
 
 
 class StepReports:
-    """Progress of something with many steps: the first, the last, and one a second between."""
+    """Reports progress: the first step, the last, and at most one a second between."""
 
     def __init__(self, reporter: Reporter, note: str) -> None:
         self._reporter = reporter
@@ -100,7 +99,7 @@ class StepReports:
 
 @dataclass(frozen=True, slots=True)
 class UnmeasuredSplit:
-    """A split that says nothing of a checkpoint, and why."""
+    """A split with nothing to measure, and the reason."""
 
     task: str
     split: str
@@ -112,7 +111,7 @@ class UnmeasuredSplit:
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """The sender of measurements: the job's id, its reporter, and whether the simulator had a part in them."""
+    """The origin of measurements: the job's id, its reporter, and whether the simulator made any of the data."""
 
     job: str
     reporter: Reporter
@@ -150,7 +149,7 @@ class Evaluator(abc.ABC, Generic[C]):
     def record(
         self, task: TaskData, split: str, *, repository: str | None
     ) -> EvaluationFinished | UnmeasuredSplit:
-        """Measure the checkpoint on one split of a task, and report it; or say why there is nothing to report.
+        """Measure the checkpoint on one split of a task and report it, or return the reason for not measuring.
 
         Raises:
             LearningError: the dataset or the checkpoint cannot be used.
@@ -160,7 +159,7 @@ class Evaluator(abc.ABC, Generic[C]):
             body = self._measured(task, split, repository)
         except NothingToLearnError as error:
             return UnmeasuredSplit(task.name, split, str(error))
-        # By the job too: another one that measures the same says so in its own name.
+        # With the job: another job with the same measurement records its own event.
         key = (body.evaluation, self.recorder.job)
         self.recorder.reporter.events([Recorded(stream_of(self.model), body, key)])
         return body
@@ -238,18 +237,18 @@ class TrainingJob(abc.ABC, Generic[C]):
 
         Raises:
             LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another
-                process is at it.
+                process makes the same checkpoint.
         """
 
     @abc.abstractmethod
     def evaluator(self, checkpoint: str, recorder: Recorder) -> Evaluator[C]:
-        """Return what measures the checkpoint."""
+        """Return the evaluator of a checkpoint."""
 
     def run(self) -> dict[str, Any]:
         """Train and measure; return the job's summary.
 
         Raises:
-            JobError: as the module says.
+            JobError: with the reasons of the module's docstring.
         """
         order = self.order
         try:
@@ -270,7 +269,7 @@ class TrainingJob(abc.ABC, Generic[C]):
         with failures(made.checkpoint):
             simulated = order.simulated or self._parent_simulated()
             body = self._saved(made, simulated=simulated)
-            # By the job too: another one whose data is the same leads to the same checkpoint.
+            # With the job: another job with the same data leads to the same checkpoint.
             key = (made.checkpoint, self.spec.job)
             self.reporter.events([Recorded(stream_of(self.model), body, key)])
             earlier = (TaskData(one.name, one.dataset) for one in order.tasks)
@@ -310,7 +309,7 @@ class TrainingJob(abc.ABC, Generic[C]):
         return any(row.simulated for row in known if row.checkpoint == self.order.parent)
 
     def _measure(self, measuring: Evaluator[C], tasks: Sequence[TaskData]) -> dict[str, Any]:
-        """Measure on the test set of every task, the newest one last, and on the val set of that."""
+        """Measure on the test set of every task, the newest one last, and on the newest one's val set."""
         wanted = [*((task, "test") for task in tasks), (tasks[-1], "val")]
         evaluations, unmeasured = [], []
         for number, (one, split) in enumerate(wanted):

@@ -4,8 +4,8 @@
         chat = await client.complete(Ask(messages, max_tokens=512), count=4)
 
 Transient failures are retried after a wait that doubles (429, 500, 502, 503, 504, 529, lost connections,
-time limits), or after what the endpoint asks for; other failures are reported at once. A redirect is not followed: it
-would carry the key to another host. What may have been paid for counts as paid for (see `spending`).
+time limits), or after the endpoint's Retry-After; other failures are reported at once. A redirect is not followed: it
+would carry the key to another host. A request that may have been charged counts as charged (see `spending`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _REASONS = {401: "auth_failed", 402: "no_credit", 403: "forbidden", 404: "no_suc
 
 @dataclass(frozen=True, slots=True)
 class Chat:
-    """Answers in order, and what they took. `missing` says why there are fewer than were asked for; else ""."""
+    """Answers in order, and their usage. `missing` is the reason for fewer than requested; else ""."""
 
     choices: tuple[Choice, ...]
     usage: Usage
@@ -97,17 +97,17 @@ class _Reply:
 
 @dataclass(frozen=True, slots=True)
 class _NoReply:
-    """No answer; `paid`: the endpoint may have made one that was lost on the way. `final`: another try is no use."""
+    """No answer; `paid`: the endpoint may have made one that was lost. `final`: another try is useless."""
 
     reason: str
-    said: str
+    text: str
     paid: bool
     final: bool = False
 
 
 @dataclass(slots=True)
 class _Call:
-    """A request with its retries: when it has to be over, what it took so far."""
+    """A request with its retries: its deadline and its usage so far."""
 
     ask: Ask
     deadline: float | None
@@ -130,7 +130,7 @@ class ChatClient:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        endpoint: whom to ask.
+        endpoint: its address and limits.
         key: sent as a bearer token; None: no key.
         spending: the budget; None: costs are not counted.
         sleep, clock, now, jitter: how time passes, for tests; jitter is from 0 to 1.
@@ -151,7 +151,7 @@ class ChatClient:
         self._writing: set[asyncio.Task[Any]] = set()
         headers = {
             "Accept": "application/json",
-            # What unpacks to gigabytes is not to be had.
+            # No compression: a small answer cannot unpack to gigabytes.
             "Accept-Encoding": "identity",
             "User-Agent": f"unsorry/{version('unsorry')}",
         }
@@ -179,7 +179,7 @@ class ChatClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections, when what is to be written of their cost is written."""
+        """Close the connections after their cost is booked."""
         while self._writing:
             await asyncio.wait(self._writing)
         await self._client.aclose()
@@ -192,16 +192,16 @@ class ChatClient:
         seconds: float | None = None,
         heard: Callable[[Chat], None] | None = None,
     ) -> Chat:
-        """Return answers: as many as asked for where the endpoint gives them, asked for one by one where it must be.
+        """Return `count` answers, in one request if the endpoint supports it, else one by one.
 
         Args:
-            ask: what.
-            count: how many answers.
+            ask: the request.
+            count: of answers.
             seconds: for all of it, retries included; None: no limit beside the endpoint's own.
-            heard: takes each request's answers as soon as they arrive: they are paid for.
+            heard: takes each request's answers as soon as they arrive, because they are paid for.
 
         Raises:
-            ExternalError: there is no answer at all; its `usage` is what was spent.
+            ExternalError: there is no answer at all; its `usage` is the amount spent.
         """
         deadline = None if seconds is None else self._clock() + seconds
         answers: list[Answer] = []
@@ -245,7 +245,7 @@ class ChatClient:
         return answer
 
     async def _answered(self, call: _Call, count: int) -> Answer:
-        """Send a request until it is answered, or cannot be."""
+        """Send a request until it is answered or has failed for good."""
         failed = 0
         while True:
             async with self._turn:
@@ -254,21 +254,21 @@ class ChatClient:
                 wanted = count if self._dialect.several else 1
                 body = self._dialect.body(self.endpoint.model, call.ask, wanted)
                 reserved = await self._reserved(call.ask, wanted)
-                # A cancelled caller leaves this as it is: the endpoint may be writing already.
+                # A cancelled caller leaves the reservation: the endpoint may be writing already.
                 reply = await self._sent(body, call)
             if isinstance(reply, _Reply) and reply.status == 200:
                 try:
                     answer = read_answer(reply.data)
                 except NotUnderstoodError as error:
-                    said = str(error)
+                    text = str(error)
                 else:
-                    call.usage += await self._kept(partial(self._spending.book, reserved, answer.tokens))
+                    call.usage += await self._settled(partial(self._spending.book, reserved, answer.tokens))
                     return answer
-                reply = _NoReply("not_understood", said, paid=True, final=True)
+                reply = _NoReply("not_understood", text, paid=True, final=True)
             if reply.paid:
-                call.usage += await self._kept(partial(self._spending.book, reserved, None))
+                call.usage += await self._settled(partial(self._spending.book, reserved, None))
             else:
-                await self._kept(partial(self._spending.release, reserved))
+                await self._settled(partial(self._spending.release, reserved))
             if isinstance(reply, _Reply) and reply.status in (400, 422):
                 learned = self._dialect.learn(body, complaint(reply.data))
                 if learned:
@@ -277,50 +277,50 @@ class ChatClient:
             await self._wait(reply, failed, call)
 
     async def _reserved(self, ask: Ask, wanted: int) -> Reservation:
-        """Reserve the most that a request may cost; a cancelled caller gets it back, for nothing was sent."""
+        """Reserve the most that a request may cost; release it if the caller is cancelled before sending."""
         reserve = partial(
             self._spending.reserve, ask.most_prompt_tokens, ask.max_tokens * wanted, model=self.endpoint.model
         )
         if not self._spending.is_kept:
             return reserve()
-        reserving = self._beside(reserve)
+        reserving = self._in_thread(reserve)
         try:
             return await asyncio.shield(reserving)
         except asyncio.CancelledError:
-            reserving.add_done_callback(self._give_back)
+            reserving.add_done_callback(self._release_later)
             raise
 
-    def _give_back(self, reserving: asyncio.Task[Reservation]) -> None:
-        # What could not be reserved has nothing to be given back.
+    def _release_later(self, reserving: asyncio.Task[Reservation]) -> None:
+        # A failed reservation has nothing to release.
         if not reserving.cancelled() and reserving.exception() is None:
-            releasing = self._beside(partial(self._spending.release, reserving.result()))
-            releasing.add_done_callback(self._tell)
+            releasing = self._in_thread(partial(self._spending.release, reserving.result()))
+            releasing.add_done_callback(self._log_failure)
 
-    async def _kept(self, settle: Callable[[], T]) -> T:
-        """Settle a reservation even for a cancelled caller: it was paid for."""
+    async def _settled(self, settle: Callable[[], T]) -> T:
+        """Settle a reservation, also if the caller is cancelled: the answer is paid for."""
         if not self._spending.is_kept:
             return settle()
-        settling = self._beside(settle)
+        settling = self._in_thread(settle)
         try:
             return await asyncio.shield(settling)
         except asyncio.CancelledError:
-            settling.add_done_callback(self._tell)
+            settling.add_done_callback(self._log_failure)
             raise
 
-    def _beside(self, work: Callable[[], T]) -> asyncio.Task[T]:
-        """Have the ledger written beside the loop: others may hold its lock, and the disk takes its time."""
+    def _in_thread(self, work: Callable[[], T]) -> asyncio.Task[T]:
+        """Write the ledger in a thread: another process may hold its lock, and the disk is slow."""
         writing = asyncio.create_task(asyncio.to_thread(work))
         self._writing.add(writing)
         writing.add_done_callback(self._writing.discard)
         return writing
 
-    def _tell(self, writing: asyncio.Task[Any]) -> None:
-        # No one waits for it any more; the reservation counts as it is.
+    def _log_failure(self, writing: asyncio.Task[Any]) -> None:
+        # The caller is cancelled; the reservation counts in full.
         if not writing.cancelled() and (error := writing.exception()) is not None:
             _log.warning("%s: the ledger was not written: %s", self.endpoint.base_url, error)
 
     async def _sent(self, body: dict[str, object], call: _Call) -> _Reply | _NoReply:
-        """Send a request once. What fails is returned, and not raised: an exception would hold the request's key."""
+        """Send a request once. Return a failure instead of raising it: an exception would hold the request's key."""
         left = self.endpoint.timeout_s
         if call.deadline is not None:
             left = min(left, call.deadline - self._clock())
@@ -337,8 +337,8 @@ class ChatClient:
                 async for piece in response.aiter_bytes():
                     data += piece
                     if len(data) > self.endpoint.longest_answer_bytes:
-                        said = f"its answer has more than {self.endpoint.longest_answer_bytes} bytes"
-                        return _NoReply("not_understood", said, paid=True, final=True)
+                        text = f"its answer has more than {self.endpoint.longest_answer_bytes} bytes"
+                        return _NoReply("not_understood", text, paid=True, final=True)
                 return _Reply(response.status_code, response.headers, bytes(data))
         except (TimeoutError, httpx2.TimeoutException) as error:
             if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
@@ -353,7 +353,7 @@ class ChatClient:
         """Wait before another try.
 
         Raises:
-            EndpointError: another try is no use, or was one too many.
+            EndpointError: another try is useless, or the retries are used up.
         """
         if isinstance(reply, _Reply) and reply.status not in _OVERLOADED:
             self._refuse(reply)
@@ -363,29 +363,29 @@ class ChatClient:
             about = complaint(reply.data)
             if about.spent:
                 self._fail("no_credit", f"it answered {reply.status}: {about.text}", status)
-            reason, said = "overloaded", f"it answered {reply.status}: {about.text}"
+            reason, text = "overloaded", f"it answered {reply.status}: {about.text}"
             asked_for = self._retry_after(reply.headers)
         else:
-            reason, said = reply.reason, reply.said
+            reason, text = reply.reason, reply.text
             if reply.final:
-                self._fail(reason, said, None)
+                self._fail(reason, text, None)
         if asked_for is not None and asked_for > self.endpoint.longest_wait_s:
-            self._fail(reason, f"{said}; it wants to be left alone for {asked_for:.0f} s", status)
+            self._fail(reason, f"{text}; it wants to be left alone for {asked_for:.0f} s", status)
         back_off = min(_LONGEST_BACK_OFF_S, _FIRST_WAIT_S * 2 ** (failed - 1)) * (0.5 + self._jitter() / 2)
         wait = back_off if asked_for is None else asked_for
         if asked_for is not None:
-            # It speaks to all of us.
+            # Retry-After holds for all requests of this client.
             self._resume_at = max(self._resume_at, self._clock() + asked_for)
         if failed > self.endpoint.retries:
-            self._fail(reason, f"{said}; asked {call.sent} times", status)
+            self._fail(reason, f"{text}; asked {call.sent} times", status)
         if call.deadline is not None and self._clock() + wait >= call.deadline:
-            self._fail(reason, f"{said}; no time is left for another try", status)
-        _log.info("%s: %s; asked again in %.1f s", self.endpoint.base_url, self._clean(said), wait)
+            self._fail(reason, f"{text}; no time is left for another try", status)
+        _log.info("%s: %s; asked again in %.1f s", self.endpoint.base_url, self._clean(text), wait)
         self.counts["retries"] += 1
         await self._sleep(wait)
 
     def _retry_after(self, headers: httpx2.Headers) -> float | None:
-        """Return the seconds of Retry-After, which may be a number or a date; None where it says nothing."""
+        """Return the seconds of Retry-After, which may be a number or a date; None if it is missing or unreadable."""
         value = headers.get("retry-after", "").strip()
         try:
             if value.replace(".", "", 1).isdecimal():
@@ -408,21 +408,21 @@ class ChatClient:
         without = " (no key was sent)" if reply.status in (401, 403) and not self._key else ""
         self._fail(reason, f"it answered {reply.status}{without}: {about.text}", reply.status)
 
-    def _fail(self, reason: str, said: str, status: int | None) -> NoReturn:
+    def _fail(self, reason: str, text: str, status: int | None) -> NoReturn:
         self.counts["failed"] += 1
         raise EndpointError(
             reason,
-            f"{self.endpoint.base_url} ({self.endpoint.model}): {self._clean(said)}. Remedy: {_REMEDIES[reason]}",
+            f"{self.endpoint.base_url} ({self.endpoint.model}): {self._clean(text)}. Remedy: {_REMEDIES[reason]}",
             status=status,
         )
 
     def _clean(self, text: str) -> str:
-        """Return what the endpoint or the HTTP library said, without the key."""
+        """Return the text of the endpoint or the HTTP library without the key."""
         return text.replace(self._key, "***") if self._key else text
 
 
 def _with_seed(ask: Ask, number: int) -> Ask:
-    """Return the request for an answer of its own: the same seed would draw the same answer again."""
+    """Return the request with a seed of its own: the same seed would draw the same answer again."""
     if ask.seed is None or number == 0:
         return ask
     return Ask(ask.messages, ask.max_tokens, ask.temperature, ask.seed + number)
@@ -432,11 +432,11 @@ def open_client(spec: EndpointSpec, *, concurrency: int = 4) -> ChatClient:
     """Return the client; the caller closes it.
 
     Args:
-        spec: the endpoint, the model, and what it may cost.
+        spec: the endpoint, the model and the cap.
         concurrency: requests that are under way at once.
 
     Raises:
-        ExternalError: the address cannot be meant, the key cannot be used, or the cap could not be held.
+        ExternalError: the address is invalid, the key cannot be used, or the cap cannot be enforced.
     """
     endpoint = Endpoint(
         spec.base_url, spec.model, timeout_s=spec.timeout_s, retries=spec.retries, concurrency=concurrency

@@ -16,7 +16,7 @@ from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM
 from pipeline.models.endpoint.errors import CredentialError
 
 FOLDER = "CREDENTIALS_DIRECTORY"
-"""The environment variable in which systemd says where a unit's credentials are (LoadCredential=)."""
+"""The environment variable with the folder of a unit's credentials, set by systemd (LoadCredential=)."""
 _MOST_BYTES = 4096
 
 
@@ -32,10 +32,8 @@ class KeyPlace:
 def read_key(
     *, credential: str = "", variable: str = "", file: str = "", environment: Mapping[str, str] | None = None
 ) -> str | None:
-    """Return the key, read now: the one that the daemon has handed over, else systemd's credential, else the file's,
-    else the environment variable; None without any of them.
-
-    A local server may need none, so that a missing key is no error here.
+    """Return the key: the daemon's, else systemd's credential, else the file's, else the environment variable's; None
+    without any of them, because a local server may need none.
 
     Args:
         credential: the credential's name, as in `LoadCredential=NAME:/etc/unsorry/NAME`; "" for none.
@@ -68,7 +66,7 @@ def read_key(
 
 @functools.cache
 def _handed_over(descriptor: int) -> str:
-    """Empty the pipe, for good: what this process starts cannot find the key there any more."""
+    """Empty the pipe, so that a child of this process cannot read the key."""
     with os.fdopen(descriptor, "rb") as pipe:
         return _checked(pipe.read(_MOST_BYTES).decode("ascii", errors="replace"), "the daemon's pipe")
 

@@ -40,13 +40,13 @@ _SPENT = re.compile(r"insufficient_quota|enforced_spend_limit_reached")
 
 
 class NotUnderstoodError(Exception):
-    """An answer is not what a chat completion looks like; the message says what it is instead."""
+    """An answer is no chat completion; the message describes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One completion. `flaw` says why its text is unusable: it is empty, was truncated at the limit of tokens, or the
-    model refused; "" where it is whole."""
+    """One completion. `flaw` is "" or the reason why its text is unusable: empty, truncated at the limit of tokens, or
+    refused by the model."""
 
     text: str
     flaw: Flaw = ""
@@ -90,7 +90,7 @@ def read_answer(data: bytes) -> Answer:
         raise NotUnderstoodError(f"it answered 200 with what is no object: {shown(data)}")
     choices = found.get("choices")
     if not isinstance(choices, list) or not choices:
-        # Some routers report the failure of what is behind them with 200.
+        # Some routers report a failure of their backend with 200.
         raise NotUnderstoodError(f"it answered 200 without choices: {complaint(data).text}")
     return Answer(tuple(_choice(one) for one in choices), _tokens(found.get("usage")))
 
@@ -186,7 +186,7 @@ class Endpoint:
         connect_timeout_s: for the connection alone.
         retries: how often a request is sent again that met an overloaded or unreachable endpoint.
         concurrency: requests that are under way at once.
-        longest_answer_bytes: what is longer is not read.
+        longest_answer_bytes: longer answers are not read.
         longest_wait_s: an endpoint that wants to be left alone for longer (Retry-After) is given up instead.
 
     Raises:

@@ -1,7 +1,4 @@
-"""Errors of a model behind an endpoint, as one small tree. `reason` is a stable word.
-
-Every one of these concerns the request at hand: others may still be answered.
-"""
+"""Errors of a model behind an endpoint. `reason` is stable; an error concerns one request alone."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of requests, and what they cost. `usd` is None where no prices are known; `estimated` says that an answer
-    told no numbers, or never came, so that the most that it can have been is counted."""
+    """Tokens of requests, and their cost. `usd` is None without prices; `estimated` means that an answer had no
+    numbers, or never came, so that its maximum is counted."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -30,7 +27,7 @@ class Usage:
 
 
 class ExternalError(Exception):
-    """An external model cannot be asked, or does not answer. `usage` is what was spent on it all the same."""
+    """An external model cannot be asked, or does not answer. `usage` is the amount spent nevertheless."""
 
     reason = "external"
 
@@ -40,7 +37,7 @@ class ExternalError(Exception):
 
 
 class EndpointError(ExternalError):
-    """The endpoint refuses, is out of reach, or says what no endpoint says.
+    """The endpoint refuses, is out of reach, or sends an unreadable answer.
 
     `reason` is "bad_request", "auth_failed", "forbidden", "no_such_model", "no_credit", "overloaded", "timeout",
     "unreachable", "hung_up", "redirected" or "not_understood"; `status` the last HTTP status, None without

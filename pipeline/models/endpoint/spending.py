@@ -1,4 +1,4 @@
-"""The budget of external models: a cap for each UTC day, held by all processes together.
+"""The budget of external models: a cap for each UTC day, shared by all processes.
 
 Before a request the most that it can cost is reserved, after it the real amount is booked. Both are lines of a ledger,
 which is only ever appended to, under a lock. A reservation that was never settled (the process was killed: the endpoint
@@ -42,7 +42,7 @@ class Prices:
                 raise SpendingError(f"{name} is {value!r}: it takes a number of dollars, 0 or more")
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return what so many tokens cost."""
+        """Return the cost of tokens."""
         return (
             prompt_tokens * self.usd_per_million_prompt + completion_tokens * self.usd_per_million_completion
         ) / _MILLION
@@ -71,13 +71,13 @@ class Spending:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Args:
-        ledger: the file; None: nothing is written down, which takes that there is no cap.
-        prices: of the model; None: they are not known, which takes that there is no cap.
+        ledger: the file; None: no ledger, and so no cap.
+        prices: of the model; None: unknown, and so no cap.
         cap_usd: for a UTC day, over everything in the ledger; None: no cap.
         now: the time, with its zone.
 
         Raises:
-            SpendingError: a cap that could not be held.
+            SpendingError: the cap cannot be enforced.
         """
         if cap_usd is not None:
             if not (math.isfinite(cap_usd) and cap_usd >= 0):
@@ -94,18 +94,18 @@ class Spending:
         self.cap_usd = cap_usd
         self._ledger = ledger
         self._now = now
-        self._read = _Read()
+        self._read = _LedgerReader()
 
     @property
     def is_kept(self) -> bool:
-        """Return whether a ledger is kept, so that reserving and settling wait for a lock and for the disk."""
+        """Return whether there is a ledger, so that reserving and settling wait for a lock and the disk."""
         return self._ledger is not None
 
     def reserve(self, prompt_tokens: int, completion_tokens: int, *, model: str = "") -> Reservation:
         """Reserve the most that a request can cost.
 
         Raises:
-            SpendingCapError: the day's cap has no room for it.
+            SpendingCapError: the day's cap does not allow it.
             SpendingError: the ledger cannot be read or written.
         """
         at = self._now().astimezone(UTC)
@@ -122,7 +122,7 @@ class Spending:
     def book(self, reserved: Reservation, usage: tuple[int, int] | None) -> Usage:
         """Settle a reservation with the tokens (prompt, completion) that the endpoint counted.
 
-        None: it did not say, or its answer was lost; the whole reservation is then booked.
+        None: the answer had no numbers or was lost; the whole reservation is then booked.
 
         Raises:
             SpendingError: the ledger cannot be written. The reservation counts as it is.
@@ -146,7 +146,7 @@ class Spending:
         self._settle({"kind": "released", "usd": 0.0}, reserved)
 
     def spent_usd(self) -> float:
-        """Return what is spent or reserved today.
+        """Return the amount spent or reserved today.
 
         Raises:
             SpendingError: the ledger cannot be read.
@@ -162,7 +162,7 @@ class Spending:
         if spent + usd <= self.cap_usd + _ROUNDING_USD:
             return
         frees_at = datetime(at.year, at.month, at.day, tzinfo=UTC) + timedelta(days=1)
-        said = (
+        message = (
             f"the spending cap of ${self.cap_usd:g} a day (UTC) leaves no room: ${spent:.4f} are spent or reserved, and"
             f" this request may cost ${usd:.4f}."
         )
@@ -170,7 +170,7 @@ class Spending:
             remedy = " No day has room for it: raise the cap, or lower max_tokens or the number of proofs"
         else:
             remedy = f" It frees at {frees_at:%Y-%m-%d %H:%M} UTC; or raise the cap (usd_per_day)"
-        raise SpendingCapError(said + remedy, cap_usd=self.cap_usd, spent_usd=spent, frees_at=frees_at)
+        raise SpendingCapError(message + remedy, cap_usd=self.cap_usd, spent_usd=spent, frees_at=frees_at)
 
     def _settle(self, line: dict[str, Any], reserved: Reservation) -> None:
         if self._ledger is None:
@@ -181,7 +181,7 @@ class Spending:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """Open the ledger, alone. What fails in it is said of the ledger."""
+        """Open and lock the ledger; turn its errors into errors that name it."""
         assert self._ledger is not None
         try:
             self._ledger.parent.mkdir(parents=True, exist_ok=True)
@@ -209,8 +209,8 @@ class Spending:
 
 
 @dataclass(slots=True)
-class _Read:
-    """The amounts read from a ledger so far, for one day: the file grows, and is read on from where it ended."""
+class _LedgerReader:
+    """The amounts read from a ledger so far, for one day: each read continues at the last offset."""
 
     day: str = ""
     file: tuple[int, int] = (0, 0)
@@ -218,7 +218,7 @@ class _Read:
     amounts: dict[str, float] | None = None
 
     def total(self, descriptor: int, day: str) -> float:
-        """Return what is spent or reserved on a day, in US dollars."""
+        """Return the amount spent or reserved on a day, in US dollars."""
         found = os.fstat(descriptor)
         file = (found.st_dev, found.st_ino)
         if self.amounts is None or self.day != day or self.file != file or found.st_size < self.offset:
@@ -239,7 +239,7 @@ class _Read:
             if found["day"] == self.day:
                 self.amounts[str(found["id"])] = float(found["usd"] or 0.0)
         except (ValueError, KeyError, TypeError):
-            # A truncated line settles nothing: where it was a reservation, the request was never made.
+            # A truncated line settles nothing; if it was a reservation, its request was never sent.
             _log.warning("a damaged line of the ledger is passed over: %r", line[:200])
 
 

@@ -1,7 +1,7 @@
-"""A progress model's tasks: train one on top of a checkpoint, and measure its errors; the job `train_progress`.
+"""Train a progress model on a task on top of a checkpoint, and measure its errors; the job `train_progress`.
 
-The configuration is a `ProgressConfig`. The steps of the training side are learned, those of the val
-side choose the best epoch (both in one file), and those of the test side are in a file that only measuring reads.
+The configuration is a `ProgressConfig`. The model learns the steps of the training side, and those of the val side
+choose the best epoch (both in one file); the test side is in a file that only measuring reads.
 
 Metrics are "mae" and "mse", in steps and the square of them, lower being better, and "within_1", the share predicted
 within one step, 0..1; each with the bounds of its bootstrap interval, "…_low" and "…_high". A split without a step has
@@ -67,7 +67,7 @@ def learn(
 
     Raises:
         LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
-            is at it.
+            makes the same checkpoint.
         Yielded: the job was preempted, and the run is saved.
     """
     path = task.dataset / LEARN
@@ -134,7 +134,7 @@ def evaluate(
     seed: int,
     on_batch: OnStep = lambda _done, _total: None,
 ) -> Evaluation:
-    """Ask a model for the steps that remain after each step, and rate what it says.
+    """Predict the steps that remain after each step, and rate the predictions.
 
     Args:
         model: the model.
@@ -146,8 +146,8 @@ def evaluate(
     rated: list[tuple[float, ...]] = []
     for first in range(0, len(rows), _AT_ONCE):
         part = rows[first : first + _AT_ONCE]
-        for row, said in zip(part, model.predict([row.step for row in part]), strict=True):
-            off = abs(said - row.steps_remaining)
+        for row, predicted in zip(part, model.predict([row.step for row in part]), strict=True):
+            off = abs(predicted - row.steps_remaining)
             rated.append((off, off * off, float(off <= 1)))
         on_batch(first + len(part), len(rows))
     return Evaluation(

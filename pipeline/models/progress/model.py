@@ -1,4 +1,4 @@
-"""Ask a progress model: the steps that remain, for many steps of many proofs at once.
+"""Predict the steps that remain with a progress model, for many steps of many proofs at once.
 
 A model is a folder that `ProgressTrainer` wrote (ours or LeanDojo-v2's), or a name of the hub: anything that
 transformers loads as a text classifier with one number a text.
@@ -22,7 +22,7 @@ from pipeline.models.libraries import load_tokenizer, padded, quiet_libraries
 from pipeline.models.progress.steps import Step, fitting_text, progress_text
 
 LONGEST = 512
-"""Tokens of the longest text, where neither the folder nor the model says fewer."""
+"""Tokens of the longest text, unless the folder or the model has a lower limit."""
 _log = logging.getLogger(__name__)
 
 
@@ -50,8 +50,8 @@ class ProgressModel:
     def predict(self, steps: Sequence[Step]) -> list[float]:
         """Return the steps that remain after each: from 0, and 0 for one that ends its proof.
 
-        A text that is too long is cut (`text.fitting_text`). A prediction that is no finite number is infinite: the
-        last that a search would take.
+        A long text is cut (`steps.fitting_text`). A prediction that is not a finite number counts as infinite, so that
+        a search takes it last.
         """
         texts, _ = ids_of(self.tokenizer, steps, self.max_length)
         # Texts of like length together, so that little of a batch is padding.
@@ -76,7 +76,7 @@ def load_model(
 
     Args:
         model: the folder or hub name.
-        new_head: take a model without such a head too, or with another one: it gets a new one, at random.
+        new_head: accept a model without such a head, or with another one, and initialise a new one at random.
         dtype: of the weights.
 
     Raises:
@@ -119,7 +119,7 @@ def load_model(
         raise ModelError(
             f"the tokenizer of {model} has no token to pad with, nor an end mark to take for one"
         )
-    # A decoder looks for the last token that is none of these.
+    # A decoder reads the last token that is not padding.
     loaded.config.pad_token_id = tokenizer.pad_token_id
     return tokenizer, loaded
 
@@ -127,7 +127,7 @@ def load_model(
 def text_length(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, wanted: int) -> int:
     """Return how many tokens a text may have: `wanted`, or as many as the model takes."""
     places = getattr(model.config, "max_position_embeddings", None)
-    # RoBERTa's first places are not for tokens; its tokenizer says how many are left.
+    # RoBERTa reserves its first positions; its tokenizer has the number of the others.
     least = min(wanted, tokenizer.model_max_length, wanted if places is None else int(places))
     if least < wanted:
         _log.info("texts have at most %d tokens, not %d: the model takes no more", least, wanted)
@@ -140,7 +140,7 @@ def ids_of(
     """Return the tokens of steps' texts, and how many of the texts had more than `max_length` and were cut."""
 
     def ids(text: str) -> list[int]:
-        # Without this it warns of each long text.
+        # Without `verbose` it warns about each long text.
         return list(tokenizer(text, verbose=False)["input_ids"])
 
     found, cut = [], 0
@@ -161,7 +161,7 @@ def batch_of(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
 
 
 def resolved(device: str) -> str:
-    """Return which device "auto" is here, or the device that was named.
+    """Return the device that "auto" means here, or the named device.
 
     Raises:
         ModelError: a GPU is named and absent.

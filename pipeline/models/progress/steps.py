@@ -57,7 +57,7 @@ def progress_text(step: Step) -> str:
 
 
 def fitting_text(step: Step, fits: Callable[[str], bool]) -> str:
-    """Return the text of a step, cut where `fits` says that it is too long."""
+    """Return the text of a step, cut until `fits` accepts it."""
     text = progress_text(step)
     if fits(text):
         return text
@@ -111,7 +111,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class TrainValidation:
-    """The rows to train on and those that choose the best epoch; no proof is in both. `by_side`: the rows say which."""
+    """The training rows and those that choose the best epoch, split by proof. `by_side`: the rows name their sides."""
 
     train: tuple[Row, ...]
     held_out: tuple[Row, ...]
@@ -135,7 +135,7 @@ def read_dataset(path: str | Path) -> Dataset:
         raise DatasetError(f"{path} is no UTF-8 text ({error})") from error
     rows: list[Row] = []
     incomplete = 0
-    proofs = _Proofs()
+    proofs = _ProofGroups()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -155,8 +155,8 @@ def read_dataset(path: str | Path) -> Dataset:
 def split(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> TrainValidation:
     """Split rows by proof.
 
-    Where the rows say their side, by that; else, and where one side has none, `eval_ratio` of the proofs, drawn by
-    hash and seed, are held out: at least one, and never all.
+    By the rows' `side` if all have one and both sides have rows; else `eval_ratio` of the proofs, drawn by hash and
+    seed, are held out: at least one, and never all.
 
     Raises:
         DatasetError: all rows are of one proof, or a proof has rows of both sides.
@@ -184,8 +184,8 @@ def split(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> TrainValidati
     )
 
 
-class _Proofs:
-    """Finds which rows are of one proof where they do not say it.
+class _ProofGroups:
+    """Groups rows into proofs where the rows do not name their proof.
 
     A row follows the one before it if fewer steps remain and its prefix, if any, continues that one's. The first row
     of a proof has its statement for a goal: two proofs of one statement are one.
@@ -224,7 +224,7 @@ def _record(line: str, where: str) -> Mapping[str, Any] | None:
     return record if all(record.get(key) is not None for key in _NEEDED) else None
 
 
-def _row(record: Mapping[str, Any], where: str, proofs: _Proofs) -> Row:
+def _row(record: Mapping[str, Any], where: str, proofs: _ProofGroups) -> Row:
     texts = {key: record.get(key) or "" for key in ("goal", "tactic", "prefix")}
     for key, value in texts.items():
         if not isinstance(value, str):
@@ -260,7 +260,7 @@ def frozen_progress(order: TrainSpec, job: str) -> tuple[Path, int]:
     """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
 
     Args:
-        order: of which repository, or which trace of it, and where the log's view is; the daemon may be running.
+        order: the repository or its trace, and the view's path; the daemon may be running.
         job: the training job's id.
 
     Raises:
@@ -299,7 +299,7 @@ def frozen_progress(order: TrainSpec, job: str) -> tuple[Path, int]:
 
 
 def _divide(folder: Path) -> None:
-    """Put the test side in a file of its own: nothing that trains reads it."""
+    """Move the test side into a file of its own, which training never reads."""
     exported = folder / _EXPORTED
     with (
         exported.open(encoding="utf-8") as lines,
@@ -309,7 +309,7 @@ def _divide(folder: Path) -> None:
         for line in lines:
             row = json.loads(line)
             if row["side"] == "test":
-                # Its readers take it for a row of no side.
+                # Readers treat its rows as rows without a side.
                 del row["side"]
                 test.write(json.dumps(row, ensure_ascii=False) + "\n")
             else:

@@ -51,13 +51,13 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class TrainedProgress:
-    """A trained progress model; `checkpoint.json` beside the weights says the same.
+    """A trained progress model; `checkpoint.json` beside the weights has the same fields.
 
     Attributes:
         base: what it was trained from.
         data: the SHA-256 of the dataset's file.
         proofs, rows: how many were trained on and held out, as [trained on, held out].
-        by_side: the rows said which are held out.
+        by_side: the rows named their sides.
         incomplete: lines of the dataset that lack a field.
         cut: rows whose text was too long for the model.
         max_length: tokens of a text.
@@ -65,8 +65,8 @@ class TrainedProgress:
         epochs: the errors on what was held out, after each epoch.
         best_epoch: the one that is kept, from 1.
         held_out: its errors.
-        constant: the errors of the best constant answers: the median for mae, the mean for mse. A model that is no
-            better has learned nothing.
+        constant: the errors of the best constants: the median for mae, the mean for mse. A model that is no better
+            has learned nothing.
         steps: of the optimiser.
         digest: the SHA-256 of the weights by name and value (`pipeline.models.libraries.tensors_digest`).
         versions: of the libraries.
@@ -95,7 +95,7 @@ class TrainedProgress:
 
 
 class StepDataset(TorchDataset[dict[str, Any]]):
-    """Rows as tokens; `cut` counts those that were too long."""
+    """Rows as tokens; `cut` counts the truncated ones."""
 
     def __init__(self, rows: Sequence[Row], tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
         self._ids, self.cut = ids_of(tokenizer, [row.step for row in rows], max_length)
@@ -130,7 +130,7 @@ def error_metrics(prediction: EvalPrediction) -> dict[str, float]:
 
 
 def constant_errors(halves: TrainValidation) -> Errors:
-    """Return the errors, on what is held out, of the constants that are best on what is trained on."""
+    """Return the errors on the held out rows of the constants that are best on the training rows."""
     known = [row.steps_remaining for row in halves.train]
     median, mean = statistics.median(known), statistics.fmean(known)
     return Errors(
@@ -173,7 +173,7 @@ class ProgressTrainer:
         """Args:
         data_path: a JSONL file of steps, as `unsorry export progress OUT` writes it.
         model_name: a folder, or a name of the hub.
-        output_dir: where the model goes; a model that is there already is replaced when the new one is whole.
+        output_dir: the model's folder; an earlier model in it is replaced once the new one is complete.
         max_length: tokens of a text; fewer where the model takes fewer.
         batch_size: rows at once, on each device.
         epochs: how often every row is seen.
@@ -185,7 +185,7 @@ class ProgressTrainer:
         gradient_checkpointing: less memory, more time.
 
         Raises:
-            ConfigError: a number is one that cannot be meant.
+            ConfigError: a number is out of range.
             ModelError: the model cannot be loaded.
         """
         _check(
@@ -261,7 +261,7 @@ class ProgressTrainer:
         kept: Any = trainer.model
         self.model = kept
         made = self._described(trainer.state, data, halves, (train, held_out), time.monotonic() - started)
-        # The others may still be reading the best epoch's weights, which are removed with the run.
+        # Other processes may still be reading the best epoch's weights, which are removed with the run.
         wait(self.model.device)
         return made
 
@@ -295,7 +295,7 @@ class ProgressTrainer:
                     # Without it transformers keeps the worst epoch.
                     greater_is_better=False,
                     logging_steps=1,
-                    # It would show a loss that is no number as 0.
+                    # The filter would log a loss of NaN as 0.
                     logging_nan_inf_filter=False,
                     report_to="none",
                     disable_tqdm=True,
@@ -309,7 +309,7 @@ class ProgressTrainer:
                 train_dataset=train,
                 eval_dataset=held_out,
                 compute_metrics=error_metrics,
-                # Some models give their hidden states too, which would be kept of every row.
+                # Some models return their hidden states too, and the trainer would keep them for every row.
                 preprocess_logits_for_metrics=logits_of,
             )
 

@@ -7,7 +7,7 @@ Negatives are premises that a step could have used and did not, drawn in time th
 LeanDojo: of a pair's negatives at most `in_file` come from the file that defines the positive (if that is the
 theorem's own, from before the theorem), the others are uniform over what else the theorem may use, none twice. What a
 theorem may use is never listed: an index below its last accessible one is drawn until the file's bit says yes. Where
-that would rarely happen, the imported files are laid end to end once, and a place on that line is drawn.
+that is rare, the imported files are laid end to end once, and a position on that line is drawn.
 
 Any step's batch can be made again, in any process. A step's batch is what every process of the run takes together;
 each takes its part. Pairs of a step and one premise that it uses are shuffled anew each epoch, sorted by length within
@@ -89,7 +89,7 @@ def read_examples(path: Path, corpus: Corpus) -> Examples:
                 place = "".join((f"theorem {number}", *flaw.place))
                 raise DatasetError(f"{path}: {place}: {flaw.reason}. Export the dataset again") from flaw
             if corpus.file(file_path) is None:
-                # Nothing would be accessible to it: it could neither be learned nor measured.
+                # No premise would be accessible to it.
                 raise DatasetError(
                     f"{path}: theorem {number} ({proved.full_name}) is of {file_path}, which has no line in "
                     f"{corpus.source}. Export the dataset again, or add a line without premises for the file"
@@ -211,7 +211,7 @@ class NegativeSampler:
         """Return the indices of `self.negatives` premises, none the positive and none twice.
 
         Where the theorem may use fewer, those that there are come first and are then repeated; where it may use the
-        positive alone, it is the positive itself, whose label says so.
+        positive alone, it is the positive itself, which its label shows.
         """
         home = int(self._corpus.file_of_premise[positive])
         own = self._corpus.before(example.file_path, example.start)
@@ -331,7 +331,7 @@ class Batch:
     """One process's part of one step: B queries and C = B * (1 + negatives) documents.
 
     `label` is 1 where a column's premise is a positive of the row's step ("mse") or whole proof ("contrastive"):
-    float32, shape (B, C). `ignore` marks columns that say nothing to a row: bool, shape (B, C). Ids and masks are
+    float32, shape (B, C). `ignore` marks columns that do not count for a row: bool, shape (B, C). Ids and masks are
     int64, shape (B, length) and (C, length). `premises` are the columns' indices in the corpus, `pairs` the rows'
     numbers.
     """
@@ -478,21 +478,21 @@ class Batches(IterableDataset[Batch]):
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
         label = np.zeros((len(rows), len(columns)), dtype=np.float32)
         ignore = np.zeros((len(rows), len(columns)), dtype=np.bool_)
-        standing: dict[int, list[int]] = {}
+        columns_of: dict[int, list[int]] = {}
         for column, index in enumerate(columns):
-            standing.setdefault(index, []).append(column)
+            columns_of.setdefault(index, []).append(column)
         contrastive = self._loss == "contrastive"
         for row, example in enumerate(rows):
             for index in example.proof if contrastive else example.positives:
-                label[row, standing.get(index, [])] = 1
+                label[row, columns_of.get(index, [])] = 1
         if contrastive:
             places = np.asarray(columns)
             for row, example in enumerate(rows):
-                # What a theorem may not use is no negative: it may be a later lemma that says the same.
+                # A premise that a theorem may not use is no negative: it may be a later lemma with the same statement.
                 allowed = self.corpus.accessible_of(example.file_path, example.start, places)
                 ignore[row] = ~allowed & (label[row] == 0)
             # A premise in two columns counts once.
-            ignore[:, [column for all_columns in standing.values() for column in all_columns[1:]]] = True
+            ignore[:, [column for all_columns in columns_of.values() for column in all_columns[1:]]] = True
         return label, ignore
 
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
@@ -585,7 +585,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         batch_size: int | None = None,
         multiple_of: int | None = None,
     ) -> Batches:
-        """Return the training batches of one process, of `self.batch_size` pairs where nothing else is said.
+        """Return the training batches of one process, of `batch_size` pairs (None: `self.batch_size`).
 
         An epoch has a multiple of `multiple_of` steps; without it, of `self.accumulate`.
 

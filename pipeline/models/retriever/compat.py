@@ -48,7 +48,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class LearnedRepository:
-    """A repository that was learned: the checkpoint after it, and how that does on its test split.
+    """A learned repository: the checkpoint after it, and its scores on the test split.
 
     `scores` is None where no step of the test split uses a premise.
     """
@@ -108,9 +108,9 @@ class RetrievalTrainer:
         Args:
             repos: of the database.
             database: exports the datasets.
-            data_path: where to.
-            model_checkpoint_path: what the first begins at instead: a checkpoint of the chain, a folder, a hub name, or
-                a `.ckpt` file that LeanDojo wrote.
+            data_path: the folder for them.
+            model_checkpoint_path: the first one's start instead: a checkpoint of the chain, a folder, a hub name, or a
+                `.ckpt` file that LeanDojo wrote.
 
         Raises:
             LearningError: a dataset or a checkpoint cannot be used, the loss diverged, or the disk is full. What was
@@ -119,7 +119,7 @@ class RetrievalTrainer:
         """
         tasks = [self._export(repos[: number + 1], database, Path(data_path)) for number in range(len(repos))]
         if model_checkpoint_path is None:
-            parent, config = self._goes_on_from(tasks), self.config
+            parent, config = self._first_parent(tasks), self.config
         else:
             parent, config = self._start(model_checkpoint_path)
         learned = []
@@ -142,7 +142,7 @@ class RetrievalTrainer:
             dataset_path: the folder; None for raid/data. A dataset is a folder with random/test.json and corpus.jsonl.
 
         Returns:
-            by the dataset's path below the folder. One whose test split uses no premise is said to be so, and left out.
+            by the dataset's path below the folder. One whose test split uses no premise is reported and left out.
 
         Raises:
             LearningError: a dataset or the checkpoint cannot be used, or there is no dataset.
@@ -167,14 +167,14 @@ class RetrievalTrainer:
     def _export(self, repos: Sequence[Repository], database: DynamicDatabase, data_path: Path) -> TaskData:
         last = repos[-1]
         name = f"{last.name.replace('/', '_')}_{last.commit}"
-        # LeanAgent's name for what is merged, so that the two kinds are never confused.
+        # LeanAgent's name for merged datasets, so that the two kinds are never confused.
         folder = data_path / (name if self.config.single_repo else f"merged_with_{name}")
         database.export_merged_data([last] if self.config.single_repo else repos, folder)
         about = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
         return TaskData(f"{last.url}@{last.commit}", folder, int(about["unsorry"]["position"]))
 
-    def _goes_on_from(self, tasks: Sequence[TaskData]) -> str | None:
-        """Return what the first task is to be learned from: HEAD, or the checkpoint before the first of `tasks`."""
+    def _first_parent(self, tasks: Sequence[TaskData]) -> str | None:
+        """Return the first task's parent: HEAD, or the checkpoint before the first of `tasks`."""
         head = self.head
         if head is None:
             return None

@@ -125,7 +125,7 @@ class TrainingConfig(Config):
     replay_share: float = 0.25
 
     takes: ClassVar[FieldLimits] = _TAKES
-    # How often a run is saved, how it is watched and the size of an evaluation's batches.
+    # Intervals of saving and logging, processes, and the size of an evaluation's batches.
     no_content: ClassVar[frozenset[str]] = frozenset(
         {"num_workers", "timeout_seconds", "log_every_n_steps", "checkpoint_every_n_steps", "eval_batch_size"}
     )
@@ -177,7 +177,7 @@ class TrainingConfig(Config):
 
     @property
     def document_length(self) -> int:
-        """Tokens of the longest document, in training, in replay and in the index: what both of LeanDojo's allow."""
+        """Tokens of the longest document in training, replay and index: the lower of LeanDojo's two limits."""
         return min(self.max_seq_len, self.data_max_seq_len)
 
     def get_lambda_value(self) -> float:
@@ -188,8 +188,8 @@ class TrainingConfig(Config):
     def penalty_strength(self) -> float:
         """The factor of `F (theta - theta*)^2` in the penalty: `get_lambda_value()` in the unit of the loss.
 
-        On the normalised scale the unit is such that LeanDojo's default, 0.1, is the strength that was measured to keep
-        most (docs/benchmarks.md, "The strength of EWC"): 0.3 for "contrastive", 0.0006 for "mse". On the scale
+        On the normalised scale the unit makes LeanDojo's default, 0.1, the strength that kept most in the measurements
+         (docs/benchmarks.md, "The strength of EWC"): 0.3 for "contrastive", 0.0006 for "mse". On the scale
         "compat" it is 1, as LeanAgent's.
         """
         unit = _LAMBDA_UNITS[self.loss] if self.fisher_scale == "normalised" else 1.0

@@ -1,8 +1,8 @@
 """The premises that a dataset knows, file by file, and which of them a theorem may use.
 
 Accessible to a theorem are the premises of all files that its file imports, directly or not, and those of its own
-file that end before it begins. What a file imports is a row of bits, one a file, so a question costs one look at a
-bit, whatever the size of the corpus. Reads `corpus.jsonl` of LeanDojo's datasets. NumPy; no torch.
+file that end before it begins. A file's imports are a row of bits, one a file, so a question reads one bit,
+whatever the size of the corpus. Reads `corpus.jsonl` of LeanDojo's datasets. NumPy; no torch.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Premise:
 
 @dataclass(frozen=True, slots=True)
 class CorpusFile:
-    """A file and where its premises lie in the corpus: `first` to `first + len(premises)`."""
+    """A file and its range of premises in the corpus: `first` to `first + len(premises)`."""
 
     path: str
     premises: tuple[Premise, ...]
@@ -118,7 +118,7 @@ class Corpus:
         return [self.files[number].path for number in np.flatnonzero(self.imported_files(path))]
 
     def imported_files(self, path: str) -> npt.NDArray[np.bool_]:
-        """Return which files a file imports, directly or not: bool, shape (num_files,)."""
+        """Return the mask of the files that a file imports, directly or not: bool, shape (num_files,)."""
         number = self._files.get(path.removeprefix("./"))
         if number is None:
             return np.zeros(len(self.files), dtype=np.bool_)
@@ -138,13 +138,13 @@ class Corpus:
         return file.first + np.flatnonzero(_not_after(self._ends[own], pos))
 
     def accessible(self, path: str, pos: Position) -> npt.NDArray[np.bool_]:
-        """Return which premises a theorem at `pos` of a file may use: bool, shape (len(self),)."""
+        """Return the mask of the premises that a theorem at `pos` of a file may use: bool, shape (len(self),)."""
         mask: npt.NDArray[np.bool_] = self.imported_files(path)[self.file_of_premise]
         mask[self.before(path, pos)] = True
         return mask
 
     def accessible_of(self, path: str, pos: Position, indices: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-        """Return which of some premises a theorem at `pos` of a file may use: bool, shape (len(indices),)."""
+        """Return the mask of those `indices` that a theorem at `pos` of a file may use: bool, shape (len(indices),)."""
         number = self._files.get(path.removeprefix("./"))
         if number is None:
             return np.zeros(len(indices), dtype=np.bool_)
@@ -177,7 +177,7 @@ class Corpus:
 
     @cached_property
     def _starts(self) -> dict[str, list[Position] | None]:
-        """For each file whose premises follow each other without overlap, where they start."""
+        """The starts of each file's premises; None if premises overlap."""
         return {
             file.path: [premise.start for premise in file.premises] if _apart(file.premises) else None
             for file in self.files
@@ -246,9 +246,11 @@ def _record(line: bytes, where: str) -> dict[str, Any]:
     try:
         record = json.loads(line.strip())
     except (ValueError, RecursionError) as error:
-        said = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        reason = (
+            f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
+        )
         raise CorpusError(
-            f"{where}: no JSON ({said}). Is it a corpus.jsonl of a LeanDojo dataset?"
+            f"{where}: no JSON ({reason}). Is it a corpus.jsonl of a LeanDojo dataset?"
         ) from error
     if not (
         isinstance(record, dict)
@@ -294,7 +296,7 @@ def _premises(record: dict[str, Any], path: str, where: str) -> Iterator[Premise
 
 
 def _not_after(ends: npt.NDArray[np.int64], pos: Position) -> npt.NDArray[np.bool_]:
-    """Return which (line, column) are `pos` or before it."""
+    """Return the mask of the (line, column) pairs up to `pos`."""
     line, column = pos
     before: npt.NDArray[np.bool_] = (ends[:, 0] < line) | ((ends[:, 0] == line) & (ends[:, 1] <= column))
     return before

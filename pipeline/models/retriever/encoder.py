@@ -32,8 +32,8 @@ Ids: TypeAlias = "npt.NDArray[np.int32]"
 def byte_ids(text: str, max_length: int) -> Ids:
     """Return ByT5's ids of a text: each UTF-8 byte plus 3, then the end mark 1; at most `max_length` of them.
 
-    What is too long loses its end but not the end mark, as in transformers' tokenizer with `truncation=True`. Unlike
-    there, a text like "</s>" or "<extra_id_0>" is its bytes: it came from Lean and means nothing to the model.
+    A long text loses its end but not the end mark, as in transformers' tokenizer with `truncation=True`. Unlike there,
+    a text like "</s>" or "<extra_id_0>" is its bytes: it came from Lean and is no mark.
 
     Returns:
         int32, shape (length,).
@@ -50,7 +50,7 @@ def byte_ids(text: str, max_length: int) -> Ids:
 
 
 def padded(rows: Sequence[Ids]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return rows of ids as one array with the mask of what is no padding: int64, shape (len(rows), longest)."""
+    """Return rows of ids as one array with the mask of the tokens: int64, shape (len(rows), longest)."""
     import numpy as np
 
     longest = max(map(len, rows))
@@ -73,7 +73,7 @@ class Tokens(Protocol):
 
 
 Encoder = T5EncoderModel
-"""The retriever's network. Other modules name it by this alone, so that another one is a change of this file."""
+"""The retriever's network. Other modules use only this name, so replacing it changes only this file."""
 
 
 def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> Encoder:
@@ -94,7 +94,7 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
         raise _not_loadable(str(model), model, error) from error
     encoder: Encoder
     encoder, report = loaded
-    # transformers starts what a file lacks at random; a retriever that is half random must not pass for a trained one.
+    # transformers initialises missing weights at random; a half random retriever must not pass for a trained one.
     missing = [name for name in report["missing_keys"] if name != "encoder.embed_tokens.weight"]
     if missing:
         raise CheckpointError(
@@ -104,7 +104,7 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
 
 
 def load_tokens(model: str | Path) -> Tokens:
-    """Return what makes ids for a model: bytes for ByT5, else the model's own tokenizer.
+    """Return the function that makes a model's ids: bytes for ByT5, else the model's own tokenizer.
 
     Raises:
         CheckpointError: the model has no tokenizer, or one that cannot read.
@@ -115,7 +115,7 @@ def load_tokens(model: str | Path) -> Tokens:
         raise _not_loadable(f"the tokenizer of {model}", model, error) from error
     if isinstance(tokenizer, ByT5Tokenizer):
         return byte_ids
-    # Where its files are missing, transformers makes one without a word in it, and every text is the same.
+    # If its files are missing, transformers makes a tokenizer with an empty vocabulary: all texts are equal.
     if tokenizer.unk_token_id in tokenizer(_PROBE)["input_ids"]:
         raise CheckpointError(
             f"the tokenizer of {model} does not know the letters of {_PROBE!r}: its vocabulary is missing. Copy the "
@@ -134,7 +134,7 @@ def _not_loadable(what: str, model: str | Path, error: Exception) -> CheckpointE
     remedy = f"Name a folder with config.json, {WEIGHTS} and a tokenizer, or a model of the hub"
     if path.exists():
         return CheckpointError(f"{what} cannot be loaded ({first_line(error)}). {remedy}")
-    # The hub's library takes a path for a bad name.
+    # The hub's library rejects a path as a bad name.
     if path.is_absolute() or len(path.parts) != 2:
         return CheckpointError(f"{what} cannot be loaded (there is no such folder). {remedy}")
     return CheckpointError(

@@ -1,6 +1,6 @@
 """The Fisher information of a checkpoint: how it is estimated, how tasks add up, and how it is kept.
 
-The diagonal Fisher information says how much each weight matters to what was learned: the mean, over examples, of
+The diagonal Fisher information measures how much each weight matters to what was learned: the mean, over examples, of
 the squared gradient of one example's loss.
 
 Scale. "normalised" divides one task's Fisher information by its mean over all weights, so that the mean is 1 whatever
@@ -195,7 +195,7 @@ def parameters_of(model: nn.Module) -> dict[str, Tensor]:
 def normalised(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], float]:
     """Return a task's Fisher information divided by its mean over all weights, and that mean.
 
-    Where the mean is zero there is nothing to divide by: the zeros are returned as they are, and the 0.0 says so.
+    Where the mean is zero nothing is divided: the zeros are returned with 0.0.
     """
     mean = _mean(values)
     if mean == 0.0:

@@ -2,10 +2,10 @@
 
     <folder>/<digest>/vectors.f32   one vector after the other, float32
     <folder>/<digest>/keys.sha256   the SHA-256 of each vector's document, in the same order
-    <folder>/<digest>/index.json    what the digest is of: the encoder's weights, the length of documents, d_model
+    <folder>/<digest>/index.json    the digest's content: the encoder's weights, the length of documents, d_model
 
-An index only grows. Vectors are written and flushed before their keys, and what a crash leaves behind the last whole
-pair is cut off by the next writer, so a key always has its vector. One writer at a time; readers need no lock.
+An index only grows. Vectors are written and flushed before their keys, and the next writer truncates what a crash left
+after the last whole pair, so a key always has its vector. One writer at a time; readers need no lock.
 
 A search computes scores, applies the accessibility mask, then takes the k highest, ties to the lower index. No
 approximation: a pass over 180,000 vectors costs less than the query's own embedding. The mask is applied before
@@ -91,7 +91,7 @@ class EmbeddingIndex:
         keys = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
         new = 0
         with _disk_errors(self.path):
-            # Again, each time: another process may have added some, or the files were truncated.
+            # Each time: another process may have added some, or the files were truncated.
             self._read()
         if any(key not in self._rows for key in keys):
             with self._writer():
@@ -142,7 +142,7 @@ class EmbeddingIndex:
             yield
 
     def _read(self) -> None:
-        """Learn of what others appended: of keys and vectors, as many as there are of both."""
+        """Read what other processes appended: as many pairs as both files hold."""
         keys = self._keys.read_bytes() if self._keys.exists() else b""
         vectors = self._vectors.stat().st_size // (4 * self._d_model) if self._vectors.exists() else 0
         self._count = min(len(keys) // _KEY, vectors)
@@ -180,10 +180,10 @@ def embed_texts(
         parts = _bucketed(rows) if bucketed else _in_order(len(rows), 64)
         for part in parts:
             ids, mask = tensors_of([rows[i] for i in part], encoder.device)
-            # What is embedded does not depend on who asks, nor a ranking on the training's precision.
+            # Embeddings and rankings do not depend on the training's precision.
             with torch.autocast(encoder.device.type, enabled=False):
                 made[torch.tensor(part, device=encoder.device)] = embed(encoder, ids, mask).float()
-        # A row's sum is no finite number if one of its numbers is none, and takes no memory of the matrix's size.
+        # A row's sum is not finite if one of its numbers is not, and takes no memory of the matrix's size.
         broken = torch.nonzero(~torch.isfinite(made.sum(dim=1)))
         if len(broken):
             raise DivergedError(
@@ -220,7 +220,7 @@ _SCORES_AT_ONCE = 1 << 24
 
 
 def accessible_masks(corpus: Corpus, places: Sequence[tuple[str, Position]], device: torch.device) -> Tensor:
-    """Return which premises theorems at (path, position) may use: bool, shape (len(places), len(corpus))."""
+    """Return the premises that theorems at (path, position) may use: bool, shape (len(places), len(corpus))."""
     files = np.stack([corpus.imported_files(path) for path, _ in places])
     mask = torch.from_numpy(files).to(device)[:, torch.from_numpy(corpus.file_of_premise).to(device).long()]
     for row, (path, position) in enumerate(places):
@@ -258,7 +258,7 @@ def top_k(
                 "scores are no numbers: the encoder's weights are damaged or have diverged. Take another checkpoint"
             )
         scores.masked_fill_(~allowed[start : start + rows], -torch.inf)
-        # `topk` breaks ties as it likes. Its k-th value is exact all the same: whatever reaches it is a candidate.
+        # `topk` breaks ties in no fixed order, but its k-th value is exact: all scores from there on are candidates.
         least = scores.topk(min(k, p), dim=1).values[:, -1:]
         for row in range(len(scores)):
             places = torch.nonzero((scores[row] >= least[row]) & (scores[row] > -torch.inf)).squeeze(1)

@@ -1,9 +1,9 @@
-"""A retriever's tasks: train on each from the checkpoint before, measure all so far; the jobs `train` and `evaluate`.
+"""Train a retriever on each task from the previous checkpoint, measure all so far; the jobs `train` and `evaluate`.
 
     <folder>/<id>/model.safetensors     the encoder's weights, with config.json and the tokenizer beside them
-    <folder>/<id>/fisher.safetensors    what EWC keeps, or replay.jsonl what replay keeps, where either does
+    <folder>/<id>/fisher.safetensors    EWC's Fisher information; for replay, replay.jsonl
 
-Every step of the chain is on disk before the next begins, so a chain that is interrupted anywhere continues there.
+Every checkpoint is on the disk before the next task begins, so an interrupted chain continues where it stopped.
 
 Metrics are in 0..1: "recall@1", "recall@10", "mrr", each with the bounds of its bootstrap interval, "…_low" and
 "…_high"; a split without a step that uses a premise has none. A job that is started again continues from the last step
@@ -124,7 +124,7 @@ def learn(
 
 
 def first_process() -> bool:
-    """Say whether this is the program itself: Lightning starts it once more for each further GPU."""
+    """Return whether this is the first process: Lightning starts the program again for each further GPU."""
     return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
@@ -135,7 +135,7 @@ def _begun(folder: Path) -> str:
 
 
 def _data_digest(data: RetrievalDataModule) -> str:
-    """Return the SHA-256 of all that a run reads: the val split too, as it chooses the epoch that is kept."""
+    """Return the SHA-256 of all that a run reads: also the val split, which chooses the best epoch."""
     parts = [
         dataset_digest(data.corpus, data.examples("train").with_premises),
         dataset_digest(data.corpus, validation_examples(data)),
@@ -155,11 +155,11 @@ def measure(
     """Measure a checkpoint's folder (or a hub name) on one split of a task's dataset.
 
     Args:
-        checkpoint: whose encoder.
-        task: whose dataset.
-        config: lengths, precision's device and seed.
+        checkpoint: of the encoder.
+        task: of the dataset.
+        config: lengths, device and seed.
         split: "test" or "val".
-        indices: the folder of embedding indices; None computes the embeddings and forgets them.
+        indices: the folder of embedding indices; None: embeddings are computed and not stored.
         on_batch: takes (steps done, steps in all).
 
     Raises:
@@ -209,14 +209,14 @@ def evaluate(
     """Rank the accessible premises of every step that has a positive, and rate the rankings.
 
     Args:
-        encoder: as it is; put into evaluation mode meanwhile.
+        encoder: put into evaluation mode meanwhile.
         tokens: makes ids of texts.
         corpus: the premises; examples are indices of it.
         examples: the steps; those without a positive are left out.
-        index: keeps the premises' embeddings; without one they are computed and forgotten.
+        index: stores the premises' embeddings; None: they are computed and not stored.
         max_seq_len: tokens of the longest document. Training on longer ones would be another truncation.
         query_length: tokens of the longest query.
-        retrieved: how long the rankings are.
+        retrieved: length of a ranking.
         batch_size: queries at a time.
         seed: of the intervals.
         on_batch: takes (steps done, steps in all).

@@ -107,7 +107,7 @@ class PremiseRetriever(pl.LightningModule):
         Args:
             ckpt_path: the checkpoint. Of a `.ckpt` file only tensors are read, never code.
             device: where to put it.
-            freeze: whether its weights are to be left alone.
+            freeze: whether to freeze its weights.
             config: the constructor's arguments (`TrainingConfig.get_model_config`).
 
         Raises:
@@ -118,7 +118,7 @@ class PremiseRetriever(pl.LightningModule):
         path = Path(ckpt_path)
         if path.suffix == ".ckpt":
             model = cls(name, **arguments)
-            model._take(path)
+            model._load_weights(path)
         else:
             model = cls(ckpt_path, **arguments)
         model.to(device)
@@ -164,7 +164,7 @@ class PremiseRetriever(pl.LightningModule):
         self._lambda = lambda_value
 
     def set_fisher(self, fisher: Fisher | None) -> None:
-        """Give the Fisher information of the weights as they are; training is then pulled back to them."""
+        """Set the Fisher information of the present weights; the penalty pulls training back to them."""
         self._fisher = fisher
 
     set_fisher_info = set_fisher
@@ -175,12 +175,12 @@ class PremiseRetriever(pl.LightningModule):
         """Return the cosines of a batch's queries and documents: float32 whatever the precision, shape (B, C)."""
         queries = embed(self.encoder, batch.context_ids, batch.context_mask)
         documents = embed(self.encoder, batch.premise_ids, batch.premise_mask)
-        # In bfloat16 a cosine has two digits, and a temperature multiplies what is lost by twenty.
+        # In bfloat16 a cosine has two digits, and the temperature multiplies the rounding error by twenty.
         with torch.autocast(self.device.type, enabled=False):
             return queries.float() @ documents.float().T
 
     def on_fit_start(self) -> None:
-        """Take the weights as they are for the anchor of a penalty.
+        """Use the present weights as the anchor of a penalty.
 
         Raises:
             CheckpointError: the Fisher information that was set is of other weights.
@@ -199,7 +199,7 @@ class PremiseRetriever(pl.LightningModule):
         """
         step = self.trainer.global_step * self.trainer.accumulate_grad_batches
         step += batch_idx % self.trainer.accumulate_grad_batches
-        # Lightning's checkpoints do not hold the generator's state: what depends on the step alone needs none.
+        # Lightning's checkpoints do not hold the generator's state: the seed follows from the step instead.
         entropy = np.random.SeedSequence([self._seed, _DROPOUT, step, self.global_rank])
         torch.manual_seed(int(entropy.generate_state(1)[0]))
         loss = self._losses(self(batch), batch.label, batch.ignore).mean()
@@ -233,7 +233,7 @@ class PremiseRetriever(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
         total = self._total_steps or int(self.trainer.estimated_stepping_batches)
-        # Rounded down: the first step of a warm-up changes nothing, and a tiny task has no other.
+        # Rounded down: the first step of a warm-up changes no weight, and a tiny task may have only one step.
         warmup = min(self.warmup_steps, int(total * _WARMUP_SHARE))
         if self._schedule == "cosine":
             schedule = get_cosine_schedule_with_warmup(optimizer, warmup, total)
@@ -268,14 +268,14 @@ class PremiseRetriever(pl.LightningModule):
         assert isinstance(total, Tensor)
         if total[3] > 0:
             first, ten, reciprocal = (total[:3] / total[3]).tolist()
-            # All processes log the same; the mean over them, which Lightning asks for, is that.
+            # All processes log the same numbers, so Lightning's mean over them is the same too.
             measured = dict(zip(MEASURES, (100 * first, 100 * ten, reciprocal), strict=True))
             self.log_dict(measured, sync_dist=True)
 
     # --- retrieval ----------------------------------------------------------------------------------------
 
     def load_corpus(self, path_or_corpus: str | Path | Corpus) -> None:
-        """Name the corpus to retrieve from: a `corpus.jsonl` or one that was read.
+        """Set the corpus to retrieve from: a `corpus.jsonl` or a `Corpus`.
 
         Raises:
             CorpusError: the file cannot be used.
@@ -284,7 +284,7 @@ class PremiseRetriever(pl.LightningModule):
         self._vectors = None
 
     def reindex_corpus(self, batch_size: int | None = None) -> None:  # noqa: ARG002 - LeanDojo's signature
-        """Embed the corpus with the weights as they are now. `batch_size` is not used: batches are made by length."""
+        """Embed the corpus with the present weights. `batch_size` is ignored: batches are made by length."""
         corpus = self._known_corpus()
         documents = [premise.serialize() for premise in corpus.all_premises]
         self._vectors = embed_texts(self.encoder, self.tokens, documents, self.max_seq_len)
@@ -302,7 +302,7 @@ class PremiseRetriever(pl.LightningModule):
         Args:
             state: tactic states, as Lean prints them.
             file_name: the file of each state's theorem, a path of the corpus.
-            theorem_full_name: its name; what is accessible does not depend on it.
+            theorem_full_name: its name, on which the accessible premises do not depend.
             theorem_pos: where it begins: (line, column) from 1.
             k: how many. A theorem that may use fewer gets those.
 
@@ -335,7 +335,7 @@ class PremiseRetriever(pl.LightningModule):
         self._vectors = None
 
     def on_fit_end(self) -> None:
-        # The best epoch's weights may follow, which are not those of the last validation.
+        # The best epoch's weights, not those of the last validation, may be loaded next.
         self._vectors = None
 
     def _search(
@@ -356,12 +356,12 @@ class PremiseRetriever(pl.LightningModule):
             )
         return self.corpus
 
-    def _take(self, path: Path) -> None:
+    def _load_weights(self, path: Path) -> None:
         try:
             check_whole(path)
             state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
             own = {name: value for name, value in state.items() if name.startswith("encoder.")}
-            # The table of embeddings under its second name: not every version of transformers wrote both.
+            # Some versions of transformers wrote the embeddings under one of their two names only.
             own.setdefault(_EMBEDDINGS, own.get("encoder.shared.weight"))
             self.load_state_dict(own, strict=True)
         except (*UNREADABLE, TypeError, AttributeError) as error:

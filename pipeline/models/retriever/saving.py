@@ -1,7 +1,7 @@
 """Files of a training run: its newest steps, the best epoch's weights, and at the end the weights it made.
 
 Each file is written beside, flushed and renamed, so that a file under its name is always complete. An interrupted run
-continues from its newest step as if it had not been interrupted.
+continues from its newest step and ends with the same weights.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ UNREADABLE = (
 )
 """Errors of `check_whole` and `torch.load` for a file that is truncated, damaged, or of another kind."""
 _KEPT = 2
-"""Steps whose files stay: should a failing disk have damaged the newest, there is one before it."""
+"""Steps whose files stay: a failing disk may damage the newest one."""
 
 
 def write_whole(content: object, path: Path) -> None:
-    """Save with `torch.save`: the file is there whole and on the disk, or as it was before.
+    """Save with `torch.save`, atomically and flushed to the disk.
 
     Raises:
         CheckpointError: the disk refused.
@@ -53,7 +53,7 @@ def write_whole(content: object, path: Path) -> None:
             os.fsync(file.fileno())
         beside.replace(path)
         sync(path.parent)
-    # PyTorch turns what the disk says into a RuntimeError.
+    # PyTorch turns a disk error into a RuntimeError.
     except (OSError, RuntimeError) as error:
         with suppress(OSError):
             beside.unlink()
@@ -64,7 +64,7 @@ def write_whole(content: object, path: Path) -> None:
 
 
 def check_whole(path: Path) -> None:
-    """Compare what `torch.save` wrote with the sums that it wrote beside it: `torch.load` does not look at them.
+    """Check the checksums in a file of `torch.save`, which `torch.load` ignores.
 
     Raises:
         One of UNREADABLE: the file is missing, truncated or damaged.
@@ -105,11 +105,11 @@ def _step_of(path: Path) -> int:
 class StepCheckpoints(Checkpoint):
     """Saves the run's whole state every so many optimiser steps, and after each epoch but the last.
 
-    A step that ends an epoch is saved after the epoch's validation: from a state between the two Lightning would
-    continue without it, and so choose another best epoch. No state in which training is to stop is saved, as Lightning
-    does not keep that it was.
+    A step that ends an epoch is saved after the epoch's validation: resuming from a state between the two, Lightning
+    would skip the validation and might choose another best epoch. A state in which training is to stop is not saved,
+    because Lightning does not save the decision to stop.
 
-    Where the job is preempted (`pipeline.jobs.preemption`), the step is saved all the same, and the run ends there.
+    If the job is preempted (`pipeline.jobs.preemption`), the current step is saved and the run ends.
     """
 
     def __init__(self, folder: Path, *, every: int) -> None:
@@ -156,7 +156,7 @@ class StepCheckpoints(Checkpoint):
 
 
 class BestWeights(Checkpoint):
-    """Keeps the weights of the epoch whose validation was best; what that was is part of the run's saved state."""
+    """Keeps the weights of the epoch with the best validation, whose number and score are in the run's saved state."""
 
     def __init__(self, folder: Path, *, monitor: str, mode: str, every_n_epochs: int) -> None:
         self._folder = folder
@@ -184,14 +184,14 @@ class BestWeights(Checkpoint):
         self.measured = {key: float(value) for key, value in trainer.callback_metrics.items()}
         if trainer.is_global_zero:
             write_whole(pl_module.state_dict(), self._path(self.epoch))
-            # The one before stays: a run that is interrupted now continues from a state in which that was the best.
+            # The previous best stays: a run that is interrupted now resumes from a state in which it was the best.
             for old in self._folder.glob("epoch=*.pt"):
                 if _step_of(old) not in (before, self.epoch):
                     old.unlink()
         trainer.strategy.barrier("best weights")
 
-    def take(self, model: pl.LightningModule) -> None:
-        """Give the model the best epoch's weights; those that it has where no epoch was measured.
+    def load_into(self, model: pl.LightningModule) -> None:
+        """Load the best epoch's weights into the model, if an epoch was measured.
 
         Raises:
             CheckpointError: they are gone, or damaged.
@@ -213,7 +213,7 @@ class BestWeights(Checkpoint):
 
 
 def check_finite(weights: dict[str, Tensor], when: str) -> None:
-    """Look at weights before they are saved.
+    """Check weights before they are saved.
 
     Raises:
         DivergedError: one is no finite number.

@@ -122,7 +122,7 @@ class Penalty:
             if weight.grad.dtype == torch.float32:
                 weight.grad.addcmul_(fisher, weight - anchor, value=2 * self.strength)
             else:
-                # The difference is what is small: it is taken in float32 and rounded once.
+                # The difference is small: it is computed in float32 and rounded once.
                 weight.grad.add_(
                     (fisher * (weight.float() - anchor)).to(weight.grad.dtype), alpha=2 * self.strength
                 )
@@ -241,7 +241,7 @@ class ReplayBuffer:
             max_seq_len: the longest query, in tokens.
             document_length: the longest document.
             loss: which labels: with "contrastive" a document in two columns counts once.
-            rank: which process asks.
+            rank: of the process.
         """
         if not self.pairs:
             return None
@@ -270,7 +270,7 @@ class ReplayBuffer:
         )
 
     def save(self, path: Path) -> None:
-        """Write it as JSON lines: what it is, then a pair a line."""
+        """Write JSON lines: a header, then a pair a line."""
         head = _BufferHeader(_FORMAT, self.size, self.seed, self.seen, len(self.pairs))
         with path.open("w", encoding="utf-8") as file:
             file.write(json.dumps(asdict(head)) + "\n")
@@ -352,7 +352,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """State for the next task beside the weights, and warnings for a reader of the job's events."""
+    """The state for the next task besides the weights, and warnings for the job's events."""
 
     fisher: Fisher | None = None
     replay: ReplayBuffer | None = None
@@ -372,7 +372,7 @@ class TaskState:
 
 
 class Strategy(Protocol):
-    """One way to forget less, for one task. Every process of a run has its own and calls it alike."""
+    """Protection against forgetting, for one task. Every process of a run has its own and makes the same calls."""
 
     def before_task(self, encoder: Encoder, task: Task) -> None:
         """Begin, with the weights that the task starts from in the encoder: also when an interrupted run continues,
@@ -383,7 +383,7 @@ class Strategy(Protocol):
         """
 
     def replayed(self, step: int, rank: int = 0) -> Batch | None:
-        """Return what is learned again in a step, with `replay_share` of the step's loss; None for nothing."""
+        """Return the batch replayed in a step, with `replay_share` of the step's loss; None for none."""
 
     def on_gradients(self, encoder: Encoder) -> None:
         """Change the gradients of a step: in `on_before_optimizer_step`, before they are clipped."""
@@ -453,13 +453,13 @@ class ElasticWeights(NoStrategy):
     def before_task(self, encoder: Encoder, task: Task) -> None:
         if self._fisher is None:
             return
-        # Now, not after hours of training, when the task's own is to be added.
+        # Before hours of training, not after them, when the task's own is added.
         self._fisher.check_scale(self._config.fisher_scale)
         strength = self._config.penalty_strength
         if strength > 0:
             self._penalty = Penalty(self._fisher, parameters_of(encoder), strength=strength, base=task.base)
         else:
-            # What the task adds to has to be its own parent's all the same.
+            # The task's Fisher information is added to its parent's, whatever the penalty.
             self._fisher.check(parameters_of(encoder), base=task.base)
 
     def on_gradients(self, encoder: Encoder) -> None:
@@ -471,7 +471,7 @@ class ElasticWeights(NoStrategy):
 
     def after_task(self, encoder: Encoder, task: Task) -> TaskState:
         config = self._config
-        # Two more copies of the weights are about to be made, and the penalty has done its work.
+        # Frees memory: two more copies of the weights follow.
         self._penalty = None
         compat = config.fisher_scale == "compat"
         group = math.ceil(CANDIDATES / (1 + config.num_negatives))

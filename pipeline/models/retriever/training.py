@@ -1,12 +1,12 @@
 """Train one task: from one checkpoint's weights to the next one's, and after a kill from the last step that was saved.
 
-Lightning drives: precision, accumulation, clipping, processes, validation, early stopping, checkpoints of steps. What
-a step sees and draws follows from its number (`batches`, `retriever`), so an interrupted run ends, on a CPU, with the
-very weights that it would have had.
+Lightning drives: precision, accumulation, clipping, processes, validation, early stopping, checkpoints of steps. A
+step's data and random numbers follow from its number (`batches`, `retriever`), so on a CPU an interrupted run ends with
+exactly the weights of an uninterrupted one.
 
     <run>/steps/step=N.ckpt   the newest steps; gone when training is done
     <run>/epochs/epoch=N.pt   the best epoch's weights, where there is more than one epoch
-    <run>/trained.pt          what training made, so that what comes after (Fisher, checkpoint) can be repeated
+    <run>/trained.pt          the trained weights, so that the later steps (Fisher, checkpoint) can be repeated
 """
 
 from __future__ import annotations
@@ -54,9 +54,8 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The facts of a run: optimiser steps in all, the step it continued from (0: the beginning), epochs, seconds of
-    this process, the device, and LeanDojo's validation measures of the epoch that was kept (empty without a val
-    split)."""
+    """The summary of a run: optimiser steps in all, the step it resumed from (0: the beginning), epochs, seconds of
+    this process, the device, and LeanDojo's validation measures of the kept epoch (empty without a val split)."""
 
     steps: int
     resumed_at: int
@@ -67,7 +66,7 @@ class RunSummary:
 
 
 def data_module(dataset: Path, config: TrainingConfig, *, tokens_of: str | Path) -> RetrievalDataModule:
-    """Return the data module of an exported dataset's split `random`, as a configuration wants it.
+    """Return the data module of an exported dataset's split `random`, with a configuration's sizes.
 
     Args:
         dataset: the folder with corpus.jsonl and random/.
@@ -104,16 +103,16 @@ def train_task(
     base: str,
     on_step: OnStep = lambda _done, _total: None,
 ) -> tuple[PremiseRetriever, TaskState, RunSummary]:
-    """Train a task and return the retriever, what the next task needs beside it, and what was done.
+    """Train a task and return the retriever, the state for the next task, and the run's summary.
 
     Args:
         start: the folder or hub name of the weights to begin with.
         data: the task's.
         config: how.
         run: the run's own folder; an interrupted run of the same arguments in it is continued.
-        state: the folder with what the task before kept (Fisher information, replay buffer); None for the first.
+        state: the folder with the previous task's state (Fisher information, replay buffer); None for the first.
         name: the task's.
-        base: what the chain of checkpoints began with.
+        base: the chain's first model.
         on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
@@ -156,14 +155,14 @@ def train_task(
     model.set_strategy(strategy)
     made = _read_trained(run)
     if made is None:
-        # transformers gives a model for inference, and Lightning leaves a model as it is: without dropout.
+        # transformers loads models in evaluation mode, and Lightning keeps the mode: without this, no dropout.
         model.train()
         with preemption.region():
             made = _fit(model, data, config, run, lambda done: on_step(done, total))
     else:
         model.load_state_dict(made.pop("weights"))
     model.eval()
-    # Lightning leaves it on the CPU.
+    # Lightning moves it back to the CPU.
     model.to(made["device"] if on_cuda(config) else "cpu")
     kept = strategy.after_task(model.encoder, task)
     return model, kept, RunSummary(**made, seconds=time.monotonic() - started)
@@ -176,7 +175,7 @@ def _fit(
     run: Path,
     on_step: Callable[[int], object],
 ) -> dict[str, Any]:
-    """Train, keep what came of it, and return the fields of `RunSummary` but the seconds."""
+    """Train, save the weights, and return the fields of `RunSummary` except the seconds."""
     validate = bool(validation_examples(data))
     best = (
         BestWeights(
@@ -194,7 +193,7 @@ def _fit(
             data, config, run, validate=validate, best=best, on_step=on_step, at=resumed[1] if resumed else 0
         )
         try:
-            # Our own file of an earlier attempt: optimiser states are more than tensors.
+            # A file of our own: optimiser states hold more than tensors.
             trainer.fit(
                 model,
                 datamodule=data,
@@ -210,9 +209,9 @@ def _fit(
             ) from error
     measured = {key: float(value) for key, value in trainer.callback_metrics.items()}
     if best is not None and best.epoch is not None:
-        best.take(model)
+        best.load_into(model)
         measured = best.measured
-    # A checkpoint has the same weights for every reader: bfloat16 and float64 are the run's own affair.
+    # A checkpoint is always float32, whatever the run's precision.
     model.float()
     check_finite(model.state_dict(), "the run")
     made = {
@@ -222,7 +221,7 @@ def _fit(
         "device": str(trainer.strategy.root_device),
         "validation": {key: measured[key] for key in MEASURES if key in measured},
     }
-    # The others may still be reading the best epoch's weights.
+    # Other processes may still be reading the best epoch's weights.
     trainer.strategy.barrier("the best weights are taken")
     if trainer.is_global_zero:
         write_whole({"weights": model.state_dict(), **made}, run / _MADE)
@@ -266,7 +265,7 @@ def _trainer(
             ),
             best,
         ]
-    # The last one: it saves what the others have made of an epoch.
+    # The last one: it saves the other callbacks' state.
     callbacks.append(StepCheckpoints(run / "steps", every=config.checkpoint_every_n_steps))
     cuda = on_cuda(config)
     precision: dict[str, Any] = {"precision": config.precision, "plugins": [WholeFiles()]}
@@ -296,7 +295,7 @@ def _trainer(
 
 
 class _AllBFloat16(HalfPrecision):
-    """Weights and what is computed in bfloat16. Batches hold ids, and labels of 0 and 1: they stay as they are."""
+    """Weights and computation in bfloat16. Batches, which hold ids and labels of 0 and 1, are not converted."""
 
     def __init__(self) -> None:
         super().__init__("bf16-true")
@@ -328,7 +327,7 @@ class _Progress(Callback):
 
 
 def validation_examples(data: RetrievalDataModule) -> tuple[Example, ...]:
-    """Return the steps of the val split that use a premise; none where a task of a few theorems has none to spare."""
+    """Return the steps of the val split that use a premise; none if the split is empty."""
     try:
         return data.examples("val").with_premises
     except EmptySplitError:
@@ -342,7 +341,7 @@ def _pairs(data: RetrievalDataModule, name: str) -> Iterable[ReplayPair]:
 
 
 def _up_to(data: RetrievalDataModule, size: int) -> Batches:
-    """Return batches as if by one process, of `size` pairs or of as many as there are, accumulated or not."""
+    """Return batches as for one process, of `size` pairs or of all if there are fewer."""
     pairs = sum(len(example.positives) for example in data.examples("train").with_premises)
     return data.batches(batch_size=min(size, pairs), multiple_of=1)
 

@@ -36,7 +36,7 @@ class TacticsConfig(Config):
         batch_size: rows at once.
         lr: the highest learning rate; it falls to 0 in a line.
         lora: whether an adapter is trained, and not every weight. A parent that is an adapter is trained further as
-            one whatever this says.
+            one in any case.
         lora_rank: of the adapter's matrices.
         max_seq_len: tokens of prompt and tactic together, a quarter of which are the tactic's.
         device: where; "auto": a GPU where there is one.

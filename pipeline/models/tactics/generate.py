@@ -1,12 +1,12 @@
-"""Ask a tactic model: the next tactics for many states at once, each with its log-probability.
+"""Generate the next tactics for many states at once with a tactic model, each with its log-probability.
 
 Requests with the same settings go to the model together, in batches of prompts of like length that keep within a budget
 of tokens. An answer that is no tactic is counted and left out (`requests.read_tactic`); a failure on one request is
 reported in its answer, and the others are answered.
 
-Prompts are read once, however many answers are wanted of each. The answer to a prompt follows from the prompt, its
-seed and the settings, up to the rounding of sums: not from the rest of the batch. A row that has ended leaves it.
-transformers' own `generate` keeps every step's logits to tell a log-probability, samples all rows from one stream of
+A prompt is read once, however many answers it gets. Its answers follow from the prompt, its seed and the settings, up
+to the rounding of sums, not from the rest of the batch. A row that has ended leaves the batch.
+transformers' own `generate` keeps every step's logits for the log-probability, samples all rows from one stream of
 random numbers, and reads a prompt once for each answer; this is why it is not used here.
 """
 
@@ -55,7 +55,7 @@ class DecodingRows(Protocol):
         """Read the prompts; return the logits of the first token, shape (prompts, vocabulary)."""
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows, by number and in this order; one may be wanted several times or not at all."""
+        """Continue with these rows, by number and in this order; a row may occur several times or not at all."""
 
     def step(self, tokens: Tensor) -> Tensor:
         """Read a token in each row, shape (rows,); return the logits of the next, shape (rows, vocabulary)."""
@@ -178,17 +178,17 @@ def _sampled(
     for number in range(most):
         logp = torch.log_softmax(logits.float(), dim=-1)
         chosen = _drawn(logp, draws[alive, number], decoding)
-        # NaN stays NaN in the sum: a row whose numbers are none says so.
+        # NaN stays NaN in the sum, which marks the row.
         total[alive] += logp.gather(1, chosen[:, None]).squeeze(1).double()
         ends_here = torch.isin(chosen, end_ids)
         ended[alive] = ends_here
         ids[alive, number] = torch.where(ends_here, -1, chosen)
-        go_on = (~ends_here & ~total[alive].isnan()).nonzero().squeeze(1)
-        if not len(go_on) or number + 1 == most:
+        going = (~ends_here & ~total[alive].isnan()).nonzero().squeeze(1)
+        if not len(going) or number + 1 == most:
             break
-        if len(go_on) < len(alive):
-            rows.select(go_on)
-            alive, chosen = alive[go_on], chosen[go_on]
+        if len(going) < len(alive):
+            rows.select(going)
+            alive, chosen = alive[going], chosen[going]
         logits = rows.step(chosen)
     answers = [
         Completion(tuple(token for token in row if token >= 0), value, end)
@@ -303,11 +303,11 @@ def _in_order(answers: list[Completion]) -> list[Completion]:
 
 
 UNENDED = "unended"
-"""Why an answer was left out: it was truncated before its end mark, so that a part of a tactic may be missing."""
+"""Reason for leaving out an answer: it was truncated before its end mark, so part of a tactic may be missing."""
 NO_NUMBERS = "no_numbers"
-"""Why an answer was left out: the model's logits were no numbers."""
+"""Reason for leaving out an answer: the model's logits were NaN."""
 MARKS = "marks"
-"""Why an answer was left out: it holds a mark of the tokenizer's that has no text."""
+"""Reason for leaving out an answer: it holds a mark of the tokenizer that has no text."""
 _log = logging.getLogger(__name__)
 _SEEDS = 1 << 64
 
@@ -348,14 +348,14 @@ class Generator:
         self.counts = GeneratorCounts()
         self._busy = threading.Lock()
         self._tokenizer = model.tokenizer
-        # The adapter's layers are in the model: PEFT's wrapper is not needed.
+        # The adapter's layers are in the model itself, so PEFT's wrapper can go.
         self._model = model.model.get_base_model() if isinstance(model.model, PeftModel) else model.model
         self._model.eval()
         self._pad = int(model.tokenizer.pad_token_id)
         generation = getattr(self._model, "generation_config", None)
         self._ends = ends_of(getattr(generation, "eos_token_id", None), self.prompts.end)
         self._marks = marks_of(model.tokenizer)
-        # A request that waits is looked at for each batch until it is in one.
+        # A waiting request is measured for each batch until it is in one.
         self._ids = lru_cache(maxsize=1024)(self._tokenized)
 
     @classmethod
@@ -390,11 +390,11 @@ class Generator:
     @property
     def positions(self) -> int:
         """The most tokens of prompt and answer together: the model's own limit, else that of its training."""
-        said = getattr(self._model.config, "max_position_embeddings", None)
-        return int(said) if said else self.lengths.prompt + self.lengths.answer
+        limit = getattr(self._model.config, "max_position_embeddings", None)
+        return int(limit) if limit else self.lengths.prompt + self.lengths.answer
 
     def together(self, requests: Sequence[Request]) -> list[int]:
-        """Return which of the requests make the batch that the first is in, by number (`service.SuggestionModel`)."""
+        """Return the numbers of the requests that make the first one's batch (`service.SuggestionModel`)."""
         decoding = requests[0].decoding
         same = [number for number, request in enumerate(requests) if request.decoding == decoding]
         lengths = [len(self._ids(requests[number].state, requests[number].premises)) for number in same]
@@ -421,7 +421,7 @@ class Generator:
     def complete(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
     ) -> list[list[Completion] | str]:
-        """Return the answers to prompts given as tokens, the best first; a text says why there are none."""
+        """Return the answers to prompts given as tokens, the best first; a text is the reason for none."""
         found: list[list[Completion] | str] = [""] * len(prompts)
         most = self._most(decoding)
         for batch in self._batches([len(prompt) for prompt in prompts], decoding.candidates, most):
@@ -434,7 +434,7 @@ class Generator:
         return found
 
     def text(self, completion: Completion) -> str:
-        """Return what an answer says."""
+        """Return an answer's text."""
         return str(self._tokenizer.decode(list(completion.ids)))
 
     def _tokenized(self, state: str, premises: tuple[str, ...]) -> tuple[int, ...]:
@@ -446,7 +446,7 @@ class Generator:
     def _batches(self, lengths: Sequence[int], wanted: int, most: int) -> Iterator[list[int]]:
         """Yield the numbers of prompts that go together: of like length, within the budget."""
         batch: list[int] = []
-        # From the longest: what does not fit fails at once, and not when the rest is done.
+        # From the longest: a prompt that does not fit fails at once, not after all the others.
         for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
             rows = (len(batch) + 1) * wanted
             longest = lengths[batch[0]] if batch else lengths[number]
@@ -476,13 +476,13 @@ class Generator:
         else:
             self._count(prompts, answers, decoding, most, time.monotonic() - started)
             return [*answers]
-        # Out of the handler: what the error holds of the batch is free now.
+        # Outside of the handler, so that the error no longer holds the batch's memory.
         gc.collect()
         torch.cuda.empty_cache()
         if len(prompts) == 1:
-            said = f"the device's memory is too small for {decoding.candidates} answers to {len(prompts[0])} tokens"
-            _log.warning("%s (%s)", said, too_much)
-            return [said]
+            reason = f"the device's memory is too small for {decoding.candidates} answers to {len(prompts[0])} tokens"
+            _log.warning("%s (%s)", reason, too_much)
+            return [reason]
         _log.info("a batch of %d prompts does not fit into the device's memory; it is halved", len(prompts))
         half = len(prompts) // 2
         return [
@@ -525,11 +525,11 @@ class Generator:
 def read_answers(
     answers: Sequence[Completion], *, text: Callable[[Completion], str], marks: frozenset[int]
 ) -> Suggestions:
-    """Return what a model's answers to one request say.
+    """Return the tactics in a model's answers to one request.
 
     Args:
         answers: the model's.
-        text: what one of them says.
+        text: returns the text of an answer.
         marks: ids of tokens that have no text (`marks_of`).
     """
     tactics: dict[str, Suggestion] = {}
@@ -545,15 +545,15 @@ def read_answers(
             left_out[MARKS] += 1
             continue
         # ReProver's generator marks the premises that it names.
-        said = read_tactic(without_marks(text(completion)))
-        if said.flaw is not None:
-            left_out[said.flaw] += 1
+        answer = read_tactic(without_marks(text(completion)))
+        if answer.flaw is not None:
+            left_out[answer.flaw] += 1
             continue
-        one = Suggestion(said.tactic, completion.log_probability, len(completion.ids) + 1)
-        if said.tactic in tactics:
+        one = Suggestion(answer.tactic, completion.log_probability, len(completion.ids) + 1)
+        if answer.tactic in tactics:
             left_out["repeated"] += 1
-        if said.tactic not in tactics or one.log_probability > tactics[said.tactic].log_probability:
-            tactics[said.tactic] = one
+        if answer.tactic not in tactics or one.log_probability > tactics[answer.tactic].log_probability:
+            tactics[answer.tactic] = one
     ordered = sorted(tactics.values(), key=lambda one: -one.log_probability)
     return Suggestions(tuple(ordered), dict(left_out))
 

@@ -1,7 +1,7 @@
 """A dataset's goal as a goal of Lean's again: the theorem that states it, and where in a project it is stated.
 
-A dataset has goals as Lean printed them. `statement` makes the theorem whose proof begins at that very goal; whether it
-does, Lean says (`same_goal`), for what Lean prints is not always what Lean reads. `Places` finds the imports, the text
+A dataset has goals as Lean printed them. `statement` makes the theorem whose proof begins at that goal; `same_goal`
+checks it with Lean, because Lean does not always read what it prints. `Places` finds the imports, the text
 and the open namespaces that the goal's theorem had in its file, without the theorem itself and all that comes after it:
 in no place can a goal be closed by citing what it is to prove.
 """
@@ -45,7 +45,7 @@ class GoalContext:
 
 
 class Places(Protocol):
-    """Says where a row's goal is to be stated; None where that is not known."""
+    """Returns the place where a row's goal is stated; None if that is not known."""
 
     def __call__(self, row: Mapping[str, Any]) -> GoalContext | None: ...
 
@@ -64,7 +64,7 @@ class Statement:
         return f"{opened}{self.header} := by\n{lines}"
 
     def is_of(self, goals: tuple[Goal, ...]) -> bool:
-        """Say whether these goals are the one goal that the dataset has; hidden names may differ, and tags."""
+        """Return whether these goals are the dataset's one goal; hidden names and tags may differ."""
         return len(goals) == 1 and goal_text.same_goal(
             _comparable(goal_text.as_lean_prints(goals[0])), _comparable(self.goal)
         )
@@ -74,7 +74,7 @@ def statement(state: str) -> Statement | None:
     """Return the theorem that states the first goal of a state; None where none does.
 
     That is so for goals with local definitions (`x : T := v`), for those that mention a hypothesis without a name that
-    can be written (`x✝`), for `conv` goals and for what is no goal.
+    can be written (`x✝`), for `conv` goals and for texts that are no goal.
     """
     goals = goal_text.split_goals(state_text(state))
     if not goals:
@@ -113,7 +113,7 @@ def place_here() -> Places:
     """Return one place for all goals: Lean as it is installed, in the working directory, with nothing imported.
 
     Raises:
-        RewardError: there is no Lean that fits; the message says what to do.
+        RewardError: there is no Lean that fits; the message has the remedy.
     """
     project = Path.cwd()
     toolchain = project / "lean-toolchain"
@@ -189,7 +189,7 @@ class _SourcePieces:
         return cls(data, source, declarations, tuple(preambles[1:]), tuple(pieces))
 
     def declaration_at(self, byte: int) -> int | None:
-        """Return which declaration has this byte; its text begins after `before` up to and with that number."""
+        """Return the number of the declaration with this byte; its text begins after `before[: number + 1]`."""
         found = (n for n, item in enumerate(self.declarations) if item.byte_start <= byte < item.byte_end)
         return next(found, None)
 
@@ -209,18 +209,18 @@ def _binder(line: str) -> str | None:
     found = _HYPOTHESIS.match(line)
     if found is None or " := " in found[2] or "✝" in found[2]:
         return None
-    names, said = found[1], found[2]
+    names, type_text = found[1], found[2]
     hidden = [name for name in names.split() if "✝" in name]
     if not hidden:
-        return f"({names} : {said})"
+        return f"({names} : {type_text})"
     if len(hidden) != len(names.split()):
         return None
     # An instance has its name from Lean, like every unnamed hypothesis.
-    return " ".join(f"[{said}]" if name.startswith("inst✝") else f"(_ : {said})" for name in hidden)
+    return " ".join(f"[{type_text}]" if name.startswith("inst✝") else f"(_ : {type_text})" for name in hidden)
 
 
 def _comparable(goal: str) -> str:
-    """Return a goal without what is not its meaning: tag, hidden names, where long lines are broken."""
+    """Return a goal without its tag, hidden names and line breaks, which do not change its meaning."""
     return "\n".join(" ".join(_HIDDEN.sub("_✝", line).split()) for line in _whole_lines(goal))
 
 

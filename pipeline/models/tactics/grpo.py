@@ -7,7 +7,7 @@
 
 Each prompt is a goal from the training split, in the words of `pipeline.models.tactics.prompt`; for each the model
 writes `num_generations` answers, and learns from how much better than the others each one is. "lean" is the reward that
-runs them (`pipeline.models.tactics.reward`). A function of one's own is called as LeanDojo documents: `completions` are
+runs them (`pipeline.models.tactics.reward`). A custom function is called as LeanDojo documents: `completions` are
 the texts of the tactics, whatever the model's template makes of them, and a torch tensor or a list comes back;
 `problem` has the goals, and the dataset's other columns come by name, so it should take `**kwargs`.
 """
@@ -154,7 +154,7 @@ class GRPOTrainer(RepositoryTrainer):
             raise NothingToLearnError("there is no goal to learn from")
         _, wanted = self._gathered()
         if len(examples) < wanted:
-            # TRL leaves out what is no whole step: this would end without one, and without an error.
+            # TRL drops an incomplete step: training would end without a step and without an error.
             raise NothingToLearnError(
                 f"there are {len(examples)} goals, and a step takes {wanted}: set batch_size lower"
             )
@@ -241,7 +241,7 @@ class GRPOTrainer(RepositoryTrainer):
         places = self.places or place_here()
         if self._lean is None:
             self._lean = LeanReward(places, values=self._values, limits=self._limits)
-        # They may have been set anew since the last training: for more repositories, say.
+        # They may have been set again since the last training, for instance for more repositories.
         self._lean.places = places
         return self._lean
 

@@ -1,7 +1,7 @@
-"""A tactic model's tasks: train one on top of a checkpoint, measure it on people's steps; the job `train_tactics`.
+"""Train a tactic model on a task on top of a checkpoint, measure it on people's steps; the job `train_tactics`.
 
-The configuration is a `TacticsConfig`. The task's dataset is in LeanDojo's form; its training split is
-learned from, and no step of the others. A job that is started again continues from the last step that was saved.
+The configuration is a `TacticsConfig`. The task's dataset is in LeanDojo's form; training reads its training split
+only. A job that is started again continues from the last step that was saved.
 
 Measures, all in 0..1, each with the bounds of its bootstrap interval, "…_low" and "…_high"; a split without a tactic
 step has none:
@@ -81,7 +81,7 @@ def evaluate(
     seed: int = 3407,
     on_batch: OnStep = lambda _done, _total: None,
 ) -> Evaluation:
-    """Ask a model for the tactic of every step, and rate what it says.
+    """Ask a model for the tactic of every step, and rate its answers.
 
     Args:
         model: as `models.load_model` gives it; put into evaluation mode.
@@ -102,9 +102,9 @@ def evaluate(
     rated: list[tuple[float, ...]] = []
     for start in range(0, len(asked), _AT_ONCE):
         part = asked[start : start + _AT_ONCE]
-        said = generator.suggest([Request(row.state, decoding=decoding) for row in part])
+        suggested = generator.suggest([Request(row.state, decoding=decoding) for row in part])
         known = token_accuracies(model, part)
-        for row, suggestions, accuracy in zip(part, said, known, strict=True):
+        for row, suggestions, accuracy in zip(part, suggested, known, strict=True):
             wanted = comparable(row.tactic)
             found = [comparable(one.tactic) == wanted for one in suggestions.tactics[:CANDIDATES]]
             rated.append((float(any(found[:1])), float(any(found)), accuracy))
@@ -120,7 +120,7 @@ def evaluate(
 
 
 def sampled(rows: Sequence[Row], most: int, seed: int) -> tuple[Row, ...]:
-    """Return at most so many rows (0: all), in their order; which ones the rows themselves and the seed decide."""
+    """Return at most so many rows (0: all), in their order; chosen by the rows' contents and the seed."""
     if not most or len(rows) <= most:
         return tuple(rows)
 
@@ -148,7 +148,7 @@ def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
         with torch.inference_mode():
             right = _right(model, [prompts[number] for number in batch], shown)
         for number, hits in zip(batch, right, strict=True):
-            # What is beyond the model's longest answer counts as wrong.
+            # Tokens beyond the model's longest answer count as wrong.
             found[number] = hits / len(answers[number])
     return found
 
@@ -186,7 +186,7 @@ def _right(
 def _causal_logits(
     model: TacticModel, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], pad: int
 ) -> Tensor:
-    """Return what is said before each of the last tokens, as many as the longest answer has."""
+    """Return the logits before each of the last tokens, as many as the longest answer has."""
     texts = [[*prompt, *answer] for prompt, answer in zip(prompts, answers, strict=True)]
     ids, mask = padded(texts, pad, model.model.device, left=True)
     whole: Any = model.model.get_base_model() if isinstance(model.model, PeftModel) else model.model
@@ -241,7 +241,7 @@ def learn(
 
     Raises:
         LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
-            is at it.
+            makes the same checkpoint.
         Yielded: the job was preempted, and the run is saved.
     """
     rows = read_rows(task.dataset / "random" / "train.json")
@@ -279,7 +279,7 @@ def _trainer(config: TacticsConfig, start: str, run: Path, on_step: OnStep) -> S
     )
     return SFTTrainer(
         start,
-        # Nothing is written there: what is made goes into the chain.
+        # Nothing is written there: the checkpoint goes into the chain.
         run / "model",
         config.epochs,
         config.batch_size,
@@ -288,7 +288,7 @@ def _trainer(config: TacticsConfig, start: str, run: Path, on_step: OnStep) -> S
         max_seq_len=config.max_seq_len,
         device=config.device,
         seed=config.seed,
-        # It is in the log of the run, and in the checkpoint's warnings.
+        # The run's log and the checkpoint's warnings have it.
         say=lambda _line: None,
         on_step=on_step,
     )
@@ -309,7 +309,7 @@ class TacticsEvaluator(Evaluator[TacticsConfig]):
     def loaded(self) -> TacticModel:
         """The checkpoint's model, loaded once."""
         device = device_of(self.config.device)
-        # As the provers have it.
+        # The provers' type.
         dtype = torch.bfloat16 if computes_in_bfloat16(device) else torch.float32
         return load_model(self.chain.path(self.checkpoint), device=device, dtype=dtype)
 
@@ -364,12 +364,12 @@ class TrainerJob(TacticsJob):
         self._work = work
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:  # noqa: ARG002 - the trainer's own
-        """Train, and give what came of it a place in the chain.
+        """Train, and add the result to the chain.
 
         Raises:
             NothingToLearnError: the repository has no step to learn from.
-            ConfigError: the simulator rewarded what is to count as Lean's.
-            LearningError: what the trainer says.
+            ConfigError: the simulator rewarded a training on Lean's traces.
+            LearningError: training failed.
         """
         last = self._work.repos[-1]
         self._trainer.train(self._work.repos, self._work.database, self._work.data_path)
@@ -413,7 +413,7 @@ class TrainerJob(TacticsJob):
         def copied(beside: Path) -> None:
             for name in about["files"]:
                 shutil.copy2(folder / name, beside / name)
-            # The way to the base is another one from here.
+            # The relative path to the base differs here.
             name_base(beside, base_of(folder), home=beside)
 
         return self.chain.once(step, lambda _run: self.chain.put(step, copied, facts))
@@ -424,7 +424,7 @@ _ADOPTED = ("fitted", "repositories", "grpo", "simulated", "lean")
 
 
 class _TrainerEvaluator(TacticsEvaluator):
-    """Asks the model that the trainer has in memory: a second one might find no room on the GPU."""
+    """Measures the model that the trainer has in memory: the GPU might not hold a second one."""
 
     def __init__(self, trainer: RepositoryTrainer, *given: Any) -> None:
         super().__init__(*given)

@@ -1,10 +1,9 @@
 """Load tactic models: a folder or hub name of a causal model, of an encoder-decoder, or of a LoRA adapter.
 
-A folder that a trainer wrote also says how long its prompts may be (`PROMPT`), so that prompts are built as they were
-in training.
+A folder that a trainer wrote also has the lengths of its prompts (`PROMPT`), so that prompts are built as in training.
 
-PEFT writes an adapter's base as a whole path. Beside it is the way from the adapter's folder to the base's, so that
-both may move together:
+PEFT writes an adapter's base as an absolute path. Beside it is the relative path from the adapter's folder to the
+base's, so that both may move together:
 
     <adapter>/base.json     {"path": "../0123456789abcdef", "config": SHA-256 of the base's config.json}
 
@@ -40,27 +39,27 @@ _CONFIG = "config.json"
 
 
 def name_base(folder: Path, base: str, *, home: Path) -> None:
-    """Write into a folder with an adapter where its base is, if that is a folder too; nothing into another one.
+    """Write the base's relative path into an adapter's folder, if the base is a folder too.
 
     Args:
         folder: of the adapter.
         base: a folder or hub name.
-        home: where the adapter's folder is going to be; any place beside that is as good.
+        home: the adapter's final folder, or any folder beside it.
     """
     config = Path(base, _CONFIG)
     if (folder / ADAPTER).is_file() and config.is_file():
-        said = {
+        location = {
             "path": os.path.relpath(config.parent.resolve(), home.resolve()),
             "config": file_digest(config),
         }
-        (folder / BASE).write_text(json.dumps(said) + "\n", encoding="utf-8")
+        (folder / BASE).write_text(json.dumps(location) + "\n", encoding="utf-8")
 
 
 def base_of(model: str | Path) -> str:
-    """Return the folder or hub name of the model that an adapter was put on; of what is no adapter its own.
+    """Return the folder or hub name of an adapter's base; the model itself if it is no adapter.
 
     Raises:
-        ModelError: the adapter does not say it, or what it says cannot be read.
+        ModelError: the adapter does not name it, or the name cannot be read.
     """
     folder = Path(model)
     if not (folder / ADAPTER).is_file():
@@ -80,12 +79,12 @@ def base_of(model: str | Path) -> str:
 
 
 def _beside(folder: Path) -> Path | None:
-    """Return the base's folder by the way from the adapter's, where it is that model."""
+    """Return the base's folder by its relative path, if the folder holds that model."""
     path = folder / BASE
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        found = Path(os.path.normpath(folder.resolve() / str(said["path"])))
-        wanted = str(said["config"])
+        location = json.loads(path.read_text(encoding="utf-8"))
+        found = Path(os.path.normpath(folder.resolve() / str(location["path"])))
+        wanted = str(location["config"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -117,7 +116,7 @@ class Lengths:
 
     @classmethod
     def read(cls, folder: Path) -> Lengths | None:
-        """Return what a folder says; None where it says nothing.
+        """Return a folder's lengths; None if it has none.
 
         Raises:
             ModelError: it cannot be read.
@@ -151,7 +150,7 @@ class UnloadedModel:
 
 @dataclass(frozen=True, slots=True)
 class TacticModel:
-    """A loaded model with what it takes to ask it. `base` is the model below an adapter, else its own name."""
+    """A loaded model with its tokenizer and prompts. `base` is the model below an adapter, else its own name."""
 
     model: PreTrainedModel | PeftModel
     tokenizer: PreTrainedTokenizerBase
@@ -206,7 +205,7 @@ def load_model(
 
 
 def read_model(model: str | Path, *, max_seq_len: int | None = None) -> UnloadedModel:
-    """Read what it takes to ask a model, without loading its weights; arguments and errors as `load_model`'s."""
+    """Read a model's tokenizer and prompts without loading its weights; arguments and errors as `load_model`'s."""
     path = Path(model)
     if path.is_dir():
         settle(path)

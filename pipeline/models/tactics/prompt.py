@@ -1,4 +1,4 @@
-"""The one prompt builder: what a tactic model is shown, in training, in the search and in the reward, to the token.
+"""Build a tactic model's prompts: the same tokens in training, in the search and in the reward.
 
 `Prompts.for_model` distinguishes three kinds of model:
 
@@ -6,8 +6,8 @@
     plain     a causal model without one: the same messages under headings
     seq2seq   an encoder-decoder as ReProver trains it: retrieved premises, the nearest last, then the state
 
-The answer is a tactic, whole, and the model's end mark. What is too long for the model is cut in the same way
-everywhere: premises first, then the goals after the first, then the oldest hypotheses.
+The answer is a tactic, whole, and the model's end mark. A long prompt is cut in the same way everywhere: premises
+first, then the goals after the first, then the oldest hypotheses.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class Prompts:
     def ids(self, state: str, premises: Sequence[str] = ()) -> list[int]:
         """Return the prompt's tokens: at most `max_length`, whatever the state is."""
         found = self._ids(state, premises)
-        # What fits is what it nearly always is; a state is then tokenized once.
+        # Most prompts fit, and their state is tokenized once.
         return found if len(found) <= self.max_length else self._ids(*self.fitted(state, premises))
 
     def whole_proof_ids(
@@ -228,14 +228,14 @@ class Prompts:
         )
 
     def answer_ids(self, tactic: str) -> list[int]:
-        """Return the tokens of an answer with the end mark: what is trained, and what generation gives."""
+        """Return the tokens of an answer with the end mark, in training and in generation."""
         ids: list[int] = self.tokenizer(self._harmless(tactic), add_special_tokens=False, verbose=False)[
             "input_ids"
         ]
         return [*ids, self.end]
 
     def fitted(self, state: str, premises: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
-        """Return the state and the premises that a prompt has room for: those given, where they fit."""
+        """Return the state and the premises, cut to a prompt's length."""
         kept = tuple(premises)
         if self.kind == "seq2seq":
             # Premises are packed by bytes, one of which is a token, beside the end mark.
@@ -252,15 +252,15 @@ class Prompts:
         if self.kind == "seq2seq":
             harmless = [self._harmless(premise) for premise in premises]
             return augmented_state(self._harmless(state), harmless, self.max_length - 1)
-        return self._said(self._messages(state, premises))
+        return self._joined_text(self._messages(state, premises))
 
     def _ids(self, state: str, premises: Sequence[str]) -> list[int]:
         return self._tokens(self._text(state, premises))
 
     def _ids_of(self, made: list[ChatMessage]) -> list[int]:
-        return self._tokens(self._said(made if self._system_apart else _joined(made)))
+        return self._tokens(self._joined_text(made if self._system_apart else _joined(made)))
 
-    def _said(self, made: list[ChatMessage]) -> str:
+    def _joined_text(self, made: list[ChatMessage]) -> str:
         if self.kind == "chat":
             return self._rendered(made)
         parts = [f"{_HEADINGS[one['role']]}\n{one['content']}\n\n" for one in made]
@@ -285,7 +285,7 @@ class Prompts:
         return str(rendered)
 
     def _try_template(self) -> None:
-        # Comes with transformers: who has no tokenizer to render with (a search without a model) has none of it.
+        # Comes with transformers: a search without a model has no tokenizer and no jinja2.
         from jinja2 import TemplateError
 
         try:

@@ -1,4 +1,4 @@
-"""Requests to a tactic model and its answers: decoding, suggestions, and the one reading of text as a tactic.
+"""Requests to a tactic model and its answers: decoding, suggestions, and the reader of tactics in a model's text.
 
 `read_tactic` serves the search, the reward and the provers. Nothing that a model writes is an error: a text that is no
 tactic gets a flaw, and costs no request to Lean. A tactic here is not yet a good one; whether a proof may have it
@@ -34,7 +34,7 @@ class Decoding:
         max_tokens: of an answer, its end mark included; None: as many as the model was trained with.
 
     Raises:
-        ConfigError: a value is one that cannot be meant.
+        ConfigError: a value is out of range.
     """
 
     candidates: int = 8
@@ -85,10 +85,10 @@ class Suggestions:
     """A request's answer.
 
     Attributes:
-        tactics: different ones, the likeliest first; none where the model said nothing that could be one.
-        left_out: of the candidates asked for, how many are none of these, by why: "repeated", a reason of
+        tactics: different ones, the likeliest first; none if no answer was a tactic.
+        left_out: the numbers of candidates that are left out, by reason: "repeated", a reason of
             `pipeline.models.tactics.generate` (UNENDED, NO_NUMBERS, MARKS), or a flaw of `answer.read_tactic`.
-        error: why there is no answer at all; "" nearly always.
+        error: the reason for no answer at all; else "".
         prompt_tokens, written_tokens: what the answer took, the candidates that were left out counted.
         usd: the cost; None where it is unknown.
         reason: of an endpoint's error, its kind (`pipeline.models.endpoint`).
@@ -104,7 +104,7 @@ class Suggestions:
 
 
 LONGEST = 4000
-"""Characters of the longest text that is read as a tactic; what is longer is a model that does not stop."""
+"""Characters of the longest text that is read as a tactic; a longer one is from a model that does not stop."""
 Flaw = Literal["empty", "too_long", "characters", "unclosed"]
 _FENCE = "```"
 _THOUGHT = "</think>"
@@ -113,7 +113,7 @@ _BY = re.compile(r"by(?=\s|\Z)")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's text, read. `tactic` is "" exactly where there is a `flaw`, which `why` puts in words."""
+    """A model's text, read. `tactic` is "" if and only if it has a `flaw`, which `why` explains."""
 
     tactic: str
     flaw: Flaw | None = None
@@ -158,18 +158,18 @@ def read_tactic(text: str) -> Answer:
     Comments go because the last line's would swallow the text behind it once the tactic is part of a proof, and
     because one that never closes would swallow everything: that is refused, as is a string that never closes.
     """
-    said = text.rpartition(_THOUGHT)[2]
-    if fenced := fences(said):
-        said = fenced[0][1]
-    said = said.replace("\r\n", "\n").replace("\t", "  ")
-    if not said.strip():
+    text = text.rpartition(_THOUGHT)[2]
+    if fenced := fences(text):
+        text = fenced[0][1]
+    text = text.replace("\r\n", "\n").replace("\t", "  ")
+    if not text.strip():
         return Answer("", "empty", "the model said nothing")
-    if len(said) > LONGEST:
-        return Answer("", "too_long", f"{len(said)} characters, and no tactic has more than {LONGEST}")
-    strange = next((character for character in said if _strange(character)), None)
+    if len(text) > LONGEST:
+        return Answer("", "too_long", f"{len(text)} characters, and no tactic has more than {LONGEST}")
+    strange = next((character for character in text if _strange(character)), None)
     if strange is not None:
         return Answer("", "characters", f"the character U+{ord(strange):04X}, which no tactic has")
-    lexed = lex(said)
+    lexed = lex(text)
     if lexed.errors:
         return Answer("", "unclosed", lexed.errors[0])
     tactic = _laid_out(lexed.code)
@@ -179,7 +179,7 @@ def read_tactic(text: str) -> Answer:
 
 
 def _strange(character: str) -> bool:
-    """Say whether no Lean text has a character: control, half of a pair, not assigned, or undecodable bytes."""
+    """Return whether a character is in no Lean text: control, half of a pair, not assigned, or undecodable."""
     return character == "\ufffd" or (
         character != "\n" and unicodedata.category(character) in ("Cc", "Cs", "Cn", "Co", "Cf")
     )

@@ -1,4 +1,4 @@
-"""The reward from Lean: each completion is run on its goal, and earns what Lean says of it.
+"""The reward from Lean: each completion is run on its goal, and rewarded by its outcome.
 
     reward = LeanReward(bare_place(backend, project))
     reward(["exact h", "sorry"], problem=["h : p\n⊢ p", "h : p\n⊢ p"])      # [1.0, -0.5]
@@ -76,7 +76,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class CompletionRow:
-    """A completion on its goal; `row` says where that is stated."""
+    """A completion on its goal; `row` has the goal's path and position."""
 
     state: str
     completion: Any
@@ -90,7 +90,7 @@ class LeanReward:
         counts: how many completions had each outcome, and "unjudged".
         cached: how many of them were known from before.
         simulated: whether the simulator judged any of them.
-        places: where goals are stated; may be set.
+        places: of the goals; may be set.
     """
 
     __name__ = "lean"
@@ -106,11 +106,11 @@ class LeanReward:
         remembered: int = 200_000,
     ) -> None:
         """Args:
-        places: where goals are stated.
-        values: what outcomes earn.
+        places: of the goals.
+        values: the rewards of outcomes.
         limits: of the pool of REPL processes.
         tactic_timeout_s: of one tactic; then it has failed.
-        batch_timeout_s: of one call; what is not judged by then is None.
+        batch_timeout_s: of one call; completions not judged by then get None.
         remembered: verdicts that are kept.
         """
         self.values = values or RewardValues()
@@ -138,10 +138,10 @@ class LeanReward:
         Args:
             completions: strings, or lists of messages.
             problem: each one's state.
-            columns: the dataset's other columns ("path" and "start" say where a goal is stated), and what TRL adds.
+            columns: the dataset's other columns ("path" and "start" are the goal's position), and what TRL adds.
 
         Returns:
-            what each earns; None for what could not be judged.
+            the reward of each; None if it could not be judged.
 
         Raises:
             RewardError: Lean cannot be started at all.
@@ -218,7 +218,7 @@ class LeanReward:
     async def _judged(
         self, waiting: Mapping[tuple[GoalContext, str], Mapping[str, Sequence[int]]]
     ) -> dict[tuple[tuple[GoalContext, str], str], Verdict]:
-        """Judge the tactics of each goal in a session, all goals at once; what is missing could not be judged."""
+        """Judge the tactics of each goal in a session, all goals at once; unjudged ones are missing."""
         if self._pool is None:
             self._pool = ReplPool(self._limits)
         deadline = time.monotonic() + self._batch_timeout_s
@@ -272,7 +272,7 @@ class LeanReward:
         except (ReplDied, PoolClosed) as error:
             _log.warning("a goal was not judged: %s", error)
         except ReplError as error:
-            # A state that is lost with its process, say: what was found before it stays.
+            # For instance a state that is lost with its process; the earlier verdicts stay.
             _log.warning("not all of a goal was judged: %s", error)
 
     async def _open(
@@ -282,7 +282,7 @@ class LeanReward:
         try:
             roots = await session.distil(stated.text(place), timeout_s=self._tactic_timeout_s)
         except LimitReached:
-            # Another time there may be more of it.
+            # A later attempt may have more time or memory.
             raise
         except ReplRefused as error:
             self._leave_out(place, state, f"Lean does not read it as it was printed: {error.desc}")

@@ -1,8 +1,8 @@
 """Rows that a tactic model learns from: a proof state and the tactic that people ran on it, step by step.
 
-Read from a dataset that LeanDojo or `unsorry export leandojo` wrote, or from the view of a log. Tactics are whole,
-however many lines they have, and read as a model's answers are (`answer.read_tactic`), so that what is trained is what
-generation gives back. Steps that teach nothing good are left out and counted. Imports no torch.
+Read from a dataset that LeanDojo or `unsorry export leandojo` wrote. Tactics are whole,
+however many lines they have, and read like a model's answers (`requests.read_tactic`), so that training sees what
+generation returns. Bad steps are left out and counted. Imports no torch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNREADABLE = "unreadable"
 class Row:
     """One step of a proof: `tactic` was run on `state`, which has no marks. `step` counts from 0 in the proof.
 
-    `url` and `commit` are "" and `start` is None where the source does not say them, as a view does not.
+    `url` and `commit` are "" if the source lacks them, and `start` is then None.
     """
 
     state: str
@@ -51,7 +51,7 @@ class Rows:
     Attributes:
         rows: the steps that are learned from.
         proofs: how many theorems were read, those without a step among them.
-        skipped: how many steps were left out, by why: SORRY (the tactic holds one), EMPTY (no tactic, or no goal
+        skipped: how many steps were left out, by reason: SORRY (the tactic holds one), EMPTY (no tactic, or no goal
             before it), UNREADABLE (the tactic would not be read as a model's answer).
     """
 

@@ -1,12 +1,12 @@
-"""One model for all the searches of a job: what they ask meanwhile goes to it together.
+"""Share one model between all the searches of a job: their requests are answered in batches.
 
     async with GenerationService(generator) as service:
         suggestions = await service.suggest(Request(state))
 
-The model works in a thread of its own, so that the searches continue with Lean. While it works, requests gather; from
-those that wait the generator then takes its next batch, the oldest request in it, and the callers in the batch are
-answered as soon as it is done. Only where the model is idle does the first one wait a moment for others. `Batching` is
-the same for any model: the progress model and the retriever use it too.
+The model works in a thread of its own, so that the searches continue with Lean. While it works, requests gather; its
+next batch contains the oldest request, and the batch's callers get their answers as soon as it is done. Only while the
+model is idle does the first request wait a moment for others. `Batching` serves any model: the progress model and the
+retriever use it too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SuggestionModel(Protocol):
     """The part of a generator that a service uses: `generate.Generator`, or another way to the same answers."""
 
     def together(self, requests: Sequence[Request]) -> Sequence[int]:
-        """Return which of the requests make the next batch, by number; the first, which waits longest, is in it."""
+        """Return the numbers of the requests in the next batch; the first, which waits longest, is in it."""
 
     def suggest(self, requests: Sequence[Request]) -> list[Suggestions]: ...
 
@@ -52,12 +52,12 @@ class _PendingRequest(Generic[Q, A]):
 
     @property
     def wanted(self) -> bool:
-        """The caller may have been cancelled since."""
+        """Whether the caller still waits: it may have been cancelled."""
         return not self.answer.done()
 
 
 class Batching(Generic[Q, A]):
-    """Gathers what is asked into batches. Used on one event loop, as a context."""
+    """Gathers requests to a model into batches. Used on one event loop, as a context."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class Batching(Generic[Q, A]):
     ) -> None:
         """Args:
         answer: answers a batch, in its order; called in a thread of its own, never twice at once.
-        together: which of those that wait, by number, make the next batch, the first among them; called there too.
-            None: all of them.
-        at_once: how many of those that wait are considered for a batch.
-        wait_s: how long the first one waits for others while the model is idle.
+        together: returns the numbers of the waiting requests in the next batch, the first among them; called in the
+            same thread. None: all of them.
+        at_once: how many waiting requests are considered for a batch.
+        wait_s: how long the first request waits for others while the model is idle.
         name: of the thread.
         """
         self._model = answer
@@ -99,7 +99,7 @@ class Batching(Generic[Q, A]):
                 one.answer.set_exception(GenerationStoppedError("the generation service was closed"))
         self._waiting = []
         if self._task is not None:
-            # A batch that the model works on cannot be called back.
+            # A batch that the model works on cannot be cancelled.
             self._asked.set()
             self._enough.set()
             await self._task
@@ -109,7 +109,7 @@ class Batching(Generic[Q, A]):
         """Return the answer.
 
         Raises:
-            GenerationStoppedError: the service is closed. Whatever the model raises for this one alone.
+            GenerationStoppedError: the service is closed. Also any error of the model for this request alone.
         """
         if self._closed or self._task is None:
             raise GenerationStoppedError("the generation service is not open: use it within `async with`")
@@ -151,7 +151,7 @@ class Batching(Generic[Q, A]):
         asked = [one.asked for one in considered]
         try:
             chosen = await self._in_thread(self._together, asked)
-        # What is wrong with one of them, the answer to it alone will say: its turn comes.
+        # A bad request fails alone, when it is answered alone.
         except Exception:  # noqa: BLE001
             chosen = ()
         return [considered[number] for number in chosen or (0,)]
@@ -170,7 +170,7 @@ class Batching(Generic[Q, A]):
                 if batch[0].wanted:
                     batch[0].answer.set_exception(error)
                 return
-            # What is wrong with one is no matter of the others, whom halving finds soon.
+            # Halving finds the bad request; the others are answered.
             half = len(batch) // 2
             await self._answer(batch[:half])
             await self._answer(batch[half:])
@@ -210,6 +210,6 @@ class GenerationService(Batching["Request", "Suggestions"]):
         """Return tactics for a state.
 
         Raises:
-            GenerationStoppedError: the service is closed. Whatever the generator raises for this request alone.
+            GenerationStoppedError: the service is closed. Also any error of the generator for this request alone.
         """
         return await self.ask(request)

@@ -15,8 +15,8 @@ Under `accelerate launch` every process runs the same program: the first one wri
 
 A row of fine-tuning is a system message, a user message with the state, and the tactic as the assistant's: those of
 `pipeline.models.tactics.prompt`, which the provers use too. The loss is on the tactic and its end mark alone. TRL is
-given tokens and labels, not messages: on messages it would train on the whole text whatever `completion_only_loss`
-says, and it drops what is too long without a word.
+given tokens and labels, not messages: on messages it would train on the whole text, ignoring
+`completion_only_loss`, and silently drop long rows.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class LearnedRepository:
 
 
 class RepositoryTrainer(abc.ABC):
-    """The part of a trainer around its training: models, repositories, checkpoints.
+    """The base of the trainers: models, repositories, checkpoints.
 
     Attributes:
         model_name, output_dir, lora_config, tokenizer: as LeanDojo-v2's trainers have them.
@@ -185,7 +185,7 @@ class RepositoryTrainer(abc.ABC):
             lost to the rounding of bfloat16. That takes 16 bytes of GPU memory a weight; "bfloat16" takes 8.
         device: "auto": a GPU where there is one.
         seed: of everything drawn.
-        say: takes a line of text for each repository, and for what was left out.
+        say: takes a line of text for each repository, and for left out steps.
         on_step: takes (optimiser steps done, in all) after each, of each repository.
 
         Raises:
@@ -236,7 +236,7 @@ class RepositoryTrainer(abc.ABC):
         """Learn repositories in this order, each with those before it, from their training split.
 
         A repository at a commit that the model in `output_dir` has learned, with these settings, is not learned again;
-        to have that, name another folder. One without a step to learn from is said to be so, and left out.
+        for that, name another folder. One without a step to learn from is reported and left out.
 
         Args:
             repos: of the database.
@@ -257,19 +257,19 @@ class RepositoryTrainer(abc.ABC):
             for number, repo in enumerate(repos):
                 key = {"url": repo.url, "commit": repo.commit}
                 if key in self._learned:
-                    self._tell(f"{repo.url} at {repo.commit}: learned before")
+                    self._report(f"{repo.url} at {repo.commit}: learned before")
                     continue
                 try:
                     learned.append(self._learn(key, repos[: number + 1], database, Path(data_path)))
                 except BaseException:
-                    # What is in memory was trained on half of something: what is on the disk counts.
+                    # The model in memory is half trained; the one on the disk counts.
                     self._loaded = None
                     raise
-                self._tell(str(learned[-1]))
+                self._report(str(learned[-1]))
         return learned
 
     def loaded(self) -> TacticModel:
-        """Return the model with what it takes to ask it: that of `output_dir` where it is this trainer's, else the one
+        """Return the model with its tokenizer and prompts: that in `output_dir` if it is this trainer's, else the one
         that `model_name` names.
 
         Raises:
@@ -291,11 +291,11 @@ class RepositoryTrainer(abc.ABC):
                     f"{self.model_name} is an encoder-decoder; this trainer takes causal language models"
                 )
             if (most := found.lengths.prompt + found.lengths.answer) < self.settings.max_seq_len:
-                self._tell(
+                self._report(
                     f"{self.model_name} takes {most} tokens, which is less than max_seq_len: so many it is"
                 )
             if found.prompts.kind == "plain":
-                self._tell(
+                self._report(
                     f"{self.model_name} has no chat template: it gets plain text, here and by the provers"
                 )
             if self.lora_config is not None and not found.is_adapter:
@@ -322,7 +322,7 @@ class RepositoryTrainer(abc.ABC):
         """
 
     def about(self) -> dict[str, Any]:
-        """Return what else a checkpoint's description says."""
+        """Return further fields of a checkpoint's description."""
         return {}
 
     def _learn(
@@ -338,10 +338,10 @@ class RepositoryTrainer(abc.ABC):
             read = read_rows(data_path / "random" / "train.json")
             rows = read.digest
             if read.skipped:
-                self._tell(f"{key['url']} at {key['commit']}: {read}")
+                self._report(f"{key['url']} at {key['commit']}: {read}")
             fitted = self.fit(read)
         except NothingToLearnError as error:
-            self._tell(f"{key['url']} at {key['commit']}: {error}")
+            self._report(f"{key['url']} at {key['commit']}: {error}")
         seconds = time.monotonic() - started
         if fitted is not None:
             self.check_finite()
@@ -398,7 +398,7 @@ class RepositoryTrainer(abc.ABC):
         }
 
     def _earlier(self, folder: Path) -> dict[str, Any] | None:
-        """Return what this trainer has learned before; what else lies in the folder is moved aside."""
+        """Return the description of this trainer's earlier model; move any other model in the folder aside."""
         if Path(self.model_name).resolve() == folder.resolve():
             raise ConfigError(
                 f"output_dir is {folder}, which is the model to begin with, and would be replaced: name another folder"
@@ -413,13 +413,13 @@ class RepositoryTrainer(abc.ABC):
             if about is not None:
                 read_about(folder, verify=True)
             elif (place := set_aside(folder)) is not None:
-                self._tell(f"{folder} holds a model that was trained otherwise: it is kept in {place}")
+                self._report(f"{folder} holds a model that was trained otherwise: it is kept in {place}")
         wait(self.device)
-        # The first process has left there the model to continue with.
+        # The first process has prepared the folder.
         return about if is_first() else read_about(folder)
 
     def check_finite(self) -> None:
-        """Look at what was trained.
+        """Check the trained weights.
 
         Raises:
             DivergedError: a weight is no finite number.
@@ -432,9 +432,9 @@ class RepositoryTrainer(abc.ABC):
                 )
 
     def arguments(self) -> dict[str, Any]:
-        """Return what TRL's configurations are given by each trainer."""
+        """Return the arguments of TRL's configurations that all trainers share."""
         return {
-            # Nothing is written there by TRL: what is kept is `publish`ed.
+            # TRL writes nothing there: `publish` writes the model.
             "output_dir": self.output_dir,
             "num_train_epochs": self.settings.epochs_per_repo,
             "per_device_train_batch_size": self.settings.batch_size,
@@ -451,7 +451,7 @@ class RepositoryTrainer(abc.ABC):
             "disable_tqdm": True,
         }
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         _log.info("%s", line)
         if is_first():
             self.say(line)
@@ -467,7 +467,7 @@ def encode(rows: Rows, prompts: Prompts, *, answer_length: int) -> tuple[list[di
     Args:
         rows: states and tactics.
         prompts: the model's.
-        answer_length: tokens that a tactic may have, its end mark included; a model that is asked stops there.
+        answer_length: tokens that a tactic may have, its end mark included; a model's answer ends there.
     """
     examples: list[dict[str, list[int]]] = []
     for row in rows.rows:
@@ -488,19 +488,19 @@ class SFTTrainer(RepositoryTrainer):
         """Train the model on rows: measures are "loss" (the mean over the run) and "token_accuracy" (at its end).
 
         Args:
-            rows: what is learned.
-            saves: the place of the run's saves; None: none are made.
+            rows: to learn.
+            saves: folder and interval of the run's saves; None: no saves.
 
         Raises:
             NothingToLearnError, DivergedError: as `RepositoryTrainer.fit`.
             CheckpointError: the run cannot be saved. Yielded: the job was preempted, and the run is saved.
         """
         found = self.loaded()
-        room = found.lengths.answer
-        examples, dropped = encode(rows, found.prompts, answer_length=room)
+        most = found.lengths.answer
+        examples, dropped = encode(rows, found.prompts, answer_length=most)
         if dropped:
-            self._tell(
-                f"{dropped} of {len(rows.rows)} steps are dropped: their tactics have more than {room} tokens, a "
+            self._report(
+                f"{dropped} of {len(rows.rows)} steps are dropped: their tactics have more than {most} tokens, a "
                 "quarter of max_seq_len"
             )
         if not examples:

@@ -36,7 +36,7 @@ def batches(
     return Batches(corpus, tuple(examples), byte_ids, **settings)  # type: ignore[arg-type] # each test knows its own
 
 
-def test_a_step_is_the_same_whoever_makes_it_and_whatever_was_made_before(dataset: Path) -> None:
+def test_a_step_is_the_same_in_every_process_and_after_any_other(dataset: Path) -> None:
     made = batches(dataset)
     for step in range(3 * made.steps_per_epoch):
         one, again = made.at(step), batches(dataset).at(step)

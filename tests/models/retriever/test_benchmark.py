@@ -90,7 +90,7 @@ def test_an_interval_is_student_s_and_of_one_value_endless() -> None:
     assert interval([7.0]) == (7.0, math.inf)
 
 
-def test_both_losses_are_compared_with_ewc_as_it_is_when_nobody_sets_it(tmp_path: Path) -> None:
+def test_both_losses_are_compared_with_ewc_at_its_default(tmp_path: Path) -> None:
     sizes = ForgettingSizes()
     assert set(sizes.losses) == {"mse", "contrastive"}
     for loss in sizes.losses:
@@ -117,7 +117,7 @@ def test_on_a_device_every_figure_of_the_retriever_s_size_comes_out(tmp_path: Pa
     tiny = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
     sizes = GpuSizes(tiny, max_seq_len=30, batch_size=2, warm=1, steps=2, texts=80, matrix=16, repeats=1)
     rows = list(measure_gpu(tmp_path, sizes, device=torch.device("cpu")))
-    # A CPU tells no peak of its memory.
+    # A CPU has no record of its peak memory.
     assert [row.what for row in rows if row.value is None] == [
         "ByT5-small trained in bf16-mixed: peak memory with EWC"
     ]

@@ -2,7 +2,7 @@
 
 A task hides a substitution of letters: the query "A?abcd" asks for the one among many documents whose letters are those
 of "abcd", substituted and shuffled. Each task has a substitution of its own, so what one teaches does not help with
-the next; its name in the texts tells them apart.
+the next; its name in the texts distinguishes them.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def learn(
     encoder: T5EncoderModel, config: TrainingConfig, folder: Path, *, name: str, seed: int, steps: int = STEPS
 ) -> None:
     """Train on one task as the trainer does it: loss, penalty's gradient, clipping, step; keep what the next needs."""
-    told = task(name, seed)
+    learned_task = task(name, seed)
     strategy = make_strategy(config, folder)
-    strategy.before_task(encoder, told)
+    strategy.before_task(encoder, learned_task)
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=2e-3, fused=True)
     batches = Letters(name, seed)
 
@@ -126,7 +126,7 @@ def learn(
         strategy.on_gradients(encoder)
         torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
         optimiser.step()
-    strategy.after_task(encoder, told).save(folder)
+    strategy.after_task(encoder, learned_task).save(folder)
 
 
 def config(setting: AgainstForgetting) -> TrainingConfig:
@@ -152,13 +152,13 @@ class Learned:
 
     def then(self, setting: AgainstForgetting) -> tuple[float, float]:
         """Recall@1 of A and of B after B was learned with a strategy."""
-        encoder, told = copy.deepcopy(self.encoder), task("A", self.seed)
+        encoder, learned_task = copy.deepcopy(self.encoder), task("A", self.seed)
         folder = self.folder / setting
         folder.mkdir()
         first = make_strategy(config(setting), None)
-        first.before_task(encoder, told)
+        first.before_task(encoder, learned_task)
         if setting != "average":  # It would average A with the random weights before it.
-            first.after_task(encoder, told).save(folder)
+            first.after_task(encoder, learned_task).save(folder)
         learn(encoder, config(setting), folder, name="B", seed=self.seed)
         return recall_at_1(encoder, "A", self.seed), recall_at_1(encoder, "B", self.seed)
 

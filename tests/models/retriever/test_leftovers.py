@@ -9,7 +9,7 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import dataset_of, forget_others
 
 
-def test_datasets_of_jobs_that_nobody_needs_go_and_the_others_stay(tmp_path: Path) -> None:
+def test_datasets_of_other_jobs_are_removed(tmp_path: Path) -> None:
     for job in ("train-a", "train-b", "train-c"):
         place = dataset_of(tmp_path, job)
         (place / "random").mkdir(parents=True)

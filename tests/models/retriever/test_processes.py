@@ -75,9 +75,9 @@ if trainer.global_rank == 0:
 
 # On a machine with several GPUs a configuration's number of them is that of the processes.
 training._devices = lambda config: config.num_gpus
-take = BestWeights.take
+take = BestWeights.load_into
 # The second process reads the best epoch's weights late: the first must not have removed them by then.
-BestWeights.take = lambda *of: (time.sleep(0.5 * int(os.environ.get("LOCAL_RANK", "0"))), take(*of))
+BestWeights.load_into = lambda *of: (time.sleep(0.5 * int(os.environ.get("LOCAL_RANK", "0"))), take(*of))
 config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forgetting="ewc", max_epochs=2)
 database = DynamicDatabase(folder / "database.json")
 trainer = RetrievalTrainer(config, folder / "checkpoints")

@@ -167,7 +167,7 @@ def test_ewc_says_before_a_task_that_its_fisher_could_not_be_added_after_it(
         other.before_task(encoder, made.task("B"))
 
 
-def test_the_compat_scale_divides_by_the_processes_of_the_run_whoever_ends_it(made: Made) -> None:
+def test_the_compat_scale_divides_by_the_processes_of_the_run_in_any_process(made: Made) -> None:
     setting = config(against_forgetting="ewc", fisher_scale="compat")
     means = []
     for world in (1, 4):

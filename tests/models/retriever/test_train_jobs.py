@@ -356,5 +356,5 @@ def test_a_checkpoint_is_measured_on_any_dataset_as_the_training_job_would(learn
     assert (empty.last["reason"], empty.last["deterministic"], empty.events) == ("bad_dataset", True, [])
     wrong = bench.job("evaluate", {**parameters, "split": "train"}, name="evaluate-3")
     assert wrong.last["reason"] == "bad_spec"
-    nobodys = bench.job("evaluate", {**parameters, "checkpoint": "f" * 16}, name="evaluate-4")
-    assert (nobodys.last["reason"], nobodys.last["deterministic"]) == ("bad_checkpoint", False)
+    unknown = bench.job("evaluate", {**parameters, "checkpoint": "f" * 16}, name="evaluate-4")
+    assert (unknown.last["reason"], unknown.last["deterministic"]) == ("bad_checkpoint", False)

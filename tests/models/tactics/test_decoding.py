@@ -99,7 +99,7 @@ def test_beams_are_those_of_transformers_with_the_log_probabilities(
             expected.append((tuple(row[:at]), at is not None))
         answers = [(one.ids, one.ended) for one in mine]
         # There what has not ended at the last token counts as if it had, and takes the place of what has.
-        # The same tokens with another end mark are another answer, which is not told apart here.
+        # The same tokens with another end mark are another answer, which this test does not distinguish.
         theirs_ended = list(dict.fromkeys(answer for answer in expected if answer[1]))
         assert list(dict.fromkeys(answer for answer in answers if answer in theirs_ended)) == theirs_ended
         compared += all(ended for _, ended in expected)
@@ -220,7 +220,7 @@ def test_samples_are_drawn_as_often_as_they_are_likely(
         assert abs(drawn[token] / wanted - share) <= off, (token, drawn)
 
 
-def test_whoever_has_ended_leaves_the_batch_and_the_others_go_on() -> None:
+def test_a_row_that_has_ended_leaves_the_batch() -> None:
     seen: list[int] = []
 
     def then(logits: Tensor) -> Tensor:

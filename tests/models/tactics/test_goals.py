@@ -107,7 +107,7 @@ def test_a_theorem_s_place_is_what_its_file_says_before_it_and_nothing_after(tmp
         }
     )
     assert later is not None
-    # A process that knows the file up to the one goes on to the other.
+    # A process that knows the file up to the one continues to the other.
     assert later.setup.begins_with(place.setup)
     assert place.setup.begins_with(Setup())
 

@@ -129,7 +129,7 @@ def test_a_request_that_is_not_even_read_fails_alone() -> None:
     assert isinstance(unreadable, UnicodeError)
 
 
-def test_whoever_is_in_a_batch_is_answered_when_it_is_done_and_not_when_all_are() -> None:
+def test_a_batch_is_answered_when_it_is_done_and_not_when_all_are() -> None:
     generator = Slow(0.1)
     answered: list[str] = []
 
@@ -179,7 +179,7 @@ def test_who_is_cancelled_while_others_are_answered_costs_the_model_nothing() ->
     assert generator.batches == [["a1"], ["b1"]]
 
 
-def test_a_search_that_was_given_up_is_not_answered_and_disturbs_nobody() -> None:
+def test_a_cancelled_search_is_not_answered_and_disturbs_no_other() -> None:
     generator = Slow()
 
     async def work() -> list[Any]:
@@ -195,7 +195,7 @@ def test_a_search_that_was_given_up_is_not_answered_and_disturbs_nobody() -> Non
     assert generator.batches == [["other"]]
 
 
-def test_closing_answers_whoever_still_waits_and_asking_a_closed_service_is_refused() -> None:
+def test_closing_fails_waiting_requests_and_a_closed_service_refuses_new_ones() -> None:
     generator = Slow(20.0)
 
     async def work() -> tuple[Any, Any]:
@@ -215,7 +215,7 @@ def test_closing_answers_whoever_still_waits_and_asking_a_closed_service_is_refu
     assert generator.batches == [["working"]]
 
 
-def test_a_service_that_nobody_asks_closes_at_once() -> None:
+def test_an_idle_service_closes_at_once() -> None:
     async def work() -> None:
         async with GenerationService(Slow(), wait_s=60.0):
             await asyncio.sleep(0)

@@ -140,7 +140,7 @@ def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_folder(
     assert [path.name for path in (tmp_path / "outputs").iterdir()] == [".lock"]
 
 
-def test_training_tells_nobody_and_writes_nothing_but_what_it_says(
+def test_training_sends_no_telemetry_and_writes_only_its_own_files(
     tmp_path: Path,
     trainer: MakeTrainer,
     monkeypatch: pytest.MonkeyPatch,
@@ -266,7 +266,7 @@ def test_a_full_disk_leaves_the_model_before(
             made.train(database.repositories, database, tmp_path / "merged")
     assert same(weights(tmp_path / "outputs"), before)
     assert not (tmp_path / "outputs" / ".new").exists()
-    # The same trainer, which has the half of something in memory, goes on from the disk.
+    # The same trainer, which has the half of something in memory, continues from the disk.
     (learned,) = made.train(database.repositories, database, tmp_path / "merged")
     assert learned.commit[0] == "5"
     whole = trainer(output_dir=str(tmp_path / "whole"))

@@ -167,7 +167,7 @@ def test_processes_share_one_cap(ledger: Path) -> None:
     assert total == 30
 
 
-def test_nobody_reads_the_ledger_while_another_one_decides(ledger: Path) -> None:
+def test_the_ledger_is_not_read_while_another_process_decides(ledger: Path) -> None:
     spending(ledger).reserve(*MOST)
     reserving = threading.Thread(target=spending(ledger).reserve, args=MOST)
     with ledger.open() as file:
