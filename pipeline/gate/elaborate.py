@@ -24,7 +24,7 @@ TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """One file of the project without and with a proof; `byte_start` is where the proof's sorry stands."""
+    """One file of the project without and with a proof; `byte_start` is the offset of the proof's sorry."""
 
     project: Path
     before: bytes
@@ -38,7 +38,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The commands of the file without and with the proof, and where the proof's command stands."""
+    """The commands of the file without and with the proof, and the proof's command's position."""
 
     before: tuple[Unit, ...]
     after: tuple[Unit, ...]

@@ -410,7 +410,7 @@ def axioms_of(runner: LakeRunner, *, module: str, declaration: str) -> tuple[str
 
 
 def type_of(runner: LakeRunner, *, module: str, declaration: str) -> TypeText | str:
-    """Ask for the constant's type, printed whole, in the same way; a text says why there is none."""
+    """Ask for the constant's type, printed whole, in the same way; a text is the reason why it cannot be printed."""
     options = tuple(f"set_option {option} in" for option in _WHOLE)
     said = _message(runner, module=module, commands=(*options, f"#check @{declaration}"))
     return read_type(said.text, declaration) if isinstance(said, TypeText) else said

@@ -4,8 +4,8 @@ The Lean that judges is the one that the project names and the proof was found w
 built of the patched file, under Lean's own library and no other. And the kernel saw it: where the project knows how
 to add what the kernel has not seen, only a replay says so.
 
-Each function returns a sentence on why it does not hold, None where it does. What comes of that is `verdict.py`'s and
-`by_lake.py`'s business.
+Each function returns a sentence on why the precondition does not hold, or None. `verdict.py` and
+`lake_checks.py` decide what follows.
 """
 
 from __future__ import annotations

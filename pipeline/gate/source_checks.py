@@ -46,7 +46,7 @@ def dedents(before: bytes, replacement: Replacement) -> tuple[str, ...]:
     edge = len(before[before.rfind(b"\n", 0, at) + 1 : at].decode())
     line = before[before.rfind(b"\n", 0, byte_start) + 1 : byte_start].decode()
     if len(line) <= edge:
-        return ()  # the sorry itself stands there, so the lines of its block do
+        return ()  # the sorry itself is there, so the lines of its block are
     had = _lines_up_to(before[byte_start:byte_end].decode(), edge)
     if _lines_up_to(replacement.text, edge) > had:
         return ("a line of the replacement begins at the column of the declaration, like a command",)
@@ -69,7 +69,7 @@ def in_its_place(before: bytes, after: bytes) -> tuple[str, ...]:
     if len(changed) != 1:
         return (f"{len(changed)} commands changed where one should",)
     ((one, other),) = changed
-    # A comment at the proof's end stands outside the command, in front of what followed it.
+    # A comment at the proof's end is outside the command, in front of what followed it.
     same = before[: one.byte_start] == after[: other.byte_start]
     if not same or not after[other.byte_end :].endswith(before[one.byte_end :]):
         return (f"text outside the command {one.keyword!r} changed",)
@@ -85,7 +85,7 @@ def _lines_up_to(text: str, column: int) -> int:
 def _kept(replacement: str, between: Sequence[str]) -> bool:
     """Say whether the replacement is texts for each sorry, each harmless by itself, with what stood between them.
 
-    A text that opens a comment or bracket and closes it after the next sorry would hide what stands between.
+    A text that opens a comment or bracket and closes it after the next sorry would hide the text between.
     """
     starts = {0}
     for gap in between:
@@ -135,7 +135,7 @@ def cites_itself(replacement: str, declaration: str) -> bool:
 
 
 def _called_on_a_term(before: tuple[Token, ...], token: Token) -> bool:
-    """Say whether the token is `mine` in `(f h).mine`: not in `.mine`, where nothing stands before the dot."""
+    """Say whether the token is `mine` in `(f h).mine`: not in `.mine`, which has nothing before the dot."""
     if len(before) < 2 or before[-1].text != "." or before[-1].byte_end != token.byte_start:
         return False
     return before[-2].text in _CLOSERS and before[-2].byte_end == before[-1].byte_start
@@ -347,7 +347,7 @@ def _items(source: SourceFile, data: bytes) -> list[tuple[_Item, int]]:
 
 
 def _attributes(text: str) -> frozenset[str]:
-    """Return the words of every attribute that stands in the text."""
+    """Return the words of every attribute in the text."""
     return frozenset(word for listed in _ATTRIBUTES.findall(lex(text).bare) for word in _WORD.findall(listed))
 
 

@@ -259,7 +259,7 @@ class Gate:
         return rests_on(self.project, path=self.proof.path, patched=self.after, declaration_start=start)
 
     def _declaration(self, data: bytes) -> Declaration:
-        """Return the declaration that the proof stands in; the shape check has held that there is one."""
+        """Return the declaration that contains the proof; the shape check has shown that it exists."""
         at = self.proof.byte_start
         declarations = scan_source(data, path=self.proof.path).declarations
         inside = [one for one in declarations if one.byte_start <= at < one.byte_end]

@@ -149,7 +149,7 @@ class HandedOver:
 
 @contextmanager
 def key_pipe(key: str | None, *, problem: str = "") -> Iterator[HandedOver]:
-    """Yield what a child needs to read the key; nothing where there is none.
+    """Yield what a child needs to read the key; nothing without a key.
 
     Args:
         key: shorter than any pipe's buffer (`credentials.read_key`).

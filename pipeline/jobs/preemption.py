@@ -9,7 +9,7 @@ Around the part that can save, and in it wherever everything is in a state that 
                 save()
                 raise yielding.Yielded(f"step {step} is saved")
 
-Outside a region SIGTERM ends a job at once, which harms nothing either: it goes on from what it saved last. So does a
+Outside a region SIGTERM ends a job at once, which harms nothing either: it resumes from its last save. So does a
 second SIGTERM inside one. Where SIGTERM is not a job's (`pipeline.jobs.protocol.run_job`), as in a program that only
 uses these modules, a region changes nothing.
 """

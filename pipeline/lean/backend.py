@@ -145,7 +145,7 @@ class Leans:
 
     @property
     def summary(self) -> LeanBackend:
-        """One backend that stands for all of them in a status line: its `toolchain` is "" where there are several."""
+        """One backend that represents all of them in a status line: its `toolchain` is "" where there are several."""
         if self.fixed is not None:
             return self.fixed
         if not self.builds:
@@ -315,7 +315,7 @@ def _configured_repl(configured: str, sandbox: Sandbox) -> tuple[LeanBackend | N
 
 
 def _bundled_repl(sandbox: Sandbox) -> tuple[LeanBackend | None, str]:
-    """Return the REPL of the installed PyPantograph, or None and why there is none."""
+    """Return the REPL of the installed PyPantograph, or None and the reason."""
     spec = importlib.util.find_spec("pantograph")
     if spec is None:
         return (

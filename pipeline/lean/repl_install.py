@@ -110,7 +110,7 @@ _GIT = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_ALLOW_PROTOCOL": "file:https",
     "GIT_ASKPASS": "",
-    # The source is told by its commit, so it does not matter whose copy of it this is.
+    # The source is identified by its commit, so it does not matter whose copy of it this is.
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": "safe.directory",
     "GIT_CONFIG_VALUE_0": "*",

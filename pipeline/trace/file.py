@@ -49,7 +49,7 @@ _MAKES_SYNTAX = re.compile(rf"(?:@\[[^\]]*\]\s*)?(?:(?:{'|'.join(MODIFIERS)})\s+
 
 @dataclass(slots=True)
 class Step:
-    """A record that counts, and where it stands in the file (code points); None where it was not found."""
+    """A record that counts, and its position in the file (code points); None if it was not found."""
 
     record: Invocation
     span: Span | None
@@ -81,14 +81,14 @@ class Proof:
         if self.unit is None:
             return TraceGap("theorem", name, "Lean has no command at its place")
         if self.errors:
-            # Lean goes on after an error with a sorry of its own, without a warning, and makes the constant.
+            # Lean continues after an error with a sorry of its own, without a warning, and makes the constant.
             return TraceGap("elaboration", name, short(self.errors[0].render()))
         if self.made is None:
             return TraceGap("theorem", name, "its command made no constant of this name")
         return None
 
     def holds(self, message: Message) -> bool:
-        """Say whether a message stands on the declaration's lines."""
+        """Return True if a message is on the declaration's lines."""
         return self.item.record.line <= message.pos.line <= self.item.record.end_line
 
     def text(self, source: FileSource, step: Step) -> str:
@@ -116,7 +116,7 @@ def proofs(source: FileSource, units: Sequence[Unit]) -> list[Proof]:
     for index, group in together.items():
         _share(source, units[index], group)
         for error in units[index].errors:
-            # What stands on no one's lines (a `mutual` block that does not end) is the fault of all.
+            # A message on no declaration's lines (a `mutual` block that does not end) counts against all.
             for proof in [one for one in group if one.holds(error)] or group:
                 proof.errors.append(error)
     return found
@@ -629,7 +629,7 @@ def _scopes(text: SourceFile, byte: int) -> str:
 
 
 def _warned_of_sorry(proof: Proof) -> bool:
-    """Lean's warning stands on the declaration's lines (a command may declare several)."""
+    """Lean's warning is on the declaration's lines (a command may declare several)."""
     messages = proof.unit.messages if proof.unit is not None else ()
     return any(message.is_sorry_warning and proof.holds(message) for message in messages)
 

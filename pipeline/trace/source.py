@@ -21,7 +21,7 @@ from pipeline.trace.tree import CORE, Tree
 from store.domain.records import THEOREM_KINDS, ConstantUse, Position, Premise, PremiseUse
 
 Site = tuple[str, Position, Position]
-"""A path, and where a name stands in it."""
+"""A path, and a name's position in it."""
 
 _DOJO_KINDS = {"lemma": "lemma", "alias": "stdtacticaliasalias"}
 _NAMELESS = ("_example", "_instance", "_deriving_instance")
@@ -204,7 +204,7 @@ class Squeezed:
 
 
 def place(tactics: Sequence[str], *, code: str, start: int, end: int) -> list[Span | None]:
-    """Return where each tactic stands in `code[start:end]` (comments blanked); None where it is not found."""
+    """Return the place of each tactic in `code[start:end]` (comments blanked); None where it is not found."""
     where = Squeezed(code, start, end)
     spans: list[Span | None] = []
     cursor, last = 0, ""

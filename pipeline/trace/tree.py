@@ -133,7 +133,7 @@ class Tree:
                 stack.append((following, iter(self._own_imports(following))))
                 continue
             stack.pop()
-            # One that is waiting itself stands for its text; Lean refuses such a circle anyway.
+            # One that is waiting itself is represented by its text; Lean refuses such a circle anyway.
             below = sorted(
                 self._keys.get(one.path, f"circle {one.path} {one.blob}") for one in self._own_imports(file)
             )
@@ -225,7 +225,7 @@ def _blob(root: Path, name: str, *, like: str) -> str:
     try:
         return git_blob(read_inside(root, name), like=like)
     except OSError:
-        return ""  # there is none, or it is none: such a project was not built either
+        return ""  # missing or not a manifest: such a project was not built either
 
 
 def _digest(*fields: str) -> str:

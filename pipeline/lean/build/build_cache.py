@@ -112,7 +112,7 @@ def trees(nested: Collection[str]) -> list[tuple[str, str]]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object's content, empty where there is none to be read."""
+    """Return a JSON object's content, empty if it cannot be read."""
     try:
         raw = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -471,7 +471,7 @@ def attach(worktree: Path, cache: Path, repository: str, sha: str) -> BuildInUse
     copy that the job may write (blocks are shared where the file system can), the packages are a link into the cache.
 
     Raises:
-        BuildMissingError: there is none.
+        BuildMissingError: the cache has no such build.
     """
     folder = folder_of(cache, repository, sha)
     held: list[IO[bytes]] = []

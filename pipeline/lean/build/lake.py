@@ -51,7 +51,7 @@ class LakeRunner:
 
     @classmethod
     def find(cls, backend: LeanBackend, *, project: Path) -> LakeRunner | str:
-        """Return the lake of the backend's toolchain, or one sentence on why there is none to use."""
+        """Return the lake of the backend's toolchain, or one sentence on why it cannot be used."""
         if backend.kind != "pantograph":
             return f"no Lean here: {backend.detail or 'the backend is ' + backend.kind}"
         if not any((project / name).is_file() for name in LAKEFILES):

@@ -33,7 +33,7 @@ class _Text:
 class Sources:
     """The project's `.lean` files by relative path: `hashes`, and who `imports` whom (paths, direct).
 
-    A file that stands in a circle of imports, or imports one that does, has the hash "", which is like no other.
+    A file in a circle of imports, or imports one that does, has the hash "", which is like no other.
     """
 
     hashes: Mapping[str, str]

@@ -225,7 +225,7 @@ class Connection:
             raise self.outside(error) from error
 
     async def call(self, command: str, payload: Json, *, timeout_s: float | None = None) -> Json:
-        """Send one request as it stands and return its reply object; `send` is the typed way.
+        """Send one request unchanged and return its reply object; `send` is the typed way.
 
         Raises: as `send`, but states are not looked at.
         """

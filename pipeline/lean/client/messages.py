@@ -1,6 +1,5 @@
-"""The replies about goal states, tactics and files, as typed frozen values, decoded strictly.
+"""The REPL's replies as typed frozen values, decoded strictly.
 
-`goals.py` has what they are made of and says how decoding works; `replies.py` has the other commands' replies.
 `to_json` gives the wire's object back. Not here: what a reply is worth as evidence (`pipeline.gate`).
 """
 
@@ -19,7 +18,7 @@ from pipeline.lean.client.wire import Json
 # Field names follow Python's style (`userName` is `user_name`). Decoding is strict: a missing or mistyped promised
 # key raises `MalformedReply` with its path; unknown keys are ignored, because newer versions add some. What the wire
 # leaves out when it is the usual value has that value here. `to_json` gives the wire's object back, with every
-# promised key spelt out. The replies themselves are in `messages.py` and `replies.py`.
+# promised key spelt out.
 
 
 Severity = Literal["information", "warning", "error"]

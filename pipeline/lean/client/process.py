@@ -167,7 +167,7 @@ class ReplProcess:
 
     @property
     def running(self) -> bool:
-        """Say whether an exchange can begin or goes on."""
+        """Return True if an exchange can begin or is in progress."""
         pipes = self._pipes
         unasked = bool(pipes.output) and not pipes.asked
         return self.dead is None and self.returncode is None and not (pipes.eof or pipes.deaf or unasked)
@@ -347,7 +347,7 @@ class ReplProcess:
 
 
 def kill_group(pid: int) -> None:
-    """Kill every process of a group; that there is none any more is fine."""
+    """Kill every process of a group, if any is left."""
     # PermissionError is macOS's answer for a group of zombies.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)

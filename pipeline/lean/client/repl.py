@@ -138,7 +138,6 @@ class Repl(Connection):
         text: str,
         *,
         ignore_values: bool = False,
-        binder_name: str | None = None,
         timeout_s: float | None = None,
     ) -> tuple[Target, ...]:
         """Turn declarations with sorries into goal states (`frontend.distil`); `example`s are never targets.
@@ -147,7 +146,7 @@ class Repl(Connection):
             InputRejected: the text does not compile; `desc` joins the messages.
             UnsupportedByDialect: the older dialect has `process(…, sorrys=True)` instead.
         """
-        request = requests.FrontendDistil(file=text, ignore_values=ignore_values, binder_name=binder_name)
+        request = requests.FrontendDistil(file=text, ignore_values=ignore_values)
         return await self.send(request, timeout_s=timeout_s)
 
     async def track(self, source: str, result: str, *, timeout_s: float | None = None) -> Track:
@@ -175,11 +174,10 @@ class Repl(Connection):
         *,
         goals: bool = True,
         root: bool = True,
-        parents: bool = False,
         timeout_s: float | None = None,
     ) -> StatePrint:
         """Print a state's goals and its root's term."""
-        request = requests.GoalPrint(state, root_expr=root, parent_exprs=parents, goals=goals)
+        request = requests.GoalPrint(state, root_expr=root, goals=goals)
         return await self.send(request, timeout_s=timeout_s)
 
     async def goal_delete(self, states: Iterable[StateRef]) -> None:

@@ -1,12 +1,12 @@
 """A bounded pool of warm REPL processes, shared by the searches of one event loop.
 
-What a process has been brought to cannot be undone (`pooled.py`), so it serves a search only if the search's own setup
+What a process has been brought to cannot be undone (`PooledRepl`), so it serves a search only if the search's own setup
 begins with that; this is also why a theorem's own text, once taken in, can never be seen by a search for its proof.
 `ReplPool.take` gives one process to one taker at a time; an idle process is kept for the next taker that it fits; the
 one that was idle longest is closed when room is needed, and so is one that has died, answered too many calls or grown
-too large. Searches that want the very same setup share a process: the goal states of all of them lie in it, and whoever
-waits for a model meanwhile leaves it to the others at no cost. What is done with a process is `session.py`'s, whose
-turn it is `waiting.py`'s.
+too large. Searches that want the very same setup share a process: it holds the goal states of all of them, and a search
+that waits for a model meanwhile leaves it to the others at no cost. `Line` decides whose turn it is; `session.py` uses
+the process.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class PoolClosed(ReplError):  # noqa: N818 - named by what happened
 
 @dataclass(frozen=True, slots=True)
 class PoolStats:
-    """Counters since the pool was made, and how it stands now: takers served, idle processes, takers waiting."""
+    """Counters since the pool was made, and its present state: takers served, idle processes, takers waiting."""
 
     started: int
     reused: int

@@ -2,8 +2,8 @@
 
 A `Session` knows what has to be established (`ReplKey`, `Setup`) and how each of its states came about: a statement
 or a text at the root, then one tactic after another. When the process that held the states is gone (crashed, hung,
-worn, or lent to another search while this one was parked), it takes another from the pool, brings it to the same
-setup, replays the tactics that lead to the state at hand, checks that the goals are what they were, and goes on.
+worn, or taken by another search while this one was parked), it takes another from the pool, brings it to the same
+setup, replays the tactics that lead to the state at hand, checks that the goals are unchanged, and continues.
 A request that ends the process twice is not tried a third time: a tactic then counts as failed (`TacticKilled`),
 anything else raises. A session is one search's: its calls are served one after the other.
 """
@@ -451,7 +451,7 @@ class Session:
 
     @property
     def process_id(self) -> int | None:
-        """The id of the process at hand, None where there is none now."""
+        """The id of the process at hand, or None."""
         return None if self._process is None else self._process.repl.pid
 
     # ---- what a search asks
@@ -460,7 +460,7 @@ class Session:
         """Have a process that is set up; the other calls do this by themselves.
 
         Raises:
-            SetupFailed, ReplStartError, PoolClosed: there is none to be had.
+            SetupFailed, ReplStartError, PoolClosed: no process can be had.
         """
 
         async def nothing(_: Repl, __: StateRef | None) -> None:

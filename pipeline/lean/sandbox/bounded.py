@@ -218,26 +218,28 @@ def run_bounded(
             return Outcome("not_started", None, None, run.refusal, 0, time.monotonic() - started, 0)
         broken = run.watch()
         status = run.finish()
-    ending, code, number = _ending(broken, status, run.kept)
+    ending, code, number = _ending(broken, status, run.output)
     return Outcome(
         ending,
         code,
         number,
-        run.kept.text(),
-        run.kept.left_out,
+        run.output.text(),
+        run.output.left_out,
         time.monotonic() - started,
         run.peak_memory,
     )
 
 
-def _ending(broken: Ending | None, status: int, kept: _Kept) -> tuple[Ending, int | None, int | None]:
+def _ending(
+    broken: Ending | None, status: int, output: _BoundedOutput
+) -> tuple[Ending, int | None, int | None]:
     if broken is not None:
         return broken, None, None
     number = -status if status < 0 else status - 128 if 128 < status <= 128 + signal.NSIG else 0
     if number == signal.SIGXFSZ:
         return "disk", None, number
     if status != 0:
-        said = kept.text()[-4096:]
+        said = output.text()[-4096:]
         if any(words in said for words in _OUT_OF_MEMORY):
             return "memory", status if status > 0 else None, number or None
         if any(words in said for words in _OUT_OF_DISK):
@@ -245,7 +247,7 @@ def _ending(broken: Ending | None, status: int, kept: _Kept) -> tuple[Ending, in
     return ("signal", None, number) if number else ("exited", status, None)
 
 
-class _Kept:
+class _BoundedOutput:
     """The head and the tail of a stream, and its lines one by one to a listener."""
 
     def __init__(self, on_line: Callable[[str], None] | None) -> None:
@@ -304,7 +306,7 @@ class _Run:
         self._open_bytes = 0
         """What files take that were deleted and are still open, at the last look."""
         self._devices: frozenset[int] = frozenset()
-        self.kept = _Kept(on_line)
+        self.output = _BoundedOutput(on_line)
         self.peak_memory = 0
         self.refusal: str | None = None
 
@@ -349,7 +351,7 @@ class _Run:
     ) -> None:
         try:
             if self._popen is not None and self._popen.returncode is None:
-                self.kept.on_line = None  # the listener that raised gets no more lines
+                self.output.on_line = None  # the listener that raised gets no more lines
                 self.finish()
         finally:
             self._close()
@@ -414,7 +416,7 @@ class _Run:
             with contextlib.suppress(KeyError):
                 self._selector.unregister(self._stdout())
             return False
-        self.kept.add(data)
+        self.output.add(data)
         return True
 
     def _note_init(self, descriptor: int) -> None:

@@ -232,7 +232,6 @@ def bubblewrap(
     scratch: Mapping[Path, int] | None = None,
     environment: Mapping[str, str],
     limits: Limits | None = None,
-    tmp_bytes: int = TMP_BYTES,
     certificates: bool = False,
     info_fd: int | None = None,
 ) -> tuple[str, ...]:
@@ -251,7 +250,6 @@ def bubblewrap(
         scratch: empty folders in memory that may be written, with their sizes in bytes.
         environment: the whole environment of the program.
         limits: see `Limits`.
-        tmp_bytes: the size of the private /tmp.
         certificates: also show the machine's trusted certificates.
         info_fd: an inherited descriptor that bwrap tells its child's process id.
 
@@ -275,7 +273,7 @@ def bubblewrap(
     # /proc/sys belongs to the whole machine, and to root's own user id it is writable without any capability.
     argv += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
     argv += ["--size", str(SHM_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]  # noqa: S108
-    argv += ["--size", str(tmp_bytes), "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
+    argv += ["--size", str(TMP_BYTES), "--tmpfs", "/tmp"]  # noqa: S108 - the sandbox's own
     argv += ["--size", str(HOME_BYTES), "--tmpfs", str(PRIVATE_HOME)]
     for path, size in (scratch or {}).items():
         argv += ["--size", str(size), "--tmpfs", str(path)]

@@ -1,7 +1,7 @@
 """From syntax to terms: names, implicit arguments, expected types. Builds terms, never judges them.
 
 Tactic blocks inside a term are run last, when the types around them are known, as in Lean. What a kind of syntax
-means is said by its rule, in `term_rules.py` and `match_rules.py`.
+means is defined by its rule, in `term_rules.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The soundness core: an environment of constants and the checker that every finished proof goes through.
 
 The logic is a calculus of constructions with `Prop`, `Type` and natural-number literals. A constant is either
-built in (its type and, for definitions, its value come from `prelude.py`), or added here, after its value has
+built in (its type and, for definitions, its value come from `declarations.py`), or added here, after its value has
 been inferred to have its type. Nothing outside this file decides whether a term is a proof.
 """
 

@@ -6,7 +6,6 @@ its discriminant in front), alt (pattern, body), forall, exists, arrow, op (text
 projection (text of args[0]), dotted (`.inl`), by (args[0] a block), show, have, ascription, explicit (`@f`),
 nomatch, calc (args are calc_step nodes: relation, proof). `let` is read as `have`. Kinds of patterns: var,
 wild, rfl, tuple, alternatives, typed; constructor patterns are app nodes.
-Tactics are in `tactic_parser.py`, which extends this class.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Lean reads a command until a token comes that only a command can begin with. So 
 terms and tactics (`open`, `set_option`) or that a library reserves (`lemma`, `alias`) do so at the beginning of a
 line that is indented no deeper than the command before. At column 0 open brackets are forgotten, so one that a
 custom notation leaves open costs one command and not the file. A command that no one here knows (a library's
-own) is told by standing at column 0 after an empty line, which is how people write them.
+own) is recognised by its place at column 0 after an empty line, which is how people write them.
 
 Owns the borders, prefixes (`open … in`, doc comments, attributes, modifiers) and the header. Names, statements
 and scopes are read elsewhere.
@@ -63,7 +63,7 @@ class RawCommand:
     """A command's borders as offsets in the text.
 
     `start` is where its doc comment or first `… in` begins, `own` its first attribute or modifier, `word` its
-    keyword. `prefixes` are the keywords of what stands before an `in`.
+    keyword. `prefixes` are the keywords before an `in`.
     """
 
     start: int

@@ -42,7 +42,7 @@ _CONDITIONAL = frozenset({"initialize", "builtin_initialize"})
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Names as written (None where there is none to write) and the borders of the statement."""
+    """Names as written (None for an anonymous one) and the borders of the statement."""
 
     names: tuple[str | None, ...]
     kind: str
@@ -214,7 +214,7 @@ def name_parts(name: str) -> list[str]:
 
 
 def scope_name(lexed: Lexed, command: RawCommand) -> str | None:
-    """The name after `namespace`, `section` or `end`, which stands on the same line."""
+    """The name after `namespace`, `section` or `end`, on the same line."""
     spaces = _SPACES.match(lexed.bare, command.word_end)
     at = spaces.end() if spaces else command.word_end
     match = _NAME.match(lexed.code, at, max(command.end, at))

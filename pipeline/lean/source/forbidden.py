@@ -191,7 +191,7 @@ def _ambiguous(text: str) -> list[str]:
     """Return what could be read in two ways: as a string, a character, a number, or as what begins inside one.
 
     Lean cuts `0'"'` into a number and a character, and `⁻¹'"` may be a token of some library with a string after
-    it: the lexer cannot know. So strings are taken only where white space or a bracket stands around them. In the
+    it: the lexer cannot know. So strings are taken only between white space or brackets. In the
     same way `{x //-1 < x}` begins a comment to the lexer and none to Lean, and a quoted name may hold a line end.
     """
     found: list[str] = []

@@ -25,10 +25,10 @@ _LETTERLIKE = (
 ID_FIRST = f"A-Za-z_{_LETTERLIKE}"
 """The inside of a regex class: what an identifier begins with."""
 ID_REST = f"A-Za-z0-9_'!?{_LETTERLIKE}\u2080-\u2089\u2090-\u209c\u1d62-\u1d6a\u2c7c"
-"""The inside of a regex class: what an identifier goes on with."""
+"""The inside of a regex class: the characters that continue an identifier."""
 
 DOC_MARK = "\x01"
-"""Stands in `bare` where a `/-- -/` begins; only the offsets in `Lexed.docs` count, the source may hold one."""
+"""Marks in `bare` where a `/-- -/` begins; only the offsets in `Lexed.docs` count, the source may hold one."""
 MODULE_DOC_MARK = "\x02"
 """The same for `/-! -/`, which is a command of its own."""
 NAME_FILLER = "x"
@@ -103,7 +103,7 @@ class Positions:
         return first == at
 
     def previous(self, at: int, *, least: int = 0) -> int:
-        """The offset after the last character of code before `at` (`least` where there is none)."""
+        """The offset after the last character of code before `at` (`least` without one)."""
         width = 64
         while at > least:
             start = max(least, at - width)
@@ -192,7 +192,7 @@ class _Lexer:
         return Lexed(text=text, code=code, bare=bare, docs=self.docs, errors=tuple(self.errors))
 
     def _put(self, start: int, end: int, *, code: str, bare: str) -> None:
-        """Copy the plain text before `start`, then the masks of what stands there."""
+        """Copy the plain text before `start`, then the masks of the text there."""
         before = self.text[self.done : start]
         self.code += (before, code)
         self.bare += (before, bare)
@@ -309,7 +309,7 @@ CONTINUATIONS = words(
     "set extends ext funext congr aesop grind gcongr push_neg by_contra by_cases rintro rename_i subst split "
     "left right"
 )
-"""What goes on with a command though it may stand at column 0 after an empty line."""
+"""Words that continue a command though they may be at column 0 after an empty line."""
 HAS_FIELDS = words("structure class inductive coinductive") | {"class inductive"}
 TAKES_DOC = words("blueprint_comment library_note")
 """Commands with a doc comment as their argument."""

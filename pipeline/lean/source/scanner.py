@@ -2,7 +2,7 @@
 
 `scan_source` gives the record that the log keeps; `parse` gives the commands as well, for the prover and the gate;
 `read_file` what tells a new proof from an old one, and `locate` the borders of statements, for the tracer. None raises
-on any input: what cannot be read as it stands is named in `error` and the rest is still read. Bytes that are no
+on any input: what cannot be read is named in `error` and the rest is still read. Bytes that are no
 UTF-8 count as one column each and show as U+FFFD, and
 byte offsets are into the file as it is. All are linear in the size of the file. Carriage returns and a byte order
 mark are white space and no error.

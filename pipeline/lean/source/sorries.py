@@ -5,8 +5,8 @@ string. Not counted, because nothing there is elaborated as a proof: syntax quot
 except inside `$(…)`), and commands that declare nothing (`#check sorry`, `macro`, `notation`). `admit` is no
 reserved word in Lean, so it counts only where a tactic is expected.
 
-Tactic or term is told by layout: a `by` block is the column of its first tactic, and a word is a tactic when it
-stands where one begins in the innermost block. It is a reading of the text and not Lean's parser: a tactic
+Tactic or term is decided by layout: a `by` block is the column of its first tactic, and a word is a tactic when it
+is where one begins in the innermost block. It is a reading of the text and not Lean's parser: a tactic
 that a library defined with its own shape can make it say "term".
 """
 
@@ -21,7 +21,7 @@ from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Lexed, Positions, word
 from store.domain.identity import short_hash
 from store.domain.records import SorryMode
 
-# The words come first so that the search looks for two letters only; what stands before is looked at afterwards.
+# The words come first so that the search looks for two letters only; the text before is looked at afterwards.
 _SORRY = re.compile(rf"(?:sorry|admit)(?![{ID_REST}])(?!\.[{ID_FIRST}])")
 _MAY_STAND_BEFORE = re.compile(rf"(?:\A|[^{ID_REST}.`]|\.\.)\Z")
 _TOKEN = re.compile(
@@ -37,7 +37,7 @@ _COMBINATORS = words("try all_goals any_goals repeat repeat' repeat1 focus fail_
 _ALTERNATIVE_HEADS = words("match induction cases case case' next on_goal rename_i")
 _PATTERN_HEADS = words("rcases obtain rintro rcases' cases'")
 _TERM_LETS = words("let have letI haveI")
-# A line that follows one of these goes on with it.
+# A line that follows one of these continues it.
 _UNFINISHED = words(", := ← ( [ { ⟨ : = + - * / < > ≤ ≥ ≠ → ↔ ∧ ∨ ∣ ∘ $ & ^ ∈ ∉ ⊆ ∪ ∩ |")
 _NEAR = 64  # how far up a block is looked for; keeps absurd nesting linear
 
@@ -75,7 +75,7 @@ class _Layout:
         self.previous = ""
 
     def step(self, word: str, at: int) -> bool:
-        """Take the next word; return whether it stands where a tactic begins."""
+        """Take the next word; return True if it is where a tactic begins."""
         starts = self._starts_tactic(word, at)
         top = self.frames[-1]
         if starts:

@@ -39,7 +39,7 @@ class Script:
         return tuple(step.tactic for step in self.steps)
 
     def block(self) -> tuple[str, ...]:
-        """Return the lines of a tactic block whose first line stands at column 0."""
+        """Return the lines of a tactic block whose first line is at column 0."""
         lines, used = _branch(self.steps, 0)
         if lines is None or used != len(self.steps):
             # A step closed another goal on the way (a shared unknown): no tree, so every step on its own line.
@@ -49,7 +49,7 @@ class Script:
     def inline(self) -> str:
         """Return the tactics on one line, or one below the other where one of them has several lines.
 
-        Needs parentheses where it stands among other tactics.
+        Needs parentheses among other tactics.
         """
         if any("\n" in tactic for tactic in self.tactics):
             # Behind a `;` its lines would not stand below its own first one.
@@ -191,7 +191,7 @@ def splice(data: bytes, replacement: Replacement) -> bytes:
 
 
 def join(data: bytes, parts: Sequence[Replacement]) -> Replacement:
-    """Make one replacement of several, with the text between them as it stands in the file."""
+    """Make one replacement of several, with the file's text between them."""
     ordered = sorted(parts, key=lambda part: part.byte_start)
     text = ordered[0].text
     for before, after in itertools.pairwise(ordered):

@@ -68,7 +68,7 @@ def read_inside(root: Path, name: str, *, most_bytes: int = MOST_SOURCE_BYTES) -
 
 
 def read_beginning(root: Path, name: str, *, most_bytes: int) -> bytes:
-    """Return up to `most_bytes` of a file, like `read_inside`; nothing where there is none that may be read."""
+    """Return up to `most_bytes` of a file, like `read_inside`; nothing if it may not be read."""
     try:
         with _opened(root, name) as (descriptor, _):
             data = bytearray()

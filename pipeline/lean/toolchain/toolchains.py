@@ -56,7 +56,7 @@ class LeanVersion:
 
     @property
     def toolchain(self) -> str:
-        """The full name, as it stands in `lean-toolchain`: `leanprover/lean4:v4.21.0`."""
+        """The full name, as written in `lean-toolchain`: `leanprover/lean4:v4.21.0`."""
         return f"{self.origin}:{self.release}"
 
     @property
@@ -307,7 +307,7 @@ class Toolchains:
         """Take a build away: only what an installation made, and only if no one uses it.
 
         Raises:
-            ToolchainError: there is none, or its folder holds something that is not part of it.
+            ToolchainError: it is not installed, or its folder holds something that is not part of it.
             ToolchainBusyError: it is in use.
         """
         with self.exclusively(version):

@@ -23,16 +23,13 @@ from pipeline.lean.client.errors import (
 )
 from pipeline.lean.client.messages import StateRef
 from pipeline.lean.client.requests import (
-    TYPES,
     EnvCatalog,
     FrontendProcess,
     GoalStart,
     GoalTactic,
     OptionsSet,
-    RawRequest,
-    decode,
-    reply_json,
 )
+from tests.support.lean.request_decoding import TYPES, RawRequest, decode, reply_json
 
 Json = dict[str, Any]
 

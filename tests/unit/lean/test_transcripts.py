@@ -18,7 +18,7 @@ import pytest
 from pipeline.lean.client import messages
 from pipeline.lean.client.errors import ReplRefused, ReplSuspect, refusal
 from pipeline.lean.client.messages import TacticFailed, TacticOk, TacticParseError
-from pipeline.lean.client.requests import TYPES, RawRequest, decode, reply_json
+from tests.support.lean.request_decoding import TYPES, RawRequest, decode, reply_json
 
 RECORDS = Path(__file__).resolve().parents[3].parent / "shared" / "reference" / "pantograph-transcripts.jsonl"
 # What recordings that are marked `elided` leave out although the wire always has it.
