@@ -352,7 +352,7 @@ class Notify(Section):
     every_s: Annotated[float, BeforeValidator(duration(minimum_s=0, maximum_s=86400, example="1m"))] = Field(
         60.0, alias="every", examples=["1m"]
     )
-    """a channel gets at most one message in this time, and events that come meanwhile are told together in the next;
+    """a channel gets at most one message in this time, and events that come meanwhile are in the next;
     0s to 1d"""
     webhook: Webhook = Field(default_factory=Webhook)
     command: Command = Field(default_factory=Command)
