@@ -54,7 +54,7 @@ COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon
 # Three workers on two cores: many tests wait for a process or a clock.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 # What loads torch is run by itself: the other workers then do without it.
-MODELS := $(addprefix tests/,agents models prove serve unit/serve)
+MODELS := $(addprefix tests/,agents golden models prove serve unit/models unit/serve)
 test: $(VENV)/.dev
 	$(COMPILE)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-all
