@@ -29,12 +29,11 @@ from daemon.settings.types import (
     size,
     table_list,
 )
+from pipeline.models.config import ProgressConfig, tactics_config
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.models.errors import ConfigError
-from pipeline.models.progress.config import ProgressConfig
 from pipeline.models.retriever.config import for_a_job as retriever_config
-from pipeline.models.tactics.config import for_a_job as tactics_config
 from pipeline.serve.spec import PROMOTABLE
 from pipeline.serve.spec import ModelKind as ServedKind
 from store.events.models import ModelKind
@@ -375,12 +374,12 @@ class Train(Section):
     to this file. Other values make another chain link: what was trained stays"""
     tactics: Annotated[dict[str, Any], AfterValidator(_fields("tactics"))] = Field(default_factory=dict)
     """the table `[train.tactics]`: `enabled` (`false` unless set), `tolerance` (points of tactic@8, 2 unless set), and
-    the fields of `pipeline/models/tactics/config.py`. People's tactics are learned; training with Lean's reward
+    the fields of `pipeline/models/config.py`. People's tactics are learned; training with Lean's reward
     (GRPO) is no job of the daemon, as it needs the commit's build: an [agent](agents.md) with a `GRPOTrainer` does
     it"""
     progress: Annotated[dict[str, Any], AfterValidator(_fields("progress"))] = Field(default_factory=dict)
     """the table `[train.progress]`: `enabled` (`false` unless set), `tolerance` (steps of mean absolute error, 0.1
-    unless set), and the fields of `pipeline/models/progress/config.py`"""
+    unless set), and the fields of `pipeline/models/config.py`"""
 
     def of(self, model: ModelKind) -> Learning:
         """Return how a model learns here."""

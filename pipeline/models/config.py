@@ -1,7 +1,7 @@
-"""Configurations of training: frozen dataclasses whose fields are checked when they are made, and read by their names.
+"""Configurations of training: frozen dataclasses that check their fields; the tactic and the progress model's.
 
-An unknown field is an error that names it, and the nearest one. Standard library only: the daemon checks
-its settings against these.
+The retriever's has LeanDojo's fields (`pipeline.models.retriever.config`). An unknown field is an error that names it
+and the nearest one. Standard library only: the daemon checks its settings against these.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from pipeline.models.errors import ConfigError
-
-if TYPE_CHECKING:
-    from typing import Self
 
 Device = Literal["auto", "cpu", "cuda"]
 _ARTICLE = {"bool": "a", "int": "an", "float": "a", "str": "a"}
@@ -111,3 +108,114 @@ def _wrong(name: str, value: Any, kind: Any, takes: FieldLimits) -> str | None:
         return f"{value}: it takes a number from 0 to 1"
     least = -1 if name in takes.from_minus_one else 0
     return f"{value}: it takes no number below {least}" if value < least else None
+
+
+# ---- the tactic model and the progress model
+
+Objective = Literal["sft"]
+_OF_REWARDS = frozenset({"reward_func", "reward_weights", "kl_beta", "num_generations"})
+"""Of `pipeline.models.tactics.GRPOTrainer`."""
+_NO_REWARDS = (
+    "a job of training holds no build and no Lean to run a model's tactics in, and learns people's tactics "
+    '(objective = "sft"). Give an HFAgent a `pipeline.models.tactics.GRPOTrainer`: it checks the repositories out, '
+    "built (docs/agents.md)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TacticsConfig(Config):
+    """Settings of a tactic model's training.
+
+    Attributes:
+        model_name: the first checkpoint's base: a folder or hub name of a causal language model.
+        objective: "sft": people's tactics are learned. Not "grpo", whose reward runs a model's tactics: its job would
+            need the build of the trace's commit and a Lean, like the jobs that prove. An agent does so
+            (`daemon.compat.HFAgent`).
+        epochs: over the repository's training split.
+        batch_size: rows at once.
+        lr: the highest learning rate; it falls to 0 in a line.
+        lora: whether an adapter is trained, and not every weight. A parent that is an adapter is trained further as
+            one in any case.
+        lora_rank: of the adapter's matrices.
+        max_seq_len: tokens of prompt and tactic together, a quarter of which are the tactic's.
+        device: where; "auto": a GPU where there is one.
+        seed: of everything drawn.
+        eval_steps: of a split that has more steps, so many are measured, the same ones every time; 0: all.
+        save_minutes: the most that a killed run loses, and a step; 0: every step is saved.
+
+    Raises:
+        ConfigError: a field has a value that it does not take.
+    """
+
+    model_name: str = "Qwen/Qwen3-0.6B"
+    objective: Objective = "sft"
+    epochs: int = 1
+    batch_size: int = 8
+    lr: float = 2e-5
+    lora: bool = False
+    lora_rank: int = 16
+    max_seq_len: int = 1024
+    device: Device = "auto"
+    seed: int = 3407
+    eval_steps: int = 2000
+    save_minutes: float = 10.0
+
+    takes: ClassVar[FieldLimits] = FieldLimits(
+        positive=frozenset({"epochs", "batch_size", "lr", "lora_rank", "max_seq_len"}),
+        choices={"objective": get_args(Objective), "device": get_args(Device)},
+    )
+    no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})
+
+    def __post_init__(self) -> None:
+        if str(self.objective) == "grpo":
+            raise ConfigError(f"objective is 'grpo': {_NO_REWARDS}")
+        self.checked()
+
+
+def tactics_config(values: Mapping[str, Any]) -> TacticsConfig:
+    """Return the configuration of a job of the daemon.
+
+    Raises:
+        ConfigError: a field is unknown or not taken.
+    """
+    for key in values:
+        if key in _OF_REWARDS:
+            raise ConfigError(f"{key} is of training with rewards: {_NO_REWARDS}")
+    return TacticsConfig.from_dict(values)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressConfig(Config):
+    """Settings of a progress model's training.
+
+    Attributes:
+        model_name: the first checkpoint's base: a folder or hub name of any text model.
+        epochs: over the repository's training split; the one that does best on its val split is kept.
+        batch_size: rows at once.
+        lr: of AdamW, falling to 0.
+        max_seq_len: tokens of a text; fewer where the model takes fewer.
+        device: where; "auto": a GPU where there is one.
+        seed: of a new head and the order of the rows.
+        save_minutes: the most that a killed run loses, and a step; every epoch is saved too. 0: every step is.
+
+    Raises:
+        ConfigError: a field has a value that it does not take.
+    """
+
+    model_name: str = "bert-base-uncased"
+    epochs: float = 3.0
+    batch_size: int = 8
+    lr: float = 1e-5
+    max_seq_len: int = 512
+    device: Device = "auto"
+    seed: int = 42
+    save_minutes: float = 10.0
+
+    takes: ClassVar[FieldLimits] = FieldLimits(
+        positive=frozenset({"epochs", "batch_size", "lr", "max_seq_len"}),
+        choices={"device": get_args(Device)},
+    )
+    no_content: ClassVar[frozenset[str]] = frozenset({"save_minutes"})
+
+    def __post_init__(self) -> None:
+        self.checked()

@@ -22,10 +22,10 @@ from typing import Any, ClassVar
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainSpec
 from pipeline.models.chain import Chain, Checkpoint, TrainingFacts, file_digest, versions
+from pipeline.models.config import ProgressConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.measures import Evaluation, summarise
-from pipeline.models.progress.config import ProgressConfig
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import LEARN, TEST, Row, frozen_progress, read_dataset
 from pipeline.models.progress.training import ProgressTrainer, TrainedProgress

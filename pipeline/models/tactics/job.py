@@ -46,12 +46,12 @@ from pipeline.models.chain import (
     start_of,
     versions,
 )
+from pipeline.models.config import TacticsConfig, tactics_config
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, padded
 from pipeline.models.measures import Evaluation, summarise
 from pipeline.models.running import Saves
-from pipeline.models.tactics.config import TacticsConfig, for_a_job
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import TacticModel, base_of, load_model, name_base
 from pipeline.models.tactics.requests import Decoding, Request
@@ -331,7 +331,7 @@ class TacticsJob(TrainingJob[TacticsConfig]):
 
 def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a tactic model on one task and measure it on all tasks so far."""
-    return TacticsJob(configured(for_a_job, spec.parameters.config), spec, reporter).run()
+    return TacticsJob(configured(tactics_config, spec.parameters.config), spec, reporter).run()
 
 
 @dataclass(frozen=True, slots=True)

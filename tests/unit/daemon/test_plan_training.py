@@ -23,8 +23,7 @@ from daemon.settings import Settings
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.specs import EvaluateSpec, LearnedTask, Spec, TrainSpec
 from pipeline.lean.backend import Leans, find_leans
-from pipeline.models.progress.config import ProgressConfig
-from pipeline.models.tactics.config import for_a_job as tactics_config
+from pipeline.models.config import ProgressConfig, tactics_config
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobInterrupted, JobReleased, JobStarted, JobSucceeded, WorkTriggered
 from store.events.repositories import BranchCreated, CommitObserved

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.models.config import Config
+from pipeline.models.config import Config, ProgressConfig, TacticsConfig
+from pipeline.models.config import tactics_config as tactics
 from pipeline.models.errors import ConfigError
-from pipeline.models.progress.config import ProgressConfig
 from pipeline.models.retriever.config import for_a_job as retriever
-from pipeline.models.tactics.config import TacticsConfig
-from pipeline.models.tactics.config import for_a_job as tactics
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -76,7 +74,7 @@ def test_what_runs_beside_a_model_loads_no_training_library() -> None:
     program = (
         "import sys, importlib\n"
         "for name in ('chain', 'config', 'datasets', 'errors', 'measures', 'text', 'training_job',\n"
-        "             'progress.config', 'progress.steps', 'retriever.config', 'tactics.config',\n"
+        "             'progress.steps', 'retriever.config',\n"
         "             'tactics.prompt', 'tactics.requests', 'tactics.rows'):\n"
         "    importlib.import_module(f'pipeline.models.{name}')\n"
         "print(sorted({'torch', 'numpy', 'transformers', 'trl', 'peft', 'pytorch_lightning', 'datasets'}\n"
