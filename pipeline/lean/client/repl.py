@@ -177,7 +177,7 @@ class Repl(Connection):
         timeout_s: float | None = None,
     ) -> StatePrint:
         """Print a state's goals and its root's term."""
-        request = requests.GoalPrint(state, root_expr=root, goals=goals)
+        request = requests.GoalPrint(state, root_expr=root, parent_exprs=False, goals=goals)
         return await self.send(request, timeout_s=timeout_s)
 
     async def goal_delete(self, states: Iterable[StateRef]) -> None:
