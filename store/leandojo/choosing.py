@@ -74,11 +74,11 @@ def choose(
 
     Or, where `trace` names one, that alone. `also` are ids of traces of our own that are taken although there are
     newer ones, unless the same commit is taken anyway. In the dataset is of each repository the newest one only, unless
-    `every_commit` is asked for. An imported dataset folder is left out where the same commit was imported from a
+    `every_commit` is set. An imported dataset folder is left out where the same commit was imported from a
     database, which says more.
 
     Raises:
-        NothingToExportError: there is none, or none of a repository that was named; or the trace is not known, was
+        NothingToExportError: no trace is known, or none of a repository that was named; or the trace is not known, was
             withdrawn, or is not of such a repository.
     """
     rows = [row for row in traces(db) if simulated or not row.simulated]
@@ -165,7 +165,7 @@ class RepositoryCounts:
 class TheoremFacts(NamedTuple):
     """The view's facts on a theorem; a side (of each of `store.domain.splits.SPLITS`) is None where it is withheld.
 
-    `sides` is empty where no one asked for them.
+    `sides` is empty where the caller did not request them.
     """
 
     split_key: str

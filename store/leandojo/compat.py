@@ -73,7 +73,7 @@ class Pos:
 
 @dataclass
 class Annotation:
-    """A premise that a tactic names: its full name, and where that name stands in its definition."""
+    """A premise that a tactic names: its full name, and the place of that name in its definition."""
 
     full_name: str
     def_path: str
@@ -323,7 +323,7 @@ class Repository:
         """Put a theorem in the place of the same one.
 
         Raises:
-            ValueError: there is none.
+            ValueError: the repository has no such theorem.
         """
         for name in _LISTS:
             theorems: list[Theorem] = getattr(self, name)

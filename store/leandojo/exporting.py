@@ -100,7 +100,7 @@ class Spool:
         return len(self._starts) - 2
 
     def write_list(self, numbers: Iterable[int], out: BinaryIO, *, indent: str = "") -> None:
-        """Write records as a JSON array whose closing bracket stands at `indent`; the texts bring their own."""
+        """Write records as a JSON array whose closing bracket is at `indent`; the texts bring their own."""
         self._file.flush()
         out.write(b"[")
         first = True
@@ -466,7 +466,7 @@ def export_leandojo(
     Of `repositories` (keys, or the ends of them) an empty list means all. `every_commit` takes all imported commits of
     a repository into the splits and the corpus, not the newest alone; LeanDojo-v2, and so `Mode.COMPAT`, always does.
     `trace` is the id of the only one that is taken, whatever came after it.
-    Without the dynamic_database.json if so asked: LeanDojo's own merged folders have none.
+    Without `with_database` no dynamic_database.json is written: LeanDojo's own merged folders have none.
 
     Raises:
         NothingToExportError: no such trace is known.

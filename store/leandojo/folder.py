@@ -38,7 +38,7 @@ class NotReplaceableError(LogError):
 
 @contextmanager
 def replaced(place: Path, marker: Mapping[str, Any]) -> Iterator[Path]:
-    """Give a new folder to fill; when the block ends without an error it stands at `place`.
+    """Give a new folder to fill; when the block ends without an error it is moved to `place`.
 
     What exists already is refused before the block begins. After an error, or a kill, `place` is as it was. `marker`
     is written into the folder, as JSON. Two that write the same place at once each leave a whole folder; the later one

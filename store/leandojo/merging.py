@@ -6,10 +6,10 @@ the closures of what it imports. The first file of a path keeps the path; anothe
 `<host/owner/name>@<commit, 12 digits>/<path>`, and the theorems and imports of its repository name it so.
 
 The order is that of ReProver's loader: no path twice, imports before their users, no cycle. It also wants a line for
-every file that a theorem stands in or a proof names; one that was not traced has a line without premises. LeanDojo's
+every file that holds a theorem or a proof names; one that was not traced has a line without premises. LeanDojo's
 own merge, for comparison, is `PathOnly`.
 
-A `Merger` is told of every theorem once and answers at the end with the numbers of each list, "random/train" and so
+A `Merger` receives every theorem once and returns at the end the numbers of each list, "random/train" and so
 on, in their order. The numbers are those of the spool that holds the records.
 """
 
@@ -31,13 +31,13 @@ from store.domain.records import Position
 from store.domain.splits import SIDES, SPLITS
 from store.leandojo.choosing import ChosenTrace, TheoremFacts
 
-_NOBODYS = "a path that proofs name and no trace has"
+_UNTRACED = "a path that proofs name and no trace has"
 
 
 class Names(dict[str, str]):
     """The names that the files of one trace have in the export, by their paths in the repository.
 
-    `look_ahead` is asked to claim a path that was not claimed yet, if the trace has it: where imports were not recorded
+    `look_ahead` claims a path that was not claimed yet, if the trace has it: where imports were not recorded
     whole, a proof may name a file that comes later.
     """
 
@@ -50,7 +50,7 @@ class Names(dict[str, str]):
     def __missing__(self, path: str) -> str:
         self._look_ahead(path)
         # A premise's file that the trace does not have must not be taken for another repository's file.
-        return self[path] if path in self else self.claim(path, _NOBODYS)
+        return self[path] if path in self else self.claim(path, _UNTRACED)
 
     def claim(self, path: str, closure: str) -> str:
         """Give a path's file its name."""
@@ -282,7 +282,7 @@ class Merger(Protocol):
 
 
 class ForLife:
-    """Each theorem on the side where it stands for life, once.
+    """Each theorem on the side that it has for life, once.
 
     Of one that several commits of a repository have, known by its name and statement, or several repositories in what
     is the same file to all of them, the record traced last is taken. `shared` are the paths that several traces have;

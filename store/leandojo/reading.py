@@ -120,20 +120,20 @@ def import_leandojo(
         LogError: a file cannot be read, or the log or its view cannot be written.
     """
     started = time.monotonic()
-    told = progress or _silent
-    found = read(path, progress=lambda done, total: told("reading", done, total))
+    report = progress or _silent
+    found = read(path, progress=lambda done, total: report("reading", done, total))
     with EventLog.open(events_db) as log, log.reader() as reader, View.open(database_db, reader) as view:
         view.catch_up()
         with closing(queries.connect(database_db)) as questions:
             _clear(stage)
             try:
                 traces = tuple(
-                    _record(log, found, record, stage=stage, view=questions, progress=told)
+                    _record(log, found, record, stage=stage, view=questions, progress=report)
                     for record in found.records
                 )
             finally:
                 _clear(stage)
-        told("projecting", 0, 1)
+        report("projecting", 0, 1)
         position = view.catch_up()
     return ImportReport(
         path=found.path,
@@ -175,7 +175,7 @@ _Key = tuple[int, int, int, int, str, bytes]
 
 
 class Record:
-    """One trace to be: its head, and its theorems by file. A theorem that stands in two lists is kept once."""
+    """One trace to be: its head, and its theorems by file. A theorem that is in two lists is kept once."""
 
     head: TraceHead
 

@@ -1,6 +1,6 @@
 """LeanDojo's JSON records, checked and made into `store.domain.records` values: theorems, tactics, premises, files.
 
-A `Flaw` says what is wrong and where inside the record; the reader adds where the record stands. Keys that the formats
+A `Flaw` says what is wrong and where inside the record; the reader adds the place of the record. Keys that the formats
 do not have are kept in `extra`, so that an export gives them back. A file is read with the standard library, so that
 every string and number comes out as `json.load` gives it (with LeanDojo's bare `Infinity`).
 """
@@ -262,7 +262,7 @@ def text(record: Mapping[str, Any], key: str) -> str:
 
 
 def optional_text(record: Mapping[str, Any], key: str) -> str | None:
-    """Return a string, or None where there is none or it is null."""
+    """Return a string, or None where it is missing or null."""
     value = record.get(key)
     if value is not None and type(value) is not str:
         raise Flaw(f"should be a string or null, not {_kind(value)}", f".{key}")
