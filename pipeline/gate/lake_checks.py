@@ -589,7 +589,7 @@ class _Inquiry:
                 "kernel", "not_checked", checker.name, f"{refused}; and it refuses it without the proof too"
             )
 
-    def _whose(self, stated: _Stated) -> str | None:
+    def _whose(self, stated: _StatementAnswer) -> str | None:
         """Say why the Lean that answers is not the toolchain's: a lake on PATH may be any version's."""
         if isinstance(stated.exact, Answer):
             return other_lean(stated.exact.lean, toolchain=self.toolchain)
@@ -628,13 +628,13 @@ class _Inquiry:
                 return one.line, one.end_line + 1
         return 0, 0
 
-    def _stated(self, module: str) -> _Stated:
+    def _stated(self, module: str) -> _StatementAnswer:
         exact = ask_exactly(self.runner, module=module, declaration=self.declaration)
         if isinstance(exact, Answer):
-            return _Stated(exact, "not asked")
-        return _Stated(exact, type_of(self.runner, module=module, declaration=self.declaration))
+            return _StatementAnswer(exact, "not asked")
+        return _StatementAnswer(exact, type_of(self.runner, module=module, declaration=self.declaration))
 
-    def _statement(self, before: _Stated, after: _Stated) -> Finding:
+    def _statement(self, before: _StatementAnswer, after: _StatementAnswer) -> Finding:
         """Hold that Lean gives the constant the same statement as without the proof, whatever the source says."""
         if isinstance(before.exact, Answer) and isinstance(after.exact, Answer):
             found = differences(before.exact, after.exact, declared=self.declared - {self.declaration})
@@ -661,7 +661,7 @@ class _Inquiry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stated:
+class _StatementAnswer:
     """Lean's answer on one build, or the reason for none; the printed type is read only where there is no exact one."""
 
     exact: Answer | str

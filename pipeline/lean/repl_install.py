@@ -221,7 +221,7 @@ class _Build:
         if git is None:  # before Lean is fetched, which takes long
             raise ToolchainError(f"{self.version}: git is not on PATH; install it (Debian: apt install git)")
         with Gateway(rules) as gateway:
-            online = _Online(gateway, self.sandbox)
+            online = _NetworkAccess(gateway, self.sandbox)
             sysroot = self._have_lean(online)
             checkout = self._have_source(online, Path(git), local)
             self._have_repl(online, sysroot, checkout)
@@ -253,7 +253,7 @@ class _Build:
             )
         return Rules((*HOSTS, parts.hostname)), ()
 
-    def _have_lean(self, online: _Online) -> Path:
+    def _have_lean(self, online: _NetworkAccess) -> Path:
         home = elan_home()
         sysroot = home / "toolchains" / self.version.elan_folder
         elan = find_elan()
@@ -282,7 +282,7 @@ class _Build:
             )
         return sysroot
 
-    def _have_source(self, online: _Online, git: Path, local: tuple[Path, ...]) -> Path:
+    def _have_source(self, online: _NetworkAccess, git: Path, local: tuple[Path, ...]) -> Path:
         checkout = self.work / "source"
         checkout.mkdir()
         self.say(f"git fetch {self.source} {self.sha[:12]}")
@@ -327,7 +327,7 @@ class _Build:
                 f" {self.version.toolchain}; not built. Give a commit that is with --revision SHA"
             )
 
-    def _have_repl(self, online: _Online, sysroot: Path, checkout: Path) -> None:
+    def _have_repl(self, online: _NetworkAccess, sysroot: Path, checkout: Path) -> None:
         self.say("lake build repl")
         bounds = Bounds(self.patience.build_s, disk_bytes=DISK_BYTES, watched=(checkout,))
         runner = LakeRunner(
@@ -374,7 +374,7 @@ class _Build:
             _sync(self.cache.folder)
         return toolchain
 
-    def _hold(self, done: Outcome, bounds: Bounds, what: str, online: _Online) -> None:
+    def _hold(self, done: Outcome, bounds: Bounds, what: str, online: _NetworkAccess) -> None:
         """Go on where a step ended well; else keep its output and raise with the end of it."""
         if done.ok:
             return
@@ -404,7 +404,7 @@ class _Build:
         )
 
 
-class _Online:
+class _NetworkAccess:
     """Gives a step the network: through the list of hosts in the sandbox, as it is without one."""
 
     def __init__(self, gateway: Gateway, sandbox: Sandbox) -> None:

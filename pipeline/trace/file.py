@@ -421,8 +421,8 @@ class FileTrace:
 
 
 @dataclass(slots=True)
-class _Asked:
-    """A file that Lean is asked about, and by which process."""
+class _TraceTarget:
+    """A file to trace, and the process that traces it."""
 
     data: bytes
     text: SourceFile
@@ -472,7 +472,9 @@ class FileTracer:
         data = await asyncio.to_thread(item.data)
         source = await asyncio.to_thread(FileSource.read, item.path, data)
         text = await asyncio.to_thread(parse, data)
-        asked = _Asked(data, text, source, ReplKey(self._backend, self._project, text.imports or ("Init",)))
+        asked = _TraceTarget(
+            data, text, source, ReplKey(self._backend, self._project, text.imports or ("Init",))
+        )
         try:
             async with asyncio.timeout(self._timeout_s):
                 trace = await self._ask(item, asked)
@@ -498,7 +500,7 @@ class FileTracer:
         )
         return FileTrace(replace(trace, gaps=(*trace.gaps, *missing)), goals=goals)
 
-    async def _ask(self, item: LeanFile, asked: _Asked) -> TracedFile:
+    async def _ask(self, item: LeanFile, asked: _TraceTarget) -> TracedFile:
         """Have Lean process the file and say what its theorems use; notes in `asked` what Lean said."""
         gaps: list[TraceGap] = []
         theorems: list[TracedTheorem] = []

@@ -157,7 +157,7 @@ def locate(data: bytes) -> LocatedFile:
 
 
 @dataclass(slots=True)
-class _Found:
+class _DeclarationSpan:
     """A declaration's borders in the text and the end of its statement, beside its record."""
 
     start: int
@@ -187,7 +187,7 @@ class _Reader:
         words = self.lexed.text.lower().count("exercise")
         return ReadFile(self._scanned(path, found), tuple(hashes), words)
 
-    def _scanned(self, path: str, found: list[_Found]) -> ScannedFile:
+    def _scanned(self, path: str, found: list[_DeclarationSpan]) -> ScannedFile:
         problems = [self.problem] if self.problem else []
         nul = self.lexed.text.find("\0")
         if nul >= 0:
@@ -200,8 +200,8 @@ class _Reader:
             sorries=tuple(self._sorries(found)),
         )
 
-    def _declarations(self) -> list[_Found]:
-        found: list[_Found] = []
+    def _declarations(self) -> list[_DeclarationSpan]:
+        found: list[_DeclarationSpan] = []
         scopes = Scopes()
         for number, command in enumerate(self.split.commands):
             match command.keyword:
@@ -221,7 +221,7 @@ class _Reader:
                     found.extend(self._declared(command, scopes))
         return found
 
-    def _declared(self, command: RawCommand, scopes: Scopes) -> list[_Found]:
+    def _declared(self, command: RawCommand, scopes: Scopes) -> list[_DeclarationSpan]:
         head = read_head(self.lexed, self.positions, command)
         if head is None:
             return []
@@ -230,7 +230,7 @@ class _Reader:
         text_hash = short_hash("text", printable(normalise(self.lexed.code[start:end])))
         places = self.positions
         return [
-            _Found(
+            _DeclarationSpan(
                 start,
                 head.end,
                 end,
@@ -251,7 +251,7 @@ class _Reader:
             for name in head.names
         ]
 
-    def _sorries(self, found: list[_Found]) -> list[Sorry]:
+    def _sorries(self, found: list[_DeclarationSpan]) -> list[Sorry]:
         wanted = candidates(self.lexed, self.split.limit)
         sorries: list[Sorry] = []
         for index, item in enumerate(found):

@@ -222,7 +222,7 @@ def placements(
         mode: whether a tactic or a term is expected there.
         declaration_start, declaration_end: the declaration's own bytes.
     """
-    place = _Place.of(data, tokens, byte_start, byte_end)
+    place = _SorryContext.of(data, tokens, byte_start, byte_end)
     newline = "\r\n" if _ends_with_crlf(data, byte_start) else "\n"
     inline = script.inline()
     texts: list[str] = []
@@ -271,7 +271,7 @@ def text_placements(
         tactics: which of the two.
         byte_start, byte_end, mode, declaration_start, declaration_end: as there.
     """
-    place = _Place.of(data, tokens, byte_start, byte_end)
+    place = _SorryContext.of(data, tokens, byte_start, byte_end)
     newline = "\r\n" if _ends_with_crlf(data, byte_start) else "\n"
     texts: list[str] = []
 
@@ -300,7 +300,7 @@ def text_placements(
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _SorryContext:
     """The surroundings of the sorry."""
 
     before: str
@@ -311,7 +311,7 @@ class _Place:
     last_on_line: bool
 
     @classmethod
-    def of(cls, data: bytes, tokens: Sequence[Token], byte_start: int, byte_end: int) -> _Place:
+    def of(cls, data: bytes, tokens: Sequence[Token], byte_start: int, byte_end: int) -> _SorryContext:
         line_start = data.rfind(b"\n", 0, byte_start) + 1
         line_end = data.find(b"\n", byte_end)
         line_end = len(data) if line_end < 0 else line_end
@@ -335,7 +335,9 @@ class _Place:
         return self.before in _BLOCK_STARTERS
 
 
-def _indent_of_block(data: bytes, place: _Place, declaration_start: int, declaration_end: int) -> int | None:
+def _indent_of_block(
+    data: bytes, place: _SorryContext, declaration_start: int, declaration_end: int
+) -> int | None:
     """Return the column for the lines of a `by` in the place of a term, or None where only one line is safe."""
     if not place.last_on_line or place.before != ":=":
         return None
