@@ -34,7 +34,7 @@ from pipeline.loopback import names_this_machine
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.view import report_queries
-from store.view.projections.tallies import JOB_BOUNDS_S, UNTIMED
+from store.view.projections.jobs import JOB_BOUNDS_S, UNTIMED
 from store.view.queries import SORRY_STATES
 from store.view.report_queries import ViewNumbers
 

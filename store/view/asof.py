@@ -184,14 +184,14 @@ class Copies:
         return target
 
     def _path(self, log: LogReader, seq: int) -> Path:
-        from store.view import schema
+        from store.view.tables import fingerprint
 
-        return self.folder / f"{schema.fingerprint():08x}-{seq}-{_prefix(log, seq)}.db"
+        return self.folder / f"{fingerprint():08x}-{seq}-{_prefix(log, seq)}.db"
 
     def _nearest(self, log: LogReader, seq: int) -> _Copy | None:
-        from store.view import schema
+        from store.view.tables import fingerprint
 
-        tables = f"{schema.fingerprint():08x}"
+        tables = f"{fingerprint():08x}"
         earlier = [copy for copy in self._all() if copy.tables == tables and copy.seq < seq]
         for copy in sorted(earlier, key=lambda item: item.seq, reverse=True):
             if copy.prefix == _prefix(log, copy.seq):

@@ -22,7 +22,7 @@ from sqlalchemy import Table
 from store.errors import LogError, ViewError
 from store.log.reader import LogReader
 from store.sqlite import REPLACED, UNFINISHED, WriterLock, connect_readonly, connect_writable, translated
-from store.view import schema
+from store.view import tables
 from store.view.view import STATEMENTS, catch_up, check_log, check_schema, read_checkpoint
 
 PollRow = tuple[str, str, str, str, str | None]
@@ -77,7 +77,7 @@ def remove(temporary: Path) -> None:
 def _new_view(target: Path) -> Iterator[sqlite3.Connection]:
     connection = connect_writable(target, pragmas=UNFINISHED, cached_statements=STATEMENTS)
     try:
-        schema.create(connection)
+        tables.create(connection)
         yield connection
     finally:
         connection.close()
@@ -304,7 +304,7 @@ def verify(log_path: Path, database_path: Path) -> VerifyReport:
                 check_schema(live, database_path)
                 check_log(live, log)
             except ViewError as error:
-                difference = Difference("view_position", (schema.PROJECTION,), str(error))
+                difference = Difference("view_position", (tables.PROJECTION,), str(error))
                 return VerifyReport(0, {}, {}, (difference,), 1, time.monotonic() - started)
             position = read_checkpoint(live).seq
             stopped = build(temporary, log, upto=position, polls=[])
@@ -331,12 +331,12 @@ def _compare(
     named: list[Difference] = list(_schema_differences(live, made))
     if stopped is not None:
         named.append(
-            Difference("view_position", (schema.PROJECTION,), f"the log could not be read so far: {stopped}")
+            Difference("view_position", (tables.PROJECTION,), f"the log could not be read so far: {stopped}")
         )
     total = len(named)
     broken = {difference.key[0] for difference in named if difference.table == "sqlite_schema"}
-    for table in schema.table_list():
-        if table.name in schema.NOT_PROJECTED or table.name in broken:
+    for table in tables.table_list():
+        if table.name in tables.NOT_PROJECTED or table.name in broken:
             continue
         comparison = _Comparison(table)
         for number, difference in enumerate(comparison.differences(live, made), start=1):
@@ -363,7 +363,7 @@ class _Comparison:
     """A merge of two sorted lists of rows; keeps one row of each side in memory."""
 
     def __init__(self, table: Table) -> None:
-        keys = schema.key_columns(table)
+        keys = tables.key_columns(table)
         others = [column.name for column in table.columns if column.name not in keys]
         self.name = table.name
         self.columns = (*keys, *others)

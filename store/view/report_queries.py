@@ -222,7 +222,7 @@ class JobState(NamedTuple):
 
 
 class JobEnds(NamedTuple):
-    """The number of attempts of a kind with an outcome, within one interval of `store.view.projections.tallies`."""
+    """The number of attempts of a kind with an outcome, within one interval of `store.view.projections.jobs`."""
 
     kind: str
     outcome: str

@@ -19,7 +19,7 @@ from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from store.sqlite import VIEW, WriterLock, connect_writable, translate, translated
-from store.view import schema
+from store.view import tables
 from store.view.projections import apply
 
 STATEMENTS = 512
@@ -44,7 +44,7 @@ def read_checkpoint(connection: sqlite3.Connection) -> Checkpoint:
     """
     row = connection.execute(
         "SELECT seq, event_id, stopped_seq, stopped_reason FROM view_position WHERE projection = ?",
-        (schema.PROJECTION,),
+        (tables.PROJECTION,),
     ).fetchone()
     if row is None:
         raise ViewError("the view has no checkpoint; make it anew with `unsorry db rebuild`")
@@ -126,7 +126,7 @@ def _stop(
             _move(connection, events[-1])
         connection.execute(
             "UPDATE view_position SET stopped_seq = ?, stopped_reason = ? WHERE projection = ?",
-            (stopped.seq, reason, schema.PROJECTION),
+            (stopped.seq, reason, tables.PROJECTION),
         )
         connection.execute("COMMIT")
     except BaseException:
@@ -139,7 +139,7 @@ def _move(connection: sqlite3.Connection, last: StoredEvent) -> None:
     connection.execute(
         "UPDATE view_position SET seq = ?, event_id = ?, stopped_seq = NULL, stopped_reason = '' "
         "WHERE projection = ?",
-        (last.seq, last.event_id, schema.PROJECTION),
+        (last.seq, last.event_id, tables.PROJECTION),
     )
 
 
@@ -244,7 +244,7 @@ def open_view(path: Path) -> sqlite3.Connection:
     try:
         connection = connect_writable(path, pragmas=VIEW, cached_statements=STATEMENTS)
         if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
-            schema.create(connection)
+            tables.create(connection)
         check_schema(connection, path)
     except sqlite3.Error as error:
         if connection is not None:
@@ -267,8 +267,8 @@ def check_schema(connection: sqlite3.Connection, path: Path) -> None:
         ViewError: its tables, or what is written to them, are not this version's.
     """
     found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found != schema.fingerprint():
+    if found != tables.fingerprint():
         raise ViewError(
-            f"{path}: made by another version of unsorry (tables {found:#x}, here {schema.fingerprint():#x}); make "
+            f"{path}: made by another version of unsorry (tables {found:#x}, here {tables.fingerprint():#x}); make "
             "the view anew with `unsorry db rebuild`, or start the daemon, which does so"
         )

@@ -21,7 +21,7 @@ from daemon.http.metrics import CONTENT_TYPE, PROBLEM, LiveNumbers, MetricsListe
 from daemon.settings import Settings, parse
 from store.errors import DatabaseIOError
 from store.sqlite import connect_readonly
-from store.view import report_queries, schema
+from store.view import report_queries, tables
 from tests.support.daemon.deployment import Deployment
 
 REPOSITORIES, SORRIES, JOBS, PROOFS = 500, 50_000, 200_000, 50_000
@@ -50,7 +50,7 @@ def large_view(path: Path) -> None:
     now = datetime.now(UTC).isoformat()
     keys = [f"github.com/o/r{number}" for number in range(REPOSITORIES)]
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        schema.create(database)
+        tables.create(database)
         database.execute("BEGIN")
 
         def fill(table: str, rows: list[dict[str, object]]) -> None:
@@ -113,7 +113,7 @@ def test_no_question_of_a_scrape_reads_a_growing_table_row_by_row() -> None:
     growing = "jobs|proofs|attempts|sorries|declarations|files|commits|sorry_steps|job_attempts|theorems|evaluations"
     asked: list[str] = []
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as database:
-        schema.create(database)
+        tables.create(database)
         database.set_trace_callback(asked.append)
         report_queries.numbers(database)
         database.set_trace_callback(None)

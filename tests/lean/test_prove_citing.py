@@ -35,7 +35,7 @@ from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, Proof
 from store.events.registry import EVENT_TYPES
 from store.events.scans import SorryOpened
 from store.events.traces import SorryStated
-from store.view import schema
+from store.view import tables
 from store.view.view import catch_up
 from tests.support.events import (
     BRANCH,
@@ -77,7 +77,7 @@ class Project:
         self.folder = folder
         self.view = folder / "view.db"
         self.db = sqlite3.connect(self.view, isolation_level=None)
-        schema.create(self.db)
+        tables.create(self.db)
         self.log = MemoryLog()
         self.reader = self.log.reader()
         data = source.encode()

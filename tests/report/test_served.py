@@ -24,7 +24,7 @@ from daemon.http.report_page import MEMORY_BYTES, MOST_WAITING, ReportError, Rep
 from daemon.paths import Paths, paths_from_config
 from daemon.settings import Settings, parse
 from pipeline.report import __main__ as printing
-from store.view import schema
+from store.view import tables
 
 Started = list[Any]
 
@@ -48,7 +48,7 @@ def paths(tmp_path: Path) -> Paths:
     found = paths_from_config(config)
     found.state.mkdir()
     with closing(sqlite3.connect(found.database_db, isolation_level=None)) as database:
-        schema.create(database)
+        tables.create(database)
     return found
 
 

@@ -24,7 +24,7 @@ from store.curriculum import (
 )
 from store.domain.records import TracedFile, TracedTactic, TracedTheorem
 from store.recording import TraceHead, record_trace
-from store.view import schema
+from store.view import tables
 from store.view.view import catch_up
 from tests.support.memory_log import MemoryLog
 from tests.support.traced_repository import head, record_made_up
@@ -38,7 +38,7 @@ class Store:
     def __init__(self) -> None:
         self.log = MemoryLog()
         self.view = sqlite3.connect(":memory:", isolation_level=None)
-        schema.create(self.view)
+        tables.create(self.view)
 
     def trace(self, *steps: int | str, of: str = "a", sha: str = "1" * 40, simulated: bool = False) -> None:
         """Trace a repository whose theorems have so many steps, or one "sorry"."""

@@ -32,7 +32,7 @@ from store.log.reader import LogReader
 from store.view import queries
 from store.view.asof import Copies, find
 from store.view.rebuild import rebuild, verify
-from store.view.schema import NOT_PROJECTED
+from store.view.tables import NOT_PROJECTED
 from store.view.view import View, catch_up, open_view
 from tests.support.events import (
     PATCH,

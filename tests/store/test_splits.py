@@ -21,7 +21,7 @@ from store.domain.splits import SIDES, SPLITS, Side, Split
 from store.events.traces import TraceWithdrawn
 from store.log.envelope import Expect, NewEvent
 from store.recording import record_trace
-from store.view import schema
+from store.view import tables
 from store.view.view import catch_up
 from tests.support.memory_log import MemoryLog
 from tests.support.traced_repository import head
@@ -49,7 +49,7 @@ class Thm:
 
 def _view() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    schema.create(connection)
+    tables.create(connection)
     return connection
 
 

@@ -82,10 +82,8 @@ from store.events.traces import (
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.view.projections import (
-    builds,
     jobs,
     models,
-    notifications,
     proofs,
     repositories,
     scans,
@@ -94,7 +92,6 @@ from store.view.projections import (
     splits,
     theorems,
     traces,
-    work,
 )
 from store.view.projections.rows import payload
 
@@ -150,11 +147,11 @@ HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
         JobInterrupted: jobs.job_interrupted,
         JobReleased: jobs.job_released,
         JobCancelled: jobs.job_cancelled,
-        WorkPaused: work.work_paused,
-        WorkResumed: work.work_resumed,
-        WorkTriggered: work.work_triggered,
-        TriggerEnded: work.trigger_ended,
-        ProjectBuilt: builds.project_built,
+        WorkPaused: service.work_paused,
+        WorkResumed: service.work_resumed,
+        WorkTriggered: service.work_triggered,
+        TriggerEnded: service.trigger_ended,
+        ProjectBuilt: jobs.project_built,
         AttemptFinished: proofs.attempt_finished,
         ProofFound: proofs.proof_found,
         ProofChecked: proofs.proof_checked,
@@ -170,9 +167,9 @@ HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
         CheckpointPromoted: models.checkpoint_promoted,
         CheckpointRefused: models.checkpoint_refused,
         EvaluationFinished: models.evaluation_finished,
-        NotificationsSwitched: notifications.notifications_switched,
-        NotificationSent: notifications.notification_sent,
-        NotificationFailed: notifications.notification_failed,
+        NotificationsSwitched: service.notifications_switched,
+        NotificationSent: service.notification_sent,
+        NotificationFailed: service.notification_failed,
     }
 )
 """The events that say all themselves."""

@@ -1,14 +1,42 @@
-"""Jobs, each at its newest attempt; news of an older attempt changes nothing."""
+"""Jobs, each at its newest attempt; news of an older attempt changes nothing. Built commits and counters of ends."""
 
 from __future__ import annotations
 
+import bisect
 import sqlite3
 
-from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobReleased, JobStarted, JobSucceeded
+from store.events.jobs import (
+    JobCancelled,
+    JobFailed,
+    JobInterrupted,
+    JobReleased,
+    JobStarted,
+    JobSucceeded,
+    ProjectBuilt,
+)
 from store.log.envelope import StoredEvent, utc_text
 from store.view.projections.rows import as_json, upsert
-from store.view.projections.tallies import job_ended
-from store.view.projections.work import attempt_began, attempt_ended
+from store.view.projections.service import attempt_began, attempt_ended
+
+JOB_BOUNDS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
+"""The upper ends of the intervals in which the durations of jobs are counted; the last interval has none.
+
+Other ones need another `store.view.tables.PROJECTION_VERSION`.
+"""
+
+UNTIMED = -1
+"""The interval of an attempt that no one timed to its end."""
+
+
+def job_ended(db: sqlite3.Connection, *, job: str, outcome: str, seconds: float | None) -> None:
+    """Count an attempt, by the kind of its job."""
+    bucket = UNTIMED if seconds is None else bisect.bisect_left(JOB_BOUNDS_S, seconds)
+    db.execute(
+        "INSERT INTO job_tallies (kind, outcome, simulated, bucket, n, seconds) "
+        "SELECT kind, ?, simulated, ?, 1, ? FROM jobs WHERE job = ? "
+        "ON CONFLICT (kind, outcome, simulated, bucket) DO UPDATE SET n = n + 1, seconds = seconds + excluded.seconds",
+        (outcome, bucket, seconds or 0.0, job),
+    )
 
 
 def job_started(db: sqlite3.Connection, event: StoredEvent, body: JobStarted) -> None:
@@ -132,4 +160,24 @@ def job_released(db: sqlite3.Connection, _event: StoredEvent, body: JobReleased)
         "UPDATE jobs SET state = 'released', deterministic = 0, retry_at = NULL "
         "WHERE job = ? AND state IN ('failed', 'interrupted', 'cancelled')",
         (body.job,),
+    )
+
+
+def project_built(db: sqlite3.Connection, event: StoredEvent, body: ProjectBuilt) -> None:
+    """Add the build, or replace an earlier one of the same commit."""
+    upsert(
+        db,
+        "builds",
+        key={"repository": body.repository, "sha": body.sha},
+        values={
+            "seq": event.seq,
+            "branch": body.branch,
+            "toolchain": body.toolchain,
+            "dependencies": body.dependencies,
+            "modules_failed_json": as_json(body.modules_failed),
+            "size_bytes": body.size_bytes,
+            "seconds": body.seconds,
+            "built_at": event.recorded_at,
+        },
+        once={},
     )

@@ -16,7 +16,6 @@ from store.events.proofs import (
 from store.log.envelope import StoredEvent
 from store.view.projections.rows import as_json, upsert
 from store.view.projections.sorries import proof_falls, proof_stands
-from store.view.projections.tallies import proof_judged
 
 REQUIRED = frozenset(("text", "shape", "compile", "axioms", "statement"))
 """The steps of the gate without which nothing is verified (DESIGN section 6)."""
@@ -188,3 +187,12 @@ def _known(db: sqlite3.Connection, proof: str) -> _Known | None:
 
 def _judged(event: StoredEvent, body: ProofChecked | ProofVerified | ProofRejected) -> tuple[str, str, str]:
     return (event.recorded_at, body.job, as_json([check.model_dump(mode="json") for check in body.checks]))
+
+
+def proof_judged(db: sqlite3.Connection, *, verdict: str, simulated: bool) -> None:
+    """Count a verdict on a proof that it did not have before."""
+    db.execute(
+        "INSERT INTO proof_tallies (verdict, simulated, n) VALUES (?, ?, 1) "
+        "ON CONFLICT (verdict, simulated) DO UPDATE SET n = n + 1",
+        (verdict, int(simulated)),
+    )

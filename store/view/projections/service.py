@@ -1,12 +1,22 @@
-"""The one row of `service`: what the daemon last said of itself and of its configuration."""
+"""The service itself: starts, configurations, channels of notifications, pauses and triggers."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping
 from typing import Any
 
-from store.events.service import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped
+from store.events.jobs import TriggerEnded, WorkPaused, WorkResumed, WorkTriggered
+from store.events.service import (
+    ConfigLoaded,
+    ConfigRejected,
+    DaemonStarted,
+    DaemonStopped,
+    NotificationFailed,
+    NotificationSent,
+    NotificationsSwitched,
+)
 from store.log.envelope import StoredEvent
 from store.view.projections.rows import as_json, upsert
 
@@ -62,3 +72,101 @@ def config_rejected(db: sqlite3.Connection, event: StoredEvent, body: ConfigReje
 def _set(db: sqlite3.Connection, **values: Any) -> None:
     once: Mapping[str, Any] = {name: value for name, value in _EMPTY.items() if name not in values}
     upsert(db, "service", key={"id": 1}, values=values, once=once)
+
+
+_WELL = {"problem": "", "reason": "", "remedy": "", "failing_since": None}
+
+
+def notifications_switched(db: sqlite3.Connection, _event: StoredEvent, body: NotificationsSwitched) -> None:
+    """Begin new kinds at the position, and keep where the others began; what an earlier switch met is history."""
+    row = db.execute("SELECT kinds_json FROM notifiers WHERE channel = ?", (body.channel,)).fetchone()
+    before = {} if row is None else json.loads(row[0])
+    kinds = {kind: before.get(kind, body.position) for kind in body.kinds}
+    upsert(
+        db,
+        "notifiers",
+        key={"channel": body.channel},
+        values={"kinds_json": as_json(kinds), **_WELL},
+        once={"position": body.position, "messages": 0, "told": 0},
+    )
+
+
+def notification_sent(db: sqlite3.Connection, event: StoredEvent, body: NotificationSent) -> None:
+    """Move the channel on; it works."""
+    db.execute(
+        "UPDATE notifiers SET position = max(position, ?), messages = messages + 1, told = told + ?, sent_at = ?, "
+        "problem = '', reason = '', remedy = '', failing_since = NULL WHERE channel = ?",
+        (body.position, len(body.events), event.recorded_at, body.channel),
+    )
+
+
+def notification_failed(db: sqlite3.Connection, event: StoredEvent, body: NotificationFailed) -> None:
+    """Note what is wrong, and since when something is."""
+    db.execute(
+        "UPDATE notifiers SET problem = ?, reason = ?, remedy = ?, failing_since = coalesce(failing_since, ?) "
+        "WHERE channel = ?",
+        (body.problem, body.reason, body.remedy, event.recorded_at, body.channel),
+    )
+
+
+_TRIGGERED = {
+    "trace": "trace",
+    "prove": "prove",
+    "train": "train",
+    "train_tactics": "train",
+    "train_progress": "train",
+}
+"""What a job of this kind answers to."""
+
+
+def work_paused(db: sqlite3.Connection, event: StoredEvent, body: WorkPaused) -> None:
+    """Note the pause; who paused last what was paused already is who is asked."""
+    values = {"by": body.by, "reason": body.reason, "since": event.recorded_at}
+    upsert(db, "pauses", key={"work": body.work}, values=values, once={})
+
+
+def work_resumed(db: sqlite3.Connection, _event: StoredEvent, body: WorkResumed) -> None:
+    """Forget the pause; all of them where everything is resumed."""
+    if body.work == "all":
+        db.execute("DELETE FROM pauses")
+    else:
+        db.execute("DELETE FROM pauses WHERE work = ?", (body.work,))
+
+
+def work_triggered(db: sqlite3.Connection, event: StoredEvent, body: WorkTriggered) -> None:
+    """Note the wish; it takes the place of an earlier one for the same work."""
+    values = {"seq": event.seq, "by": body.by, "triggered_at": event.recorded_at, "job": None, "ended": None}
+    key = {"work": body.work, "repository": body.repository}
+    upsert(db, "triggers", key=key, values=values, once={})
+
+
+def trigger_ended(db: sqlite3.Connection, _event: StoredEvent, body: TriggerEnded) -> None:
+    """Note why nothing began for the wish; one that was made since waits."""
+    db.execute(
+        "UPDATE triggers SET ended = ? WHERE work = ? AND repository = ? AND seq = ?",
+        (body.reason, body.work, body.repository, body.trigger),
+    )
+
+
+def attempt_began(
+    db: sqlite3.Connection, event: StoredEvent, *, job: str, attempt: int, kind: str, repository: str | None
+) -> None:
+    """Open an attempt, and note it as the answer to a trigger that waited for one."""
+    values = {"kind": kind, "started_at": event.recorded_at, "ended_at": None, "outcome": None}
+    upsert(db, "job_attempts", key={"job": job, "attempt": attempt}, values=values, once={})
+    if kind in _TRIGGERED:
+        db.execute(
+            "UPDATE triggers SET job = ? WHERE work = ? AND repository = ? AND job IS NULL AND ended IS NULL",
+            (job, _TRIGGERED[kind], repository),
+        )
+
+
+def attempt_ended(
+    db: sqlite3.Connection, event: StoredEvent, *, job: str, attempt: int, outcome: str
+) -> bool:
+    """Close an attempt, when it ended as far as that is known; one that is closed keeps its end. Was it open?"""
+    closed = db.execute(
+        "UPDATE job_attempts SET ended_at = ?, outcome = ? WHERE job = ? AND attempt = ? AND ended_at IS NULL",
+        (event.occurred_at or event.recorded_at, outcome, job, attempt),
+    )
+    return closed.rowcount > 0

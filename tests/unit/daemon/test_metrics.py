@@ -20,7 +20,7 @@ from store.events.jobs import JobInterrupted, JobSucceeded, WorkPaused
 from store.events.repositories import RepositoryFailed
 from store.events.scans import SorryOpened
 from store.events.service import NotificationFailed, NotificationsSwitched
-from store.view import report_queries, schema
+from store.view import report_queries, tables
 from store.view.report_queries import ViewNumbers
 from store.view.view import catch_up
 from tests.support.events import (
@@ -73,7 +73,7 @@ def view_of(*bodies: EventBody, payloads: tuple[bytes, ...] = ()) -> ViewNumbers
         closing(sqlite3.connect(":memory:", isolation_level=None)) as database,
         TemporaryDirectory() as folder,
     ):
-        schema.create(database)
+        tables.create(database)
         if bodies:
             record(log, bodies, folder=Path(folder), payloads=payloads)
         catch_up(database, log.reader())

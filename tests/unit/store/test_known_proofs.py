@@ -15,7 +15,7 @@ from store.events.base import EventBody
 from store.events.proofs import ProofFound
 from store.events.scans import SorryChanged, SorryFilled, SorryOpened
 from store.events.traces import SorryStated
-from store.view import queries, schema
+from store.view import queries, tables
 from store.view.queries import attempt_behind, citable_proofs, known_proofs
 from store.view.view import catch_up
 from tests.support.events import (
@@ -46,7 +46,7 @@ class World:
         self.log = MemoryLog()
         self.reader = self.log.reader()
         self.db = sqlite3.connect(folder / "view.db", isolation_level=None)
-        schema.create(self.db)
+        tables.create(self.db)
         self.db.row_factory = sqlite3.Row
         names = {"old": "p → p", "new": "p → p", "other": "p → q"}
         scan = scanned(

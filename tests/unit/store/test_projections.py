@@ -28,7 +28,7 @@ from store.events.scans import (
     SorryPlace,
     SorryRemoved,
 )
-from store.view import queries, schema
+from store.view import queries, tables
 from store.view.rows import SorryRow
 from store.view.view import catch_up
 from tests.support.events import (
@@ -70,7 +70,7 @@ class World:
         self.log = MemoryLog()
         self.reader = self.log.reader()
         self.db = sqlite3.connect(folder / "view.db", isolation_level=None)
-        schema.create(self.db)
+        tables.create(self.db)
         self.db.row_factory = sqlite3.Row
 
     def tell(self, *bodies: EventBody, payloads: tuple[bytes, ...] = ()) -> None:

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from store.events.registry import EVENT_TYPES
-from store.view import schema
+from store.view import tables
 from store.view.projections import HANDLERS, PAYLOAD_HANDLERS
 
 
@@ -19,17 +19,17 @@ def test_every_event_type_has_a_projection() -> None:
 
 def test_the_tables_are_strict_and_their_columns_typed() -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        schema.create(connection)
+        tables.create(connection)
         strict = dict(
             connection.execute(
                 "SELECT name, strict FROM pragma_table_list WHERE name NOT LIKE 'sqlite%'"
             ).fetchall()
         )
-        assert set(strict) == {table.name for table in schema.table_list()}
+        assert set(strict) == {table.name for table in tables.table_list()}
         assert set(strict.values()) == {1}
         with pytest.raises(sqlite3.IntegrityError, match="cannot store TEXT value in INTEGER"):
             connection.execute("INSERT INTO view_position VALUES ('x', 'one', 0, '', NULL, '')")
 
 
 def test_the_fingerprint_fits_a_user_version_and_is_never_that_of_an_empty_file() -> None:
-    assert 0 < schema.fingerprint() < 2**31
+    assert 0 < tables.fingerprint() < 2**31
