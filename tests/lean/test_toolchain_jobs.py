@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.kinds import KINDS as JOB_KINDS
+from pipeline.jobs.kinds import Kind
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.pool.pool import PoolLimits
 from pipeline.lean.sandbox.command import bubblewrap_problem
@@ -32,7 +34,7 @@ from tests.support.specs import raw_spec
 from tests.support.trace import Workshop
 
 VERSION = parse_version("v4.21.0")
-KINDS = ("trace", "prove", "check", "build")
+KINDS: tuple[Kind, ...] = ("trace", "prove", "check", "build")
 LEAN_TEXT = "theorem mine : True := by\n  sorry\n"
 
 
@@ -59,7 +61,7 @@ class Site:
         leans = find_leans(backend="auto", repl=repl, sandbox="none", toolchains=self.cache.folder)
         return leans.for_toolchain(toolchain)
 
-    def parameters(self, kind: str, lean: LeanBackend) -> dict[str, Any]:
+    def parameters(self, kind: Kind, lean: LeanBackend) -> dict[str, Any]:
         if kind == "trace":
             workshop = Workshop(self.folder / "trace", lean)
             workshop.commit({"Demo.lean": LEAN_TEXT})
@@ -101,7 +103,7 @@ class Site:
         }  # fmt: skip
 
     @contextmanager
-    def job(self, kind: str, lean: LeanBackend, *, stand_ins: bool) -> Iterator[subprocess.Popen[str]]:
+    def job(self, kind: Kind, lean: LeanBackend, *, stand_ins: bool) -> Iterator[subprocess.Popen[str]]:
         """Start the job, with the tests' switch in its environment or not; it is ended with the block."""
         folder = self.folder / f"job-{kind}"
         folder.mkdir()
@@ -109,7 +111,7 @@ class Site:
         environment = {name: value for name, value in os.environ.items() if name != SWITCH}
         if stand_ins:
             environment[SWITCH] = "1"
-        command = [sys.executable, "-m", f"pipeline.{kind}", "--spec", str(spec_file)]
+        command = [sys.executable, "-m", JOB_KINDS[kind].module, "--spec", str(spec_file)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
             try:
                 yield process
@@ -125,7 +127,7 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_where_no_sandbox_can_be_made_nothing_of_a_repository_runs(
-    site: Site, kind: str, monkeypatch: pytest.MonkeyPatch
+    site: Site, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """bwrap may be there and forbidden to make namespaces. That is no fault of the commit, which is tried again."""
     lean = dataclasses.replace(site.waiting_build(), sandbox="bubblewrap")
@@ -146,7 +148,7 @@ def test_where_no_sandbox_can_be_made_nothing_of_a_repository_runs(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_running_job_keeps_its_build_from_being_removed(site: Site, kind: str) -> None:
+def test_a_running_job_keeps_its_build_from_being_removed(site: Site, kind: Kind) -> None:
     lean = site.waiting_build()
     with site.job(kind, lean, stand_ins=False) as process:
         wait_for(site.started, process)
@@ -160,7 +162,7 @@ def test_a_running_job_keeps_its_build_from_being_removed(site: Site, kind: str)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_job_whose_build_was_removed_since_it_was_planned_fails_and_names_the_remedy(
-    site: Site, kind: str
+    site: Site, kind: Kind
 ) -> None:
     lean = site.waiting_build()
     site.cache.remove(VERSION)
@@ -171,7 +173,7 @@ def test_a_job_whose_build_was_removed_since_it_was_planned_fails_and_names_the_
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_job_works_with_a_stand_in_outside_of_the_tests(site: Site, kind: str) -> None:
+def test_no_job_works_with_a_stand_in_outside_of_the_tests(site: Site, kind: Kind) -> None:
     repl = site.folder / "pantograph-repl"
     tools = make_toolchain(site.folder)
     write_repl(repl, tools.sysroot)
