@@ -1,4 +1,4 @@
-"""A log that tests of whole views share."""
+"""A log that tests of whole views share, and a state folder for LeanDojo's files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from store.log.log import EventLog
 from tests.support.events import Story, record
+from tests.support.leandojo import LeanDojoFolder
 from tests.support.traced_repository import record_made_up
 
 
@@ -22,3 +23,8 @@ def log_path(tmp_path: Path) -> Path:
             record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
         record_made_up(log, tmp_path / "stage")
     return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LeanDojoFolder:
+    return LeanDojoFolder(tmp_path)

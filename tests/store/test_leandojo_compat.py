@@ -1,29 +1,18 @@
 """`--compat` is LeanDojo-v2 1.0.9 to the letter: against its own code where it is there, and against frozen answers.
 
-Its code is loaded from outside, with stubs for what its database imports and does not need: `pip install --no-deps
-lean-dojo-v2==1.0.9`, or name the folder that holds `lean_dojo_v2` in $LEANDOJO_V2. golden_leandojo/compat.json
-holds inputs of our own and what LeanDojo-v2 (with numpy 2.4) answered; `python tests/store/test_leandojo_compat.py`
-writes it anew.
+`tests.support.leandojo_peer` loads its code. golden_leandojo/compat.json holds inputs of our own and what LeanDojo-v2
+(with numpy 2.4) answered; `python -m tests.store.test_leandojo_compat` writes it anew.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import math
-import os
 import random
-import shutil
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -37,110 +26,9 @@ from store.curriculum import (
     compat_thresholds,
 )
 from store.leandojo.merging import CompatTheorem, compat_split
+from tests.support.leandojo_peer import needs_peer, peer
 
 GOLDEN = Path(__file__).parent / "golden_leandojo" / "compat.json"
-
-PACKAGE = "lean_dojo_v2"
-
-
-def peer_folder() -> Path | None:
-    """Return the folder of the installed package; None where there is none."""
-    if given := os.environ.get("LEANDOJO_V2"):
-        found = Path(given, PACKAGE)
-        return found if found.is_dir() else None
-    spec = importlib.util.find_spec(PACKAGE)
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent
-
-
-@dataclass(unsafe_hash=True)
-class Pos:
-    """What their positions are: a pair that writes itself as one."""
-
-    line_nb: int
-    column_nb: int
-
-    def __iter__(self) -> Iterator[int]:
-        return iter((self.line_nb, self.column_nb))
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
-
-
-class _Silent:
-    def info(self, *_: object) -> None: ...
-
-    error = warning = debug = info
-
-
-def _percentile(values: Sequence[float], percents: Sequence[int]) -> list[float]:
-    """Stand in for numpy, which the core does not need; golden files hold what numpy itself gives."""
-    assert percents == [33, 67]
-    if not values:
-        raise IndexError
-    return list(compat_thresholds(Counter(values)))
-
-
-def _module(name: str, **attributes: Any) -> ModuleType:
-    module = ModuleType(name)
-    for attribute, value in attributes.items():
-        setattr(module, attribute, value)
-    return module
-
-
-def _package(name: str, path: Path | None = None, **attributes: Any) -> ModuleType:
-    return _module(name, __path__=[] if path is None else [str(path)], **attributes)
-
-
-def _none(*_: object, **__: object) -> None:
-    return None
-
-
-def _stubs(where: Path) -> Iterable[ModuleType]:
-    """Packages without their own `__init__`, which import everything, and modules with what is asked of them."""
-    lean_dojo = f"{PACKAGE}.lean_dojo"
-    yield _package(PACKAGE, where)
-    yield _package(f"{PACKAGE}.database", where / "database")
-    yield _package(f"{PACKAGE}.utils", where / "utils")
-    yield _package(lean_dojo, LeanGitRepo=object, generate_benchmark=_none, __version__="stub")
-    yield _package(f"{lean_dojo}.data_extraction")
-    yield _module(f"{lean_dojo}.data_extraction.lean", Pos=Pos)
-    yield _module(
-        f"{PACKAGE}.utils.constants", BATCH_SIZE=1, DATA_DIR="data", KNOWN_REPOSITORIES=[], RAID_DIR="raid"
-    )
-    yield _module(f"{PACKAGE}.utils.filesystem", remove_dir=shutil.rmtree)
-    yield _module(
-        f"{PACKAGE}.utils.git",
-        find_and_save_compatible_commits=_none,
-        get_version_for_commit=_none,
-        search_github_repositories=_none,
-    )
-    yield _module(f"{PACKAGE}.utils.lean", get_lean4_version_from_config=_none)
-    yield _module("loguru", logger=_Silent())
-    yield _module("tqdm", tqdm=lambda items: items)
-    if importlib.util.find_spec("numpy") is None:
-        yield _module("numpy", percentile=_percentile)
-
-
-@contextmanager
-def peer() -> Iterator[Any]:
-    """Give their module `database.dynamic_database`, and leave no trace of it or of the stubs."""
-    where = peer_folder()
-    assert where is not None, "ask `peer_folder()` first"
-    before = dict(sys.modules)
-    try:
-        for stub in _stubs(where):
-            sys.modules[stub.__name__] = stub
-        yield importlib.import_module(f"{PACKAGE}.database.dynamic_database")
-    finally:
-        for name in [name for name in sys.modules if name not in before]:
-            del sys.modules[name]
-        sys.modules.update(before)
-
-
-needs_peer = pytest.mark.skipif(
-    peer_folder() is None,
-    reason="lean-dojo-v2 is not installed (`pip install --no-deps lean-dojo-v2==1.0.9`)",
-)
 
 Record = dict[str, Any]
 
@@ -301,7 +189,7 @@ INPUTS = {
     "premises that are used often": made_up(5, (20,), premises=4),
     "one small repository": made_up(2, (7,)),
     "too few for val and test": made_up(3, (4,)),
-    "most are sorrys": [
+    "most are sorries": [
         {**repository, "proven": repository["proven"][:6]} for repository in made_up(4, (40, 25))
     ],
 }
@@ -324,7 +212,7 @@ def test_the_frozen_answers_have_the_faults_that_compat_must_keep() -> None:
     held_out = golden["premises that are used often"]["split"]["novel_premises"]
     rows = [row for side in ("val", "test") for row in held_out[side]]
     assert len(rows) > len(set(rows)), "a theorem that uses a premise twice is in twice"
-    assert golden["most are sorrys"]["order"]["thresholds"][1] == "nan"
+    assert golden["most are sorries"]["order"]["thresholds"][1] == "nan"
 
 
 @needs_peer
@@ -413,7 +301,7 @@ def compact(split: Record) -> Record:
 
 
 def write_golden(folder: Path) -> None:
-    """Ask LeanDojo-v2 and freeze its answers."""
+    """Freeze what LeanDojo-v2 answers."""
     answers = {}
     with peer() as module:
         for name, short in INPUTS.items():

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import logging
 import math
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from random import Random
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -37,6 +32,7 @@ from store.leandojo.records import ImportFormatError
 from store.log.log import EventLog
 from store.view.view import View
 from tests.support.leandojo import database as made_up
+from tests.support.leandojo_peer import needs_peer, peer
 from tests.support.traced_repository import record_made_up
 
 URL = "https://github.com/demo/logic"
@@ -261,7 +257,7 @@ def test_repositories_come_sorted_by_their_easy_theorems_with_every_theorem_rate
     assert DynamicDatabase(path).repositories[0].sorry_theorems_unproved[0].difficulty_rating == math.inf
 
 
-def test_infinity_is_null_in_the_file_unless_leandojo_s_own_form_is_asked_for(path: Path) -> None:
+def test_infinity_is_null_in_the_file_without_compat(path: Path) -> None:
     sorry = theorem("s", "sorry")
     sorry.difficulty_rating = math.inf
     database = DynamicDatabase(path)
@@ -436,70 +432,31 @@ def test_a_repository_can_be_made_of_a_dataset_s_files(path: Path) -> None:
 # LeanDojo's own classes on our files.
 
 
-@pytest.fixture
-def peer() -> Iterator[Any]:
-    """LeanDojo-v2's `database` package, with what it only passes through replaced by empty modules."""
-    if importlib.util.find_spec("lean_dojo_v2") is None:
-        pytest.skip("lean_dojo_v2 is not installed (pip install --no-deps lean-dojo-v2==1.0.9)")
-    before = set(sys.modules)
-    lean = ModuleType("lean_dojo_v2.lean_dojo.data_extraction.lean")
-    lean.Pos = Pos  # type: ignore[attr-defined]
-    stubs = {"lean_dojo_v2.lean_dojo.data_extraction.lean": lean}
-    wanted = {
-        "lean_dojo_v2.lean_dojo": ("LeanGitRepo", "generate_benchmark"),
-        "lean_dojo_v2.lean_dojo.data_extraction": (),
-        "lean_dojo_v2.utils": (),
-        "lean_dojo_v2.utils.constants": ("BATCH_SIZE", "DATA_DIR", "KNOWN_REPOSITORIES", "RAID_DIR"),
-        "lean_dojo_v2.utils.filesystem": ("remove_dir",),
-        "lean_dojo_v2.utils.difficulty": (
-            "calculate_theorem_difficulty", "categorize_difficulty", "print_difficulty_summary",
-        ),
-        "lean_dojo_v2.utils.git": (
-            "find_and_save_compatible_commits", "get_version_for_commit", "search_github_repositories",
-        ),
-        "lean_dojo_v2.utils.lean": ("get_lean4_version_from_config",),
-        "numpy": (), "loguru": ("logger",), "tqdm": (),
-    }  # fmt: skip
-    for name, members in wanted.items():
-        stubs[name] = ModuleType(name)
-        for member in members:
-            setattr(stubs[name], member, None)
-    stubs["tqdm"].tqdm = lambda items: items  # type: ignore[attr-defined]
-    stubs["lean_dojo_v2.utils.filesystem"].remove_dir = shutil.rmtree  # type: ignore[attr-defined]
-    stubs["loguru"].logger = logging.getLogger("peer")  # type: ignore[attr-defined]
-    for name, module in stubs.items():
-        sys.modules.setdefault(name, module)
-    try:
-        yield importlib.import_module("lean_dojo_v2.database")
-    finally:
-        for name in set(sys.modules) - before:
-            del sys.modules[name]
-
-
+@needs_peer
 @pytest.mark.parametrize("seed", range(5))
-def test_leandojo_s_own_reader_reads_our_files_and_writes_equal_ones(
-    path: Path, peer: Any, seed: int
-) -> None:
+def test_leandojo_s_own_reader_reads_our_files_and_writes_equal_ones(path: Path, seed: int) -> None:
     path.write_text(json.dumps(made_up(Random(seed), repositories=3, odd=False)), encoding="utf-8")
     database = DynamicDatabase(path)
     for compat in (False, True):
         database.to_json(path.with_name("ours.json"), compat=compat)
         ours = written(path.with_name("ours.json"))
-        theirs = [peer.Repository.from_dict(item).to_dict() for item in ours["repositories"]]
+        with peer() as module:
+            theirs = [module.Repository.from_dict(item).to_dict() for item in ours["repositories"]]
         assert theirs == ours["repositories"]
     assert [repo.to_dict() for repo in database.repositories] == theirs
 
 
+@needs_peer
 @pytest.mark.parametrize("seed", range(5))
-def test_compat_exports_what_leandojo_s_own_code_exports(path: Path, peer: Any, seed: int) -> None:
+def test_compat_exports_what_leandojo_s_own_code_exports(path: Path, seed: int) -> None:
     data = made_up(Random(seed), repositories=4, odd=False)
     path.write_text(json.dumps(data), encoding="utf-8")
     database = DynamicDatabase(path)
     database.export_merged_data(database.repositories, path.parent / "ours", compat=True)
-    theirs = peer.DynamicDatabase(str(path.parent / "theirs.json"))
-    theirs.export_merged_data(
-        [peer.Repository.from_dict(item) for item in data["repositories"]], path.parent / "theirs"
-    )
+    with peer() as module:
+        module.DynamicDatabase(str(path.parent / "theirs.json")).export_merged_data(
+            [module.Repository.from_dict(item) for item in data["repositories"]], path.parent / "theirs"
+        )
     names = sorted(
         str(item.relative_to(path.parent / "theirs")) for item in (path.parent / "theirs").rglob("*.json*")
     )

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -22,64 +21,10 @@ from store.domain.records import Premise, PremiseUse, TracedFile, TracedTactic, 
 from store.domain.splits import SIDES, SPLITS
 from store.leandojo import folder as folders
 from store.leandojo.choosing import ImportCycleError, NothingToExportError
-from store.leandojo.exporting import ExportReport, Mode, NotAnImportError, export_leandojo
-from store.leandojo.folder import MARKER, NotReplaceableError
-from store.leandojo.reading import import_leandojo
-from store.leandojo.records import read_position, write_position
-from store.log.log import EventLog
-from store.log.reader import LogReader
-from store.recording import TraceHead, record_trace
-from store.view import queries
-from store.view.view import View
-from tests.support.leandojo import database, write_dataset
+from store.leandojo.exporting import Mode, NotAnImportError
+from store.leandojo.folder import NotReplaceableError
+from tests.support.leandojo import LISTS, LeanDojoFolder, database, identity, without_circles
 from tests.support.traced_repository import grown, head, make_traced_repository
-
-LISTS = [f"{split}/{side}" for split in SPLITS for side in SIDES]
-
-
-class Store:
-    """A log with its view, and an export of them."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.events_db = root / "events.db"
-        self.database_db = root / "database.db"
-        self.out = root / "out"
-
-    def record(self, files: list[TracedFile], trace: TraceHead | None = None) -> None:
-        with (
-            EventLog.open(self.events_db) as log,
-            log.reader() as reader,
-            View.open(self.database_db, reader) as view,
-        ):
-            record_trace(log, trace=trace or head(), files=files, stage=self.root / "stage")
-            view.catch_up()
-
-    def take_in(self, source: Path) -> None:
-        import_leandojo(
-            source, events_db=self.events_db, database_db=self.database_db, stage=self.root / "import"
-        )
-
-    def export(self, out: Path | None = None, **options: Any) -> ExportReport:
-        with LogReader.open(self.events_db) as log, closing(queries.connect(self.database_db)) as view:
-            return export_leandojo(out or self.out, log=log, view=view, **options)
-
-    def lists(self) -> dict[str, list[Any]]:
-        return {name: self.json(f"{name}.json") for name in LISTS}
-
-    def json(self, name: str) -> Any:
-        return json.loads((self.out / name).read_text(encoding="utf-8"))
-
-    def lines(self, name: str) -> list[Any]:
-        return [json.loads(line) for line in (self.out / name).read_text(encoding="utf-8").splitlines()]
-
-    def theorems(self) -> list[Any]:
-        return [theorem for side in SIDES for theorem in self.json(f"random/{side}.json")]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
 
 
 def made_up(seed: int = 0, **sizes: int) -> list[TracedFile]:
@@ -87,12 +32,12 @@ def made_up(seed: int = 0, **sizes: int) -> list[TracedFile]:
 
 
 def check_as_reprover_loads(lines: list[Any]) -> None:
-    """Hold what ReProver's corpus loader asserts."""
+    """Assert what ReProver's corpus loader asserts."""
     seen: set[str] = set()
     for line in lines:
         assert line["path"] not in seen, "no path twice"
         # Files that were seen before cannot import this one: so there is no cycle either.
-        assert set(line["imports"]) <= seen, "imports stand before their users"
+        assert set(line["imports"]) <= seen, "imports come before their users"
         seen.add(line["path"])
         for premise in line["premises"]:
             assert premise["full_name"] is None or premise["code"]
@@ -102,7 +47,7 @@ def check_as_reprover_loads(lines: list[Any]) -> None:
 # The form.
 
 
-def test_a_dataset_has_leandojo_s_records(store: Store) -> None:
+def test_a_dataset_has_leandojo_s_records(store: LeanDojoFolder) -> None:
     use = PremiseUse("Nat.add_comm", "Nat.lean", (3, 9), (3, 17))
     step = TracedTactic(
         "rw [add_comm]", "rw [<a>add_comm</a>]", (use,), "a b : ℕ\n⊢ a + b = b + a", "no goals"
@@ -147,7 +92,7 @@ def test_a_dataset_has_leandojo_s_records(store: Store) -> None:
     assert list(found) == [
         "url", "commit", "file_path", "full_name", "theorem_statement", "start", "end", "traced_tactics",
     ]  # fmt: skip
-    assert store.lines("corpus.jsonl") == [
+    assert store.json("corpus.jsonl") == [
         {
             "path": "Nat.lean",
             "imports": [],
@@ -163,17 +108,16 @@ def test_a_dataset_has_leandojo_s_records(store: Store) -> None:
         },
         {"path": "Two.lean", "imports": ["Nat.lean"], "premises": []},
     ]
-    assert store.lines("traced_files.jsonl") == [
+    assert store.json("traced_files.jsonl") == [
         {"traced_file_path": "Nat.lean"},
         {"traced_file_path": "Two.lean"},
     ]
 
 
-def test_files_are_byte_for_byte_what_json_dump_with_an_indent_writes(store: Store) -> None:
+def test_files_are_byte_for_byte_what_json_dump_with_an_indent_writes(store: LeanDojoFolder) -> None:
     data = without_circles(database(Random(5), repositories=3))
-    (store.root / "in.json").write_text(json.dumps(data), encoding="utf-8")
     store.record(made_up())
-    store.take_in(store.root / "in.json")
+    store.take_data(data)
     store.export()
     for name in LISTS:
         text = (store.out / f"{name}.json").read_text(encoding="utf-8")
@@ -183,7 +127,7 @@ def test_files_are_byte_for_byte_what_json_dump_with_an_indent_writes(store: Sto
 
 
 def test_tactics_at_no_goals_or_with_a_bullet_are_in_the_database_and_not_in_the_dataset(
-    store: Store,
+    store: LeanDojoFolder,
 ) -> None:
     steps = (
         TracedTactic("simp", "simp", (), "⊢ 1 = 1", "no goals"),
@@ -201,7 +145,7 @@ def test_tactics_at_no_goals_or_with_a_bullet_are_in_the_database_and_not_in_the
     assert (kept["start"], kept["end"]) == ("(1, 1)", "(2, 1)")
 
 
-def test_metadata_has_leandojo_s_keys_and_the_from_repo_that_reprover_reads(store: Store) -> None:
+def test_metadata_has_leandojo_s_keys_and_the_from_repo_that_reprover_reads(store: LeanDojoFolder) -> None:
     files = made_up()
     store.record(files)
     report = store.export()
@@ -225,8 +169,8 @@ def test_metadata_has_leandojo_s_keys_and_the_from_repo_that_reprover_reads(stor
     assert metadata["unsorry"]["simulated"] is False
 
 
-def test_a_theorem_with_a_sorry_is_unproved_by_lean_s_word_and_with_compat_by_its_letters(
-    store: Store,
+def test_a_theorem_with_a_sorry_is_unproved_by_its_tokens_and_with_compat_by_its_letters(
+    store: LeanDojoFolder,
 ) -> None:
     texts = {"hole": "sorry", "name": "exact sorry_lemma", "admitted": "admit", "proved": "rfl"}
     theorems = tuple(
@@ -245,8 +189,8 @@ def test_a_theorem_with_a_sorry_is_unproved_by_lean_s_word_and_with_compat_by_it
 # Splits.
 
 
-def test_every_theorem_stands_in_one_list_of_each_split_and_stays_there_as_the_repository_grows(
-    store: Store,
+def test_every_theorem_is_in_one_list_of_each_split_and_stays_there_as_the_repository_grows(
+    store: LeanDojoFolder,
 ) -> None:
     files = made_up(n_files=20)
     store.record(files)
@@ -266,7 +210,7 @@ def test_every_theorem_stands_in_one_list_of_each_split_and_stays_there_as_the_r
         assert len(after[f"{split}/train"]) > len(before[f"{split}/train"])
 
 
-def test_what_the_splits_withhold_is_in_no_list_and_counted(store: Store) -> None:
+def test_what_the_splits_withhold_is_in_no_list_and_counted(store: LeanDojoFolder) -> None:
     files = made_up(n_files=20)
     store.record(files)
     # In the next commit every theorem has every other one's proof: training proofs use reserved premises.
@@ -304,13 +248,13 @@ TWO = head(repository="example.org/me/two", sha="2" * 40)
 RENAMED = "example.org/me/two@222222222222"
 
 
-def test_two_repositories_with_a_file_of_one_name_keep_both(store: Store) -> None:
+def test_two_repositories_with_a_file_of_one_name_keep_both(store: LeanDojoFolder) -> None:
     store.record([one_file("Basic.lean", "a"), one_file("Top.lean", "b", "Basic.lean")], ONE)
     store.record(
         [one_file("Basic.lean", "c"), one_file("Other.lean", "d", "Basic.lean", uses="Basic.lean")], TWO
     )
     report = store.export()
-    lines = store.lines("corpus.jsonl")
+    lines = store.json("corpus.jsonl")
     check_as_reprover_loads(lines)
     assert [line["path"] for line in lines] == [
         "Basic.lean",
@@ -325,36 +269,42 @@ def test_two_repositories_with_a_file_of_one_name_keep_both(store: Store) -> Non
     assert theorems["c"]["file_path"] == f"{RENAMED}/Basic.lean"
     (use,) = theorems["d"]["traced_tactics"][0]["annotated_tactic"][1]
     assert use["def_path"] == f"{RENAMED}/Basic.lean"
-    assert {"traced_file_path": f"{RENAMED}/Basic.lean"} in store.lines("traced_files.jsonl")
+    assert {"traced_file_path": f"{RENAMED}/Basic.lean"} in store.json("traced_files.jsonl")
     assert report.files_renamed == 1
     # The database keeps each repository's own names.
     two = store.json("dynamic_database.json")["repositories"][1]
     assert [item["path"] for item in two["premise_files"]] == ["Basic.lean", "Other.lean"]
 
 
-def test_a_dependency_that_two_repositories_share_is_one_file_with_one_record_a_theorem(store: Store) -> None:
+def test_a_dependency_that_two_repositories_share_is_one_file_with_one_record_a_theorem(
+    store: LeanDojoFolder,
+) -> None:
     shared = one_file(".lake/packages/lib/Lib.lean", "lib")
     store.record([shared, one_file("A.lean", "a", shared.path)], ONE)
     store.record([shared, one_file("B.lean", "b", shared.path)], TWO)
     report = store.export()
     assert report.files_renamed == 0
-    assert [line["path"] for line in store.lines("corpus.jsonl")] == [shared.path, "A.lean", "B.lean"]
+    assert [line["path"] for line in store.json("corpus.jsonl")] == [shared.path, "A.lean", "B.lean"]
     assert sorted(item["full_name"] for item in store.theorems()) == ["a", "b", "lib"]
     # The record is that of the later trace.
     assert {item["url"] for item in store.theorems() if item["full_name"] == "lib"} == {TWO.url}
 
 
-def test_a_file_with_the_same_premises_that_imports_another_version_is_another_file(store: Store) -> None:
+def test_a_file_with_the_same_premises_that_imports_another_version_is_another_file(
+    store: LeanDojoFolder,
+) -> None:
     lib = ".lake/packages/lib/Lib.lean"
     store.record([one_file(lib, "old"), one_file("Mid.lean", "mid", lib)], ONE)
     store.record([one_file(lib, "new"), one_file("Mid.lean", "mid", lib)], TWO)
     store.export()
-    lines = {line["path"]: line for line in store.lines("corpus.jsonl")}
+    lines = {line["path"]: line for line in store.json("corpus.jsonl")}
     assert list(lines) == [lib, "Mid.lean", f"{RENAMED}/{lib}", f"{RENAMED}/Mid.lean"]
     assert lines[f"{RENAMED}/Mid.lean"]["imports"] == [f"{RENAMED}/{lib}"]
 
 
-def test_a_path_that_only_proofs_name_is_not_taken_for_another_repository_s_file(store: Store) -> None:
+def test_a_path_that_only_proofs_name_is_not_taken_for_another_repository_s_file(
+    store: LeanDojoFolder,
+) -> None:
     store.record([one_file("Basic.lean", "a")], ONE)
     store.record([one_file("B.lean", "b", uses="Basic.lean")], TWO)
     store.export()
@@ -362,7 +312,9 @@ def test_a_path_that_only_proofs_name_is_not_taken_for_another_repository_s_file
     assert found["traced_tactics"][0]["annotated_tactic"][1][0]["def_path"] == f"{RENAMED}/Basic.lean"
 
 
-def test_a_file_that_theorems_name_and_nobody_traced_has_a_line_without_premises(store: Store) -> None:
+def test_a_file_that_theorems_name_and_no_one_traced_has_a_line_without_premises(
+    store: LeanDojoFolder,
+) -> None:
     store.record(
         [
             replace(one_file("Basic.lean", "a", uses="Gone.lean"), in_corpus=False, premises=()),
@@ -370,14 +322,16 @@ def test_a_file_that_theorems_name_and_nobody_traced_has_a_line_without_premises
         ]
     )
     report = store.export()
-    lines = {line["path"]: line["premises"] for line in store.lines("corpus.jsonl")}
+    lines = {line["path"]: line["premises"] for line in store.json("corpus.jsonl")}
     assert lines.keys() == {"B.lean", "Basic.lean", "Gone.lean"}
     assert lines["Basic.lean"] == lines["Gone.lean"] == []
     assert report.files_untraced == store.json("metadata.json")["unsorry"]["files_untraced"] == 2
     assert report.corpus_files == 3
 
 
-def test_a_proof_finds_its_premise_in_a_file_that_comes_later_for_an_import_is_missing(store: Store) -> None:
+def test_a_proof_finds_its_premise_in_a_file_that_comes_later_for_an_import_is_missing(
+    store: LeanDojoFolder,
+) -> None:
     lib = "Z.lean"
     store.record([one_file(lib, "other"), one_file("Basic.lean", "a")], ONE)
     # A.lean reached Z.lean through a file that could not be traced.
@@ -390,7 +344,7 @@ def test_a_proof_finds_its_premise_in_a_file_that_comes_later_for_an_import_is_m
         TWO,
     )
     store.export()
-    lines = {line["path"]: line for line in store.lines("corpus.jsonl")}
+    lines = {line["path"]: line for line in store.json("corpus.jsonl")}
     check_as_reprover_loads(list(lines.values()))
     (found,) = [item for item in store.theorems() if item["full_name"] == "b"]
     named = found["traced_tactics"][0]["annotated_tactic"][1][0]["def_path"]
@@ -399,24 +353,26 @@ def test_a_proof_finds_its_premise_in_a_file_that_comes_later_for_an_import_is_m
     assert store.export().files_untraced == 0
 
 
-def test_names_do_not_change_when_the_first_repository_is_traced_again(store: Store) -> None:
+def test_names_do_not_change_when_the_first_repository_is_traced_again(store: LeanDojoFolder) -> None:
     store.record([one_file("Basic.lean", "a")], ONE)
     store.record([one_file("Basic.lean", "c")], TWO)
     store.record([one_file("Basic.lean", "a2")], replace(ONE, sha="3" * 40))
     store.export()
-    names = {line["path"]: line["premises"][0]["full_name"] for line in store.lines("corpus.jsonl")}
+    names = {line["path"]: line["premises"][0]["full_name"] for line in store.json("corpus.jsonl")}
     assert names == {"Basic.lean": "a2", f"{RENAMED}/Basic.lean": "c"}
 
 
-def test_compat_knows_a_file_by_its_path_alone(store: Store) -> None:
+def test_compat_knows_a_file_by_its_path_alone(store: LeanDojoFolder) -> None:
     store.record([one_file("Basic.lean", "a")], ONE)
     store.record([one_file("Basic.lean", "a"), one_file("Basic2.lean", "b")], TWO)
     store.export(mode=Mode.COMPAT)
-    assert [line["path"] for line in store.lines("corpus.jsonl")] == ["Basic.lean", "Basic2.lean"]
+    assert [line["path"] for line in store.json("corpus.jsonl")] == ["Basic.lean", "Basic2.lean"]
     assert sorted(item["full_name"] for item in store.theorems()) == ["a", "b"]
 
 
-def test_imports_come_first_and_those_of_files_that_were_not_traced_are_left_out(store: Store) -> None:
+def test_imports_come_first_and_those_of_files_that_were_not_traced_are_left_out(
+    store: LeanDojoFolder,
+) -> None:
     store.record(
         [
             one_file("A.lean", "a", "Z.lean", "Gone.lean"),
@@ -425,7 +381,7 @@ def test_imports_come_first_and_those_of_files_that_were_not_traced_are_left_out
         ]
     )
     report = store.export()
-    lines = store.lines("corpus.jsonl")
+    lines = store.json("corpus.jsonl")
     check_as_reprover_loads(lines)
     assert [(line["path"], line["imports"]) for line in lines] == [
         ("M.lean", []), ("Z.lean", ["M.lean"]), ("A.lean", ["Z.lean"]),
@@ -438,12 +394,12 @@ def test_imports_come_first_and_those_of_files_that_were_not_traced_are_left_out
 def test_reprover_can_load_the_corpus_of_any_repositories(
     tmp_path_factory: pytest.TempPathFactory, seeds: list[int], n_files: int
 ) -> None:
-    store = Store(tmp_path_factory.mktemp("store"))
+    store = LeanDojoFolder(tmp_path_factory.mktemp("store"))
     for number, seed in enumerate(seeds):
         trace = head(f"{number:040x}", repository=f"example.org/me/r{number % 3}")
         store.record(made_up(seed=seed, n_files=n_files, theorems_per_file=1), trace)
     store.export()
-    lines = store.lines("corpus.jsonl")
+    lines = store.json("corpus.jsonl")
     check_as_reprover_loads(lines)
     paths = {line["path"] for line in lines}
     for theorem in store.theorems():
@@ -452,7 +408,7 @@ def test_reprover_can_load_the_corpus_of_any_repositories(
             assert {use["def_path"] for use in step["annotated_tactic"][1]} <= paths
 
 
-def test_files_that_import_each_other_are_refused_by_name(store: Store) -> None:
+def test_files_that_import_each_other_are_refused_by_name(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a", "B.lean"), one_file("B.lean", "b", "A.lean")])
     with pytest.raises(ImportCycleError, match=r"A\.lean -> B\.lean -> A\.lean"):
         store.export()
@@ -462,15 +418,14 @@ def test_files_that_import_each_other_are_refused_by_name(store: Store) -> None:
 # What is exported.
 
 
-def test_without_a_trace_nothing_is_written_and_the_error_says_what_to_do(store: Store) -> None:
-    with EventLog.open(store.events_db) as log, log.reader() as reader, View.open(store.database_db, reader):
-        pass
+def test_without_a_trace_nothing_is_written_and_the_error_says_what_to_do(store: LeanDojoFolder) -> None:
+    store.record()
     with pytest.raises(NothingToExportError, match="unsorry import leandojo"):
         store.export()
     assert not store.out.exists()
 
 
-def test_a_repository_can_be_named_by_its_end_and_an_unknown_one_is_an_error(store: Store) -> None:
+def test_a_repository_can_be_named_by_its_end_and_an_unknown_one_is_an_error(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a")], ONE)
     store.record([one_file("B.lean", "b")], TWO)
     store.export(repositories=["two"])
@@ -479,7 +434,9 @@ def test_a_repository_can_be_named_by_its_end_and_an_unknown_one_is_an_error(sto
         store.export(repositories=["three"])
 
 
-def test_a_simulated_trace_is_exported_only_if_asked_for_and_then_the_metadata_says_so(store: Store) -> None:
+def test_a_simulated_trace_is_exported_only_on_request_and_then_the_metadata_says_so(
+    store: LeanDojoFolder,
+) -> None:
     store.record([one_file("A.lean", "a")], replace(ONE, simulated=True))
     with pytest.raises(NothingToExportError, match="--simulated"):
         store.export()
@@ -487,19 +444,10 @@ def test_a_simulated_trace_is_exported_only_if_asked_for_and_then_the_metadata_s
     assert store.json("metadata.json")["unsorry"]["simulated"] is True
 
 
-def imported(store: Store, *repositories: Any, name: str = "in.json") -> None:
-    (store.root / name).write_text(json.dumps({"repositories": list(repositories)}), encoding="utf-8")
-    store.take_in(store.root / name)
-
-
 def database_record(commit: str, *theorems: tuple[str, int]) -> dict[str, Any]:
+    head_keys = identity("https://example.org/me/one", commit)
     return {
-        "url": "https://example.org/me/one",
-        "name": "me/one",
-        "commit": commit,
-        "lean_version": "v4.9.0",
-        "lean_dojo_version": "4.20.0",
-        "metadata": {"date_processed": "2025-01-02T03:04:05"},
+        **head_keys,
         "proven_theorems": [
             {
                 "full_name": name,
@@ -507,7 +455,7 @@ def database_record(commit: str, *theorems: tuple[str, int]) -> dict[str, Any]:
                 "file_path": "A.lean",
                 "start": f"({line}, 1)",
                 "end": f"({line}, 9)",
-                "url": "https://example.org/me/one",
+                "url": head_keys["url"],
                 "commit": commit,
                 "traced_tactics": [],
                 "difficulty_rating": math.inf,
@@ -520,16 +468,21 @@ def database_record(commit: str, *theorems: tuple[str, int]) -> dict[str, Any]:
     }
 
 
-def test_of_two_commits_the_newest_is_in_the_dataset_and_both_in_the_database(store: Store) -> None:
-    imported(store, database_record("1" * 40, ("a", 1), ("gone", 5)), database_record("2" * 40, ("a", 2)))
+TWO_COMMITS = [database_record("1" * 40, ("a", 1), ("gone", 5)), database_record("2" * 40, ("a", 2))]
+
+
+def test_of_two_commits_the_newest_is_in_the_dataset_and_both_in_the_database(store: LeanDojoFolder) -> None:
+    store.take_data({"repositories": TWO_COMMITS})
     store.export()
     assert [(item["full_name"], item["start"]) for item in store.theorems()] == [("a", [2, 1])]
     commits = [item["commit"] for item in store.json("dynamic_database.json")["repositories"]]
     assert commits == ["1" * 40, "2" * 40]
 
 
-def test_every_commit_has_a_theorem_once_where_its_lines_moved_and_leandojo_twice(store: Store) -> None:
-    imported(store, database_record("1" * 40, ("a", 1), ("gone", 5)), database_record("2" * 40, ("a", 2)))
+def test_every_commit_has_a_theorem_once_where_its_lines_moved_and_leandojo_twice(
+    store: LeanDojoFolder,
+) -> None:
+    store.take_data({"repositories": TWO_COMMITS})
     store.export(every_commit=True)
     found = sorted((item["full_name"], item["start"][0]) for item in store.theorems())
     assert found == [("a", 2), ("gone", 5)]
@@ -538,8 +491,8 @@ def test_every_commit_has_a_theorem_once_where_its_lines_moved_and_leandojo_twic
     assert found == [("a", 1), ("a", 2), ("gone", 5)]
 
 
-def test_infinity_is_null_but_with_compat(store: Store) -> None:
-    imported(store, database_record("1" * 40, ("a", 1)))
+def test_infinity_is_null_but_with_compat(store: LeanDojoFolder) -> None:
+    store.take_data({"repositories": [database_record("1" * 40, ("a", 1))]})
     for mode, expected in (
         (Mode.FOR_LIFE, None),
         (Mode.COMPAT, math.inf),
@@ -554,83 +507,23 @@ def test_infinity_is_null_but_with_compat(store: Store) -> None:
 # Imports given back.
 
 
-def canonical(value: Any, key: str = "") -> Any:
-    """Positions in LeanAgent's form, "Pos(1, 2)", or as lists come back as LeanDojo writes them, all else as it was."""
-    if key in {"start", "end", "def_pos", "def_end_pos"}:
-        return write_position(read_position(value))
-    if isinstance(value, dict):
-        return {name: canonical(item, name) for name, item in value.items()}
-    return [canonical(item) for item in value] if isinstance(value, list) else value
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), repositories=st.integers(1, 3))
-def test_an_imported_database_comes_back_key_for_key(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, repositories: int
-) -> None:
-    store = Store(tmp_path_factory.mktemp("store"))
-    data = without_circles(database(Random(seed), repositories=repositories))
-    (store.root / "in.json").write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
-    store.take_in(store.root / "in.json")
-    store.export(mode=Mode.AS_IMPORTED_COMPAT)
-    assert sorted(path.name for path in store.out.iterdir()) == [MARKER, "dynamic_database.json"]
-    assert store.json("dynamic_database.json") == canonical(data)
-    store.export()
-    assert store.json("dynamic_database.json") == without_infinity(canonical(data))
-
-
-def without_circles(data: dict[str, Any]) -> dict[str, Any]:
-    """Made-up imports may go in circles, which is an error where an order is asked for."""
-    for repository in data["repositories"]:
-        seen: set[str] = set()
-        for file in repository["premise_files"]:
-            file["imports"] = [path for path in file["imports"] if path in seen or path == "Init.lean"]
-            seen.add(file["path"])
-    return data
-
-
-def without_infinity(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: without_infinity(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [without_infinity(item) for item in value]
-    return None if value == math.inf else value
-
-
-@settings(max_examples=30, deadline=None)
-@given(seed=st.integers(0, 10_000), merged=st.sampled_from((None, 2)))
-def test_an_imported_folder_comes_back_file_for_file(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, merged: int | None
-) -> None:
-    store = Store(tmp_path_factory.mktemp("store"))
-    files = write_dataset(store.root / "in", Random(seed), merged=merged)
-    store.take_in(store.root / "in")
-    store.export(mode=Mode.AS_IMPORTED_COMPAT)
-    for name, expected in files.items():
-        found = store.lines(name) if name.endswith(".jsonl") else store.json(name)
-        assert found == expected, name
-    assert {str(path.relative_to(store.out)) for path in store.out.rglob("*") if path.is_file()} == {
-        *files,
-        MARKER,
-    }
-
-
-def test_our_own_trace_cannot_be_given_back_as_an_import(store: Store) -> None:
+def test_our_own_trace_cannot_be_given_back_as_an_import(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a")])
     with pytest.raises(NotAnImportError, match="1 traces of our own"):
         store.export(mode=Mode.AS_IMPORTED_COMPAT)
 
 
-def test_what_was_exported_can_be_imported_and_exported_again_to_the_same_database(store: Store) -> None:
+def test_what_was_exported_can_be_imported_and_exported_again_to_the_same_database(
+    store: LeanDojoFolder,
+) -> None:
     store.record(made_up(n_files=12))
     store.export()
-    other = Store(store.root / "other")
-    other.root.mkdir()
-    other.take_in(store.out)
+    other = LeanDojoFolder(store.root / "other")
+    other.take(store.out)
     other.export()
     first, second = store.json("dynamic_database.json"), other.json("dynamic_database.json")
     for item in (*first["repositories"], *second["repositories"]):
-        del item["lean_dojo_version"]  # the tracer's own name stands there
+        del item["lean_dojo_version"]  # it is the tracer's own name
     assert first == second
     # A side is a matter of the theorem alone in the random split.
     assert sorted(map(str, store.json("random/test.json"))) == sorted(
@@ -649,7 +542,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_an_earlier_export_is_replaced_whole_and_nothing_is_left_beside_it(store: Store) -> None:
+def test_an_earlier_export_is_replaced_whole_and_nothing_is_left_beside_it(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a")])
     store.export()
     (store.out / "random" / "cache.pkl").write_text("of the old data")
@@ -660,7 +553,7 @@ def test_an_earlier_export_is_replaced_whole_and_nothing_is_left_beside_it(store
     assert [path.name for path in store.root.iterdir() if "out" in path.name] == ["out"]
 
 
-def test_a_folder_with_something_else_in_it_is_refused_and_left_alone(store: Store) -> None:
+def test_a_folder_with_something_else_in_it_is_refused_and_left_alone(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a")])
     store.out.mkdir()
     (store.out / "thesis.tex").write_text("years of work")
@@ -672,7 +565,7 @@ def test_a_folder_with_something_else_in_it_is_refused_and_left_alone(store: Sto
     assert store.theorems()
 
 
-def test_a_file_in_the_way_is_refused(store: Store) -> None:
+def test_a_file_in_the_way_is_refused(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a")])
     store.out.write_text("mine")
     with pytest.raises(NotReplaceableError, match="is a file"):
@@ -680,7 +573,7 @@ def test_a_file_in_the_way_is_refused(store: Store) -> None:
     assert store.out.read_text() == "mine"
 
 
-def test_an_export_that_fails_leaves_the_old_one(store: Store) -> None:
+def test_an_export_that_fails_leaves_the_old_one(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a")])
     store.export()
     before = contents(store.out)
@@ -691,7 +584,7 @@ def test_an_export_that_fails_leaves_the_old_one(store: Store) -> None:
     assert [path.name for path in store.root.iterdir() if "out" in path.name] == ["out"]
 
 
-def test_a_symbolic_link_to_an_export_stays_one(store: Store) -> None:
+def test_a_symbolic_link_to_an_export_stays_one(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a")])
     real = store.root / "real"
     store.export(out=real)
@@ -703,7 +596,7 @@ def test_a_symbolic_link_to_an_export_stays_one(store: Store) -> None:
 
 @pytest.mark.parametrize("exchange", [True, False], ids=["one step", "two steps"])
 def test_a_file_system_without_an_exchange_of_names_does_as_well(
-    store: Store, monkeypatch: pytest.MonkeyPatch, exchange: bool
+    store: LeanDojoFolder, monkeypatch: pytest.MonkeyPatch, exchange: bool
 ) -> None:
     if not exchange:
         monkeypatch.setattr(folders, "exchange", lambda _one, _other: False)
@@ -714,7 +607,7 @@ def test_a_file_system_without_an_exchange_of_names_does_as_well(
     assert [path.name for path in store.root.iterdir() if "out" in path.name] == ["out"]
 
 
-def test_an_old_export_that_a_kill_left_aside_is_put_back_by_the_next(store: Store) -> None:
+def test_an_old_export_that_a_kill_left_aside_is_put_back_by_the_next(store: LeanDojoFolder) -> None:
     store.record([one_file("A.lean", "a")])
     store.export()
     before = contents(store.out)
@@ -771,7 +664,7 @@ with LogReader.open(root / "events.db") as log, closing(queries.connect(root / "
         "between two steps",
     ],
 )
-def test_a_kill_leaves_the_old_export_or_the_new_one_whole(store: Store, moment: str) -> None:
+def test_a_kill_leaves_the_old_export_or_the_new_one_whole(store: LeanDojoFolder, moment: str) -> None:
     store.record([one_file("A.lean", "a")])
     store.export()
     old = contents(store.out)
@@ -791,7 +684,7 @@ def test_a_kill_leaves_the_old_export_or_the_new_one_whole(store: Store, moment:
     assert [path.name for path in store.root.iterdir() if "out" in path.name] == ["out"]
 
 
-def test_a_kill_at_any_moment_leaves_a_whole_export(store: Store) -> None:
+def test_a_kill_at_any_moment_leaves_a_whole_export(store: LeanDojoFolder) -> None:
     store.record(made_up(n_files=60, theorems_per_file=20))
     store.export()
     expected = contents(store.out)
@@ -805,7 +698,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_export(store: Store) -> None:
     assert [path.name for path in store.root.iterdir() if "out" in path.name] == ["out"]
 
 
-def test_memory_hardly_grows_with_the_export(store: Store) -> None:
+def test_memory_hardly_grows_with_the_export(store: LeanDojoFolder) -> None:
     code = """
 import sys
 from contextlib import closing

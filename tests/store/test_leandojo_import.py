@@ -6,23 +6,18 @@ import copy
 import json
 import math
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from store.domain.records import Manifest, TracedFile
 from store.errors import LogError
-from store.leandojo.reading import ImportReport, import_leandojo
 from store.leandojo.records import ImportFormatError
-from store.log.reader import LogReader
-from tests.support.leandojo import COMMIT, database, write_dataset, write_large
+from tests.support.leandojo import COMMIT, LeanDojoFolder, database, write_dataset, write_large
 
 URL = "https://github.com/demo/logic"
 SMALL: dict[str, Any] = {
@@ -100,58 +95,6 @@ SMALL: dict[str, Any] = {
 }
 
 
-class Store:
-    """A state folder that imports go into."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.events_db = root / "events.db"
-        self.database_db = root / "database.db"
-
-    def take(self, path: Path) -> ImportReport:
-        stage = self.root / "import"
-        report = import_leandojo(path, events_db=self.events_db, database_db=self.database_db, stage=stage)
-        assert not stage.exists()
-        return report
-
-    def take_data(self, data: Any) -> ImportReport:
-        return self.take(self.write(data))
-
-    def write(self, data: Any) -> Path:
-        path = self.root / "dynamic_database.json"
-        path.write_text(json.dumps(data, indent=2, ensure_ascii=False), encoding="utf-8")
-        return path
-
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        with closing(sqlite3.connect(self.database_db)) as connection:
-            return connection.execute(sql).fetchall()
-
-    def events(self) -> list[tuple[str, dict[str, Any]]]:
-        with LogReader.open(self.events_db) as log:
-            return [(event.type, event.data) for event in log.read()]
-
-    def payload(self, sha256: str) -> Any:
-        with LogReader.open(self.events_db) as log:
-            return json.loads(log.blob(sha256))
-
-    def manifest(self, report: ImportReport, index: int = 0) -> Manifest:
-        trace = report.traces[index].recorded.trace
-        [(sha256,)] = self.rows(f"SELECT manifest_sha256 FROM traces WHERE trace = '{trace}'")
-        return Manifest.from_json(self.payload(sha256))
-
-    def file(self, path: str) -> TracedFile:
-        [(sha256,)] = self.rows(
-            f"SELECT sha256 FROM traced_files JOIN traced_contents USING (content) WHERE path = '{path}' "
-            "AND until_seq IS NULL"
-        )
-        return TracedFile.from_json(self.payload(sha256))
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
-
-
 def small() -> dict[str, Any]:
     return copy.deepcopy(SMALL)
 
@@ -165,7 +108,7 @@ def first_theorem(data: dict[str, Any]) -> dict[str, Any]:
 # What an import keeps
 
 
-def test_a_database_becomes_a_trace_with_its_theorems_premises_and_tactics(store: Store) -> None:
+def test_a_database_becomes_a_trace_with_its_theorems_premises_and_tactics(store: LeanDojoFolder) -> None:
     report = store.take_data(SMALL)
     [trace] = report.traces
     assert (report.form, report.repeated, report.notes) == ("database", False, ())
@@ -189,7 +132,7 @@ def test_a_database_becomes_a_trace_with_its_theorems_premises_and_tactics(store
     assert store.rows("SELECT path FROM imports") == [("Init.lean",)]
 
 
-def test_the_order_of_every_list_is_in_the_manifest(store: Store) -> None:
+def test_the_order_of_every_list_is_in_the_manifest(store: LeanDojoFolder) -> None:
     manifest = store.manifest(store.take_data(SMALL))
     assert manifest.files == ("Demo.lean",)
     # The theorems of a file are numbered by their place in it, whatever the order of the lists.
@@ -201,7 +144,7 @@ def test_the_order_of_every_list_is_in_the_manifest(store: Store) -> None:
     assert manifest.files_traced == ("Demo.lean", "Empty.lean")
 
 
-def test_the_difficulty_of_a_sorry_is_infinity_and_stays_so(store: Store) -> None:
+def test_the_difficulty_of_a_sorry_is_infinity_and_stays_so(store: LeanDojoFolder) -> None:
     path = store.write(SMALL)
     assert '"difficulty_rating": Infinity' in path.read_text(encoding="utf-8")
     store.take(path)
@@ -209,7 +152,9 @@ def test_the_difficulty_of_a_sorry_is_infinity_and_stays_so(store: Store) -> Non
     assert (one.difficulty, two.difficulty) == (math.inf, math.e)
 
 
-def test_a_theorem_has_a_url_and_commit_only_where_they_are_not_the_repositorys(store: Store) -> None:
+def test_a_theorem_has_a_url_and_commit_only_where_they_are_not_the_repositorys(
+    store: LeanDojoFolder,
+) -> None:
     data = small()
     first_theorem(data)["commit"] = "b" * 40
     # LeanDojo writes a repository's own keys first, but JSON has no order.
@@ -219,7 +164,7 @@ def test_a_theorem_has_a_url_and_commit_only_where_they_are_not_the_repositorys(
     assert (one.url, one.commit, two.url, two.commit) == (None, None, None, "b" * 40)
 
 
-def test_a_theorem_in_two_lists_is_stored_once_and_given_back_twice(store: Store) -> None:
+def test_a_theorem_in_two_lists_is_stored_once_and_given_back_twice(store: LeanDojoFolder) -> None:
     data = small()
     repository = data["repositories"][0]
     repository["sorry_theorems_proved"] = repository["sorry_theorems_unproved"] * 2
@@ -230,7 +175,7 @@ def test_a_theorem_in_two_lists_is_stored_once_and_given_back_twice(store: Store
     assert lists["sorry_theorems_unproved"] == ((0, 0),)
 
 
-def test_unknown_keys_are_kept_at_every_level(store: Store) -> None:
+def test_unknown_keys_are_kept_at_every_level(store: LeanDojoFolder) -> None:
     data = small()
     theorem = first_theorem(data)
     tactic = theorem["traced_tactics"][0]
@@ -259,7 +204,7 @@ def test_unknown_keys_are_kept_at_every_level(store: Store) -> None:
     ] == [{"mine": name} for name in places]
 
 
-def test_a_count_that_contradicts_its_list_is_noted_and_ignored(store: Store) -> None:
+def test_a_count_that_contradicts_its_list_is_noted_and_ignored(store: LeanDojoFolder) -> None:
     data = small()
     data["repositories"][0] |= {"total_theorems": 2, "num_premises": 7}
     report = store.take_data(data)
@@ -267,12 +212,12 @@ def test_a_count_that_contradicts_its_list_is_noted_and_ignored(store: Store) ->
     assert report.traces[0].recorded.n_premises == 1
 
 
-def test_a_database_without_repositories_is_nothing_to_import(store: Store) -> None:
+def test_a_database_without_repositories_is_nothing_to_import(store: LeanDojoFolder) -> None:
     report = store.take_data({"repositories": []})
     assert (report.traces, report.repeated, report.position) == ((), False, 0)
 
 
-def test_a_dataset_folder_becomes_one_trace_with_its_splits_in_order(store: Store) -> None:
+def test_a_dataset_folder_becomes_one_trace_with_its_splits_in_order(store: LeanDojoFolder) -> None:
     files = write_dataset(store.root / "dataset", Random(5), odd=False)
     report = store.take(store.root / "dataset")
     [trace] = report.traces
@@ -292,7 +237,9 @@ def test_a_dataset_folder_becomes_one_trace_with_its_splits_in_order(store: Stor
         assert named == [(item["file_path"], item["full_name"]) for item in files[f"{name}.json"]]
 
 
-def test_a_merged_dataset_is_a_trace_of_its_own_and_its_theorems_say_whose_they_are(store: Store) -> None:
+def test_a_merged_dataset_is_a_trace_of_its_own_and_its_theorems_say_whose_they_are(
+    store: LeanDojoFolder,
+) -> None:
     folder = store.root / "dataset"
     files = write_dataset(folder, Random(1), merged=3, odd=False)
     first = store.take(folder).traces[0]
@@ -307,13 +254,13 @@ def test_a_merged_dataset_is_a_trace_of_its_own_and_its_theorems_say_whose_they_
     assert store.rows("SELECT count(*) FROM traces") == [(1,)]
 
 
-def test_a_merged_dataset_of_one_repository_is_that_repositorys(store: Store) -> None:
+def test_a_merged_dataset_of_one_repository_is_that_repositorys(store: LeanDojoFolder) -> None:
     write_dataset(store.root / "dataset", Random(1), merged=1)
     head = store.take(store.root / "dataset").traces[0].head
     assert (head.repository, head.lean_version) == ("github.com/demo/r0", "v4.9.0")
 
 
-def test_a_dataset_does_not_take_the_place_of_the_same_repositorys_database(store: Store) -> None:
+def test_a_dataset_does_not_take_the_place_of_the_same_repositorys_database(store: LeanDojoFolder) -> None:
     data = small()
     data["repositories"][0] |= {"url": "https://github.com/demo/r0", "commit": f"{0:040x}"}
     store.take_data(data)
@@ -322,7 +269,7 @@ def test_a_dataset_does_not_take_the_place_of_the_same_repositorys_database(stor
     assert store.rows("SELECT count(DISTINCT trace), count(DISTINCT line) FROM traces") == [(2, 2)]
 
 
-def test_of_a_folder_with_both_the_database_is_read_and_a_note_says_so(store: Store) -> None:
+def test_of_a_folder_with_both_the_database_is_read_and_a_note_says_so(store: LeanDojoFolder) -> None:
     write_dataset(store.root, Random(1))
     store.write(SMALL)
     report = store.take(store.root)
@@ -414,7 +361,7 @@ STEP = (*THEOREM, "traced_tactics", 0)
     ],
 )
 def test_a_flaw_is_named_with_its_place_and_nothing_is_recorded(
-    store: Store, change: Callable[[dict[str, Any]], None], place: str, reason: str
+    store: LeanDojoFolder, change: Callable[[dict[str, Any]], None], place: str, reason: str
 ) -> None:
     data = small()
     change(data)
@@ -430,7 +377,7 @@ def test_a_flaw_is_named_with_its_place_and_nothing_is_recorded(
     assert list(store.root.iterdir()) == [path]
 
 
-def test_a_flaw_in_the_last_repository_leaves_the_first_unrecorded_too(store: Store) -> None:
+def test_a_flaw_in_the_last_repository_leaves_the_first_unrecorded_too(store: LeanDojoFolder) -> None:
     before = small()
     store.take_data(before)
     position = len(store.events())
@@ -442,7 +389,7 @@ def test_a_flaw_in_the_last_repository_leaves_the_first_unrecorded_too(store: St
     assert len(store.events()) == position
 
 
-def test_a_path_that_stands_twice_in_the_corpus_is_refused(store: Store) -> None:
+def test_a_path_that_is_twice_in_the_corpus_is_refused(store: LeanDojoFolder) -> None:
     data = small()
     data["repositories"][0]["premise_files"] *= 2
     with pytest.raises(ImportFormatError, match=r"premise_files\[1\]\.path: .* number 0 of the files"):
@@ -455,20 +402,20 @@ def test_a_path_that_stands_twice_in_the_corpus_is_refused(store: Store) -> None
         store.take(store.root / "dataset")
 
 
-def test_the_same_repository_twice_in_one_file_is_refused(store: Store) -> None:
+def test_the_same_repository_twice_in_one_file_is_refused(store: LeanDojoFolder) -> None:
     data = small()
     data["repositories"] *= 2
     with pytest.raises(ImportFormatError, match=r"repositories\[1\].*of repositories\[0\]"):
         store.take_data(data)
 
 
-def test_a_merged_metadata_file_is_not_taken_for_a_database(store: Store) -> None:
+def test_a_merged_metadata_file_is_not_taken_for_a_database(store: LeanDojoFolder) -> None:
     write_dataset(store.root / "dataset", Random(1), merged=2)
     with pytest.raises(ImportFormatError, match="name the folder"):
         store.take(store.root / "dataset/metadata.json")
 
 
-def test_a_folder_that_is_no_dataset_is_refused(store: Store) -> None:
+def test_a_folder_that_is_no_dataset_is_refused(store: LeanDojoFolder) -> None:
     folder = store.root / "dataset"
     folder.mkdir()
     with pytest.raises(ImportFormatError, match=r"neither metadata\.json nor dynamic_database\.json"):
@@ -486,14 +433,14 @@ def test_a_folder_that_is_no_dataset_is_refused(store: Store) -> None:
     assert not store.events_db.exists()
 
 
-def test_a_flaw_in_a_split_names_the_file_and_the_theorem(store: Store) -> None:
+def test_a_flaw_in_a_split_names_the_file_and_the_theorem(store: LeanDojoFolder) -> None:
     write_dataset(store.root / "dataset", Random(1))
     (store.root / "dataset/random/val.json").write_text('[\n{"full_name": "a"}]')
     with pytest.raises(ImportFormatError, match=r"random/val\.json: \[0\]\.start: is missing"):
         store.take(store.root / "dataset")
 
 
-def test_a_database_cut_short_anywhere_is_refused_with_the_place(store: Store) -> None:
+def test_a_database_cut_short_anywhere_is_refused_with_the_place(store: LeanDojoFolder) -> None:
     whole = store.write(SMALL).read_bytes()
     path = store.root / "cut.json"
     for length in range(0, len(whole) - 1, 97):
@@ -503,7 +450,7 @@ def test_a_database_cut_short_anywhere_is_refused_with_the_place(store: Store) -
     assert not store.events_db.exists()
 
 
-def test_a_file_that_is_not_there_is_an_error_of_ours(store: Store) -> None:
+def test_a_file_that_is_not_there_is_an_error_of_ours(store: LeanDojoFolder) -> None:
     with pytest.raises(LogError, match=r"nothing\.json"):
         store.take(store.root / "nothing.json")
 
@@ -511,13 +458,13 @@ def test_a_file_that_is_not_there_is_an_error_of_ours(store: Store) -> None:
 # Again, and after a change, and after a kill
 
 
-def test_the_same_file_again_writes_nothing_and_says_so(store: Store) -> None:
+def test_the_same_file_again_writes_nothing_and_says_so(store: LeanDojoFolder) -> None:
     first = store.take_data(SMALL)
     second = store.take_data(SMALL)
     assert (second.repeated, second.position) == (True, first.position)
 
 
-def test_another_order_of_the_lists_is_no_other_content(store: Store) -> None:
+def test_another_order_of_the_lists_is_no_other_content(store: LeanDojoFolder) -> None:
     data = database(Random(3), repositories=1)
     first = store.take_data(data)
     for name in ("proven_theorems", "sorry_theorems_unproved"):
@@ -527,7 +474,7 @@ def test_another_order_of_the_lists_is_no_other_content(store: Store) -> None:
     assert second.position <= first.position + 1
 
 
-def test_a_changed_record_is_the_same_trace_closed_anew_with_the_difference(store: Store) -> None:
+def test_a_changed_record_is_the_same_trace_closed_anew_with_the_difference(store: LeanDojoFolder) -> None:
     data = small()
     other = copy.deepcopy(data["repositories"][0]["premise_files"][0]) | {"path": "Other.lean"}
     data["repositories"][0]["premise_files"].append(other)
@@ -559,7 +506,9 @@ import_leandojo(
 """
 
 
-def test_a_killed_import_is_invisible_and_completed_by_the_next(store: Store, tmp_path: Path) -> None:
+def test_a_killed_import_is_invisible_and_completed_by_the_next(
+    store: LeanDojoFolder, tmp_path: Path
+) -> None:
     large = tmp_path / "large.json"
     write_large(large, theorems=1000, files=500, tactics=1)
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True)
@@ -572,7 +521,6 @@ def test_a_killed_import_is_invisible_and_completed_by_the_next(store: Store, tm
     assert report.traces[0].recorded.files_changed == 500 - half
     assert len(store.events()) == 501
     assert store.rows("SELECT n_theorems, files_traced FROM traces") == [(1000, 500)]
-    undisturbed = Store(tmp_path / "other")
-    undisturbed.root.mkdir()
+    undisturbed = LeanDojoFolder(tmp_path / "other")
     undisturbed.take(large)
     assert [(kind, data) for kind, data in store.events()] == undisturbed.events()

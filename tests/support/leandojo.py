@@ -1,4 +1,4 @@
-"""LeanDojo's files for tests and measurements: small and odd ones at random, large and plain ones of a given size.
+"""LeanDojo's files for tests: small and odd ones at random, large and plain ones; and a state folder to import them.
 
 Everything is as LeanDojo's own classes write it: shuffled lists, positions as text in a database and as lists in a
 dataset, a bare `Infinity`. The same random state makes the same files.
@@ -8,10 +8,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
+
+from store.domain.records import Manifest, TracedFile
+from store.domain.splits import SIDES, SPLITS
+from store.leandojo.exporting import ExportReport, Mode, export_leandojo
+from store.leandojo.reading import ImportReport, import_leandojo
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.recording import TraceHead, record_trace
+from store.view import queries
+from store.view.view import View
+from tests.support.traced_repository import head
 
 COMMIT = "a" * 40
 _WORDS = (
@@ -28,12 +41,99 @@ _WORDS = (
 )
 _LISTS = ("proven_theorems", "sorry_theorems_proved", "sorry_theorems_unproved")
 
+LISTS = [f"{split}/{side}" for split in SPLITS for side in SIDES]
+"""The lists of a dataset."""
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, or the list of a .jsonl file's lines."""
+    text = path.read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()] if path.suffix == ".jsonl" else json.loads(text)
+
+
+class LeanDojoFolder:
+    """A state folder that LeanDojo's files are imported into, and exported from into `out`."""
+
+    def __init__(self, root: Path) -> None:
+        root.mkdir(exist_ok=True)
+        self.root = root
+        self.events_db = root / "events.db"
+        self.database_db = root / "database.db"
+        self.out = root / "out"
+
+    def record(self, files: Iterable[TracedFile] = (), trace: TraceHead | None = None) -> None:
+        """Record a trace of our own; without files only make the log and its view."""
+        with (
+            EventLog.open(self.events_db) as log,
+            log.reader() as reader,
+            View.open(self.database_db, reader) as view,
+        ):
+            if files:
+                record_trace(log, trace=trace or head(), files=files, stage=self.root / "stage")
+            view.catch_up()
+
+    def take(self, path: Path) -> ImportReport:
+        stage = self.root / "import"
+        report = import_leandojo(path, events_db=self.events_db, database_db=self.database_db, stage=stage)
+        assert not stage.exists()
+        return report
+
+    def take_data(self, data: Any) -> ImportReport:
+        return self.take(self.write(data))
+
+    def write(self, data: Any) -> Path:
+        path = self.root / "dynamic_database.json"
+        path.write_text(json.dumps(data, indent=2, ensure_ascii=False), encoding="utf-8")
+        return path
+
+    def export(self, out: Path | None = None, **options: Any) -> ExportReport:
+        with LogReader.open(self.events_db) as log, closing(queries.connect(self.database_db)) as view:
+            return export_leandojo(out or self.out, log=log, view=view, **options)
+
+    def give_back(self, *repositories: str) -> Path:
+        self.export(mode=Mode.AS_IMPORTED_COMPAT, repositories=repositories)
+        return self.out
+
+    def json(self, name: str) -> Any:
+        return read_json(self.out / name)
+
+    def lists(self) -> dict[str, list[Any]]:
+        return {name: self.json(f"{name}.json") for name in LISTS}
+
+    def theorems(self) -> list[Any]:
+        return [theorem for side in SIDES for theorem in self.json(f"random/{side}.json")]
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(self.database_db)) as connection:
+            return connection.execute(sql).fetchall()
+
+    def events(self) -> list[tuple[str, dict[str, Any]]]:
+        with LogReader.open(self.events_db) as log:
+            return [(event.type, event.data) for event in log.read()]
+
+    def payload(self, sha256: str) -> Any:
+        with LogReader.open(self.events_db) as log:
+            return json.loads(log.blob(sha256))
+
+    def manifest(self, report: ImportReport) -> Manifest:
+        """Return the manifest of an import's first trace."""
+        trace = report.traces[0].recorded.trace
+        [(sha256,)] = self.rows(f"SELECT manifest_sha256 FROM traces WHERE trace = '{trace}'")
+        return Manifest.from_json(self.payload(sha256))
+
+    def file(self, path: str) -> TracedFile:
+        [(sha256,)] = self.rows(
+            f"SELECT sha256 FROM traced_files JOIN traced_contents USING (content) WHERE path = '{path}' "
+            "AND until_seq IS NULL"
+        )
+        return TracedFile.from_json(self.payload(sha256))
+
 
 def database(random: Random, *, repositories: int = 2, odd: bool = True) -> dict[str, Any]:
     """Return a dynamic_database.json as data.
 
     With `odd` it also has what LeanDojo's own reader drops or only LeanAgent wrote: keys of its own at every level,
-    "Pos(l, c)", theorems that stand in two lists or twice in one, or name another commit.
+    "Pos(l, c)", theorems that are in two lists or twice in one, or name another commit.
     """
     document: dict[str, Any] = {
         "repositories": [_repository(random, number, odd) for number in range(repositories)]
@@ -41,6 +141,16 @@ def database(random: Random, *, repositories: int = 2, odd: bool = True) -> dict
     if odd and random.random() < 0.3:
         document["written_by"] = {"tool": "something", "pages": [1, 2.5, None, True]}
     return document
+
+
+def without_circles(data: dict[str, Any]) -> dict[str, Any]:
+    """Remove imports that go in circles, as odd ones may: a dataset needs an order of its files."""
+    for repository in data["repositories"]:
+        seen: set[str] = set()
+        for file in repository["premise_files"]:
+            file["imports"] = [path for path in file["imports"] if path in seen or path == "Init.lean"]
+            seen.add(file["path"])
+    return data
 
 
 def write_dataset(
@@ -65,7 +175,7 @@ def write_dataset(
     url, commit = repositories[0]
     if merged:
         files["metadata.json"] = {
-            "repositories": [_identity(url, commit) for url, commit in repositories],
+            "repositories": [identity(url, commit) for url, commit in repositories],
             "total_theorems": len(theorems),
         }
     else:
@@ -88,7 +198,7 @@ def write_large(path: Path, *, theorems: int, files: int = 500, tactics: int = 3
     """Write a database of one repository, as LeanDojo indents it, about 4.3 kB a theorem of three tactics."""
     with path.open("w", encoding="utf-8") as out:
         out.write('{\n  "repositories": [\n    {\n')
-        for key, value in _identity("https://github.com/demo/large", COMMIT).items():
+        for key, value in identity("https://github.com/demo/large", COMMIT).items():
             out.write(f"      {json.dumps(key)}: {json.dumps(value)},\n")
         out.write('      "proven_theorems": ')
         _write_list(out, (_plain_theorem(number, files, tactics) for number in range(theorems)))
@@ -159,7 +269,8 @@ def _plain_premise_file(file: int, theorems: int, files: int) -> dict[str, Any]:
     }
 
 
-def _identity(url: str, commit: str) -> dict[str, Any]:
+def identity(url: str, commit: str) -> dict[str, Any]:
+    """Return the first keys of a repository's record."""
     return {
         "url": url,
         "name": "/".join(url.split("/")[-2:]),
@@ -189,7 +300,7 @@ def _repository(random: Random, number: int, odd: bool) -> dict[str, Any]:
     files_traced = _paths(random)
     proven, proved, unproved = (len(lists[name]) for name in _LISTS)
     return {
-        **_identity(url, COMMIT),
+        **identity(url, COMMIT),
         "total_theorems": proven + proved + unproved,
         "num_proven_theorems": proven,
         "num_sorry_theorems": proved + unproved,
