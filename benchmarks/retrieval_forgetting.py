@@ -24,7 +24,7 @@ from benchmarks.retrieval_repositories import write_tasks
 from benchmarks.store_bench import Row, say
 from pipeline.models.chain import Chain
 from pipeline.models.measures import lifelong_metrics
-from pipeline.models.retriever.config import Loss, TrainingConfig
+from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.job import learn_all
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
@@ -66,7 +66,7 @@ class ForgettingSizes:
     processes: int = 1
 
 
-def configurations(model: Path, seed: int, loss: Loss, sizes: ForgettingSizes) -> dict[str, TrainingConfig]:
+def configurations(model: Path, seed: int, loss: Loss, sizes: ForgettingSizes) -> dict[str, RetrieverConfig]:
     """Return the ways to learn that are compared, by the names that the table has."""
     base = small_config(
         model,

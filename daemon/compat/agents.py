@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ from pipeline.lean.build.build_cache import BuildMissingError
 from pipeline.models.chain import begun, read_about
 from pipeline.models.datasets import dataset_of
 from pipeline.models.errors import NothingToLearnError
-from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.tactics.goals import GoalContext, SourcePlaces
 from store import curriculum
 from store.domain.identity import job_id
@@ -55,6 +55,7 @@ from store.view import model_queries, queries, trace_queries
 from store.view.rows import AttemptRow, CheckpointRow, EvaluationRow, JobRow, ProofRow, SorryRow
 
 if TYPE_CHECKING:
+    from pipeline.models.retriever.compat import TrainingConfig
     from pipeline.models.tactics.training import RepositoryTrainer
 
 TO_TRACE: frozenset[Kind] = frozenset({"scan", "build", "trace"})
@@ -498,8 +499,7 @@ class LeanAgent(BaseAgent):
         super().__init__(database_path, **others)
         update: dict[str, Any] = {"enabled": True, "new_theorems": 1}
         if training_config is not None:
-            usual = TrainingConfig()
-            given = {item.name: getattr(training_config, item.name) for item in fields(training_config)}
+            usual, given = RetrieverConfig(), training_config.translated().to_dict()
             device = given.pop("device")
             update["retriever"] = {name: one for name, one in given.items() if one != getattr(usual, name)}
             update["device"] = ("cuda" if cuda_is_there() else "cpu") if device == "auto" else device

@@ -276,7 +276,7 @@ def lacking(prove: Prove) -> Iterator[str]:
             )
 
 
-_FOLDERS = frozenset({"model_name", "tokenizer_model_name"})
+_FOLDERS = frozenset({"model_name"})
 _CONFIGS: Mapping[ModelKind, Callable[[Mapping[str, Any]], Any]] = {
     "retriever": retriever_config,
     "tactics": tactics_config,
@@ -369,9 +369,9 @@ class Train(Section):
     ] = Field(172_800.0, alias="timeout", examples=["2d"])
     """of one job, at most `"30d"`. An attempt that is ended goes on from its last saved step"""
     retriever: Annotated[dict[str, Any], AfterValidator(_fields("retriever"))] = Field(default_factory=dict)
-    """how to train: the table `[train.retriever]`. Its keys are fields of LeanDojo-v2's `TrainingConfig` and ours
-    (`pipeline/models/retriever/config.py` has them all with their defaults); a folder in `model_name` is relative
-    to this file. Other values make another chain link: what was trained stays"""
+    """how to train: the table `[train.retriever]`. Its keys are the fields of `RetrieverConfig`
+    (`pipeline/models/retriever/config.py` has them all with their defaults); a folder in `model_name` is relative to
+    this file. Other values make another chain link: what was trained stays"""
     tactics: Annotated[dict[str, Any], AfterValidator(_fields("tactics"))] = Field(default_factory=dict)
     """the table `[train.tactics]`: `enabled` (`false` unless set), `tolerance` (points of tactic@8, 2 unless set), and
     the fields of `pipeline/models/config.py`. People's tactics are learned; training with Lean's reward

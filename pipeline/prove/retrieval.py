@@ -27,7 +27,7 @@ from torch import Tensor
 from pipeline.models.chain import DESCRIPTION, Chain
 from pipeline.models.errors import CorpusError, DatasetError
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens
 from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
@@ -132,14 +132,14 @@ class PremiseFinder:
         folder = Path(model)
         if (folder / DESCRIPTION).is_file():
             about = Chain(folder.parent).read(folder.name, verify=True)
-            trained = TrainingConfig()
+            trained = RetrieverConfig()
             settings = {
                 "document_length": int(about.config.get("max_seq_len", trained.max_seq_len)),
                 "query_length": int(about.config.get("data_max_seq_len", trained.data_max_seq_len)),
                 **settings,
             }
         if folder.suffix == ".ckpt":
-            found = PremiseRetriever.load(model, device, True, TrainingConfig().get_model_config())
+            found = PremiseRetriever.load(model, device, True, RetrieverConfig().model_arguments())
             return cls(found.encoder, found.tokens, corpus, **settings)
         encoder = load_encoder(model)
         torch.nn.Module.to(encoder, device)

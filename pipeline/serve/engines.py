@@ -37,7 +37,7 @@ from pipeline.models.progress.model import LONGEST as LONGEST_RATED
 from pipeline.models.progress.model import ProgressModel, batch_of, resolved, text_length
 from pipeline.models.progress.model import load_model as load_rating_model
 from pipeline.models.progress.steps import Step
-from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.tactics.generate import Completion, DecodingRows, Generator
@@ -374,7 +374,7 @@ class Retriever:
         Raises:
             LearningError: it is missing or damaged, or no T5 encoder.
         """
-        folder, trained = Path(model), TrainingConfig()
+        folder, trained = Path(model), RetrieverConfig()
         config: dict[str, Any] = {}
         if (folder / DESCRIPTION).is_file():
             config = Chain(folder.parent).read(folder.name, verify=True).config

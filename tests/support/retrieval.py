@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.config import RetrieverConfig
 
 LETTERS = string.ascii_lowercase
 
@@ -129,9 +129,9 @@ def write_dataset(
     return folder
 
 
-def small_config(model: str | Path, **changes: Any) -> TrainingConfig:
+def small_config(model: str | Path, **changes: Any) -> RetrieverConfig:
     """Return how a tiny retriever learns a small dataset on a CPU in seconds, with some fields changed."""
-    config = TrainingConfig(
+    config = RetrieverConfig(
         model_name=str(model),
         device="cpu",
         precision="32-true",

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pipeline.models.retriever.batches import RetrievalDataModule as RetrievalDataModule
     from pipeline.models.retriever.compat import RetrievalTrainer as RetrievalTrainer
-    from pipeline.models.retriever.config import TrainingConfig as TrainingConfig
+    from pipeline.models.retriever.compat import TrainingConfig as TrainingConfig
     from pipeline.models.retriever.corpus import Corpus as Corpus
     from pipeline.models.retriever.corpus import Premise as Premise
     from pipeline.models.retriever.retriever import PremiseRetriever as PremiseRetriever
 
 _MODULES = {
-    "config": ("TrainingConfig",),
     "corpus": (
         "Corpus",
         "Premise",
     ),
     "batches": ("RetrievalDataModule",),
-    "compat": ("RetrievalTrainer",),
+    "compat": ("RetrievalTrainer", "TrainingConfig"),
     "retriever": ("PremiseRetriever",),
 }
 

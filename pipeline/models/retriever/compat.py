@@ -8,7 +8,8 @@
 
 What differs from LeanDojo-v2: each repository begins at the checkpoint that the one before it made (a file HEAD in the
 folder of checkpoints names the last), not at the newest file; a call that was interrupted, or is repeated, continues
-where it stopped and makes nothing twice; each task is measured on its own test split.
+where it stopped and makes nothing twice; each task is measured on its own test split. torch is loaded by the first
+trainer, since a script may only write a configuration.
 """
 
 from __future__ import annotations
@@ -18,14 +19,22 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
 
 from pipeline.models.chain import Chain, Checkpoint, file_digest, make_durable, write_text_whole, writing
+from pipeline.models.config import FieldLimits
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import CheckpointError, DatasetError, EmptySplitError, NothingToMeasureError
+from pipeline.models.errors import (
+    CheckpointError,
+    ConfigError,
+    DatasetError,
+    EmptySplitError,
+    NothingToMeasureError,
+)
 from pipeline.models.measures import Evaluation
-from pipeline.models.retriever.config import TrainingConfig
-from pipeline.models.retriever.job import first_process, learn, measure, plan
-from pipeline.models.retriever.retriever import PremiseRetriever
+from pipeline.models.retriever.config import RetrieverConfig
 from store.leandojo import DynamicDatabase, Repository
 
 HEAD = "HEAD"
@@ -59,6 +68,87 @@ class LearnedRepository:
     scores: Scores | None
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingConfig(RetrieverConfig):
+    """LeanDojo-v2's configuration: all of its fields have its names and defaults, and its files load.
+
+    Accepted because LeanDojo's files have them, and without effect here: `num_repos` (LeanDojo ignores it too),
+    `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all) and
+    `tokenizer_model_name` (a model is trained with its own tokenizer).
+    """
+
+    run_progressive_training: bool = True
+    single_repo: bool = True
+    num_repos: int = 1
+    tokenizer_model_name: str = "google/byt5-small"
+    checkpoint_save_top_k: int = -1
+
+    takes: ClassVar[FieldLimits] = replace(
+        RetrieverConfig.takes,
+        positive=RetrieverConfig.takes.positive | {"num_repos"},
+        from_minus_one=RetrieverConfig.takes.from_minus_one | {"checkpoint_save_top_k"},
+    )
+
+    def translated(self) -> RetrieverConfig:
+        """Return the configuration of our trainings."""
+        return RetrieverConfig.recorded(self.to_dict())
+
+    @classmethod
+    def from_yaml(cls, file_path: str | Path) -> TrainingConfig:
+        """Read a YAML file of fields.
+
+        Raises:
+            ConfigError: it cannot be read, is no mapping, or as `from_dict`.
+        """
+        return cls._from_file(Path(file_path), yaml.safe_load, "YAML", wrong=yaml.YAMLError)
+
+    @classmethod
+    def from_json(cls, file_path: str | Path) -> TrainingConfig:
+        """Read a JSON file of fields.
+
+        Raises:
+            ConfigError: it cannot be read, is no object, or as `from_dict`.
+        """
+        return cls._from_file(Path(file_path), json.loads, "JSON")
+
+    def to_yaml(self, file_path: str | Path) -> None:
+        """Write all fields as YAML; `from_yaml` gives the same configuration."""
+        Path(file_path).write_text(yaml.safe_dump(self.to_dict(), sort_keys=False), encoding="utf-8")
+
+    def to_json(self, file_path: str | Path) -> None:
+        """Write all fields as JSON; `from_json` gives the same configuration."""
+        Path(file_path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    def get_model_config(self) -> dict[str, Any]:
+        """Return the arguments of `PremiseRetriever`, as LeanDojo has them."""
+        return self.model_arguments()
+
+    def get_lambda_value(self) -> float:
+        """Return the weight of the EWC penalty: `lambda_value`, or 0 where training is not progressive."""
+        return self.translated().lambda_value
+
+    @classmethod
+    def _from_file(
+        cls, path: Path, parse: Callable[[str], Any], form: str, *, wrong: type[Exception] = ValueError
+    ) -> TrainingConfig:
+        try:
+            values = parse(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        except (ValueError, wrong) as error:
+            raise ConfigError(f"{path} is no {form}: {error}") from error
+        if values is None:
+            values = {}
+        if not isinstance(values, dict):
+            raise ConfigError(
+                f"{path} holds a {type(values).__name__}: it takes a mapping of fields to values"
+            )
+        try:
+            return cls.from_dict(values)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from error
+
+
 class RetrievalTrainer:
     """Trains a retriever on one repository after the other, and measures it."""
 
@@ -74,7 +164,10 @@ class RetrievalTrainer:
         checkpoints: the folder of the chain.
         say: takes a line of text for each repository; in the program itself, not in the processes of further GPUs.
         """
+        from pipeline.models.retriever.job import first_process
+
         self.config = config or TrainingConfig()
+        self._ours = self.config.translated()
         self.chain = Chain(Path(checkpoints))
         self._say = say if first_process() else (lambda _line: None)
 
@@ -117,9 +210,11 @@ class RetrievalTrainer:
                 learned before stays, and a repeated call continues after it.
             ValueError: a repository is not in the database.
         """
+        from pipeline.models.retriever.job import learn
+
         tasks = [self._export(repos[: number + 1], database, Path(data_path)) for number in range(len(repos))]
         if model_checkpoint_path is None:
-            parent, config = self._first_parent(tasks), self.config
+            parent, config = self._first_parent(tasks), self._ours
         else:
             parent, config = self._start(model_checkpoint_path)
         learned = []
@@ -152,7 +247,7 @@ class RetrievalTrainer:
         if not found:
             raise DatasetError(f"{root} has no dataset: no folder below it has random/test.json")
         head = self.head
-        model = self.config.model_name if head is None else self.chain.path(head)
+        model = self._ours.model_name if head is None else self.chain.path(head)
         if head is not None:
             self.chain.read(head, verify=True)
         scores = {}
@@ -175,6 +270,8 @@ class RetrievalTrainer:
 
     def _first_parent(self, tasks: Sequence[TaskData]) -> str | None:
         """Return the first task's parent: HEAD, or the checkpoint before the first of `tasks`."""
+        from pipeline.models.retriever.job import plan
+
         head = self.head
         if head is None:
             return None
@@ -183,29 +280,31 @@ class RetrievalTrainer:
             last = links[:done][::-1]
             if all(
                 link.task == task.name
-                and plan(task, self.chain, self.config, parent=link.parent).checkpoint == link.checkpoint
+                and plan(task, self.chain, self._ours, parent=link.parent).checkpoint == link.checkpoint
                 for link, task in zip(last, tasks, strict=False)
             ):
                 return last[0].parent
         return head
 
-    def _start(self, model: str | Path) -> tuple[str | None, TrainingConfig]:
+    def _start(self, model: str | Path) -> tuple[str | None, RetrieverConfig]:
         path = Path(model)
         if path.parent.resolve() == self.chain.folder.resolve() and self.chain.has(path.name):
-            return path.name, self.config
+            return path.name, self._ours
         if path.suffix == ".ckpt":
             model = self._imported(path)
-        return None, replace(self.config, model_name=str(model))
+        return None, replace(self._ours, model_name=str(model))
 
     def _imported(self, path: Path) -> Path:
         """Return a LeanDojo `.ckpt` as a folder of weights, made from it once."""
+        from pipeline.models.retriever.retriever import PremiseRetriever
+
         try:
             place = self.chain.folder / _IMPORTED / file_digest(path)[:16]
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
         if place.exists():
             return place
-        retriever = PremiseRetriever.load(path, "cpu", True, self.config.get_model_config())
+        retriever = PremiseRetriever.load(path, "cpu", True, self._ours.model_arguments())
         beside = place.with_name(f".{place.name}.{os.getpid()}")
         with writing(beside, (f"{place} cannot be written", "Make room, then run it again")):
             retriever.save(beside)
@@ -214,8 +313,10 @@ class RetrievalTrainer:
         return place
 
     def _measure(self, model: str | Path, task: TaskData) -> Scores | None:
+        from pipeline.models.retriever.job import measure
+
         try:
-            found = measure(model, task, self.config, indices=self.chain.folder / _INDICES)
+            found = measure(model, task, self._ours, indices=self.chain.folder / _INDICES)
         except (EmptySplitError, NothingToMeasureError):
             return None
         means = {name: interval.mean for name, interval in found.metrics.items()}

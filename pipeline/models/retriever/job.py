@@ -39,7 +39,7 @@ from pipeline.models.errors import (
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation, rate, summarise
 from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest
-from pipeline.models.retriever.config import TrainingConfig, for_a_job
+from pipeline.models.retriever.config import RetrieverConfig, for_a_job
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_encoder
 from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
@@ -57,7 +57,7 @@ from store.events.models import ModelKind
 _LIBRARIES = ("torch", "transformers", "pytorch-lightning", "numpy")
 
 
-def plan(task: TaskData, chain: Chain, config: TrainingConfig, *, parent: str | None) -> Step:
+def plan(task: TaskData, chain: Chain, config: RetrieverConfig, *, parent: str | None) -> Step:
     """Return the step that a task is on top of a checkpoint (None: of `config.model_name`). Trains nothing.
 
     Raises:
@@ -67,7 +67,7 @@ def plan(task: TaskData, chain: Chain, config: TrainingConfig, *, parent: str | 
 
 
 def _planned(
-    task: TaskData, chain: Chain, config: TrainingConfig, parent: str | None
+    task: TaskData, chain: Chain, config: RetrieverConfig, parent: str | None
 ) -> tuple[Step, RetrievalDataModule]:
     if parent is not None:
         chain.read(parent)
@@ -78,7 +78,7 @@ def _planned(
 def learn(
     task: TaskData,
     chain: Chain,
-    config: TrainingConfig,
+    config: RetrieverConfig,
     *,
     parent: str | None,
     on_step: OnStep = lambda _done, _total: None,
@@ -146,7 +146,7 @@ def _data_digest(data: RetrievalDataModule) -> str:
 def measure(
     checkpoint: Path | str,
     task: TaskData,
-    config: TrainingConfig,
+    config: RetrieverConfig,
     *,
     split: str = "test",
     indices: Path | None = None,
@@ -285,7 +285,7 @@ class ChainReport:
 
 
 def learn_all(
-    tasks: Sequence[TaskData], chain: Chain, config: TrainingConfig, *, indices: Path | None = None
+    tasks: Sequence[TaskData], chain: Chain, config: RetrieverConfig, *, indices: Path | None = None
 ) -> ChainReport:
     """Train on each task in turn and measure all tasks so far after each.
 
@@ -311,7 +311,7 @@ def learn_all(
 
 
 def _measured(
-    checkpoint: Path, task: TaskData, config: TrainingConfig, split: str, indices: Path | None
+    checkpoint: Path, task: TaskData, config: RetrieverConfig, split: str, indices: Path | None
 ) -> Evaluation | None:
     try:
         return measure(checkpoint, task, config, split=split, indices=indices)
@@ -327,13 +327,13 @@ _FOLLOWS_FROM = ("max_seq_len", "data_max_seq_len", "num_retrieved", "seed")
 """Fields of a configuration that decide a measurement."""
 
 
-class RetrieverEvaluator(Evaluator[TrainingConfig]):
+class RetrieverEvaluator(Evaluator[RetrieverConfig]):
     """Measures one retriever of a chain; `indices` is the folder of embedding indices."""
 
     model: ClassVar[ModelKind] = "retriever"
 
     def __init__(
-        self, chain: Chain, checkpoint: str, config: TrainingConfig, recorder: Recorder, indices: Path
+        self, chain: Chain, checkpoint: str, config: RetrieverConfig, recorder: Recorder, indices: Path
     ) -> None:
         super().__init__(chain, checkpoint, config, recorder)
         self.indices = indices
@@ -355,10 +355,12 @@ class RetrieverEvaluator(Evaluator[TrainingConfig]):
         )
 
 
-class RetrieverJob(TrainingJob[TrainingConfig]):
+class RetrieverJob(TrainingJob[RetrieverConfig]):
     model: ClassVar[ModelKind] = "retriever"
 
-    def __init__(self, config: TrainingConfig, spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> None:
+    def __init__(
+        self, config: RetrieverConfig, spec: JobSpec[TrainRetrieverSpec], reporter: Reporter
+    ) -> None:
         super().__init__(config, spec, reporter)
         self.indices = spec.parameters.indices
 
@@ -384,7 +386,7 @@ def evaluate_checkpoint(spec: JobSpec[EvaluateSpec], reporter: Reporter) -> dict
         measuring = RetrieverEvaluator(
             chain,
             given.checkpoint,
-            config or TrainingConfig.from_dict(checkpoint.config),
+            config or RetrieverConfig.recorded(checkpoint.config),
             Recorder(spec.job, reporter, given.simulated),
             given.indices,
         )

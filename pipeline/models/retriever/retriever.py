@@ -108,7 +108,7 @@ class PremiseRetriever(pl.LightningModule):
             ckpt_path: the checkpoint. Of a `.ckpt` file only tensors are read, never code.
             device: where to put it.
             freeze: whether to freeze its weights.
-            config: the constructor's arguments (`TrainingConfig.get_model_config`).
+            config: the constructor's arguments (`RetrieverConfig.model_arguments`).
 
         Raises:
             CheckpointError: it cannot be used.
@@ -160,7 +160,7 @@ class PremiseRetriever(pl.LightningModule):
         self._strategy = strategy
 
     def set_lambda(self, lambda_value: float) -> None:
-        """Set what the Fisher information is multiplied by (`TrainingConfig.penalty_strength`); 0 for no penalty."""
+        """Set what the Fisher information is multiplied by (`RetrieverConfig.penalty_strength`); 0 for no penalty."""
         self._lambda = lambda_value
 
     def set_fisher(self, fisher: Fisher | None) -> None:

@@ -8,7 +8,7 @@ Elastic weight consolidation (Kirkpatrick et al. 2017, arXiv:1612.00796). The pe
 theta*)^2, LeanDojo's form without a half. Its gradient is added to the weights' gradients once an optimiser step,
 before clipping: a quarter of what it costs as a term of the loss, and right under gradient accumulation and DDP, where
 each process adds the same to gradients that are averaged already. On the normalised scale one strength is meant to
-serve models of different sizes, not losses of different steepness: `TrainingConfig.penalty_strength` has a unit for
+serve models of different sizes, not losses of different steepness: `RetrieverConfig.penalty_strength` has a unit for
 each loss, and docs/benchmarks.md says how they were measured.
 
 Averaging, the cheap rival of a penalty. theta = (1 - share) * theta_start + share * theta_end, weight by weight, after
@@ -38,7 +38,7 @@ from torch import Tensor, distributed, nn
 from pipeline.models.chain import FISHER
 from pipeline.models.errors import CheckpointError
 from pipeline.models.retriever.batches import Batch
-from pipeline.models.retriever.config import Loss, TrainingConfig
+from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, RowLosses, Tokens, padded
 from pipeline.models.retriever.fisher import (
     Fisher,
@@ -395,7 +395,7 @@ class Strategy(Protocol):
         """End: may change the encoder's weights, and returns what the checkpoint keeps."""
 
 
-def make_strategy(config: TrainingConfig, state_folder: Path | None) -> Strategy:
+def make_strategy(config: RetrieverConfig, state_folder: Path | None) -> Strategy:
     """Return the strategy that a configuration names.
 
     Args:
@@ -445,7 +445,7 @@ class NoStrategy:
 class ElasticWeights(NoStrategy):
     """EWC: a penalty while a task is learned, and after it the task's Fisher information beside the earlier ones'."""
 
-    def __init__(self, config: TrainingConfig, fisher: Fisher | None) -> None:
+    def __init__(self, config: RetrieverConfig, fisher: Fisher | None) -> None:
         self._config = config
         self._fisher = fisher
         self._penalty: Penalty | None = None
@@ -532,7 +532,7 @@ class Average(NoStrategy):
 class Replay(NoStrategy):
     """Learns kept pairs of earlier tasks beside the new ones (`pipeline.models.retriever.strategies`)."""
 
-    def __init__(self, config: TrainingConfig, buffer: ReplayBuffer | None) -> None:
+    def __init__(self, config: RetrieverConfig, buffer: ReplayBuffer | None) -> None:
         self._config = config
         self._buffer = (
             ReplayBuffer(config.replay_size, seed=config.seed)

@@ -32,7 +32,7 @@ from pipeline.jobs import preemption
 from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
-from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import row_losses
 from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
 from pipeline.models.retriever.saving import (
@@ -65,7 +65,7 @@ class RunSummary:
     validation: Mapping[str, float]
 
 
-def data_module(dataset: Path, config: TrainingConfig, *, tokens_of: str | Path) -> RetrievalDataModule:
+def data_module(dataset: Path, config: RetrieverConfig, *, tokens_of: str | Path) -> RetrievalDataModule:
     """Return the data module of an exported dataset's split `random`, with a configuration's sizes.
 
     Args:
@@ -95,7 +95,7 @@ def data_module(dataset: Path, config: TrainingConfig, *, tokens_of: str | Path)
 def train_task(
     start: str | Path,
     data: RetrievalDataModule,
-    config: TrainingConfig,
+    config: RetrieverConfig,
     *,
     run: Path,
     state: Path | None,
@@ -171,7 +171,7 @@ def train_task(
 def _fit(
     model: PremiseRetriever,
     data: RetrievalDataModule,
-    config: TrainingConfig,
+    config: RetrieverConfig,
     run: Path,
     on_step: Callable[[int], object],
 ) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def _read_trained(run: Path) -> dict[str, Any] | None:
 
 def _trainer(
     data: RetrievalDataModule,
-    config: TrainingConfig,
+    config: RetrieverConfig,
     run: Path,
     *,
     validate: bool,
@@ -352,7 +352,7 @@ def _measure(field: str, name: str) -> str:
     return name
 
 
-def on_cuda(config: TrainingConfig) -> bool:
+def on_cuda(config: RetrieverConfig) -> bool:
     """Say whether a configuration computes on a GPU here.
 
     Raises:
@@ -366,5 +366,5 @@ def on_cuda(config: TrainingConfig) -> bool:
     return cuda
 
 
-def _devices(config: TrainingConfig) -> int:
+def _devices(config: RetrieverConfig) -> int:
     return max(1, config.num_gpus) if on_cuda(config) else 1

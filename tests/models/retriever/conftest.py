@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pipeline.models.datasets import TaskData
-from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from store.leandojo import Repository
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
@@ -141,7 +141,7 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[TaskData]:
 
 
 @pytest.fixture
-def config(model: Path) -> TrainingConfig:
+def config(model: Path) -> RetrieverConfig:
     return small_config(model)
 
 

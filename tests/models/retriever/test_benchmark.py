@@ -17,7 +17,7 @@ from benchmarks.retrieval import Sizes, import_neighbours, main, sorted_whole
 from benchmarks.retrieval_forgetting import LOSSES, ForgettingSizes, configurations, interval, rows_of
 from benchmarks.retrieval_gpu import BYT5_SMALL, GpuSizes, measure_gpu, operations
 from benchmarks.store_bench import Row
-from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.index import top_k
 from tests.support.retrieval import write_dataset
@@ -97,7 +97,7 @@ def test_both_losses_are_compared_with_ewc_at_its_default(tmp_path: Path) -> Non
         ways = configurations(tmp_path, 1, loss, sizes)
         assert [way.against_forgetting for way in ways.values()] == ["none", "ewc", "average", "replay"]
         assert {way.loss for way in ways.values()} == {loss}
-        assert ways["ewc"].lambda_value == TrainingConfig().lambda_value
+        assert ways["ewc"].lambda_value == RetrieverConfig().lambda_value
     tried = configurations(tmp_path, 1, "mse", ForgettingSizes(lambdas=(0.5, 2.0)))
     assert [way.lambda_value for way in tried.values() if way.against_forgetting == "ewc"] == [0.5, 2.0]
 

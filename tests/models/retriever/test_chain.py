@@ -16,7 +16,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever import job as lifelong
-from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.fisher import RetrievalLosses
 from pipeline.models.retriever.job import learn, learn_all, measure
@@ -35,7 +35,7 @@ def files_of(folder: Path) -> dict[str, int]:
 
 
 def test_each_link_knows_its_parent_and_what_it_was_made_from_and_a_repeat_makes_nothing(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
     chain = Chain(tmp_path / "chain")
     report = learn_all(tasks, chain, config, indices=tmp_path / "indices")
@@ -74,11 +74,11 @@ def test_each_link_knows_its_parent_and_what_it_was_made_from_and_a_repeat_makes
 
 
 def test_other_data_another_parent_or_another_setting_is_another_checkpoint(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], model: Path
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData], model: Path
 ) -> None:
     chain = Chain(tmp_path / "chain")
 
-    def planned(changed: TrainingConfig = config, task: TaskData = tasks[0]) -> str:
+    def planned(changed: RetrieverConfig = config, task: TaskData = tasks[0]) -> str:
         return lifelong.plan(task, chain, changed, parent=None).checkpoint
 
     moved = shutil.copytree(tasks[0].dataset, tmp_path / "moved")
@@ -99,7 +99,7 @@ def test_other_data_another_parent_or_another_setting_is_another_checkpoint(
 
 
 def test_weights_that_are_not_what_was_saved_are_found_and_not_built_upon(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
     chain = Chain(tmp_path / "chain")
     made = learn(tasks[0], chain, config, parent=None)
@@ -133,7 +133,7 @@ def test_another_file_of_a_checkpoint_that_is_not_what_was_saved_is_found_too(
 
 
 def test_a_folder_that_was_copied_in_half_is_no_checkpoint_and_is_made_whole(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
     chain, copy = Chain(tmp_path / "chain"), Chain(tmp_path / "copy")
     made = learn(tasks[0], chain, config, parent=None)
@@ -146,7 +146,7 @@ def test_a_folder_that_was_copied_in_half_is_no_checkpoint_and_is_made_whole(
 
 
 def test_a_description_that_is_another_s_or_goes_in_a_circle_is_refused(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
     chain = Chain(tmp_path / "chain")
     made = learn(tasks[0], chain, config, parent=None)
@@ -168,7 +168,7 @@ def test_a_description_that_is_another_s_or_goes_in_a_circle_is_refused(
 
 
 def test_a_task_whose_fisher_information_is_zero_is_said_to_be_unprotected(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A loss that has reached zero.
     monkeypatch.setattr(
@@ -184,7 +184,7 @@ def test_a_task_whose_fisher_information_is_zero_is_said_to_be_unprotected(
 
 
 def test_a_task_without_a_test_split_has_no_recall_and_the_others_have(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
     untested = shutil.copytree(tasks[0].dataset, tmp_path / "untested")
     for split in ("test", "val"):
@@ -199,7 +199,7 @@ def test_a_task_without_a_test_split_has_no_recall_and_the_others_have(
 
 
 def test_two_processes_do_not_make_one_checkpoint_at_once(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
     chain = Chain(tmp_path / "chain")
     wanted = lifelong.plan(tasks[0], chain, config, parent=None).checkpoint
@@ -216,7 +216,7 @@ def test_two_processes_do_not_make_one_checkpoint_at_once(
 
 
 def test_a_dataset_that_only_has_a_test_split_can_be_measured(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], model: Path
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData], model: Path
 ) -> None:
     only = shutil.copytree(tasks[0].dataset, tmp_path / "only")
     for split in ("train", "val"):

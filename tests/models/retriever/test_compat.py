@@ -41,7 +41,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def trainer(tmp_path: Path, model: Path) -> Callable[..., RetrievalTrainer]:
     def make(**changes: Any) -> RetrievalTrainer:
-        config: TrainingConfig = small_config(model, **changes)
+        config = TrainingConfig.from_dict({**small_config(model).to_dict(), **changes})
         return RetrievalTrainer(config, checkpoints=tmp_path / "checkpoints", say=lambda _: None)
 
     return make

@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import T5EncoderModel
 
 from pipeline.models.retriever.batches import Batch
-from pipeline.models.retriever.config import AgainstForgetting, TrainingConfig
+from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids, embed, load_encoder, row_losses, tensors_of
 from pipeline.models.retriever.strategies import ReplayPair, Task, make_strategy
 from tests.support.tiny_models import make_tiny_retriever
@@ -101,7 +101,13 @@ def recall_at_1(encoder: T5EncoderModel, name: str, seed: int) -> float:
 
 
 def learn(
-    encoder: T5EncoderModel, config: TrainingConfig, folder: Path, *, name: str, seed: int, steps: int = STEPS
+    encoder: T5EncoderModel,
+    config: RetrieverConfig,
+    folder: Path,
+    *,
+    name: str,
+    seed: int,
+    steps: int = STEPS,
 ) -> None:
     """Train on one task as the trainer does it: loss, penalty's gradient, clipping, step; keep what the next needs."""
     learned_task = task(name, seed)
@@ -129,8 +135,8 @@ def learn(
     strategy.after_task(encoder, learned_task).save(folder)
 
 
-def config(setting: AgainstForgetting) -> TrainingConfig:
-    return TrainingConfig(
+def config(setting: AgainstForgetting) -> RetrieverConfig:
+    return RetrieverConfig(
         against_forgetting=setting,
         loss="contrastive",
         temperature=TEMPERATURE,

@@ -12,7 +12,7 @@ import torch
 from pipeline.models.chain import FISHER, Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
-from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.fisher import Fisher
 from pipeline.models.retriever.job import learn
 from pipeline.models.retriever.retriever import PremiseRetriever
@@ -40,7 +40,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 def test_a_disk_that_is_full_when_the_checkpoint_is_written_leaves_the_chain_as_it_was_and_a_repeat_only_writes(
     tmp_path: Path,
-    config: TrainingConfig,
+    config: RetrieverConfig,
     tasks: list[TaskData],
     disk: SmallDisk,
     monkeypatch: pytest.MonkeyPatch,
@@ -100,7 +100,7 @@ def test_a_disk_that_is_full_while_steps_are_saved_ends_the_run_and_it_goes_on_f
 
 
 def test_a_disk_that_is_full_when_training_ends_ends_the_run_and_nothing_is_lost_but_time(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], disk: SmallDisk
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData], disk: SmallDisk
 ) -> None:
     chain = Chain(tmp_path / "disk" / "chain")
 

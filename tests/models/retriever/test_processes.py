@@ -40,7 +40,9 @@ if sys.argv[2:]:
     os.environ |= {"LOCAL_RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
 from pathlib import Path
 import pytorch_lightning as pl
-from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule, RetrievalTrainer, training
+from pipeline.models.retriever import (
+    PremiseRetriever, RetrievalDataModule, RetrievalTrainer, TrainingConfig, training,
+)
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.saving import BestWeights
@@ -78,9 +80,9 @@ training._devices = lambda config: config.num_gpus
 take = BestWeights.load_into
 # The second process reads the best epoch's weights late: the first must not have removed them by then.
 BestWeights.load_into = lambda *of: (time.sleep(0.5 * int(os.environ.get("LOCAL_RANK", "0"))), take(*of))
-config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forgetting="ewc", max_epochs=2)
+config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forgetting="ewc", max_epochs=2).to_dict()
 database = DynamicDatabase(folder / "database.json")
-trainer = RetrievalTrainer(config, folder / "checkpoints")
+trainer = RetrievalTrainer(TrainingConfig.from_dict(config), folder / "checkpoints")
 learned = trainer.train(database.repositories, database, folder / "exported")
 links = [[one.checkpoint.checkpoint, one.checkpoint.parent, one.checkpoint.digest] for one in learned]
 (folder / f"chain-{os.environ.get('LOCAL_RANK', '0')}.json").write_text(json.dumps([links, trainer.head]))

@@ -12,7 +12,7 @@ import torch
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError, ConfigError, CorpusError, DatasetError, DivergedError
-from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.job import learn
 from pipeline.models.retriever.retriever import PremiseRetriever
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def test_a_checkpoint_of_another_architecture_is_refused(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], model: Path
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData], model: Path
 ) -> None:
     mixed = shutil.copytree(make_tiny_retriever(tmp_path / "wide", d_model=64, layers=1), tmp_path / "mixed")
     shutil.copy(model / "config.json", mixed)
@@ -45,7 +45,7 @@ def test_a_checkpoint_of_another_architecture_is_refused(
 
 
 def test_a_dataset_without_theorems_or_premises_or_with_a_circle_of_imports_is_an_error_that_says_so(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
     chain = Chain(tmp_path / "chain")
 
@@ -75,7 +75,7 @@ def test_a_dataset_without_theorems_or_premises_or_with_a_circle_of_imports_is_a
 
 
 def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain = Chain(tmp_path / "chain")
     forward = PremiseRetriever.forward
@@ -93,7 +93,7 @@ def test_a_loss_that_is_no_number_ends_the_run_without_a_checkpoint(
 
 
 def test_a_gradient_that_is_no_number_in_the_last_step_leaves_no_checkpoint(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spoil(self: PremiseRetriever, optimizer: object) -> None:
         if self.trainer.global_step == 5:

@@ -12,7 +12,7 @@ from transformers import T5EncoderModel
 
 from pipeline.models.errors import CheckpointError
 from pipeline.models.retriever.batches import Batch, Batches, read_examples
-from pipeline.models.retriever.config import FisherLabels, TrainingConfig
+from pipeline.models.retriever.config import FisherLabels, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids, embed, load_encoder, row_losses
 from pipeline.models.retriever.fisher import Fisher, RetrievalLosses, parameters_of, squared_gradients
@@ -73,14 +73,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     return Made(tmp_path_factory.mktemp("strategies"))
 
 
-def config(**changes: object) -> TrainingConfig:
+def config(**changes: object) -> RetrieverConfig:
     values: dict[str, object] = {
         "loss": "contrastive",
         "fisher_samples": 16,
         "batch_size": 2,
         "replay_size": 20,
     }
-    return TrainingConfig.from_dict({**values, **changes})
+    return RetrieverConfig.from_dict({**values, **changes})
 
 
 def nudge(encoder: T5EncoderModel, by: float = 0.01) -> None:
@@ -89,7 +89,7 @@ def nudge(encoder: T5EncoderModel, by: float = 0.01) -> None:
             weight.add_(by)
 
 
-def after_first_task(made: Made, folder: Path, setting: TrainingConfig) -> tuple[T5EncoderModel, TaskState]:
+def after_first_task(made: Made, folder: Path, setting: RetrieverConfig) -> tuple[T5EncoderModel, TaskState]:
     """What a chain has after a task that left the weights where they were."""
     encoder = made.encoder()
     strategy = make_strategy(setting, None)
@@ -177,10 +177,8 @@ def test_the_compat_scale_divides_by_the_processes_of_the_run_in_any_process(mad
     assert means[0] == pytest.approx(4 * means[1])
 
 
-def test_training_that_is_not_progressive_has_no_penalty_but_keeps_a_fisher(
-    made: Made, tmp_path: Path
-) -> None:
-    setting = config(against_forgetting="ewc", run_progressive_training=False)
+def test_training_without_a_penalty_keeps_a_fisher(made: Made, tmp_path: Path) -> None:
+    setting = config(against_forgetting="ewc", lambda_value=0.0)
     encoder, _ = after_first_task(made, tmp_path, setting)
     strategy = make_strategy(setting, tmp_path)
     strategy.before_task(encoder, made.task("B"))

@@ -19,7 +19,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever import strategies
 from pipeline.models.retriever.batches import Batch
-from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.job import learn
@@ -69,7 +69,7 @@ def test_libraries_say_nothing_in_a_job(
 
 
 def test_a_progress_bar_is_drawn_on_a_terminal_and_never_into_a_file(
-    tmp_path: Path, tasks: list[TaskData], config: TrainingConfig, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, tasks: list[TaskData], config: RetrieverConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[bool] = []
     monkeypatch.setattr(
@@ -88,7 +88,7 @@ def test_a_progress_bar_is_drawn_on_a_terminal_and_never_into_a_file(
 
 
 def test_a_run_that_is_told_to_end_ends_without_a_checkpoint_and_goes_on_when_it_is_started_again(
-    tmp_path: Path, config: TrainingConfig, tasks: list[TaskData]
+    tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
     chain = Chain(tmp_path / "chain")
 
@@ -145,7 +145,7 @@ def test_whatever_a_run_computes_in_its_checkpoint_is_float32_and_the_next_task_
 def test_what_a_run_made_is_not_saved_as_a_checkpoint_once_it_is_damaged(
     tmp_path: Path,
     tasks: list[TaskData],
-    config: TrainingConfig,
+    config: RetrieverConfig,
     monkeypatch: pytest.MonkeyPatch,
     damage: str,
 ) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from pipeline.models.errors import ConfigError
-from pipeline.models.retriever.config import Loss, TrainingConfig
+from pipeline.models.retriever.compat import TrainingConfig
+from pipeline.models.retriever.config import LEANDOJO_ALONE, Loss, RetrieverConfig, for_a_job
 
 # LeanDojo-v2 1.0.9, lean_agent/config.py.
 LEANDOJO: dict[str, Any] = {
@@ -60,7 +61,8 @@ OTHER: dict[str, Any] = {
 def test_every_field_of_leandojo_s_is_there_with_its_default() -> None:
     ours = TrainingConfig()
     assert {name: getattr(ours, name) for name in LEANDOJO} == LEANDOJO
-    assert [item.name for item in fields(TrainingConfig)][: len(LEANDOJO)] == list(LEANDOJO)
+    assert set(LEANDOJO) <= {item.name for item in fields(TrainingConfig)}
+    assert set(LEANDOJO) - {item.name for item in fields(RetrieverConfig)} == set(LEANDOJO_ALONE)
 
 
 def test_the_list_above_is_that_of_an_installed_leandojo() -> None:
@@ -157,8 +159,28 @@ def test_leandojo_s_default_lambda_is_the_strength_that_was_measured_for_the_los
     assert config.lambda_value == 0.1
     assert config.penalty_strength == pytest.approx(measured)
     assert replace(config, lambda_value=0.3).penalty_strength == pytest.approx(3 * measured)
-    assert replace(config, run_progressive_training=False).penalty_strength == 0.0
+    assert replace(config, run_progressive_training=False).translated().penalty_strength == 0.0
 
 
 def test_on_leanagent_s_scale_lambda_is_taken_as_it_is() -> None:
     assert TrainingConfig(fisher_scale="compat", lambda_value=0.3).penalty_strength == 0.3
+
+
+def test_leandojo_s_configuration_is_translated_into_ours() -> None:
+    theirs = TrainingConfig(lr=0.5, num_repos=3, single_repo=False)
+    assert theirs.translated() == RetrieverConfig(lr=0.5)
+    assert type(theirs.translated()) is RetrieverConfig
+
+
+@pytest.mark.parametrize("name", LEANDOJO_ALONE)
+def test_a_job_of_the_daemon_takes_no_field_that_is_leandojo_s_alone(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} is a field of LeanDojo's TrainingConfig .* remove it"):
+        for_a_job({name: LEANDOJO_ALONE[name]})
+
+
+def test_a_checkpoint_keeps_its_id_and_its_configuration_is_read_as_it_was_recorded() -> None:
+    recorded = {**LEANDOJO_ALONE, **RetrieverConfig(lr=0.5).to_dict()}
+    assert RetrieverConfig(lr=0.5).content().items() <= recorded.items()
+    assert RetrieverConfig.recorded(recorded) == RetrieverConfig(lr=0.5)
+    without_penalty = {**recorded, "run_progressive_training": False}
+    assert RetrieverConfig.recorded(without_penalty) == RetrieverConfig(lr=0.5, lambda_value=0.0)
