@@ -9,32 +9,20 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
 
 from daemon.cli.app import VERBS
+from tests.support.state_folder import PROOF, REPOSITORY, SORRY, StateFolder, environment
 
-REPOSITORY = "github.com/demo/one"
-SORRY, PROOF = "5a" * 8, "d0" * 8
 COMMAND = Path(sys.executable).parent / "unsorry"
-
-
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-    config: Path
-
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
 
 
 Offered = Callable[..., list[str]]
 
 
 @pytest.fixture
-def offered(filled: Folder) -> Offered:
+def offered(filled: StateFolder) -> Offered:
     """Return what bash is offered in the place of the last word, on a state folder with one of everything."""
 
     def offer(*words: str, config: Path | None = None) -> list[str]:
@@ -87,7 +75,7 @@ def test_values_come_from_the_verb_and_from_the_database(
 
 
 def test_the_configuration_on_the_line_is_the_one_that_is_read(
-    filled: Folder, offered: Offered, tmp_path: Path
+    filled: StateFolder, offered: Offered, tmp_path: Path
 ) -> None:
     nowhere = tmp_path / "nowhere.toml"
     assert offered("jobs", "show", "prove-1", config=nowhere) == []
@@ -98,14 +86,16 @@ def test_the_configuration_on_the_line_is_the_one_that_is_read(
         assert offered(*words, "prove-1", config=nowhere) == ["prove-1111"]
 
 
-def test_without_a_view_there_are_verbs_and_options_and_no_noise(folder: Folder, offered: Offered) -> None:
+def test_without_a_view_there_are_verbs_and_options_and_no_noise(
+    folder: StateFolder, offered: Offered
+) -> None:
     for path in folder.state.glob("database.db*"):
         path.write_bytes(b"no database at all " * 100)
     assert offered("jobs", "show", "") == []
     assert "--json" in offered("status", "--")
 
 
-def test_a_name_that_a_shell_would_evaluate_is_not_offered(filled: Folder, offered: Offered) -> None:
+def test_a_name_that_a_shell_would_evaluate_is_not_offered(filled: StateFolder, offered: Offered) -> None:
     import sqlite3
 
     with closing(sqlite3.connect(filled.state / "database.db")) as database, database:
@@ -113,7 +103,7 @@ def test_a_name_that_a_shell_would_evaluate_is_not_offered(filled: Folder, offer
     assert offered("theorems", "show", "Demo") == []
 
 
-def test_the_script_of_an_earlier_version_runs_nothing(filled: Folder) -> None:
+def test_the_script_of_an_earlier_version_runs_nothing(filled: StateFolder) -> None:
     answer = filled.unsorry("db", "rebuild", env={"UNSORRY_COMPLETING": "bash"})
     assert (answer.code, answer.out, answer.err) == (0, "", "")
 
@@ -122,7 +112,7 @@ def test_the_script_of_an_earlier_version_runs_nothing(filled: Folder) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_one_that_its_shell_can_read(shell: str, filled: Folder, tmp_path: Path) -> None:
+def test_the_script_is_one_that_its_shell_can_read(shell: str, filled: StateFolder, tmp_path: Path) -> None:
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not installed")
@@ -133,9 +123,7 @@ def test_the_script_is_one_that_its_shell_can_read(shell: str, filled: Folder, t
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_bash_itself_completes_verbs_and_ids(
-    filled: Folder, environment: Callable[[Path], dict[str, str]]
-) -> None:
+def test_bash_itself_completes_verbs_and_ids(filled: StateFolder) -> None:
     bash = shutil.which("bash")
     if bash is None:
         pytest.skip("bash is not installed")

@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any, Protocol
-
-
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-    config: Path
-
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-
+from tests.support.state_folder import StateFolder
 
 FIVE_MISTAKES = """\
 [daemon]
@@ -30,7 +18,7 @@ branches = ["-x"]
 """
 
 
-def test_check_prints_one_line_for_each_mistake_and_exits_78(folder: Folder) -> None:
+def test_check_prints_one_line_for_each_mistake_and_exits_78(folder: StateFolder) -> None:
     folder.config.write_text(FIVE_MISTAKES)
     answer = folder.unsorry("config", "check")
     assert answer.code == 78
@@ -49,7 +37,7 @@ def test_check_prints_one_line_for_each_mistake_and_exits_78(folder: Folder) -> 
     assert [item["line"] for item in document.json["errors"]] == [3, 5, 7, 9, 10]
 
 
-def test_run_with_five_mistakes_prints_them_exits_78_and_makes_nothing(folder: Folder) -> None:
+def test_run_with_five_mistakes_prints_them_exits_78_and_makes_nothing(folder: StateFolder) -> None:
     folder.config.write_text(FIVE_MISTAKES)
     answer = folder.unsorry("run")
     assert answer.code == 78
@@ -57,13 +45,13 @@ def test_run_with_five_mistakes_prints_them_exits_78_and_makes_nothing(folder: F
     assert not folder.state.exists()
 
 
-def test_a_valid_file_is_said_to_be_valid(folder: Folder) -> None:
+def test_a_valid_file_is_said_to_be_valid(folder: StateFolder) -> None:
     answer = folder.unsorry("config", "check")
     assert answer.code == 0
     assert "is valid" in answer.out
 
 
-def test_show_gives_every_setting_with_its_origin(folder: Folder) -> None:
+def test_show_gives_every_setting_with_its_origin(folder: StateFolder) -> None:
     folder.config.write_text('[daemon]\nstate_dir = "state"\n[poll]\nevery = "90s"\n[[repos]]\nurl = "./r"\n')
     document = folder.unsorry("config", "show", "--json").json
     found = {item["name"]: item for item in document["settings"]}
@@ -79,32 +67,32 @@ def test_show_gives_every_setting_with_its_origin(folder: Folder) -> None:
     assert "# default" in text
 
 
-def test_show_says_where_the_token_comes_from_and_never_what_it_is(folder: Folder) -> None:
+def test_show_says_where_the_token_comes_from_and_never_what_it_is(folder: StateFolder) -> None:
     env = {"UNSORRY_GITHUB_TOKEN": "ghp_s3cret"}
     answer = folder.unsorry("config", "show", "--json", env=env)
     assert "UNSORRY_GITHUB_TOKEN" in answer.json["github_token"]
     assert "s3cret" not in answer.out + folder.unsorry("config", "show", env=env).out
 
 
-def test_a_named_configuration_that_is_missing_is_exit_code_78(folder: Folder) -> None:
+def test_a_named_configuration_that_is_missing_is_exit_code_78(folder: StateFolder) -> None:
     for verb in (["status"], ["sorries"], ["run"], ["config", "check"], ["poll"]):
         answer = folder.unsorry(*verb, "--config", "none.toml")
         assert answer.code == 78, verb
         assert "none.toml" in answer.err
 
 
-def test_without_a_daemon_poll_is_exit_code_3(folder: Folder) -> None:
+def test_without_a_daemon_poll_is_exit_code_3(folder: StateFolder) -> None:
     answer = folder.unsorry("poll")
     assert (answer.code, answer.out) == (3, "")
     assert "unsorry run" in answer.err
 
 
-def test_wrong_usage_is_exit_code_2(folder: Folder) -> None:
+def test_wrong_usage_is_exit_code_2(folder: StateFolder) -> None:
     for arguments in (["statsu"], ["status", "--jsn"], ["scan"], ["events", "--since", "x"], ["db"], []):
         assert folder.unsorry(*arguments).code == 2, arguments
 
 
-def test_doctor_names_each_thing_with_its_remedy(folder: Folder) -> None:
+def test_doctor_names_each_thing_with_its_remedy(folder: StateFolder) -> None:
     answer = folder.unsorry("doctor", "--json")
     checks = {item["name"]: item for item in answer.json["checks"]}
     assert {"python", "git", "sqlite", "bubblewrap", "lake", "lean backend", "gpu"} <= set(checks)

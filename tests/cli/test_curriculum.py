@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
 
 from store.log.log import EventLog
 from store.recording import record_trace
+from tests.support.state_folder import StateFolder, undocumented
 from tests.support.traced_repository import head, make_traced_repository, record_made_up
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
 
-
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-
-    def write(self) -> None: ...
-
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-
-
-def trace(folder: Folder, *repositories: str, sha: str = "1" * 40, simulated: bool = False) -> None:
+def trace(folder: StateFolder, *repositories: str, sha: str = "1" * 40, simulated: bool = False) -> None:
     """Record made-up traces and bring the view up to them."""
     folder.state.mkdir(exist_ok=True)
     with EventLog.open(folder.state / "events.db") as log:
@@ -39,12 +25,12 @@ def trace(folder: Folder, *repositories: str, sha: str = "1" * 40, simulated: bo
 
 
 @pytest.fixture
-def traced(folder: Folder) -> Folder:
+def traced(folder: StateFolder) -> StateFolder:
     trace(folder, "example.org/demo/one", "example.org/demo/two", "example.org/other/two")
     return folder
 
 
-def test_the_repository_with_most_easy_theorems_comes_first(traced: Folder) -> None:
+def test_the_repository_with_most_easy_theorems_comes_first(traced: StateFolder) -> None:
     document = traced.unsorry("curriculum", "--json").json
     rows = document["repositories"]
     assert [row["order"] for row in rows] == [1, 2, 3]
@@ -57,19 +43,14 @@ def test_the_repository_with_most_easy_theorems_comes_first(traced: Folder) -> N
     assert document["thresholds"]["easy"] == {"steps": 3, "difficulty": math.exp(3), "text": "e^3"}
 
 
-def test_every_field_is_documented(traced: Folder) -> None:
+def test_every_field_is_documented(traced: StateFolder) -> None:
     document = traced.unsorry("curriculum", "--json").json
-    section = DOCS.read_text(encoding="utf-8").split("### `unsorry curriculum`")[1].split("\n### ")[0]
-    for keys in (
-        document,
-        document["repositories"][0],
-        document["thresholds"],
-        document["thresholds"]["easy"],
-    ):
-        assert {key for key in keys if f"`{key}`" not in section} <= {"schema"}
+    limits = document["thresholds"]
+    rows = document["repositories"]
+    assert undocumented("curriculum", document, rows[0], limits, limits["easy"], form="`{}`") == set()
 
 
-def test_the_table_has_a_line_for_each_repository_and_the_limits(traced: Folder) -> None:
+def test_the_table_has_a_line_for_each_repository_and_the_limits(traced: StateFolder) -> None:
     answer = traced.unsorry("curriculum")
     assert answer.code == 0
     lines = answer.out.splitlines()
@@ -81,7 +62,7 @@ def test_the_table_has_a_line_for_each_repository_and_the_limits(traced: Folder)
     assert "easy: proofs of up to 3 steps (e^3 = 20.09); medium: up to 3 steps" in answer.out
 
 
-def test_of_one_repository_the_order_stays_that_of_all(traced: Folder) -> None:
+def test_of_one_repository_the_order_stays_that_of_all(traced: StateFolder) -> None:
     everything = traced.unsorry("curriculum", "--json").json
     one = traced.unsorry("curriculum", "--repo", "demo/one", "--json").json
     expected = [row for row in everything["repositories"] if row["repository"] == "example.org/demo/one"]
@@ -89,7 +70,7 @@ def test_of_one_repository_the_order_stays_that_of_all(traced: Folder) -> None:
     assert one["thresholds"] == everything["thresholds"]
 
 
-def test_a_name_that_fits_two_repositories_or_none_is_refused(traced: Folder) -> None:
+def test_a_name_that_fits_two_repositories_or_none_is_refused(traced: StateFolder) -> None:
     both = traced.unsorry("curriculum", "--repo", "two")
     assert (both.code, both.out) == (1, "")
     assert "example.org/demo/two, example.org/other/two; write the whole key" in both.err
@@ -98,7 +79,7 @@ def test_a_name_that_fits_two_repositories_or_none_is_refused(traced: Folder) ->
     assert 'no traced repository is called "three"' in none.err
 
 
-def test_compat_is_leandojos_own(traced: Folder) -> None:
+def test_compat_is_leandojos_own(traced: StateFolder) -> None:
     document = traced.unsorry("curriculum", "--compat", "--json").json
     assert document["compat"] is True
     assert any(row["no_proof"] for row in document["repositories"])
@@ -109,7 +90,7 @@ def test_compat_is_leandojos_own(traced: Folder) -> None:
     assert "LeanDojo-v2's buckets" in answer.out
 
 
-def test_what_could_not_be_extracted_is_said(folder: Folder) -> None:
+def test_what_could_not_be_extracted_is_said(folder: StateFolder) -> None:
     folder.state.mkdir()
     files = list(make_traced_repository(n_files=6))
     with EventLog.open(folder.state / "events.db") as log:
@@ -121,7 +102,7 @@ def test_what_could_not_be_extracted_is_said(folder: Folder) -> None:
     assert folder.unsorry("curriculum", "--json").json["repositories"][0]["files_failed"] == 1
 
 
-def test_without_a_trace_it_says_what_to_do(filled: Folder) -> None:
+def test_without_a_trace_it_says_what_to_do(filled: StateFolder) -> None:
     for option in ([], ["--compat"], ["--repo", "demo/one"]):
         answer = filled.unsorry("curriculum", *option)
         assert answer.code == 0
@@ -129,7 +110,7 @@ def test_without_a_trace_it_says_what_to_do(filled: Folder) -> None:
     assert filled.unsorry("curriculum", "--json").json["repositories"] == []
 
 
-def test_a_trace_without_theorems_is_not_taken_for_the_simulator_s(folder: Folder) -> None:
+def test_a_trace_without_theorems_is_not_taken_for_the_simulator_s(folder: StateFolder) -> None:
     folder.state.mkdir()
     with EventLog.open(folder.state / "events.db") as log:
         record_trace(log, trace=head(), files=[], stage=folder.root)
@@ -139,7 +120,7 @@ def test_a_trace_without_theorems_is_not_taken_for_the_simulator_s(folder: Folde
     assert "example.org/demo/logic" in folder.unsorry("curriculum").out
 
 
-def test_what_the_simulator_traced_is_shown_only_if_asked_for_and_marked(folder: Folder) -> None:
+def test_what_the_simulator_traced_is_shown_only_on_request_and_marked(folder: StateFolder) -> None:
     trace(folder, "example.org/demo/one", simulated=True)
     assert folder.unsorry("curriculum").out.startswith("only the simulator has traced anything")
     shown = folder.unsorry("curriculum", "--simulated")
@@ -147,7 +128,7 @@ def test_what_the_simulator_traced_is_shown_only_if_asked_for_and_marked(folder:
     assert folder.unsorry("curriculum", "--simulated", "--json").json["repositories"][0]["simulated"] is True
 
 
-def test_as_of_an_earlier_event_there_was_less(traced: Folder) -> None:
+def test_as_of_an_earlier_event_there_was_less(traced: StateFolder) -> None:
     position = traced.unsorry("status", "--json").json["log"]["position"]
     trace(traced, "example.org/demo/late", sha="2" * 40)
     assert len(traced.unsorry("curriculum", "--json").json["repositories"]) == 4

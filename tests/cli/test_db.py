@@ -10,21 +10,12 @@ import sqlite3
 import stat
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from store.events.service import DaemonStopped
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
-
-
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-    config: Path
-
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
+from tests.support.state_folder import StateFolder
 
 
 def rows(path: Path) -> dict[str, list[Any]]:
@@ -37,12 +28,12 @@ def rows(path: Path) -> dict[str, list[Any]]:
         }
 
 
-def test_a_view_that_follows_from_the_log_verifies(filled: Folder) -> None:
+def test_a_view_that_follows_from_the_log_verifies(filled: StateFolder) -> None:
     answer = filled.unsorry("db", "verify", "--json")
     assert (answer.code, answer.json["same"], answer.json["differences"]) == (0, True, [])
 
 
-def test_a_changed_view_is_a_difference_and_exit_code_6(filled: Folder) -> None:
+def test_a_changed_view_is_a_difference_and_exit_code_6(filled: StateFolder) -> None:
     with closing(sqlite3.connect(filled.state / "database.db")) as connection, connection:
         connection.execute("UPDATE sorries SET state = 'filled' WHERE state = 'open'")
     answer = filled.unsorry("db", "verify", "--json")
@@ -53,7 +44,7 @@ def test_a_changed_view_is_a_difference_and_exit_code_6(filled: Folder) -> None:
     assert "unsorry db rebuild" in text.out
 
 
-def test_a_deleted_view_is_rebuilt_row_for_row(filled: Folder) -> None:
+def test_a_deleted_view_is_rebuilt_row_for_row(filled: StateFolder) -> None:
     before = rows(filled.state / "database.db")
     for path in filled.state.glob("database.db*"):
         path.unlink()
@@ -63,7 +54,7 @@ def test_a_deleted_view_is_rebuilt_row_for_row(filled: Folder) -> None:
     assert filled.unsorry("db", "verify").code == 0
 
 
-def test_a_rebuild_is_refused_while_a_daemon_holds_the_state_folder(filled: Folder) -> None:
+def test_a_rebuild_is_refused_while_a_daemon_holds_the_state_folder(filled: StateFolder) -> None:
     before = (filled.state / "database.db").read_bytes()
     with (filled.state / "daemon.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -75,7 +66,7 @@ def test_a_rebuild_is_refused_while_a_daemon_holds_the_state_folder(filled: Fold
     assert (filled.state / "database.db").read_bytes() == before
 
 
-def test_a_second_daemon_is_refused_with_the_first_ones_pid(filled: Folder) -> None:
+def test_a_second_daemon_is_refused_with_the_first_ones_pid(filled: StateFolder) -> None:
     with (filled.state / "daemon.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         lock.write(f"{os.getpid()}\n")
@@ -85,7 +76,7 @@ def test_a_second_daemon_is_refused_with_the_first_ones_pid(filled: Folder) -> N
     assert str(os.getpid()) in answer.err
 
 
-def test_a_backup_is_one_private_file_that_restores_to_the_same_view(filled: Folder) -> None:
+def test_a_backup_is_one_private_file_that_restores_to_the_same_view(filled: StateFolder) -> None:
     target = filled.root / "copy.db"
     answer = filled.unsorry("db", "backup", "copy.db", "--json")
     assert answer.code == 0
@@ -104,7 +95,7 @@ def test_a_backup_is_one_private_file_that_restores_to_the_same_view(filled: Fol
 
 
 def test_what_backup_says_about_restoring_holds_beside_the_wal_that_a_killed_daemon_left(
-    filled: Folder,
+    filled: StateFolder,
 ) -> None:
     told = filled.unsorry("db", "backup", "copy.db").out
     left = filled.root / "left"
@@ -128,7 +119,7 @@ def test_what_backup_says_about_restoring_holds_beside_the_wal_that_a_killed_dae
     assert filled.unsorry("db", "verify").code == 0
 
 
-def test_a_backup_overwrites_nothing(filled: Folder) -> None:
+def test_a_backup_overwrites_nothing(filled: StateFolder) -> None:
     (filled.root / "copy.db").write_text("precious")
     answer = filled.unsorry("db", "backup", "copy.db")
     assert answer.code == 1
@@ -139,7 +130,7 @@ def test_a_backup_overwrites_nothing(filled: Folder) -> None:
     assert "create" in missing.err
 
 
-def test_a_damaged_log_is_found_by_check(filled: Folder) -> None:
+def test_a_damaged_log_is_found_by_check(filled: StateFolder) -> None:
     assert filled.unsorry("db", "check", "--json").json["sound"] is True
     with closing(sqlite3.connect(filled.state / "events.db")) as connection, connection:
         connection.execute("DROP TRIGGER events_no_delete")
@@ -149,7 +140,7 @@ def test_a_damaged_log_is_found_by_check(filled: Folder) -> None:
     assert answer.json["problems"]
 
 
-def test_without_a_log_every_verb_says_so(folder: Folder) -> None:
+def test_without_a_log_every_verb_says_so(folder: StateFolder) -> None:
     for verb in ("verify", "rebuild", "check"):
         answer = folder.unsorry("db", verb)
         assert answer.code == 1

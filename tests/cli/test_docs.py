@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from daemon.cli.app import VERBS
 from tests.support.reference import BEGIN, DOCS, commands, generated, parts
+from tests.support.state_folder import PROOF, StateFolder
 
 CLI = (DOCS / "cli.md").read_text(encoding="utf-8")
-PROOF = "d0" * 8
 DOCUMENTS = {
     "status": ["status"],
     "repos": ["repos"],
@@ -40,12 +40,6 @@ DOCUMENTS = {
     "version": ["version"],
     "events": ["events", "--last", "1"],
 }
-
-
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
 
 
 def sections(text: str, marker: str) -> dict[str, str]:
@@ -88,7 +82,7 @@ def keys_of(value: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
-def test_every_field_of_the_json_is_documented(name: str, filled: Folder) -> None:
+def test_every_field_of_the_json_is_documented(name: str, filled: StateFolder) -> None:
     answer = filled.unsorry(*DOCUMENTS[name], "--json")
     document = json.loads(answer.out)
     rows = set(re.findall(r"^\| `([a-z_]+)` \|", VERB_SECTIONS[name], flags=re.MULTILINE))

@@ -11,34 +11,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
-from store.events.base import EventBody
 from store.events.jobs import JobInterrupted, JobStarted
 from store.events.repositories import RepositoryUnwatched, RepositoryWatched
 from store.events.service import DaemonStopped
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
+from tests.support.state_folder import StateFolder, environment
 
 OTHER = "github.com/demo/two"
 
 
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-    config: Path
-
-    def add(self, stream: str, body: EventBody) -> None: ...
-    def write(self, *, project: bool = True) -> None: ...
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-
-
 @pytest.fixture
-def log(filled: Folder) -> list[StoredEvent]:
+def log(filled: StateFolder) -> list[StoredEvent]:
     """Two repositories' events, appended in three moments."""
     filled.add(f"repository:{OTHER}", RepositoryWatched(
         repository=OTHER, url=f"https://{OTHER}", branches=(), include=("**/*.lean",), exclude=(), every_s=300.0,
@@ -55,7 +43,7 @@ def log(filled: Folder) -> list[StoredEvent]:
         return list(reader.read())
 
 
-def shown(folder: Folder, *arguments: str) -> list[int]:
+def shown(folder: StateFolder, *arguments: str) -> list[int]:
     answer = folder.unsorry("events", "--json", *arguments)
     assert answer.code == 0, answer.err
     return [json.loads(line)["seq"] for line in answer.out.splitlines()]
@@ -65,11 +53,11 @@ def seqs(log: list[StoredEvent], wanted: Callable[[StoredEvent], bool]) -> list[
     return [event.seq for event in log if wanted(event)]
 
 
-def test_every_event_is_shown_in_order_without_a_filter(filled: Folder, log: list[StoredEvent]) -> None:
+def test_every_event_is_shown_in_order_without_a_filter(filled: StateFolder, log: list[StoredEvent]) -> None:
     assert shown(filled) == [event.seq for event in log]
 
 
-def test_filters_by_type_and_by_stream_and_both(filled: Folder, log: list[StoredEvent]) -> None:
+def test_filters_by_type_and_by_stream_and_both(filled: StateFolder, log: list[StoredEvent]) -> None:
     assert shown(filled, "--type", "job_started", "--type", "job_interrupted") == seqs(
         log, lambda event: event.type in ("job_started", "job_interrupted")
     )
@@ -80,7 +68,7 @@ def test_filters_by_type_and_by_stream_and_both(filled: Folder, log: list[Stored
 
 
 def test_a_repository_s_events_are_those_that_name_it_and_the_rest_of_its_jobs(
-    filled: Folder, log: list[StoredEvent]
+    filled: StateFolder, log: list[StoredEvent]
 ) -> None:
     of_the_other = shown(filled, "--repo", "demo/two")
     assert of_the_other == [*seqs(log, lambda event: event.data.get("repository") == OTHER), log[-1].seq]
@@ -95,7 +83,7 @@ def test_a_repository_s_events_are_those_that_name_it_and_the_rest_of_its_jobs(
     assert filled.unsorry("events", "--repo", "nowhere").code == 1
 
 
-def test_since_and_until_take_a_seq_or_a_time(filled: Folder, log: list[StoredEvent]) -> None:
+def test_since_and_until_take_a_seq_or_a_time(filled: StateFolder, log: list[StoredEvent]) -> None:
     assert shown(filled, "--since", "3", "--until", "6") == [4, 5, 6]
     early, late = log[0].recorded_at, log[-1].recorded_at
     assert early < late
@@ -106,7 +94,7 @@ def test_since_and_until_take_a_seq_or_a_time(filled: Folder, log: list[StoredEv
     assert shown(filled, "--since", str(log[-1].seq)) == []
 
 
-def test_limit_gives_the_oldest_and_last_the_newest(filled: Folder, log: list[StoredEvent]) -> None:
+def test_limit_gives_the_oldest_and_last_the_newest(filled: StateFolder, log: list[StoredEvent]) -> None:
     every = [event.seq for event in log]
     assert shown(filled, "--limit", "3") == every[:3]
     assert shown(filled, "--last", "3") == every[-3:]
@@ -116,7 +104,7 @@ def test_limit_gives_the_oldest_and_last_the_newest(filled: Folder, log: list[St
 
 
 def test_as_of_ends_there_and_a_moment_that_is_not_reached_is_an_error(
-    filled: Folder, log: list[StoredEvent]
+    filled: StateFolder, log: list[StoredEvent]
 ) -> None:
     assert shown(filled, "--as-of", "4") == [1, 2, 3, 4]
     assert "as of event 4" in filled.unsorry("events", "--as-of", "4").err
@@ -130,12 +118,12 @@ def test_as_of_ends_there_and_a_moment_that_is_not_reached_is_an_error(
     [("--follow", "--until", "5"), ("--follow", "--as-of", "5"), ("--limit", "1", "--last", "1"),
      ("--since", "yesterday"), ("--limit", "0")],
 )  # fmt: skip
-def test_what_contradicts_itself_is_a_usage_error(filled: Folder, arguments: tuple[str, ...]) -> None:
+def test_what_contradicts_itself_is_a_usage_error(filled: StateFolder, arguments: tuple[str, ...]) -> None:
     assert filled.unsorry("events", *arguments).code == 2
 
 
 def test_a_number_beyond_sqlite_s_is_behind_the_end_of_the_log_and_no_number_of_rows(
-    filled: Folder, log: list[StoredEvent]
+    filled: StateFolder, log: list[StoredEvent]
 ) -> None:
     beyond = str(2**64)
     assert shown(filled, "--since", beyond) == []
@@ -146,7 +134,7 @@ def test_a_number_beyond_sqlite_s_is_behind_the_end_of_the_log_and_no_number_of_
 
 
 def test_the_time_that_is_shown_is_the_one_that_since_and_as_of_take(
-    filled: Folder, log: list[StoredEvent]
+    filled: StateFolder, log: list[StoredEvent]
 ) -> None:
     line = filled.unsorry("events", "--last", "1", env={"TZ": "Asia/Kolkata"}).out
     moment = log[-1].recorded_at
@@ -155,7 +143,7 @@ def test_the_time_that_is_shown_is_the_one_that_since_and_as_of_take(
     assert json.loads(answer.out)["seq"] == log[-1].seq
 
 
-def test_a_type_or_a_stream_that_is_not_there_is_said(filled: Folder) -> None:
+def test_a_type_or_a_stream_that_is_not_there_is_said(filled: StateFolder) -> None:
     answer = filled.unsorry("events", "--type", "job_startet", "--stream", "job:none")
     assert (answer.code, answer.out) == (0, "")
     assert 'did you mean "job_started"?' in answer.err
@@ -165,7 +153,7 @@ def test_a_type_or_a_stream_that_is_not_there_is_said(filled: Folder) -> None:
 class Follower:
     """The command at work, its lines as they come."""
 
-    def __init__(self, folder: Folder, environment: dict[str, str], *arguments: str) -> None:
+    def __init__(self, folder: StateFolder, environment: dict[str, str], *arguments: str) -> None:
         self.process = subprocess.Popen(
             [Path(sys.executable).parent / "unsorry", "events", "--json", "--follow", *arguments],
             stdout=subprocess.PIPE,
@@ -183,9 +171,7 @@ class Follower:
 
 
 @pytest.fixture
-def follow(
-    filled: Folder, environment: Callable[[Path], dict[str, str]]
-) -> Iterator[Callable[..., Follower]]:
+def follow(filled: StateFolder) -> Iterator[Callable[..., Follower]]:
     begun: list[Follower] = []
 
     def begin(*arguments: str) -> Follower:
@@ -204,7 +190,7 @@ def stop(follower: Follower) -> int:
 
 
 def test_follow_shows_what_is_appended_once_and_ends_well_with_ctrl_c(
-    filled: Folder, log: list[StoredEvent], follow: Callable[..., Follower]
+    filled: StateFolder, log: list[StoredEvent], follow: Callable[..., Follower]
 ) -> None:
     follower = follow("--last", "2")
     assert [follower.next()["seq"] for _ in range(2)] == [event.seq for event in log[-2:]]
@@ -217,7 +203,7 @@ def test_follow_shows_what_is_appended_once_and_ends_well_with_ctrl_c(
 
 
 def test_follow_keeps_to_its_filters(
-    filled: Folder, log: list[StoredEvent], follow: Callable[..., Follower]
+    filled: StateFolder, log: list[StoredEvent], follow: Callable[..., Follower]
 ) -> None:
     end = str(log[-1].seq)
     by_type = follow("--type", "daemon_stopped", "--since", end)
@@ -236,7 +222,7 @@ def test_follow_keeps_to_its_filters(
 
 
 def test_follow_for_people_gives_each_line_to_a_pipe_at_once(
-    filled: Folder, log: list[StoredEvent], environment: Callable[[Path], dict[str, str]]
+    filled: StateFolder, log: list[StoredEvent]
 ) -> None:
     buffered = {name: value for name, value in environment(filled.root).items() if name != "PYTHONUNBUFFERED"}
     with subprocess.Popen(
@@ -253,7 +239,7 @@ def test_follow_for_people_gives_each_line_to_a_pipe_at_once(
 
 
 def test_follow_ends_with_an_error_when_another_log_takes_the_place_of_this_one(
-    filled: Folder, log: list[StoredEvent], follow: Callable[..., Follower]
+    filled: StateFolder, log: list[StoredEvent], follow: Callable[..., Follower]
 ) -> None:
     follower = follow("--last", "1")
     assert follower.next()["seq"] == log[-1].seq
@@ -265,7 +251,7 @@ def test_follow_ends_with_an_error_when_another_log_takes_the_place_of_this_one(
     assert "moved or replaced" in told
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(filled: Folder, log: list[StoredEvent]) -> None:
+def test_a_reader_that_goes_away_ends_it_quietly(filled: StateFolder, log: list[StoredEvent]) -> None:
     command = f"{Path(sys.executable).parent / 'unsorry'} events --json --since 0 | head -n 1"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, check=False, cwd=filled.root,

@@ -3,49 +3,22 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from store.log.log import EventLog
-from store.recording import record_trace
-from store.view import queries
 from store.view.view import View
 from tests.support.leandojo import database
-from tests.support.traced_repository import head, make_traced_repository
+from tests.support.state_folder import ROOT, StateFolder, record_traced, undocumented
+from tests.support.traced_repository import make_traced_repository
 
 
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def trace(
-    folder: Folder, *, seed: int = 0, sha: str = "1" * 40, name: str = "one", simulated: bool = False
-) -> int:
+def trace(folder: StateFolder, *, seed: int = 0, **head: Any) -> int:
     """Record a made-up trace; return the position of the log."""
-    folder.state.mkdir(exist_ok=True)
-    with (
-        EventLog.open(folder.state / "events.db") as log,
-        log.reader() as reader,
-        View.open(folder.state / "database.db", reader) as view,
-    ):
-        made = replace(head(sha, repository=f"example.org/demo/{name}"), simulated=simulated)
-        files = make_traced_repository(seed, 6, 4)
-        with closing(queries.connect(folder.state / "database.db")) as questions:
-            record_trace(log, trace=made, files=files, stage=folder.state / "stage", view=questions)
-        return view.catch_up()
+    return record_traced(folder, list(make_traced_repository(seed, 6, 4)), **head)
 
 
 def theorems(out: Path, split: str = "random") -> list[Any]:
@@ -56,7 +29,7 @@ def theorems(out: Path, split: str = "random") -> list[Any]:
     ]
 
 
-def test_an_export_says_what_it_wrote(folder: Folder) -> None:
+def test_an_export_says_what_it_wrote(folder: StateFolder) -> None:
     position = trace(folder)
     answer = folder.unsorry("export", "leandojo", "out", "--json")
     assert answer.code == 0
@@ -75,15 +48,13 @@ def test_an_export_says_what_it_wrote(folder: Folder) -> None:
     assert f"1 repository as of event {position}" in shown.out
 
 
-def test_every_field_is_documented(folder: Folder) -> None:
+def test_every_field_is_documented(folder: StateFolder) -> None:
     trace(folder)
     document = folder.unsorry("export", "leandojo", "out", "--json").json
-    text = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
-    section = text.partition("### `unsorry export leandojo`")[2].partition("\n### ")[0]
-    assert {key for key in document if f"| `{key}` |" not in section} == {"schema"}
+    assert undocumented("export leandojo", document) == set()
 
 
-def test_it_works_beside_a_running_writer(folder: Folder) -> None:
+def test_it_works_beside_a_running_writer(folder: StateFolder) -> None:
     trace(folder)
     with (
         EventLog.open(folder.state / "events.db") as log,
@@ -94,7 +65,7 @@ def test_it_works_beside_a_running_writer(folder: Folder) -> None:
     assert theorems(folder.root / "out")
 
 
-def test_as_of_exports_what_was_known_then(folder: Folder) -> None:
+def test_as_of_exports_what_was_known_then(folder: StateFolder) -> None:
     position = trace(folder, seed=0)
     trace(folder, seed=1, name="two")
     answer = folder.unsorry("export", "leandojo", "out", "--as-of", str(position), "--json")
@@ -103,7 +74,7 @@ def test_as_of_exports_what_was_known_then(folder: Folder) -> None:
     assert [item["url"] for item in answer.json["repositories"]] == ["https://example.org/demo/one"]
 
 
-def test_a_repository_is_chosen_by_the_end_of_its_key(folder: Folder) -> None:
+def test_a_repository_is_chosen_by_the_end_of_its_key(folder: StateFolder) -> None:
     trace(folder)
     trace(folder, seed=1, name="two")
     assert folder.unsorry("export", "leandojo", "out", "--repo", "two").code == 0
@@ -116,7 +87,7 @@ def test_a_repository_is_chosen_by_the_end_of_its_key(folder: Folder) -> None:
     )
 
 
-def test_an_import_comes_back_as_it_was(folder: Folder) -> None:
+def test_an_import_comes_back_as_it_was(folder: StateFolder) -> None:
     data = database(Random(7), repositories=2, odd=False)
     (folder.root / "in.json").write_text(json.dumps(data), encoding="utf-8")
     assert folder.unsorry("import", "leandojo", "in.json").code == 0
@@ -125,7 +96,7 @@ def test_an_import_comes_back_as_it_was(folder: Folder) -> None:
     assert json.loads((folder.root / "out" / "dynamic_database.json").read_text(encoding="utf-8")) == data
 
 
-def test_an_import_comes_back_as_json_that_every_parser_reads(folder: Folder) -> None:
+def test_an_import_comes_back_as_json_that_every_parser_reads(folder: StateFolder) -> None:
     source = ROOT / "examples" / "leandojo" / "dynamic_database.json"
     assert "Infinity" in source.read_text(encoding="utf-8")
     assert folder.unsorry("import", "leandojo", str(source)).code == 0
@@ -134,7 +105,7 @@ def test_an_import_comes_back_as_json_that_every_parser_reads(folder: Folder) ->
     assert text == source.read_text(encoding="utf-8").replace("Infinity", "null").rstrip("\n")
 
 
-def test_compat_is_leandojo_s_own_split(folder: Folder) -> None:
+def test_compat_is_leandojo_s_own_split(folder: StateFolder) -> None:
     trace(folder)
     document = folder.unsorry("export", "leandojo", "out", "--compat", "--json").json
     assert document["mode"] == "compat"
@@ -142,13 +113,13 @@ def test_compat_is_leandojo_s_own_split(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize("options", [["--as-imported", "--every-commit"], ["--compat", "--every-commit"]])
-def test_options_that_exclude_each_other_are_refused(folder: Folder, options: list[str]) -> None:
+def test_options_that_exclude_each_other_are_refused(folder: StateFolder, options: list[str]) -> None:
     trace(folder)
     assert folder.unsorry("export", "leandojo", "out", *options).code == 2
     assert not (folder.root / "out").exists()
 
 
-def test_a_folder_with_something_else_in_it_is_refused(folder: Folder) -> None:
+def test_a_folder_with_something_else_in_it_is_refused(folder: StateFolder) -> None:
     trace(folder)
     (folder.root / "out").mkdir()
     (folder.root / "out" / "thesis.tex").write_text("years")
@@ -158,7 +129,7 @@ def test_a_folder_with_something_else_in_it_is_refused(folder: Folder) -> None:
     assert [path.name for path in (folder.root / "out").iterdir()] == ["thesis.tex"]
 
 
-def test_what_the_simulator_made_is_exported_only_if_asked_for(folder: Folder) -> None:
+def test_what_the_simulator_made_is_exported_only_on_request(folder: StateFolder) -> None:
     trace(folder, simulated=True)
     answer = folder.unsorry("export", "leandojo", "out")
     assert answer.code == 1
@@ -167,7 +138,7 @@ def test_what_the_simulator_made_is_exported_only_if_asked_for(folder: Folder) -
     assert document["simulated"] is True
 
 
-def test_without_a_database_the_error_says_what_to_do(folder: Folder) -> None:
+def test_without_a_database_the_error_says_what_to_do(folder: StateFolder) -> None:
     answer = folder.unsorry("export", "leandojo", "out")
     assert answer.code == 1
     assert "start the daemon, or import something" in answer.err

@@ -4,51 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from store.domain.records import TracedFile
-from store.log.log import EventLog
-from store.recording import record_trace
 from store.view import queries
 from store.view.trace_queries import training_proofs
-from store.view.view import View
-from tests.support.traced_repository import head, make_traced_repository
-
-
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-
-
-def trace(
-    folder: Folder,
-    files: Sequence[TracedFile],
-    *,
-    name: str = "one",
-    sha: str = "1" * 40,
-    simulated: bool = False,
-) -> int:
-    """Record a trace of these files; return the position of the log."""
-    folder.state.mkdir(exist_ok=True)
-    with (
-        EventLog.open(folder.state / "events.db") as log,
-        log.reader() as reader,
-        View.open(folder.state / "database.db", reader) as view,
-    ):
-        made = replace(head(sha, repository=f"example.org/demo/{name}"), simulated=simulated)
-        with closing(queries.connect(folder.state / "database.db")) as questions:
-            record_trace(log, trace=made, files=files, stage=folder.state / "stage", view=questions)
-        return view.catch_up()
+from tests.support.state_folder import StateFolder, record_traced, undocumented
+from tests.support.traced_repository import make_traced_repository
 
 
 @pytest.fixture
@@ -61,9 +28,9 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 
 def test_each_step_of_a_proof_is_a_line_with_the_steps_before_it_and_the_number_after_it(
-    folder: Folder, files: list[TracedFile]
+    folder: StateFolder, files: list[TracedFile]
 ) -> None:
-    trace(folder, files)
+    record_traced(folder, files)
     answer = folder.unsorry("export", "progress", "out.jsonl", "--json")
     assert answer.code == 0, answer.err
     written = rows(folder.root / "out.jsonl")
@@ -91,9 +58,9 @@ def test_each_step_of_a_proof_is_a_line_with_the_steps_before_it_and_the_number_
 
 
 def test_sides_are_those_for_life_and_neither_the_test_side_nor_a_sorry_is_written(
-    folder: Folder, files: list[TracedFile]
+    folder: StateFolder, files: list[TracedFile]
 ) -> None:
-    trace(folder, files)
+    record_traced(folder, files)
     assert folder.unsorry("export", "progress", "out.jsonl").code == 0
     with closing(queries.connect(folder.state / "database.db")) as view:
         sides = {
@@ -107,19 +74,19 @@ def test_sides_are_those_for_life_and_neither_the_test_side_nor_a_sorry_is_writt
     assert not any(row["tactic"] == "sorry" for row in written)
 
 
-def test_a_copy_in_a_fork_is_one_proof(folder: Folder, files: list[TracedFile]) -> None:
-    trace(folder, files)
+def test_a_copy_in_a_fork_is_one_proof(folder: StateFolder, files: list[TracedFile]) -> None:
+    record_traced(folder, files)
     alone = folder.unsorry("export", "progress", "out.jsonl", "--json").json
     moved = [replace(file, path=f"Fork/{file.path}") for file in files]
-    trace(folder, moved, name="fork", sha="2" * 40)
+    record_traced(folder, moved, name="fork", sha="2" * 40)
     both = folder.unsorry("export", "progress", "out.jsonl", "--json").json
     assert (both["steps"], both["repeated"]) == (alone["steps"], sum(alone["proofs"].values()))
 
 
-def test_what_the_simulator_made_is_written_only_when_asked_for(
-    folder: Folder, files: list[TracedFile]
+def test_what_the_simulator_made_is_written_only_on_request(
+    folder: StateFolder, files: list[TracedFile]
 ) -> None:
-    trace(folder, files, simulated=True)
+    record_traced(folder, files, simulated=True)
     refused = folder.unsorry("export", "progress", "out.jsonl")
     assert refused.code == 1
     assert "--simulated" in refused.err
@@ -129,9 +96,9 @@ def test_what_the_simulator_made_is_written_only_when_asked_for(
 
 
 def test_an_earlier_export_is_replaced_and_any_other_file_is_refused(
-    folder: Folder, files: list[TracedFile]
+    folder: StateFolder, files: list[TracedFile]
 ) -> None:
-    trace(folder, files[:4])
+    record_traced(folder, files[:4])
     out = folder.root / "out.jsonl"
     out.write_text('{"my": "notes"}\n', encoding="utf-8")
     refused = folder.unsorry("export", "progress", "out.jsonl")
@@ -141,14 +108,14 @@ def test_an_earlier_export_is_replaced_and_any_other_file_is_refused(
     out.unlink()
     assert folder.unsorry("export", "progress", "out.jsonl").code == 0
     few = len(rows(out))
-    trace(folder, files, sha="2" * 40)
+    record_traced(folder, files, sha="2" * 40)
     assert folder.unsorry("export", "progress", "out.jsonl").code == 0
     assert len(rows(out)) > few
 
 
-def test_every_field_of_the_progress_export_is_documented(folder: Folder, files: list[TracedFile]) -> None:
-    trace(folder, files)
+def test_every_field_of_the_progress_export_is_documented(
+    folder: StateFolder, files: list[TracedFile]
+) -> None:
+    record_traced(folder, files)
     document = folder.unsorry("export", "progress", "out.jsonl", "--json").json
-    text = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
-    section = text.partition("### `unsorry export progress`")[2].partition("\n### ")[0]
-    assert {key for key in document if f"| `{key}` |" not in section} == {"schema"}
+    assert undocumented("export progress", document) == set()

@@ -11,28 +11,19 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from tests.support.leandojo import database, write_dataset, write_large
+from tests.support.state_folder import StateFolder, undocumented
 
 
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-    config: Path
-
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-
-
-def written(folder: Folder, data: Any, name: str = "dynamic_database.json") -> Path:
+def written(folder: StateFolder, data: Any, name: str = "dynamic_database.json") -> Path:
     path = folder.root / name
     path.write_text(json.dumps(data, ensure_ascii=False), encoding="utf-8")
     return path
 
 
-def test_a_database_can_be_imported_before_the_daemon_ever_ran(folder: Folder) -> None:
+def test_a_database_can_be_imported_before_the_daemon_ever_ran(folder: StateFolder) -> None:
     data = database(Random(4), repositories=2, odd=False)
     written(folder, data)
     answer = folder.unsorry("import", "leandojo", "dynamic_database.json", "--json")
@@ -50,7 +41,7 @@ def test_a_database_can_be_imported_before_the_daemon_ever_ran(folder: Folder) -
     assert folder.unsorry("db", "check").code == 0
 
 
-def test_with_a_mistake_in_the_configuration_nothing_is_imported_anywhere(folder: Folder) -> None:
+def test_with_a_mistake_in_the_configuration_nothing_is_imported_anywhere(folder: StateFolder) -> None:
     written(folder, database(Random(4)))
     # Reading verbs would take this for a configuration without a state folder, and look in the user's own.
     folder.config.write_text('[daemon]\nstate = "state"\n', encoding="utf-8")
@@ -61,7 +52,7 @@ def test_with_a_mistake_in_the_configuration_nothing_is_imported_anywhere(folder
     assert set(folder.root.rglob("*")) == before
 
 
-def test_the_same_import_again_says_that_nothing_was_written(filled: Folder) -> None:
+def test_the_same_import_again_says_that_nothing_was_written(filled: StateFolder) -> None:
     write_dataset(filled.root / "dataset", Random(2))
     first = filled.unsorry("import", "leandojo", "dataset")
     assert first.code == 0
@@ -74,7 +65,7 @@ def test_the_same_import_again_says_that_nothing_was_written(filled: Folder) -> 
     assert filled.unsorry("status", "--json").json["log"]["position"] == position
 
 
-def test_what_is_odd_is_noted_on_standard_error(folder: Folder) -> None:
+def test_what_is_odd_is_noted_on_standard_error(folder: StateFolder) -> None:
     data = database(Random(4), repositories=1, odd=False)
     data["repositories"][0]["num_premises"] = 99
     written(folder, data)
@@ -84,7 +75,7 @@ def test_what_is_odd_is_noted_on_standard_error(folder: Folder) -> None:
     assert len(answer.json["notes"]) == 1
 
 
-def test_a_file_with_a_mistake_changes_nothing_and_the_message_names_the_place(filled: Folder) -> None:
+def test_a_file_with_a_mistake_changes_nothing_and_the_message_names_the_place(filled: StateFolder) -> None:
     data = database(Random(4), repositories=2, odd=False)
     data["repositories"][1]["premise_files"] = [{"path": "A.lean", "imports": []}]
     path = written(filled, data)
@@ -96,14 +87,14 @@ def test_a_file_with_a_mistake_changes_nothing_and_the_message_names_the_place(f
     assert (filled.state / "events.db").read_bytes() == before
 
 
-def test_a_path_that_is_not_there_is_an_error_that_names_it(folder: Folder) -> None:
+def test_a_path_that_is_not_there_is_an_error_that_names_it(folder: StateFolder) -> None:
     answer = folder.unsorry("import", "leandojo", "nowhere.json")
     assert answer.code == 1
     assert "nowhere.json: there is no such file or folder" in answer.err
     assert not folder.state.exists()
 
 
-def test_an_import_is_refused_while_a_daemon_holds_the_state_folder(filled: Folder) -> None:
+def test_an_import_is_refused_while_a_daemon_holds_the_state_folder(filled: StateFolder) -> None:
     path = written(filled, database(Random(4)))
     before = (filled.state / "events.db").read_bytes()
     with (filled.state / "daemon.lock").open("w") as lock:
@@ -116,7 +107,7 @@ def test_an_import_is_refused_while_a_daemon_holds_the_state_folder(filled: Fold
     assert (filled.state / "events.db").read_bytes() == before
 
 
-def test_at_a_terminal_it_shows_how_far_it_has_come(folder: Folder) -> None:
+def test_at_a_terminal_it_shows_how_far_it_has_come(folder: StateFolder) -> None:
     write_large(folder.root / "large.json", theorems=400, files=20)
     leader, follower = pty.openpty()
     try:
@@ -138,10 +129,8 @@ def test_at_a_terminal_it_shows_how_far_it_has_come(folder: Folder) -> None:
     assert shown.endswith("\r\x1b[K")
 
 
-def test_every_field_of_the_document_is_documented(folder: Folder) -> None:
+def test_every_field_of_the_document_is_documented(folder: StateFolder) -> None:
     written(folder, database(Random(4), odd=False))
     document = folder.unsorry("import", "leandojo", "dynamic_database.json", "--json").json
-    text = (Path(__file__).resolve().parents[2] / "docs/cli.md").read_text(encoding="utf-8")
-    section = text.split("### `unsorry import leandojo`")[1].split("\n### ")[0]
-    names = {*document, *document["totals"], *document["repositories"][0]} - {"schema"}
-    assert {name for name in names if f"`{name}`" not in section} == set()
+    documents = document, document["totals"], document["repositories"][0]
+    assert undocumented("import leandojo", *documents, form="`{}`") == set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +13,7 @@ from tests.support.models import (
     checkpoint_saved,
     evaluation_finished,
 )
-
-CLI = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+from tests.support.state_folder import CLI
 
 
 @pytest.fixture

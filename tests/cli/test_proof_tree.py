@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
 from pipeline.prove.tree import Tree, TreeNode, TriedTactic
-from store.events.base import BlobRef, EventBody
+from store.events.base import BlobRef
 from store.events.proofs import AttemptFinished, ProofFound
+from tests.support.state_folder import (
+    CLI,
+    OTHER_SORRY,
+    PROOF,
+    REPOSITORY,
+    SORRY,
+    StateFolder,
+)
 
-REPOSITORY = "github.com/demo/one"
-SORRY, OTHER_SORRY = "5a" * 8, "5b" * 8
-PROOF, SIMULATED_PROOF = "d0" * 8, "d1" * 8
-CLI = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 TREE = Tree(
     outcome="found",
     limit="",
@@ -32,20 +35,6 @@ TREE = Tree(
 )  # fmt: skip
 
 
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-
-    def add(self, stream: str, body: EventBody) -> None: ...
-
-    def blob(self, data: bytes) -> BlobRef: ...
-
-    def write(self) -> None: ...
-
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-
-
 def attempt(tree: BlobRef | None, **changes: Any) -> AttemptFinished:
     body = {
         "repository": REPOSITORY, "branch": "main", "sha": "a" * 40, "sorry": SORRY, "blob": "b" * 40,
@@ -57,7 +46,7 @@ def attempt(tree: BlobRef | None, **changes: Any) -> AttemptFinished:
 
 
 @pytest.fixture
-def tried(filled: Folder) -> Folder:
+def tried(filled: StateFolder) -> StateFolder:
     """The sorry was tried twice: in vain and without a tree, then by a model that found the proof."""
     stream = f"repository:{REPOSITORY}"
     found = {
@@ -83,7 +72,7 @@ def tried(filled: Folder) -> Folder:
     return filled
 
 
-def test_a_search_is_shown_for_a_proof_and_for_the_newest_attempt_on_a_sorry(tried: Folder) -> None:
+def test_a_search_is_shown_for_a_proof_and_for_the_newest_attempt_on_a_sorry(tried: StateFolder) -> None:
     for which in ("e0e0", SORRY):
         answer = tried.unsorry("proofs", "tree", which)
         assert answer.code == 0, answer.err
@@ -102,7 +91,7 @@ def test_a_search_is_shown_for_a_proof_and_for_the_newest_attempt_on_a_sorry(tri
     assert set(document) - {"schema"} <= rows
 
 
-def test_a_page_of_the_search_is_written_and_says_what_is_simulated(tried: Folder) -> None:
+def test_a_page_of_the_search_is_written_and_says_what_is_simulated(tried: StateFolder) -> None:
     page = tried.root / "tree.html"
     assert tried.unsorry("proofs", "tree", "e0e0", "--html", str(page)).code == 0
     text = page.read_text(encoding="utf-8")
@@ -127,13 +116,13 @@ def test_a_page_of_the_search_is_written_and_says_what_is_simulated(tried: Folde
         ([PROOF], "no attempt of job"),
     ],
 )
-def test_what_has_no_tree_says_why(tried: Folder, arguments: list[str], said: str) -> None:
+def test_what_has_no_tree_says_why(tried: StateFolder, arguments: list[str], said: str) -> None:
     answer = tried.unsorry("proofs", "tree", *arguments)
     assert (answer.code, answer.out) == (1, "")
     assert said in answer.err
 
 
-def test_a_sorry_says_what_was_tried_how_far_it_got_and_what_it_cost(tried: Folder) -> None:
+def test_a_sorry_says_what_was_tried_how_far_it_got_and_what_it_cost(tried: StateFolder) -> None:
     text = tried.unsorry("sorries", "show", SORRY).out
     assert re.search(r"1  tactics, rung 0  error .*\n +why +no goal\n", text)
     assert re.search(r"2  generator tactics-3, rung 2  found ", text)

@@ -8,19 +8,22 @@ import pty
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
 
-from store.events.base import EventBody
 from store.events.proofs import AttemptFinished, ProofFound
 from store.events.service import DaemonStopped
+from tests.support.state_folder import (
+    OTHER_SORRY,
+    PROOF,
+    REPOSITORY,
+    SIMULATED_PROOF,
+    SORRY,
+    StateFolder,
+    environment,
+)
 
-REPOSITORY = "github.com/demo/one"
-SORRY, OTHER_SORRY = "5a" * 8, "5b" * 8
-PROOF, SIMULATED_PROOF = "d0" * 8, "d1" * 8
 READING = (
     ["status"], ["repos"], ["sorries"], ["sorries", "list"], ["sorries", "show", SORRY], ["theorems"], ["proofs"],
     ["proofs", "list"], ["proofs", "show", PROOF], ["proofs", "patch", PROOF], ["jobs"], ["jobs", "list"],
@@ -29,20 +32,8 @@ READING = (
 )  # fmt: skip
 
 
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-    config: Path
-
-    def add(self, stream: str, body: EventBody) -> None: ...
-    def write(self, *, project: bool = True) -> None: ...
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-
-
 @pytest.mark.parametrize("verb", READING, ids=" ".join)
-def test_every_reading_verb_gives_one_document_with_its_schema(verb: list[str], filled: Folder) -> None:
+def test_every_reading_verb_gives_one_document_with_its_schema(verb: list[str], filled: StateFolder) -> None:
     answer = filled.unsorry(*verb, "--json")
     assert answer.code == 0, answer.err
     assert answer.json["schema"] == 1
@@ -53,13 +44,13 @@ def test_every_reading_verb_gives_one_document_with_its_schema(verb: list[str], 
 
 
 @pytest.mark.parametrize("verb", ["repos", "sorries", "theorems", "proofs", "jobs", "events"])
-def test_a_reading_verb_says_that_the_daemon_is_down(verb: str, filled: Folder) -> None:
+def test_a_reading_verb_says_that_the_daemon_is_down(verb: str, filled: StateFolder) -> None:
     assert "the daemon is not running" in filled.unsorry(verb).err
     if verb != "events":
         assert filled.unsorry(verb, "--json").json["daemon"] == {"running": False, "pid": None}
 
 
-def test_a_sorry_shows_place_declaration_statement_state_and_history(filled: Folder) -> None:
+def test_a_sorry_shows_place_declaration_statement_state_and_history(filled: StateFolder) -> None:
     rows = {row["sorry"]: row for row in filled.unsorry("sorries", "--json").json["sorries"]}
     row = rows[SORRY]
     assert (row["path"], row["line"], row["column"]) == ("Demo.lean", 14, 2)
@@ -71,7 +62,7 @@ def test_a_sorry_shows_place_declaration_statement_state_and_history(filled: Fol
     assert "verified " in lines[1]
 
 
-def test_sorries_are_filtered_by_state_and_repository(filled: Folder) -> None:
+def test_sorries_are_filtered_by_state_and_repository(filled: StateFolder) -> None:
     for options, expected in (
         (["--state", "open"], [OTHER_SORRY]),
         (["--state", "filled"], []),
@@ -87,7 +78,7 @@ def test_sorries_are_filtered_by_state_and_repository(filled: Folder) -> None:
     assert filled.unsorry("sorries", "--state", "opne").code == 2
 
 
-def test_sorries_show_has_history_attempts_and_proofs(filled: Folder) -> None:
+def test_sorries_show_has_history_attempts_and_proofs(filled: StateFolder) -> None:
     filled.add(f"repository:{REPOSITORY}", AttemptFinished(
         repository=REPOSITORY, branch="main", sha="a" * 40, sorry=SORRY, blob="b" * 40, prover="tactics", rung=0,
         model="", seed=0, budget="b", outcome="exhausted", detail="no tactic left", best="1 goal left", goals_left=1,
@@ -103,7 +94,7 @@ def test_sorries_show_has_history_attempts_and_proofs(filled: Folder) -> None:
     assert "opened" in text
 
 
-def test_an_ambiguous_or_unknown_id_is_an_error_that_says_so(filled: Folder) -> None:
+def test_an_ambiguous_or_unknown_id_is_an_error_that_says_so(filled: StateFolder) -> None:
     several = filled.unsorry("proofs", "show", "d")
     assert several.code == 1
     assert PROOF in several.err
@@ -117,7 +108,7 @@ def test_an_ambiguous_or_unknown_id_is_an_error_that_says_so(filled: Folder) -> 
     assert filled.unsorry("jobs", "show", "prove-").code == 1
 
 
-def test_a_simulated_proof_is_marked_in_every_output(filled: Folder) -> None:
+def test_a_simulated_proof_is_marked_in_every_output(filled: StateFolder) -> None:
     line = next(line for line in filled.unsorry("proofs").out.splitlines() if SIMULATED_PROOF in line)
     assert "candidate SIMULATED" in line
     assert "SIMULATED" not in next(
@@ -136,13 +127,13 @@ def test_a_simulated_proof_is_marked_in_every_output(filled: Folder) -> None:
     assert any("SIMULATED" in line for line in filled.unsorry("events").out.splitlines())
 
 
-def test_a_patch_is_printed_byte_for_byte(filled: Folder) -> None:
+def test_a_patch_is_printed_byte_for_byte(filled: StateFolder) -> None:
     answer = filled.unsorry("proofs", "patch", PROOF)
     assert answer.out.startswith("From unsorry\n")
     assert answer.out == filled.unsorry("proofs", "patch", PROOF, "--json").json["patch"]
 
 
-def test_a_proof_without_a_patch_says_why(filled: Folder) -> None:
+def test_a_proof_without_a_patch_says_why(filled: StateFolder) -> None:
     filled.add("proof:ee", ProofFound(
         proof="ee" * 8, sorry=SORRY, repository=REPOSITORY, branch="main", sha="a" * 40, path="Demo.lean",
         blob="b" * 40, byte_start=1, byte_end=6, declaration="Demo.alpha", declaration_text_hash="1" * 16,
@@ -154,21 +145,21 @@ def test_a_proof_without_a_patch_says_why(filled: Folder) -> None:
     assert "has no patch, it is candidate" in answer.err
 
 
-def test_options_of_a_group_also_hold_before_the_verb(filled: Folder) -> None:
+def test_options_of_a_group_also_hold_before_the_verb(filled: StateFolder) -> None:
     answer = filled.unsorry(
         "proofs", "--json", "--config", str(filled.config), "show", PROOF, env={"UNSORRY_CONFIG": ""}
     )
     assert answer.json["proof"]["proof"] == PROOF
 
 
-def test_a_filter_before_the_verb_of_a_group_is_not_lost(filled: Folder) -> None:
+def test_a_filter_before_the_verb_of_a_group_is_not_lost(filled: StateFolder) -> None:
     found = filled.unsorry("proofs", "--state", "verified", "list", "--json").json["proofs"]
     assert [row["proof"] for row in found] == [PROOF]
     assert len(filled.unsorry("jobs", "--limit", "1", "list", "--json").json["jobs"]) == 1
     assert filled.unsorry("sorries", "--state", "filled", "list", "--json").json["sorries"] == []
 
 
-def test_jobs_logs_prints_what_the_job_wrote(filled: Folder) -> None:
+def test_jobs_logs_prints_what_the_job_wrote(filled: StateFolder) -> None:
     log = filled.state / "jobs" / "prove-1111" / "1" / "stderr.log"
     log.parent.mkdir(parents=True)
     log.write_bytes(b"line one\n\x1b[31mred \xff\n")
@@ -179,7 +170,7 @@ def test_jobs_logs_prints_what_the_job_wrote(filled: Folder) -> None:
     assert "no such file" in missing.err
 
 
-def test_theorems_are_listed_with_their_place(filled: Folder) -> None:
+def test_theorems_are_listed_with_their_place(filled: StateFolder) -> None:
     rows = filled.unsorry("theorems", "--json").json["theorems"]
     assert [(row["name"], row["path"], row["line"]) for row in rows] == [
         ("Demo.alpha", "Demo.lean", 1), ("Demo.beta", "Demo.lean", 2),
@@ -191,7 +182,7 @@ def test_theorems_are_listed_with_their_place(filled: Folder) -> None:
     assert (len(limited["theorems"]), limited["truncated"]) == (1, True)
 
 
-def test_events_are_ndjson_and_can_be_taken_up_after_a_position(filled: Folder) -> None:
+def test_events_are_ndjson_and_can_be_taken_up_after_a_position(filled: StateFolder) -> None:
     lines = [json.loads(line) for line in filled.unsorry("events", "--json").out.splitlines()]
     assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
     assert all(line["schema"] == 1 for line in lines)
@@ -202,7 +193,7 @@ def test_events_are_ndjson_and_can_be_taken_up_after_a_position(filled: Folder) 
     assert [json.loads(line)["seq"] for line in last] == [len(lines) - 1, len(lines)]
 
 
-def test_events_are_filtered_by_type_and_a_misspelt_type_is_pointed_out(filled: Folder) -> None:
+def test_events_are_filtered_by_type_and_a_misspelt_type_is_pointed_out(filled: StateFolder) -> None:
     lines = filled.unsorry(
         "events", "--json", "--type", "sorry_opened", "--type", "sorry_moved"
     ).out.splitlines()
@@ -212,9 +203,7 @@ def test_events_are_filtered_by_type_and_a_misspelt_type_is_pointed_out(filled: 
     assert 'did you mean "sorry_opened"?' in wrong.err
 
 
-def test_following_shows_what_is_appended_later(
-    filled: Folder, environment: Callable[[Path], dict[str, str]]
-) -> None:
+def test_following_shows_what_is_appended_later(filled: StateFolder) -> None:
     command = Path(sys.executable).parent / "unsorry"
     with subprocess.Popen(
         [command, "events", "--follow", "--json", "--last", "1", "--config", filled.config],
@@ -230,12 +219,12 @@ def test_following_shows_what_is_appended_later(
     assert (second["seq"], second["type"]) == (first["seq"] + 1, "daemon_stopped")
 
 
-def test_text_of_a_repository_cannot_reach_the_terminal_as_control_characters(filled: Folder) -> None:
+def test_text_of_a_repository_cannot_reach_the_terminal_as_control_characters(filled: StateFolder) -> None:
     answer = filled.unsorry("events", "--type", "commit_observed")
     assert "first �[31mred" in answer.out
 
 
-def on_a_terminal(folder: Folder, env: dict[str, str], *arguments: str) -> str:
+def on_a_terminal(folder: StateFolder, env: dict[str, str], *arguments: str) -> str:
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [str(Path(sys.executable).parent / "unsorry"), *arguments], stdout=follower, stderr=subprocess.DEVNULL,
@@ -256,16 +245,14 @@ def on_a_terminal(folder: Folder, env: dict[str, str], *arguments: str) -> str:
     return out.decode()
 
 
-def test_colour_is_for_terminals_and_no_color_is_honoured(
-    filled: Folder, environment: Callable[[Path], dict[str, str]]
-) -> None:
+def test_colour_is_for_terminals_and_no_color_is_honoured(filled: StateFolder) -> None:
     env = {name: value for name, value in environment(filled.root).items() if name != "NO_COLOR"}
     env["TERM"] = "xterm"
     assert "\x1b[" in on_a_terminal(filled, env, "status")
     assert "\x1b[" not in on_a_terminal(filled, {**env, "NO_COLOR": "1"}, "status")
 
 
-def test_a_narrow_terminal_cuts_statements_and_never_ids(filled: Folder) -> None:
+def test_a_narrow_terminal_cuts_statements_and_never_ids(filled: StateFolder) -> None:
     wide = filled.unsorry("sorries").out
     narrow = filled.unsorry("sorries", env={"COLUMNS": "60"}).out
     assert SORRY in narrow
@@ -273,9 +260,7 @@ def test_a_narrow_terminal_cuts_statements_and_never_ids(filled: Folder) -> None
     assert ": ∀ x, x = x" in wide
 
 
-def test_a_closed_pipe_ends_the_command_without_a_traceback(
-    filled: Folder, environment: Callable[[Path], dict[str, str]]
-) -> None:
+def test_a_closed_pipe_ends_the_command_without_a_traceback(filled: StateFolder) -> None:
     command = Path(sys.executable).parent / "unsorry"
     with subprocess.Popen(
         [command, "events", "--json", "--config", filled.config], stdout=subprocess.PIPE,
@@ -290,7 +275,7 @@ def test_a_closed_pipe_ends_the_command_without_a_traceback(
     assert "BrokenPipe" not in said
 
 
-def test_reading_changes_nothing_in_the_state_folder(filled: Folder) -> None:
+def test_reading_changes_nothing_in_the_state_folder(filled: StateFolder) -> None:
     def contents() -> dict[str, bytes]:
         return {
             path.name: path.read_bytes()
@@ -304,7 +289,7 @@ def test_reading_changes_nothing_in_the_state_folder(filled: Folder) -> None:
     assert contents() == before
 
 
-def test_nothing_recorded_yet_is_said_with_the_remedy(folder: Folder) -> None:
+def test_nothing_recorded_yet_is_said_with_the_remedy(folder: StateFolder) -> None:
     for verb in ("repos", "sorries", "theorems", "proofs", "jobs", "events"):
         answer = folder.unsorry(verb)
         assert (answer.code, answer.out) == (1, "")

@@ -7,11 +7,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
+
+from tests.support.state_folder import StateFolder, environment, fill, scan
 
 FILES, THEOREMS_A_FILE = 500, 200
 BUDGET_S = 0.2
@@ -23,22 +22,9 @@ HEAVY = (
 )  # fmt: skip
 
 
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    config: Path
-
-    def write(self, *, project: bool = True) -> None: ...
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-    def installed(self, *arguments: str) -> Any: ...
-
-
 # It holds a time, and what else this machine does is in it.
 @pytest.mark.slow
-def test_status_answers_within_200_ms_over_100_000_theorems(
-    folder: Folder, fill: Callable[[Any], None], scan: Callable[..., None]
-) -> None:
+def test_status_answers_within_200_ms_over_100_000_theorems(folder: StateFolder) -> None:
     fill(folder)
     for file in range(FILES):
         scan(folder, [f"t{file}_{index}" for index in range(THEOREMS_A_FILE)], path=f"Demo/F{file}.lean")
@@ -70,9 +56,7 @@ def test_status_answers_within_200_ms_over_100_000_theorems(
     ["status --json", "status", "repos", "sorries", "sorries show 5a", "theorems", "proofs", "proofs show d0",
      "proofs patch d0", "jobs", "models", "events", "version", "--help"],
 )  # fmt: skip
-def test_reading_verbs_load_nothing_heavy(
-    verb: str, filled: Folder, environment: Callable[[Path], dict[str, str]]
-) -> None:
+def test_reading_verbs_load_nothing_heavy(verb: str, filled: StateFolder) -> None:
     program = (
         "import sys\n"
         "from daemon.cli import main\n"
@@ -89,9 +73,7 @@ def test_reading_verbs_load_nothing_heavy(
 
 
 @pytest.mark.parametrize("words", [["jobs", "show", ""], [""], ["proofs", "show", "d"]], ids=" ".join)
-def test_completing_loads_nothing_heavy(
-    words: list[str], filled: Folder, environment: Callable[[Path], dict[str, str]]
-) -> None:
+def test_completing_loads_nothing_heavy(words: list[str], filled: StateFolder) -> None:
     line = {
         "_UNSORRY_COMPLETE": "complete_bash",
         "COMP_WORDS": " ".join(["unsorry", *words]),
@@ -119,7 +101,7 @@ def test_completing_loads_nothing_heavy(
      ("jobs retry prove-1111", 3), ("models list", 0)],
 )  # fmt: skip
 def test_each_verb_as_it_is_installed_loads_what_it_needs_itself(
-    verb: str, code: int, filled: Folder
+    verb: str, code: int, filled: StateFolder
 ) -> None:
     done = filled.installed(*verb.split())
     assert "Traceback" not in done.err

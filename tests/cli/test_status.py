@@ -10,12 +10,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from daemon.cli.jobs import KINDS
 from daemon.lock import DaemonLock
 from pipeline.jobs.kinds import KINDS as JOB_KINDS
-from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobStarted, JobSucceeded
 from store.events.repositories import BranchUnwatched, RepositoryFailed, RepositoryWatched
 from store.events.service import (
@@ -28,25 +27,11 @@ from store.events.service import (
     NotificationsSwitched,
 )
 from tests.support.events import attempt, declaration, place, scanned
-
-
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-    config: Path
-
-    def add(self, stream: str, body: EventBody) -> None: ...
-    def write(self, *, project: bool = True) -> None: ...
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-
-
-REPOSITORY = "github.com/demo/one"
+from tests.support.state_folder import REPOSITORY, StateFolder
 
 
 @contextmanager
-def a_daemon_that_says(folder: Folder, status: dict[str, Any] | None) -> Iterator[None]:
+def a_daemon_that_says(folder: StateFolder, status: dict[str, Any] | None) -> Iterator[None]:
     """Hold the lock as a daemon does and answer GET /status on the control socket (not at all for None)."""
     runtime = folder.state / "run"
     runtime.mkdir(parents=True, exist_ok=True)
@@ -88,7 +73,7 @@ def codes(document: dict[str, Any]) -> list[str]:
     return [problem["code"] for problem in document["problems"]]
 
 
-def test_a_stopped_daemon_is_said_first_and_the_database_is_shown(filled: Folder) -> None:
+def test_a_stopped_daemon_is_said_first_and_the_database_is_shown(filled: StateFolder) -> None:
     answer = filled.unsorry("status", "--json")
     assert answer.code == 0
     document = answer.json
@@ -107,7 +92,7 @@ def test_a_stopped_daemon_is_said_first_and_the_database_is_shown(filled: Folder
     assert [item["repository"] for item in document["repositories"]] == [REPOSITORY]
 
 
-def test_a_running_daemon_without_problems_is_healthy(filled: Folder) -> None:
+def test_a_running_daemon_without_problems_is_healthy(filled: StateFolder) -> None:
     with a_daemon_that_says(filled, {"healthy": True, "problems": [], "jobs": [], "queued": []}):
         document = filled.unsorry("status", "--json").json
         text = filled.unsorry("status")
@@ -120,7 +105,7 @@ def test_a_running_daemon_without_problems_is_healthy(filled: Folder) -> None:
     assert text.err == ""
 
 
-def test_progress_and_queue_come_from_the_living_daemon(filled: Folder) -> None:
+def test_progress_and_queue_come_from_the_living_daemon(filled: StateFolder) -> None:
     filled.add("job:scan-9", JobStarted(
         job="scan-9", kind="scan", attempt=1, repository=REPOSITORY, branch="main", sha="a" * 40,
         describes="scan main", simulated=False,
@@ -143,14 +128,14 @@ def test_progress_and_queue_come_from_the_living_daemon(filled: Folder) -> None:
     assert "3/10 A.lean" in jobs
 
 
-def test_a_daemon_that_does_not_answer_is_a_problem_and_not_a_failure(filled: Folder) -> None:
+def test_a_daemon_that_does_not_answer_is_a_problem_and_not_a_failure(filled: StateFolder) -> None:
     with a_daemon_that_says(filled, None):
         answer = filled.unsorry("status", "--json")
     assert answer.code == 0
     assert codes(answer.json) == ["daemon_silent"]
 
 
-def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: Folder) -> None:
+def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: StateFolder) -> None:
     folder.add("daemon", DaemonStarted(
         version="0.1.0", pid=1, host="h", lean="none", lean_detail="no pantograph-repl found", sqlite="3",
     ))  # fmt: skip
@@ -184,7 +169,7 @@ def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: Folder) -> Non
     assert text.index("error:") < text.index("warning:")
 
 
-def test_a_toolchain_that_was_installed_since_the_daemon_s_start_is_seen(folder: Folder) -> None:
+def test_a_toolchain_that_was_installed_since_the_daemon_s_start_is_seen(folder: StateFolder) -> None:
     folder.add("daemon", DaemonStarted(
         version="0.1.0", pid=1, host="h", lean="none", lean_detail="no pantograph-repl found", sqlite="3",
     ))  # fmt: skip
@@ -197,7 +182,7 @@ def test_a_toolchain_that_was_installed_since_the_daemon_s_start_is_seen(folder:
     assert (document["lean"], document["lean_detail"]) == ("pantograph", "for v4.21.0")
 
 
-def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: Folder) -> None:
+def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: StateFolder) -> None:
     scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
     spot = place(scan, scan.sorries[0], blob="b" * 40)
     for rung, seconds in ((0, 5000.0), (2, 90.0)):
@@ -216,7 +201,7 @@ def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: 
     assert f"1m30s of search above rung 0 today, of 2h; {waits}" in " ".join(text.split())
 
 
-def test_the_simulator_is_named_in_words(folder: Folder) -> None:
+def test_the_simulator_is_named_in_words(folder: StateFolder) -> None:
     folder.add("daemon", DaemonStarted(
         version="0.1.0", pid=1, host="h", lean="simulator", lean_detail="sim", sqlite="3",
     ))  # fmt: skip
@@ -227,7 +212,7 @@ def test_the_simulator_is_named_in_words(folder: Folder) -> None:
     assert "nothing here was checked by Lean" in folder.unsorry("status").out
 
 
-def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: Folder) -> None:
+def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: StateFolder) -> None:
     for job, failed in (("prove-1", True), ("prove-2", False)):
         filled.add(f"job:{job}", JobStarted(
             job=job, kind="prove", attempt=1, repository=REPOSITORY, branch="main", sha=None, describes="p",
@@ -249,7 +234,7 @@ def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: Folde
     assert "job_failed" not in codes(filled.unsorry("status", "--json").json)
 
 
-def test_events_that_the_view_lacks_are_named(filled: Folder) -> None:
+def test_events_that_the_view_lacks_are_named(filled: StateFolder) -> None:
     filled.add("daemon", DaemonStopped(reason="SIGTERM", pid=1))
     filled.write(project=False)
     document = filled.unsorry("status", "--json").json
@@ -257,7 +242,7 @@ def test_events_that_the_view_lacks_are_named(filled: Folder) -> None:
     assert "view_behind" in codes(document)
 
 
-def test_a_missing_view_is_named_with_the_verb_that_mends_it(filled: Folder) -> None:
+def test_a_missing_view_is_named_with_the_verb_that_mends_it(filled: StateFolder) -> None:
     for path in filled.state.glob("database.db*"):
         path.unlink()
     document = filled.unsorry("status", "--json").json
@@ -265,7 +250,7 @@ def test_a_missing_view_is_named_with_the_verb_that_mends_it(filled: Folder) -> 
     assert problem["remedy"] == "unsorry db rebuild"
 
 
-def test_an_empty_state_folder_still_has_a_status(folder: Folder) -> None:
+def test_an_empty_state_folder_still_has_a_status(folder: StateFolder) -> None:
     answer = folder.unsorry("status", "--json")
     assert answer.code == 0
     assert answer.json["sorries"] == {"open": 0, "verified": 0, "filled": 0, "removed": 0}
@@ -273,14 +258,14 @@ def test_an_empty_state_folder_still_has_a_status(folder: Folder) -> None:
     assert not folder.state.exists()
 
 
-def test_a_configuration_with_a_syntax_error_still_has_a_status(filled: Folder) -> None:
+def test_a_configuration_with_a_syntax_error_still_has_a_status(filled: StateFolder) -> None:
     filled.config.write_text('[daemon]\nstate_dir = "state"\n[poll\n', encoding="utf-8")
     document = filled.unsorry("status", "--json").json
     assert "config_broken" in codes(document)
     assert document["sorries"]["open"] == 1
 
 
-def test_poll_asks_the_daemon_and_names_what_is_polled(filled: Folder) -> None:
+def test_poll_asks_the_daemon_and_names_what_is_polled(filled: StateFolder) -> None:
     with a_daemon_that_says(filled, {"polling": [REPOSITORY]}):
         answer = filled.unsorry("poll", "one", "--json")
         unknown = filled.unsorry("poll", "two")
@@ -289,7 +274,7 @@ def test_poll_asks_the_daemon_and_names_what_is_polled(filled: Folder) -> None:
     assert "unsorry repos" in unknown.err
 
 
-def test_a_rejected_file_is_shown_with_its_mistakes_while_the_daemon_runs_on(filled: Folder) -> None:
+def test_a_rejected_file_is_shown_with_its_mistakes_while_the_daemon_runs_on(filled: StateFolder) -> None:
     line = 'config.toml:3: pol: is no known setting; did you mean "poll"?'
     filled.add("config", ConfigRejected(path=str(filled.config), digest="0" * 64, errors=(line,)))
     filled.write()
@@ -306,7 +291,7 @@ def line(text: str, name: str) -> str:
     return next(row.split(None, 1)[1] for row in text.splitlines() if row.split()[:1] == [name])
 
 
-def test_jobs_have_a_line_even_when_there_are_none(filled: Folder) -> None:
+def test_jobs_have_a_line_even_when_there_are_none(filled: StateFolder) -> None:
     with a_daemon_that_says(filled, {"problems": [], "jobs": [], "queued": []}):
         document = filled.unsorry("status", "--json").json
         text = filled.unsorry("status").out
@@ -314,7 +299,7 @@ def test_jobs_have_a_line_even_when_there_are_none(filled: Folder) -> None:
     assert line(text, "jobs") == "0 running, 0 queued"
 
 
-def test_queued_jobs_are_listed_before_those_that_ran(filled: Folder) -> None:
+def test_queued_jobs_are_listed_before_those_that_ran(filled: StateFolder) -> None:
     queued = [{"job": "check-7", "kind": "check", "describes": "check Demo.alpha"}]
     with a_daemon_that_says(filled, {"problems": [], "jobs": [], "queued": queued}):
         assert line(filled.unsorry("status").out, "jobs") == "0 running, 1 queued: check Demo.alpha"
@@ -325,7 +310,7 @@ def test_queued_jobs_are_listed_before_those_that_ran(filled: Folder) -> None:
 
 
 def test_a_kind_of_job_that_there_is_not_is_a_mistake_and_every_kind_that_there_is_can_be_asked_for(
-    filled: Folder,
+    filled: StateFolder,
 ) -> None:
     assert set(KINDS) == set(JOB_KINDS)
     refused = filled.unsorry("jobs", "--kind", "dream")
@@ -333,7 +318,7 @@ def test_a_kind_of_job_that_there_is_not_is_a_mistake_and_every_kind_that_there_
     assert filled.unsorry("jobs", "--kind", "build").code == 0
 
 
-def test_a_rebuild_is_not_called_the_daemon(filled: Folder) -> None:
+def test_a_rebuild_is_not_called_the_daemon(filled: StateFolder) -> None:
     held = DaemonLock.acquire(filled.state / "daemon.lock", purpose="unsorry db rebuild")
     try:
         document = filled.unsorry("status", "--json").json
@@ -347,7 +332,9 @@ def test_a_rebuild_is_not_called_the_daemon(filled: Folder) -> None:
     assert "unsorry db rebuild is at work" in refused.err
 
 
-def test_a_damaged_database_is_a_problem_with_a_remedy_and_no_reason_to_say_nothing(filled: Folder) -> None:
+def test_a_damaged_database_is_a_problem_with_a_remedy_and_no_reason_to_say_nothing(
+    filled: StateFolder,
+) -> None:
     database = filled.state / "database.db"
     database.write_bytes(b"no database at all " * 400)
     answer = filled.unsorry("status", "--json")
@@ -359,7 +346,7 @@ def test_a_damaged_database_is_a_problem_with_a_remedy_and_no_reason_to_say_noth
     assert set(codes(filled.unsorry("status", "--json").json)) >= {"view_missing", "log_unreadable"}
 
 
-def test_a_log_that_is_gone_or_shorter_than_its_view_is_a_problem(filled: Folder) -> None:
+def test_a_log_that_is_gone_or_shorter_than_its_view_is_a_problem(filled: StateFolder) -> None:
     events = filled.state / "events.db"
     events.rename(filled.root / "kept.db")
     assert "log_missing" in codes(filled.unsorry("status", "--json").json)
@@ -370,7 +357,7 @@ def test_a_log_that_is_gone_or_shorter_than_its_view_is_a_problem(filled: Folder
     assert "log_behind" in codes(filled.unsorry("status", "--json").json)
 
 
-def test_nothing_of_a_branch_that_is_watched_no_more_is_open_or_a_problem(filled: Folder) -> None:
+def test_nothing_of_a_branch_that_is_watched_no_more_is_open_or_a_problem(filled: StateFolder) -> None:
     filled.add("job:scan-1", JobStarted(
         job="scan-1", kind="scan", attempt=1, repository=REPOSITORY, branch="main", sha=None,
         describes="scan it", simulated=False,
@@ -396,7 +383,7 @@ def test_nothing_of_a_branch_that_is_watched_no_more_is_open_or_a_problem(filled
 
 
 def test_a_channel_that_takes_no_message_is_a_warning_with_its_remedy_until_it_takes_one(
-    filled: Folder,
+    filled: StateFolder,
 ) -> None:
     switched = NotificationsSwitched(channel="webhook", kinds=("proof_verified",), position=1)
     failed = NotificationFailed(

@@ -11,38 +11,23 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO
 
 import pytest
 
 from daemon.cli.render import cut_line
 from daemon.lock import DaemonLock
+from tests.support.state_folder import COMMAND, StateFolder, environment
 
-COMMAND = Path(sys.executable).parent / "unsorry"
 PATIENCE_S = 60.0
 
 
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-    config: Path
-
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-
-
-Environment = Callable[[Path], dict[str, str]]
-
-
 @contextmanager
-def watching(folder: Folder, environment: Environment, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def watching(folder: StateFolder, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """`unsorry status --watch` with pipes; ended by Ctrl-C, which has to end it well."""
     process = subprocess.Popen(
         [str(COMMAND), "status", "--watch", *arguments],
@@ -74,17 +59,17 @@ def until(process: subprocess.Popen[str], text: str) -> str:
     return found
 
 
-def test_with_json_each_turn_is_a_whole_document_in_a_line(filled: Folder, environment: Environment) -> None:
-    with watching(filled, environment, "0.2", "--json") as process:
+def test_with_json_each_turn_is_a_whole_document_in_a_line(filled: StateFolder) -> None:
+    with watching(filled, "0.2", "--json") as process:
         documents = [json.loads(line(process)) for _ in range(3)]
     assert {document["schema"] for document in documents} == {1}
     assert all(document["sorries"]["open"] == 1 for document in documents)
 
 
 def test_in_a_pipe_it_is_a_line_a_turn_through_a_restart_and_a_file_that_is_away_for_a_moment(
-    filled: Folder, environment: Environment
+    filled: StateFolder,
 ) -> None:
-    with watching(filled, environment, "0.2") as process:
+    with watching(filled, "0.2") as process:
         first = line(process)
         assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  unsorry is not running; it left ", first)
         assert line(process).startswith("  error: the daemon is not running")
@@ -105,7 +90,7 @@ def test_in_a_pipe_it_is_a_line_a_turn_through_a_restart_and_a_file_that_is_away
 
 
 def test_on_a_terminal_it_redraws_in_place_within_its_size_and_gives_the_screen_back(
-    filled: Folder, environment: Environment
+    filled: StateFolder,
 ) -> None:
     rows, columns = 12, 34
     terminal, other = pty.openpty()
@@ -151,7 +136,7 @@ def test_on_a_terminal_it_redraws_in_place_within_its_size_and_gives_the_screen_
 
 
 def read(terminal: int) -> str:
-    """What the terminal was given since; "" at its end."""
+    """Return the terminal's output since the last read; "" at its end."""
     ready, _, _ = select.select([terminal], [], [], PATIENCE_S)
     assert ready, "nothing was written"
     try:
@@ -160,7 +145,7 @@ def read(terminal: int) -> str:
         return ""
 
 
-def test_what_makes_no_sense_together_is_a_mistake(filled: Folder) -> None:
+def test_what_makes_no_sense_together_is_a_mistake(filled: StateFolder) -> None:
     earlier = filled.unsorry("status", "--watch", "--as-of", "1")
     assert (earlier.code, "--as-of is of what was" in earlier.err) == (2, True)
     often = filled.unsorry("status", "5")

@@ -9,32 +9,19 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
-from store.events.base import EventBody
 from store.events.repositories import CommitObserved
 from store.view import queries
+from tests.support.state_folder import REPOSITORY, StateFolder
 
 GOLDEN = Path(__file__).parents[1] / "store" / "golden"
-REPOSITORY = "github.com/demo/one"
 LATER = "c" * 40
 
 
-class Folder(Protocol):
-    """tests/cli/conftest.py's StateFolder."""
-
-    root: Path
-    state: Path
-    config: Path
-
-    def add(self, stream: str, body: EventBody) -> None: ...
-    def write(self, *, project: bool = True) -> None: ...
-    def unsorry(self, *arguments: str, **options: Any) -> Any: ...
-
-
-def add_raw(folder: Folder, event_type: str, version: int, data: dict[str, Any]) -> int:
+def add_raw(folder: StateFolder, event_type: str, version: int, data: dict[str, Any]) -> int:
     """Add an event as another version of the program would; return its seq."""
     with closing(sqlite3.connect(folder.state / "events.db")) as connection, connection:
         stream = f"repository:{REPOSITORY}"
@@ -49,13 +36,13 @@ def add_raw(folder: Folder, event_type: str, version: int, data: dict[str, Any])
     return int(seq)
 
 
-def rows_of_the_log(folder: Folder) -> list[tuple[Any, ...]]:
+def rows_of_the_log(folder: StateFolder) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(folder.state / "events.db")) as connection:
         return connection.execute("SELECT * FROM events ORDER BY seq").fetchall()
 
 
 @pytest.fixture(params=[("theorem_dreamt", 1), ("commit_scanned", 99)], ids=["unknown type", "newer version"])
-def stopped(request: pytest.FixtureRequest, filled: Folder) -> tuple[Folder, int, str]:
+def stopped(request: pytest.FixtureRequest, filled: StateFolder) -> tuple[StateFolder, int, str]:
     """A folder whose log goes on after an event that this version does not know: folder, its seq, its type."""
     event_type, version = request.param
     seq = add_raw(filled, event_type, version, {"dream": "of sheep"})
@@ -70,7 +57,7 @@ def stopped(request: pytest.FixtureRequest, filled: Folder) -> tuple[Folder, int
 
 
 def test_s08_status_answers_up_to_the_unknown_event_and_names_position_reason_and_remedy(
-    stopped: tuple[Folder, int, str],
+    stopped: tuple[StateFolder, int, str],
 ) -> None:
     folder, seq, event_type = stopped
     document = folder.unsorry("status", "--json").json
@@ -87,7 +74,7 @@ def test_s08_status_answers_up_to_the_unknown_event_and_names_position_reason_an
 
 @pytest.mark.parametrize("verb", ["sorries", "theorems", "proofs", "repos", "jobs"])
 def test_s08_every_reading_verb_answers_up_to_the_unknown_event_and_says_that_it_stops_there(
-    stopped: tuple[Folder, int, str], verb: str
+    stopped: tuple[StateFolder, int, str], verb: str
 ) -> None:
     folder, seq, event_type = stopped
     answer = folder.unsorry(verb, "--json")
@@ -98,7 +85,7 @@ def test_s08_every_reading_verb_answers_up_to_the_unknown_event_and_says_that_it
 
 
 def test_s08_a_verb_as_of_a_moment_answers_before_the_unknown_event_and_refuses_after_it(
-    stopped: tuple[Folder, int, str],
+    stopped: tuple[StateFolder, int, str],
 ) -> None:
     folder, seq, event_type = stopped
     before = folder.unsorry("sorries", "--all", "--as-of", str(seq - 1), "--json")
@@ -109,7 +96,7 @@ def test_s08_a_verb_as_of_a_moment_answers_before_the_unknown_event_and_refuses_
 
 
 def test_s08_the_log_itself_is_shown_whole_with_what_is_not_understood_as_it_was_written(
-    stopped: tuple[Folder, int, str],
+    stopped: tuple[StateFolder, int, str],
 ) -> None:
     folder, seq, event_type = stopped
     answer = folder.unsorry("events", "--json")
@@ -121,7 +108,7 @@ def test_s08_the_log_itself_is_shown_whole_with_what_is_not_understood_as_it_was
 
 
 def test_s08_the_view_up_to_there_still_verifies_and_the_log_is_sound(
-    stopped: tuple[Folder, int, str],
+    stopped: tuple[StateFolder, int, str],
 ) -> None:
     folder, seq, _ = stopped
     answer = folder.unsorry("db", "verify", "--json")
@@ -130,7 +117,7 @@ def test_s08_the_view_up_to_there_still_verifies_and_the_log_is_sound(
 
 
 def test_s08_the_daemon_refuses_to_go_on_with_the_reason_and_records_nothing(
-    stopped: tuple[Folder, int, str],
+    stopped: tuple[StateFolder, int, str],
 ) -> None:
     folder, seq, event_type = stopped
     before = rows_of_the_log(folder)
@@ -142,7 +129,7 @@ def test_s08_the_daemon_refuses_to_go_on_with_the_reason_and_records_nothing(
 
 
 def test_s07_a_log_of_an_older_version_is_opened_projected_asked_and_rebuilt_and_never_rewritten(
-    filled: Folder,
+    filled: StateFolder,
 ) -> None:
     old = json.loads((GOLDEN / "commit_scanned.v1.json").read_text(encoding="utf-8"))
     filled.add(f"repository:{REPOSITORY}", CommitObserved.model_validate({

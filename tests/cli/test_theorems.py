@@ -10,8 +10,8 @@ import pytest
 from store.domain.identity import theorem_id
 from store.domain.life import TheoremAfter, TheoremBefore, TheoremStep, counted
 from store.events.scans import TheoremsFollowed
+from tests.support.state_folder import REPOSITORY, scan
 
-REPOSITORY = "github.com/demo/one"
 NEXT, LAST = "c" * 40, "e" * 40
 ALPHA = theorem_id(REPOSITORY, "Demo.alpha", "0" * 16)
 BETA = theorem_id(REPOSITORY, "Demo.beta", f"{1:016x}")
@@ -101,7 +101,7 @@ def test_a_deleted_theorem_is_shown_with_where_it_was(grown: Any) -> None:
     assert "was in Demo.lean" in grown.unsorry("theorems", "show", "Demo.beta").out
 
 
-def test_a_theorem_that_is_a_lemma_now_is_shown_as_one(filled: Any, scan: Any) -> None:
+def test_a_theorem_that_is_a_lemma_now_is_shown_as_one(filled: Any) -> None:
     assert "theorem Demo.alpha" in filled.unsorry("theorems", "show", "Demo.alpha").out
     scan(filled, ["alpha", "beta"], kind="lemma")
     filled.write()
@@ -136,7 +136,7 @@ def test_the_life_as_of_an_earlier_event_is_the_one_known_then(grown: Any) -> No
     assert (branch["name"], branch["versions"], len(branch["history"])) == ("Demo.omega", 2, 2)
 
 
-def test_what_is_not_known_or_not_clear_is_an_error_with_its_remedy(grown: Any, scan: Any) -> None:
+def test_what_is_not_known_or_not_clear_is_an_error_with_its_remedy(grown: Any) -> None:
     nothing = grown.unsorry("theorems", "show", "Demo.nothing")
     assert nothing.code == 1
     assert "`unsorry theorems lives` lists them" in nothing.err
