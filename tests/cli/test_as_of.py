@@ -28,6 +28,7 @@ from store.log.reader import LogReader
 from store.view.asof import KEPT, Copies, find
 from store.view.rebuild import rebuild
 from tests.support.events import REPOSITORY, STREAM, Story, record, sample_payloads, samples
+from tests.support.state_folder import COMMAND
 
 ONE_OF_EACH = (
     "repository_watched", "branch_created", "commit_observed", "file_scanned", "sorry_opened", "commit_scanned",
@@ -302,7 +303,7 @@ def test_a_damaged_copy_is_made_again(told: Told) -> None:
 
 
 def test_processes_that_ask_at_once_get_the_same_answer(told: Told) -> None:
-    command = [str(Path(sys.executable).parent / "unsorry"), "sorries", "--as-of", "40", "--json"]
+    command = [str(COMMAND), "sorries", "--as-of", "40", "--json"]
     env = {**os.environ, "UNSORRY_CONFIG": str(told.root / "config.toml")}
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) for _ in range(4)

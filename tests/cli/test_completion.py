@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -13,10 +12,7 @@ from pathlib import Path
 import pytest
 
 from daemon.cli.app import VERBS
-from tests.support.state_folder import PROOF, REPOSITORY, SORRY, StateFolder, environment
-
-COMMAND = Path(sys.executable).parent / "unsorry"
-
+from tests.support.state_folder import COMMAND, PROOF, REPOSITORY, SORRY, StateFolder, environment
 
 Offered = Callable[..., list[str]]
 

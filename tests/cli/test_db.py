@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -56,10 +55,7 @@ def test_a_deleted_view_is_rebuilt_row_for_row(filled: StateFolder) -> None:
 
 def test_a_rebuild_is_refused_while_a_daemon_holds_the_state_folder(filled: StateFolder) -> None:
     before = (filled.state / "database.db").read_bytes()
-    with (filled.state / "daemon.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+    with filled.held():
         answer = filled.unsorry("db", "rebuild")
     assert answer.code == 75
     assert str(os.getpid()) in answer.err
@@ -67,10 +63,7 @@ def test_a_rebuild_is_refused_while_a_daemon_holds_the_state_folder(filled: Stat
 
 
 def test_a_second_daemon_is_refused_with_the_first_ones_pid(filled: StateFolder) -> None:
-    with (filled.state / "daemon.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+    with filled.held():
         answer = filled.unsorry("run")
     assert answer.code == 75
     assert str(os.getpid()) in answer.err

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pty
 import re
 import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.support.leandojo import database, write_dataset, write_large
-from tests.support.state_folder import StateFolder, undocumented
+from tests.support.state_folder import COMMAND, StateFolder, undocumented
 
 
 def written(folder: StateFolder, data: Any, name: str = "dynamic_database.json") -> Path:
@@ -97,10 +95,7 @@ def test_a_path_that_is_not_there_is_an_error_that_names_it(folder: StateFolder)
 def test_an_import_is_refused_while_a_daemon_holds_the_state_folder(filled: StateFolder) -> None:
     path = written(filled, database(Random(4)))
     before = (filled.state / "events.db").read_bytes()
-    with (filled.state / "daemon.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+    with filled.held():
         answer = filled.unsorry("import", "leandojo", str(path))
     assert answer.code == 75
     assert str(os.getpid()) in answer.err
@@ -112,7 +107,7 @@ def test_at_a_terminal_it_shows_how_far_it_has_come(folder: StateFolder) -> None
     leader, follower = pty.openpty()
     try:
         done = subprocess.run(
-            [str(Path(sys.executable).parent / "unsorry"), "import", "leandojo", "large.json", "--json"],
+            [str(COMMAND), "import", "leandojo", "large.json", "--json"],
             stdout=subprocess.PIPE,
             stderr=follower,
             cwd=folder.root,

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
-import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from store.events.proofs import AttemptFinished, ProofFound
-from store.events.service import DaemonStopped
 from tests.support.state_folder import (
+    COMMAND,
     OTHER_SORRY,
     PROOF,
     REPOSITORY,
@@ -182,43 +178,6 @@ def test_theorems_are_listed_with_their_place(filled: StateFolder) -> None:
     assert (len(limited["theorems"]), limited["truncated"]) == (1, True)
 
 
-def test_events_are_ndjson_and_can_be_taken_up_after_a_position(filled: StateFolder) -> None:
-    lines = [json.loads(line) for line in filled.unsorry("events", "--json").out.splitlines()]
-    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
-    assert all(line["schema"] == 1 for line in lines)
-    middle = lines[len(lines) // 2]["seq"]
-    later = filled.unsorry("events", "--json", "--since", str(middle)).out.splitlines()
-    assert [json.loads(line)["seq"] for line in later] == list(range(middle + 1, len(lines) + 1))
-    last = filled.unsorry("events", "--json", "--last", "2").out.splitlines()
-    assert [json.loads(line)["seq"] for line in last] == [len(lines) - 1, len(lines)]
-
-
-def test_events_are_filtered_by_type_and_a_misspelt_type_is_pointed_out(filled: StateFolder) -> None:
-    lines = filled.unsorry(
-        "events", "--json", "--type", "sorry_opened", "--type", "sorry_moved"
-    ).out.splitlines()
-    assert [json.loads(line)["type"] for line in lines] == ["sorry_opened", "sorry_opened", "sorry_moved"]
-    wrong = filled.unsorry("events", "--type", "sory_opened")
-    assert wrong.out == ""
-    assert 'did you mean "sorry_opened"?' in wrong.err
-
-
-def test_following_shows_what_is_appended_later(filled: StateFolder) -> None:
-    command = Path(sys.executable).parent / "unsorry"
-    with subprocess.Popen(
-        [command, "events", "--follow", "--json", "--last", "1", "--config", filled.config],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(filled.root),
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        first = json.loads(process.stdout.readline())
-        filled.add("daemon", DaemonStopped(reason="test", pid=1))
-        filled.write(project=False)
-        second = json.loads(process.stdout.readline())
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
-    assert (second["seq"], second["type"]) == (first["seq"] + 1, "daemon_stopped")
-
-
 def test_text_of_a_repository_cannot_reach_the_terminal_as_control_characters(filled: StateFolder) -> None:
     answer = filled.unsorry("events", "--type", "commit_observed")
     assert "first �[31mred" in answer.out
@@ -227,7 +186,7 @@ def test_text_of_a_repository_cannot_reach_the_terminal_as_control_characters(fi
 def on_a_terminal(folder: StateFolder, env: dict[str, str], *arguments: str) -> str:
     leader, follower = pty.openpty()
     with subprocess.Popen(
-        [str(Path(sys.executable).parent / "unsorry"), *arguments], stdout=follower, stderr=subprocess.DEVNULL,
+        [str(COMMAND), *arguments], stdout=follower, stderr=subprocess.DEVNULL,
         env={**env, "UNSORRY_CONFIG": str(folder.config)}, cwd=folder.root,
     ) as process:  # fmt: skip
         os.close(follower)
@@ -261,9 +220,8 @@ def test_a_narrow_terminal_cuts_statements_and_never_ids(filled: StateFolder) ->
 
 
 def test_a_closed_pipe_ends_the_command_without_a_traceback(filled: StateFolder) -> None:
-    command = Path(sys.executable).parent / "unsorry"
     with subprocess.Popen(
-        [command, "events", "--json", "--config", filled.config], stdout=subprocess.PIPE,
+        [COMMAND, "events", "--json", "--config", filled.config], stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env=environment(filled.root),
     ) as process:  # fmt: skip
         assert process.stdout is not None

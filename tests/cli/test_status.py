@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import socket
@@ -15,8 +14,8 @@ from typing import Any
 from daemon.cli.jobs import KINDS
 from daemon.lock import DaemonLock
 from pipeline.jobs.kinds import KINDS as JOB_KINDS
-from store.events.jobs import JobFailed, JobStarted, JobSucceeded
-from store.events.repositories import BranchUnwatched, RepositoryFailed, RepositoryWatched
+from store.events.jobs import JobSucceeded
+from store.events.repositories import BranchUnwatched, RepositoryFailed
 from store.events.service import (
     ConfigLoaded,
     ConfigRejected,
@@ -27,20 +26,17 @@ from store.events.service import (
     NotificationsSwitched,
 )
 from tests.support.events import attempt, declaration, place, scanned
-from tests.support.state_folder import REPOSITORY, StateFolder
+from tests.support.state_folder import REPOSITORY, StateFolder, fail_job, start_job, watch
 
 
 @contextmanager
-def a_daemon_that_says(folder: StateFolder, status: dict[str, Any] | None) -> Iterator[None]:
+def daemon_with_status(folder: StateFolder, status: dict[str, Any] | None) -> Iterator[None]:
     """Hold the lock as a daemon does and answer GET /status on the control socket (not at all for None)."""
     runtime = folder.state / "run"
     runtime.mkdir(parents=True, exist_ok=True)
     body = json.dumps(status or {}).encode()
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    with (folder.state / "daemon.lock").open("w") as lock, socket.socket(socket.AF_UNIX) as listener:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
+    with folder.held(), socket.socket(socket.AF_UNIX) as listener:
         if status is None:
             yield
             return
@@ -69,6 +65,12 @@ def a_daemon_that_says(folder: StateFolder, status: dict[str, Any] | None) -> It
             thread.join(timeout=5)
 
 
+def start_daemon(folder: StateFolder, lean: str, detail: str) -> None:
+    folder.add("daemon", DaemonStarted(
+        version="0.1.0", pid=1, host="h", lean=lean, lean_detail=detail, sqlite="3",
+    ))  # fmt: skip
+
+
 def codes(document: dict[str, Any]) -> list[str]:
     return [problem["code"] for problem in document["problems"]]
 
@@ -93,7 +95,7 @@ def test_a_stopped_daemon_is_said_first_and_the_database_is_shown(filled: StateF
 
 
 def test_a_running_daemon_without_problems_is_healthy(filled: StateFolder) -> None:
-    with a_daemon_that_says(filled, {"healthy": True, "problems": [], "jobs": [], "queued": []}):
+    with daemon_with_status(filled, {"healthy": True, "problems": [], "jobs": [], "queued": []}):
         document = filled.unsorry("status", "--json").json
         text = filled.unsorry("status")
     assert document["problems"] == []
@@ -106,17 +108,14 @@ def test_a_running_daemon_without_problems_is_healthy(filled: StateFolder) -> No
 
 
 def test_progress_and_queue_come_from_the_living_daemon(filled: StateFolder) -> None:
-    filled.add("job:scan-9", JobStarted(
-        job="scan-9", kind="scan", attempt=1, repository=REPOSITORY, branch="main", sha="a" * 40,
-        describes="scan main", simulated=False,
-    ))  # fmt: skip
+    start_job(filled, "scan-9", kind="scan")
     filled.write()
     said = {
         "problems": ["the GitHub token cannot be used: gone", "config: config.toml:1: x"],
         "jobs": [{"job": "scan-9", "progress": {"done": 3, "total": 10, "note": "A.lean"}}],
         "queued": [{"job": "check-1", "kind": "check", "describes": "check Demo.alpha"}],
     }
-    with a_daemon_that_says(filled, said):
+    with daemon_with_status(filled, said):
         document = filled.unsorry("status", "--json").json
         text = filled.unsorry("status").out
         jobs = filled.unsorry("jobs").out
@@ -129,33 +128,22 @@ def test_progress_and_queue_come_from_the_living_daemon(filled: StateFolder) -> 
 
 
 def test_a_daemon_that_does_not_answer_is_a_problem_and_not_a_failure(filled: StateFolder) -> None:
-    with a_daemon_that_says(filled, None):
+    with daemon_with_status(filled, None):
         answer = filled.unsorry("status", "--json")
     assert answer.code == 0
     assert codes(answer.json) == ["daemon_silent"]
 
 
 def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: StateFolder) -> None:
-    folder.add("daemon", DaemonStarted(
-        version="0.1.0", pid=1, host="h", lean="none", lean_detail="no pantograph-repl found", sqlite="3",
-    ))  # fmt: skip
+    start_daemon(folder, "none", "no pantograph-repl found")
     line = 'config.toml:2: poll.every: must be at least 1s (got "500ms"); write a duration such as "5m"'
     folder.add("config", ConfigRejected(path="config.toml", digest="0" * 64, errors=(line,)))
-    folder.add(f"repository:{REPOSITORY}", RepositoryWatched(
-        repository=REPOSITORY, url="https://x", branches=(), include=(), exclude=(), every_s=1.0, enabled=True,
-        opt_out=False,
-    ))  # fmt: skip
+    watch(folder, REPOSITORY)
     folder.add(f"repository:{REPOSITORY}", RepositoryFailed(
         repository=REPOSITORY, problem="auth_failed", reason="the token was refused", remedy="renew the token",
     ))  # fmt: skip
-    folder.add("job:scan-1", JobStarted(
-        job="scan-1", kind="scan", attempt=1, repository=REPOSITORY, branch="main", sha=None,
-        describes="scan it", simulated=False,
-    ))  # fmt: skip
-    folder.add("job:scan-1", JobFailed(
-        job="scan-1", attempt=1, reason="out_of_memory", message="killed at 4G", remedy="raise [jobs] memory",
-        deterministic=True, retry_at=None, seconds=1.0, peak_rss_bytes=None,
-    ))  # fmt: skip
+    start_job(folder, "scan-1", kind="scan")
+    fail_job(folder, "scan-1", reason="out_of_memory", message="killed at 4G", remedy="raise [jobs] memory")
     folder.write()
     document = folder.unsorry("status", "--json").json
     assert sorted(codes(document)) == sorted(
@@ -170,13 +158,11 @@ def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: StateFolder) -
 
 
 def test_a_toolchain_that_was_installed_since_the_daemon_s_start_is_seen(folder: StateFolder) -> None:
-    folder.add("daemon", DaemonStarted(
-        version="0.1.0", pid=1, host="h", lean="none", lean_detail="no pantograph-repl found", sqlite="3",
-    ))  # fmt: skip
+    start_daemon(folder, "none", "no pantograph-repl found")
     folder.write()
     assert "no_lean" in codes(folder.unsorry("status", "--json").json)
     now = {"problems": [], "jobs": [], "queued": [], "lean": "pantograph", "lean_detail": "for v4.21.0"}
-    with a_daemon_that_says(folder, now):
+    with daemon_with_status(folder, now):
         document = folder.unsorry("status", "--json").json
     assert codes(document) == []
     assert (document["lean"], document["lean_detail"]) == ("pantograph", "for v4.21.0")
@@ -194,7 +180,7 @@ def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: 
     )
     folder.write()
     waits = "rung 3 (whole) waits: no torch"
-    with a_daemon_that_says(folder, {"proving": {"waits_for": [waits]}}):
+    with daemon_with_status(folder, {"proving": {"waits_for": [waits]}}):
         document = folder.unsorry("status", "--json").json
         text = folder.unsorry("status").out
     assert document["proving"] == {"seconds_today": 90, "seconds_per_day": 7200, "waits_for": [waits]}
@@ -202,9 +188,7 @@ def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: 
 
 
 def test_the_simulator_is_named_in_words(folder: StateFolder) -> None:
-    folder.add("daemon", DaemonStarted(
-        version="0.1.0", pid=1, host="h", lean="simulator", lean_detail="sim", sqlite="3",
-    ))  # fmt: skip
+    start_daemon(folder, "simulator", "sim")
     folder.write()
     document = folder.unsorry("status", "--json").json
     assert document["lean"] == "simulator"
@@ -214,16 +198,10 @@ def test_the_simulator_is_named_in_words(folder: StateFolder) -> None:
 
 def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: StateFolder) -> None:
     for job, failed in (("prove-1", True), ("prove-2", False)):
-        filled.add(f"job:{job}", JobStarted(
-            job=job, kind="prove", attempt=1, repository=REPOSITORY, branch="main", sha=None, describes="p",
-            simulated=False,
-        ))  # fmt: skip
+        start_job(filled, job)
         filled.write()
         if failed:
-            filled.add(f"job:{job}", JobFailed(
-                job=job, attempt=1, reason="x", message="m", remedy="r", deterministic=True, retry_at=None,
-                seconds=1.0, peak_rss_bytes=None,
-            ))  # fmt: skip
+            fail_job(filled, job)
             filled.write()
             assert "job_failed" in codes(filled.unsorry("status", "--json").json)
         else:
@@ -266,7 +244,7 @@ def test_a_configuration_with_a_syntax_error_still_has_a_status(filled: StateFol
 
 
 def test_poll_asks_the_daemon_and_names_what_is_polled(filled: StateFolder) -> None:
-    with a_daemon_that_says(filled, {"polling": [REPOSITORY]}):
+    with daemon_with_status(filled, {"polling": [REPOSITORY]}):
         answer = filled.unsorry("poll", "one", "--json")
         unknown = filled.unsorry("poll", "two")
     assert (answer.code, answer.json["polling"]) == (0, [REPOSITORY])
@@ -278,7 +256,7 @@ def test_a_rejected_file_is_shown_with_its_mistakes_while_the_daemon_runs_on(fil
     line = 'config.toml:3: pol: is no known setting; did you mean "poll"?'
     filled.add("config", ConfigRejected(path=str(filled.config), digest="0" * 64, errors=(line,)))
     filled.write()
-    with a_daemon_that_says(filled, {"problems": [f"config: {line}"], "jobs": [], "queued": []}):
+    with daemon_with_status(filled, {"problems": [f"config: {line}"], "jobs": [], "queued": []}):
         document = filled.unsorry("status", "--json").json
         text = filled.unsorry("status").out
     assert codes(document) == ["config_rejected"]
@@ -292,7 +270,7 @@ def line(text: str, name: str) -> str:
 
 
 def test_jobs_have_a_line_even_when_there_are_none(filled: StateFolder) -> None:
-    with a_daemon_that_says(filled, {"problems": [], "jobs": [], "queued": []}):
+    with daemon_with_status(filled, {"problems": [], "jobs": [], "queued": []}):
         document = filled.unsorry("status", "--json").json
         text = filled.unsorry("status").out
     assert (document["jobs"]["running"], document["jobs"]["queued"]) == ([], [])
@@ -301,7 +279,7 @@ def test_jobs_have_a_line_even_when_there_are_none(filled: StateFolder) -> None:
 
 def test_queued_jobs_are_listed_before_those_that_ran(filled: StateFolder) -> None:
     queued = [{"job": "check-7", "kind": "check", "describes": "check Demo.alpha"}]
-    with a_daemon_that_says(filled, {"problems": [], "jobs": [], "queued": queued}):
+    with daemon_with_status(filled, {"problems": [], "jobs": [], "queued": queued}):
         assert line(filled.unsorry("status").out, "jobs") == "0 running, 1 queued: check Demo.alpha"
         assert filled.unsorry("jobs", "--json").json["queued"] == queued
         assert filled.unsorry("jobs", "--kind", "scan", "--json").json["queued"] == []
@@ -358,14 +336,8 @@ def test_a_log_that_is_gone_or_shorter_than_its_view_is_a_problem(filled: StateF
 
 
 def test_nothing_of_a_branch_that_is_watched_no_more_is_open_or_a_problem(filled: StateFolder) -> None:
-    filled.add("job:scan-1", JobStarted(
-        job="scan-1", kind="scan", attempt=1, repository=REPOSITORY, branch="main", sha=None,
-        describes="scan it", simulated=False,
-    ))  # fmt: skip
-    filled.add("job:scan-1", JobFailed(
-        job="scan-1", attempt=1, reason="crashed", message="m", remedy="r", deterministic=True, retry_at=None,
-        seconds=1.0, peak_rss_bytes=None,
-    ))  # fmt: skip
+    start_job(filled, "scan-1", kind="scan")
+    fail_job(filled, "scan-1")
     filled.write()
     assert "job_failed" in codes(filled.unsorry("status", "--json").json)
     filled.add(f"repository:{REPOSITORY}", BranchUnwatched(

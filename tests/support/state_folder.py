@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from store.domain.records import Declaration, ScannedFile, TracedFile
 from store.events.base import BlobRef, EventBody
-from store.events.jobs import JobStarted, JobSucceeded
+from store.events.jobs import JobFailed, JobStarted, JobSucceeded
 from store.events.proofs import Check, ProofChecked, ProofFound, ProofVerified
 from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
 from store.events.scans import (
@@ -117,6 +118,16 @@ class StateFolder:
         variables = {**environment(self.root), "UNSORRY_CONFIG": str(self.config), **given}
         done = warm.unsorry(*arguments, environment=variables, folder=cwd or self.root, timeout_s=timeout_s)
         return Answer(done.returncode, done.stdout, done.stderr)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the state folder's lock as a daemon does, with this process's id in it."""
+        self.state.mkdir(parents=True, exist_ok=True)
+        with (self.state / "daemon.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
+            yield
 
     def installed(
         self,
@@ -226,6 +237,14 @@ def start_job(folder: StateFolder, job: str, *, simulated: bool = False, kind: s
         job=job, kind=kind, attempt=1, repository=REPOSITORY, branch="main", sha=TIP,
         describes=f"{kind} Demo.alpha", simulated=simulated,
     ))  # fmt: skip
+
+
+def fail_job(folder: StateFolder, job: str, **changes: Any) -> None:
+    failed = {
+        "job": job, "attempt": 1, "reason": "crashed", "message": "m", "remedy": "r", "deterministic": True,
+        "retry_at": None, "seconds": 1.0, "peak_rss_bytes": None,
+    }  # fmt: skip
+    folder.add(f"job:{job}", JobFailed.model_validate(failed | changes))
 
 
 def found(folder: StateFolder, proof: str, sorry: str, name: str, *, simulated: bool) -> None:
