@@ -1,8 +1,7 @@
-"""Nothing gets in by a side door: saved files, subsumption, axioms, names, and work without end."""
+"""Nothing gets in by a side door: subsumption, axioms, names, and work without end."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,150 +41,25 @@ def test_a_goal_that_a_structured_have_filled_subsumes_nothing(ask: Ask) -> None
     assert ask("goal.subsume", **asked) == {"result": "none"}
 
 
-# ---- saved goal states
+# ---- axioms
 
 
-def forged(ask: Ask, tmp_path: Path, state: int, change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    """Save a state, change the file, and load it."""
-    path = tmp_path / "state"
-    ask("goal.save", id=state, path=str(path))
-    table = json.loads(path.read_text("utf-8"))
-    change(table)
-    path.write_text(json.dumps(table), "utf-8")
-    return ask("goal.load", path=str(path))
-
-
-def root_hole(table: dict[str, Any]) -> list[Any]:
-    return next(hole for hole in table["holes"] if hole[0] == table["root"])
-
-
-def _another_statement(table: dict[str, Any]) -> None:
-    root_hole(table)[1] = ["Const", "False"]
-
-
-def _a_hypothesis_of_the_root(table: dict[str, Any]) -> None:
-    number = 10**6
-    root_hole(table)[1] = ["Const", "False"]
-    root_hole(table)[2] = [[number, "h"]]
-    table["locals"].append([number, ["Const", "False"]])
-    table["values"] = [[table["root"], ["FVar", number]]]
-
-
-def _an_open_root_with_a_hypothesis(table: dict[str, Any]) -> None:
-    _a_hypothesis_of_the_root(table)
-    table["values"], table["goals"] = [], [table["root"]]
-
-
-def _a_statement_that_is_no_type(table: dict[str, Any]) -> None:
-    root_hole(table)[1] = ["Lit", 3]
-
-
-def _a_goal_that_is_nowhere(table: dict[str, Any]) -> None:
-    table["goals"] = [10**6]
-
-
-def _an_id_of_the_kernels_own(table: dict[str, Any]) -> None:
-    table["locals"].append([-2, ["Const", "False"]])
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        _another_statement,
-        _a_hypothesis_of_the_root,
-        _an_open_root_with_a_hypothesis,
-        _a_statement_that_is_no_type,
-        _a_goal_that_is_nowhere,
-        _an_id_of_the_kernels_own,
-    ],
-)
-def test_a_finished_state_that_was_changed_in_its_file_is_not_loaded(
-    ask: Ask, tmp_path: Path, change: Callable[[dict[str, Any]], None]
-) -> None:
-    ask("goal.start", expr="True ∧ True")
-    ask("goal.tactic", stateId=0, tactic="exact ⟨trivial, trivial⟩")
-    assert forged(ask, tmp_path, 1, lambda _table: None) == {"id": 2}
-
-    assert forged(ask, tmp_path, 1, change)["error"] == "io"
-    assert ask("stat")["nGoals"] == 3
-
-
-def test_a_state_belongs_to_the_values_of_its_environment_not_only_to_the_names(
-    ask: Ask, server: Server, tmp_path: Path
-) -> None:
-    before = server.core.env
-    ask("env.add", name="claim", type="Prop", value="True", isTheorem=False)
-    ask("goal.start", expr="claim")
-    path = str(tmp_path / "state")
-    ask("goal.save", id=0, path=path)
-    server.core.env = before
-    ask("env.add", name="claim", type="Prop", value="False", isTheorem=False)
-
-    assert "another environment" in ask("goal.load", path=path)["desc"]
-
-
-# ---- saved environments and axioms
-
-
-def load(ask: Ask, tmp_path: Path, *constants: list[object]) -> dict[str, Any]:
-    path = tmp_path / "env"
-    table = {"simulator": "environment", "imports": ["Init"], "constants": list(constants)}
-    path.write_text(json.dumps(table), "utf-8")
-    return ask("env.load", path=str(path))
-
-
-FALSE = ["Const", "False"]
-
-
-def test_what_axioms_a_loaded_theorem_rests_on_is_found_anew(ask: Ask, tmp_path: Path) -> None:
-    constants: list[list[object]] = [
-        ["assumed", FALSE, None, True],
-        ["laundered", FALSE, ["Const", "assumed"], True],
-        ["gap", FALSE, ["Sorry", FALSE], True],
-        ["washed", FALSE, ["Const", "gap"], True],
-        ["middle", ["Pi", "p", ["Sort", 0], ["App", ["App", ["Const", "Or"], ["BVar", 0]],
-         ["App", ["Const", "Not"], ["BVar", 0]]], "explicit"], ["Const", "Classical.em"], True],
-    ]  # fmt: skip
-    assert load(ask, tmp_path, *constants) == {}
+def test_a_theorem_rests_on_the_axioms_of_what_it_uses(ask: Ask) -> None:
+    text = (
+        "axiom assumed : False\ntheorem laundered : False := assumed\ntheorem gap : False := sorry\n"
+        "theorem washed : False := gap\ntheorem middle (p : Prop) : p ∨ ¬p := Classical.em p"
+    )
+    ask("frontend.process", file=text, **PROCESS)
 
     assert axioms(ask, "laundered") == "'laundered' depends on axioms: [assumed]"
     assert axioms(ask, "washed") == "'washed' depends on axioms: [sorryAx]"
     assert "Classical.choice" in axioms(ask, "middle")
 
 
-def test_a_saved_environment_does_not_say_what_its_theorems_rest_on(ask: Ask, tmp_path: Path) -> None:
-    path = tmp_path / "env"
-    ask("frontend.process", file="axiom a : False\ntheorem t : 1 = 2 := a.elim", **PROCESS)
-    ask("env.save", path=str(path))
-    written = json.loads(path.read_text("utf-8"))["constants"]
-
-    assert [len(constant) for constant in written] == [4, 4]
-    assert ask("env.load", path=str(path)) == {}
-    assert axioms(ask, "t") == "'t' depends on axioms: [a]"
-
-
 @pytest.mark.parametrize("name", ["True.intro", "And.left", "False", "Nat.lt"])
-def test_a_loaded_axiom_cannot_take_the_name_of_something_else(ask: Ask, tmp_path: Path, name: str) -> None:
-    assert load(ask, tmp_path, [name, FALSE, None, True])["error"] == "exception"
-    assert load(ask, tmp_path, ["a", FALSE, None, True], ["a", FALSE, None, True])["error"] == "exception"
-    assert ask("env.inspect", name="a")["error"] == "index"
-
-
-@pytest.mark.parametrize(
-    "term",
-    [
-        ["Lit", 0.5],
-        ["Lit", True],
-        ["Sort", "0"],
-        ["Const", 3],
-        ["App", FALSE],
-        ["BVar"],
-        "False",
-        ["Magic", 1],
-    ],
-)
-def test_a_file_holds_only_terms_that_there_are(ask: Ask, tmp_path: Path, term: object) -> None:
-    assert load(ask, tmp_path, ["t", term, None, True])["error"] == "io"
+def test_an_axiom_cannot_take_the_name_of_something_else(process: Process, name: str) -> None:
+    assert process(f"axiom {name} : False") != []
+    assert process("axiom a : False\naxiom a : False") != []
 
 
 def test_an_axiom_with_a_gap_in_its_statement_rests_on_the_gap(ask: Ask) -> None:
@@ -207,7 +81,7 @@ STRANGE: list[tuple[str, Term, Term]] = [
 
 
 @pytest.mark.parametrize(("why", "term", "kind"), STRANGE, ids=[entry[0] for entry in STRANGE])
-def test_the_kernel_refuses_what_only_a_forged_file_can_hold(why: str, term: Term, kind: Term) -> None:
+def test_the_kernel_refuses_terms_that_no_text_can_make(why: str, term: Term, kind: Term) -> None:
     with pytest.raises(KernelError):
         kernel.check(initial_environment(), term, kind)
 

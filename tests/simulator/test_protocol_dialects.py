@@ -28,7 +28,7 @@ def test_every_command_has_a_request_and_every_request_a_command() -> None:
     assert COMMANDS.keys() == REQUESTS.keys()
 
 
-@pytest.mark.parametrize("command", ["frontend.distil", "frontend.track", "goal.subsume", "env.parse"])
+@pytest.mark.parametrize("command", ["frontend.distil", "frontend.track", "goal.subsume"])
 def test_a_newer_command_is_unknown_to_the_older_dialect(ask: Ask, old: Ask, command: str) -> None:
     assert old(command) == {"error": "command", "desc": f"Unknown command {command}"}
     assert ask(command)["desc"].startswith("Unable to parse json: Pantograph.Protocol.")
@@ -40,13 +40,9 @@ def test_a_newer_command_is_unknown_to_the_older_dialect(ask: Ask, old: Ask, com
         ("goal.start", {"expr": "True", "copyFrom": "trivial"}, "arguments", "command"),
         ("goal.start", {"expr": "1 +"}, "parsing", "parse"),
         ("goal.start", {"expr": "unknown"}, "elab", "elab"),
-        ("goal.continue", {"target": 0}, "arguments", "command"),
         ("goal.tactic", {"stateId": 0}, "operation", "command"),
         ("goal.tactic", {"stateId": 0, "mode": "nonsense"}, "operation", "command"),
         ("goal.tactic", {"stateId": 0, "mode": "tactic"}, "invalid", "invalid"),
-        ("env.add", {"name": "a", "value": "(", "isTheorem": False}, "expr", "parse"),
-        ("env.add", {"name": "a", "type": "Nat", "value": "True", "isTheorem": False}, "expr", "parse"),
-        ("env.add", {"name": "trivial", "value": "True", "isTheorem": False}, "exception", "exception"),
         ("frontend.process", OLD_PROCESS, "arguments", "command"),
         ("frontend.process", OLD_PROCESS | {"fileName": "/no/such"}, "io", "io"),
         ("nonsense", {}, "command", "command"),

@@ -248,67 +248,6 @@ def test_modules_are_described(project: Server) -> None:
     assert described["modules"][-2:] == ["Lib.Base", "Lib.Top"]  # type: ignore[index]
 
 
-# ---- expressions and the environment
-
-
-def test_a_constant_is_added_through_the_kernel(ask: Ask) -> None:
-    assert ask("env.add", name="three", value="1 + 2", isTheorem=False) == {}
-    assert ask("env.add", name="fact", type="three = 3", value="rfl", isTheorem=True) == {}
-    assert ask("env.inspect", name="three")["value"] == {"pp": "1 + 2"}
-    assert "value" not in ask("env.inspect", name="fact")
-    assert ask("env.inspect", name="fact", value=True)["value"]
-    assert ask("env.add", name="fact", value="True", isTheorem=False)["error"] == "exception"
-
-
-def test_a_saved_environment_is_checked_again_when_it_is_loaded(ask: Ask, tmp_path: Path) -> None:
-    path = tmp_path / "env"
-    text = (
-        "axiom a : 1 = 2\ntheorem t : 1 = 2 := a\ndef d (n : Nat) : Nat := n + 1\ntheorem s : True := sorry"
-    )
-    ask("frontend.process", file=text, **PROCESS | {"inheritEnv": True})
-    ask("env.save", path=str(path))
-    other = Server.start(Modules(tmp_path), ["Init"])
-
-    assert other.answer("env.load", {"path": str(path)}) == {}
-    process = {"file": "#print axioms t\n#print axioms s\nexample : d 2 = 3 := rfl", **PROCESS}
-    units: Any = other.answer("frontend.process", process)["units"]
-    assert [unit["messages"][0]["data"] for unit in units[:2]] == [
-        "'t' depends on axioms: [a]",
-        "'s' depends on axioms: [sorryAx]",
-    ]
-    assert units[2]["messages"] == []
-
-
-def test_an_environment_file_cannot_smuggle_anything_in(ask: Ask, tmp_path: Path) -> None:
-    path = tmp_path / "env"
-    bad = ["Const", "False"]
-    for value, axioms in ((["Const", "trivial"], []), (None, [])):
-        constants = [["oops", bad, value, True, axioms]]
-        path.write_text(json.dumps({"simulator": "environment", "imports": ["Init"], "constants": constants}))
-        assert "error" in ask("env.load", path=str(path))
-    path.write_text('{"simulator": "environment", "imports": ["No.Such"], "constants": []}')
-    assert ask("env.load", path=str(path))["error"] == "exception"
-    assert ask("env.inspect", name="oops")["error"] == "index"
-
-
-@pytest.mark.parametrize(
-    ("category", "text", "first"),
-    [
-        ("tactic", "intro x; apply a", "intro x"),
-        ("tactic", "exact ∀ p : Prop, p\nskip", "exact ∀ p : Prop, p"),
-        ("tactic", "constructor <;> trivial -- done", "constructor <;> trivial"),
-        ("term", "p ∧ q, r", "p ∧ q"),
-    ],
-)
-def test_the_first_syntax_of_a_text_ends_at_a_byte(ask: Ask, category: str, text: str, first: str) -> None:
-    assert ask("env.parse", input=text, category=category) == {"pos": len(first.encode())}
-
-
-def test_what_cannot_be_parsed_is_a_parse_error(ask: Ask) -> None:
-    assert ask("env.parse", input="exact (", category="tactic")["error"] == "parse"
-    assert "syntax category" in ask("env.parse", input="x", category="command")["desc"]
-
-
 # ---- conformity
 
 

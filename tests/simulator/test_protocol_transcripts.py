@@ -141,10 +141,11 @@ def test_every_recorded_exchange_of_its_fragment_gets_the_recorded_reply(tmp_pat
             counts["outside"] += len(records)
             continue
         replay = Replay(records, tmp_path)
-        for record in records:
+        for number, record in enumerate(records):
             if record["command"] not in COMMANDS:
-                counts["outside"] += 1
-                continue
+                # What follows may rest on it.
+                counts["outside"] += len(records) - number
+                break
             reply, want = replay.ask(record), record["response"]
             if (name, record["seq"]) in OUTSIDE:
                 counts["outside"] += 1
@@ -159,7 +160,7 @@ def test_every_recorded_exchange_of_its_fragment_gets_the_recorded_reply(tmp_pat
     print(dict(counts))  # noqa: T201 - how much was replayed is worth reading
     assert wrong == []
     assert counts["exact"] >= 40
-    assert counts["exact"] + counts["source-derived"] + counts["derived"] >= 170
+    assert counts["exact"] + counts["source-derived"] + counts["derived"] >= 140
 
 
 def test_every_entry_of_the_list_names_a_recorded_exchange() -> None:

@@ -6,13 +6,12 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from pipeline.lean.simulator import kernel, terms
-from pipeline.lean.simulator.elaboration import Command, SorryTarget, byte_offsets, read_header
+from pipeline.lean.simulator import kernel
+from pipeline.lean.simulator.elaboration import Command, SorryTarget, read_header
 from pipeline.lean.simulator.frontend import (
     EMPTY,
     Frontend,
@@ -26,18 +25,15 @@ from pipeline.lean.simulator.frontend import (
 from pipeline.lean.simulator.kernel import (
     Constant,
     Environment,
-    Hole,
     Invocation,
     KernelError,
     LeanError,
-    Local,
     Meta,
     Scope,
     Session,
-    reserve_ids,
 )
-from pipeline.lean.simulator.parser import Parser, parse_term
-from pipeline.lean.simulator.protocol import Dialect, Fragment, Json, Options, Payload, Refusal, State, States
+from pipeline.lean.simulator.parser import parse_term
+from pipeline.lean.simulator.protocol import Dialect, Json, Options, Payload, Refusal, State, States
 from pipeline.lean.simulator.steps import (
     FORMS,
     Made,
@@ -123,208 +119,7 @@ def write_text(name: str, text: str) -> None:
         raise Refusal("io", f"{name}: {error}") from None
 
 
-# ---- Goal states and environments as files: plain JSON, checked again when they are read
-# Only what is not imported is written. Internal names stay as they are, so that a state that is read in the same
-# process is the same state; in another process the counter moves past them.
-
-
-# kind of term -> the constructor, and what its parts are: a term (t), a whole number (n), a word (s), a truth (b)
-_KINDS: Mapping[str, tuple[Callable[..., Term], str]] = {
-    "Sort": (terms.Sort, "n"),
-    "BVar": (terms.BVar, "n"),
-    "FVar": (terms.FVar, "n"),
-    "MVar": (terms.MVar, "n"),
-    "Const": (terms.Const, "s"),
-    "App": (terms.App, "tt"),
-    "Lam": (terms.Lam, "stts"),
-    "Pi": (terms.Pi, "stts"),
-    "Bind": (terms.Bind, "bnstts"),
-    "Lit": (terms.Lit, "n"),
-    "Text": (terms.Text, "s"),
-    "Decide": (terms.Decide, "t"),
-    "Sorry": (terms.Sorry, "t"),
-}
-_PARTS: Mapping[str, type] = {"n": int, "s": str, "b": bool}
-
-
-class NotSaved(Exception):  # noqa: N818 - named by what happened
-    """The text is no saved state or environment, or one that does not fit here."""
-
-
-def _written(term: Term) -> list[object]:
-    return [type(term).__name__, *(_written(p) if type(p).__name__ in _KINDS else p for p in term.parts)]
-
-
-def _read(value: object) -> Term:
-    kind, *parts = value if isinstance(value, list) and value else [None]
-    make, shape = _KINDS.get(kind, (None, "")) if isinstance(kind, str) else (None, "")
-    if make is None or len(parts) != len(shape):
-        raise NotSaved("a term was expected")
-    return make(*(_part(part, letter) for part, letter in zip(parts, shape, strict=True)))
-
-
-def _part(value: object, letter: str) -> object:
-    if letter == "t":
-        return _read(value)
-    if type(value) is not _PARTS[letter]:  # `True` is no number, and no literal is 0.5
-        raise NotSaved(f"a part of a term is {value!r}")
-    return value
-
-
-def _goal_numbers(goals: Sequence[MVar]) -> list[int]:
-    return [goal.id for goal in goals]
-
-
-def fingerprint(env: Environment) -> str:
-    """Return a digest of the environment's constants: states belong to one environment."""
-    import hashlib  # of OpenSSL: few ask for it, and each start would load it
-
-    digest = hashlib.sha256()
-    for name, constant in sorted(env.table.items()):
-        digest.update(f"{name}\0{constant.type!r}\0{constant.value!r}\0".encode())
-    return digest.hexdigest()
-
-
-def state_text(state: State) -> str:
-    """Return the file for a goal state."""
-    meta = state.meta
-    shown: Json = {
-        "simulator": "goal state",
-        "environment": fingerprint(meta.env),
-        "holes": [
-            [
-                number,
-                _written(hole.type),
-                [[local.fvar, local.name] for local in hole.context],
-                hole.tag,
-                hole.is_goal,
-            ]
-            for number, hole in meta.holes.items()
-        ],
-        "values": [[number, _written(value)] for number, value in meta.values.items()],
-        "locals": [[number, _written(kind)] for number, kind in meta.locals.items()],
-        "goals": _goal_numbers(state.goals),
-        "root": state.root.id,
-        "dormant": _goal_numbers(state.dormant),
-        "parents": _goal_numbers(state.parents),
-        "fragments": [
-            [number, f.kind, None if f.previous is None else _written(f.previous)]
-            for number, f in state.fragments.items()
-        ],
-        "brokenRoot": state.broken_root,
-        "hidesRoot": state.hides_root,
-    }
-    return json.dumps(shown, ensure_ascii=False)
-
-
-def read_state(text: str, env: Environment) -> State:
-    """Return the goal state of a file, after the kernel has looked at it.
-
-    Raises:
-        NotSaved: the text is none, the state belongs to another environment, or the kernel refuses it.
-    """
-    table = _table(text, "goal state")
-    if table["environment"] != fingerprint(env):
-        raise NotSaved("the goal state belongs to another environment than the present one")
-    meta = Meta(env)
-    try:
-        for number, kind, context, tag, is_goal in table["holes"]:
-            locals_ = tuple(Local(fvar, name) for fvar, name in context)
-            meta.holes[number] = Hole(_read(kind), locals_, tag, is_goal)
-        meta.values = {number: _read(value) for number, value in table["values"]}
-        meta.locals = {number: _read(kind) for number, kind in table["locals"]}
-        state = State(
-            meta,
-            tuple(map(MVar, table["goals"])),
-            MVar(table["root"]),
-            tuple(map(MVar, table["dormant"])),
-            tuple(map(MVar, table["parents"])),
-            {
-                number: Fragment(kind, None if previous is None else _read(previous))
-                for number, kind, previous in table["fragments"]
-            },
-            broken_root=table["brokenRoot"],
-            hides_root=table["hidesRoot"],
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise NotSaved(f"no goal state: {error!r}") from None
-    if min([*meta.holes, *meta.locals]) < 1:
-        raise NotSaved("no goal state: an internal name is no positive number")
-    reserve_ids(max([*meta.holes, *meta.locals]))
-    try:
-        _look_at(state)
-    except KeyError as error:
-        raise NotSaved(f"no goal state: it mentions {error}, which is not in it") from None
-    except KernelError as error:
-        raise NotSaved(f"the kernel refuses the state: {error}") from None
-    return state
-
-
-def _look_at(state: State) -> None:
-    """Have the kernel check a state's statement, and its proof where that is complete.
-
-    What is still open is checked when it is closed. As everywhere, a root that `have` has broken is no proof.
-    """
-    meta = state.meta
-    for goal in (*state.goals, *state.dormant, *state.parents):
-        meta.holes[goal.id]
-    root = meta.holes[state.root.id]
-    if root.context:
-        raise KernelError("the root has hypotheses")
-    kernel.check(meta.env, Sorry(root.type), root.type)
-    proof = meta.instantiate(state.root)
-    if not (state.broken_root or has_mvar(proof)):
-        kernel.check(meta.env, proof, root.type)
-
-
-def environment_text(imports: Sequence[str], env: Environment) -> str:
-    """Return the file for an environment: its imports, and the constants that come from none of them."""
-    made = [
-        [
-            constant.name,
-            _written(constant.type),
-            None if constant.value is None else _written(constant.value),
-            constant.is_theorem,
-        ]
-        for constant in env.table.values()
-        if not constant.module
-    ]
-    return json.dumps(
-        {"simulator": "environment", "imports": list(imports), "constants": made}, ensure_ascii=False
-    )
-
-
-def read_environment(text: str) -> tuple[list[str], list[Constant]]:
-    """Return the imports and the constants of a file; the kernel has yet to look at them.
-
-    A constant without a value is an axiom. What axioms the others rest on is not in the file: whoever adds them
-    finds it anew.
-
-    Raises:
-        NotSaved: the text is no environment.
-    """
-    table = _table(text, "environment")
-    try:
-        made = [
-            Constant(name, _read(kind), None if value is None else _read(value), is_theorem=is_theorem)
-            for name, kind, value, is_theorem in table["constants"]
-        ]
-        return list(table["imports"]), made
-    except (KeyError, TypeError, ValueError) as error:
-        raise NotSaved(f"no environment: {error!r}") from None
-
-
-def _table(text: str, kind: str) -> dict[str, Any]:
-    try:
-        table = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise NotSaved(f"no JSON: {error}") from None
-    if not isinstance(table, dict) or table.get("simulator") != kind:
-        raise NotSaved(f"no {kind} of the simulator")
-    return table
-
-
-# ---- The commands about expressions and the environment: `expr.*`, `env.*`
+# ---- The commands about the environment: `env.*`
 
 
 def parsed(text: str, kind: str = "parsing") -> Stx:
@@ -408,75 +203,10 @@ def _source(core: Core, constant: Constant) -> Json:
     return shown
 
 
-def env_add(core: Core, payload: Payload) -> Json:
-    name, kind_text = payload.text("name"), payload.maybe_text("type")
-    value_stx = parsed(payload.text("value"), "expr")
-    kind_stx = None if kind_text is None else parsed(kind_text, "expr")
-    meta = Meta(core.env)
-    elaborator = Elaborator(meta, core.session())
-    try:
-        kind = None if kind_stx is None else elaborator.finished(elaborator.type(kind_stx))
-        value = elaborator.finished(elaborator.term(value_stx, kind))
-        kind = meta.instantiate(meta.infer(value)) if kind is None else kind
-    except (LeanError, KernelError) as error:
-        raise Refusal("expr", str(error)) from None
-    try:
-        core.env = core.env.define(name, kind, value, is_theorem=payload.flag("isTheorem"))
-    except KernelError as error:
-        raise Refusal("exception", f"(kernel) {error}") from None
-    return {}
-
-
-def env_parse(_core: Core, payload: Payload) -> Json:
-    text, category = payload.text("input"), payload.text("category")
-    readers = {"tactic": Parser.one_tactic, "term": Parser.term}
-    if category not in readers:
-        raise Refusal("parse", f"simulator: outside its logic: the syntax category `{category}`")
-    try:
-        parser = Parser(text)
-        readers[category](parser)
-    except ParseError as error:
-        raise Refusal("parse", f"<input>:1:{error.offset}: {error.message}") from None
-    return {"pos": byte_offsets(text)(parser.last_end())}
-
-
-def env_save(core: Core, payload: Payload) -> Json:
-    write_text(payload.text("path"), environment_text(core.imports, core.env))
-    return {}
-
-
-def env_load(core: Core, payload: Payload) -> Json:
-    path = payload.text("path")
-    try:
-        imports, made = read_environment(read_text(path))
-        env = core.modules.environment(imports) if imports else EMPTY
-        core.env = _replayed(env, made)
-    except NotSaved as error:
-        raise Refusal("io", f"{path}: {error}") from None
-    except (ImportFailure, KernelError) as error:
-        raise Refusal("exception", f"{path}: {error}") from None
-    core.imports, core.ranges = tuple(imports), {}
-    return {}
-
-
-def _replayed(env: Environment, made: list[Constant]) -> Environment:
-    """Add constants again, through the kernel, which also finds anew what axioms they rest on."""
-    for constant in made:
-        if constant.value is None:
-            env = env.assume(constant.name, constant.type)
-        else:
-            env = env.define(constant.name, constant.type, constant.value, is_theorem=constant.is_theorem)
-    return env
-
-
 ENVIRONMENT_COMMANDS = {
     "env.describe": env_describe,
     "env.catalog": env_catalog,
     "env.inspect": env_inspect,
-    "env.add": env_add,
-    "env.parse": env_parse,
-    "env.save": env_save,
-    "env.load": env_load,
 }
 
 
@@ -756,45 +486,6 @@ def _failed() -> Json:
     return {"hasSorry": False, "hasUnsafe": False}
 
 
-def goal_continue(core: Core, payload: Payload) -> Json:
-    target = core.states.get(payload.number("target"))
-    branch_id, names = payload.maybe_number("branch"), payload.texts("goals")
-    if (branch_id is None) == (not payload.has("goals")):
-        raise Refusal("arguments", "Exactly one of {branch, goals} must be supplied")
-    if branch_id is None:
-        resumed = _resumed(target, names)
-    else:
-        branch = core.states.get(branch_id)
-        if target.goals:
-            raise Refusal("structure", "Target state has unresolved goals")
-        if target.root != branch.root:
-            raise Refusal(
-                "structure",
-                "Roots of two continued goal states do not match: "
-                f"{goal_name(target.root.id)} != {goal_name(branch.root.id)}",
-            )
-        resumed = _resumed(target, [goal_name(goal.id) for goal in branch.goals])
-        # What sleeps in the branch sleeps on: it is no less open than before.
-        target = replace(target, dormant=tuple(dict.fromkeys((*target.dormant, *branch.dormant))))
-    after = _awake(target, resumed)
-    return {"nextStateId": core.states.add(after), "goals": core.shapes(after.meta.copy()).goals(after)}
-
-
-def _resumed(target: State, names: Sequence[str]) -> tuple[MVar, ...]:
-    numbers = [goal_number(name) for name in names]
-    strangers = [name for name, number in zip(names, numbers, strict=True) if number not in target.meta.holes]
-    if strangers:
-        raise Refusal("structure", f"Goals [{', '.join(strangers)}] are not in scope")
-    found = dict.fromkeys(MVar(number) for number in numbers if number is not None)
-    return tuple(goal for goal in found if goal.id not in target.meta.values)
-
-
-def _awake(target: State, goals: tuple[MVar, ...]) -> State:
-    asleep = dict.fromkeys((*target.dormant, *target.goals))
-    dormant = tuple(goal for goal in asleep if goal not in goals and goal.id not in target.meta.values)
-    return replace(target, goals=goals, dormant=dormant)
-
-
 def goal_subsume(core: Core, payload: Payload) -> Json:
     """Fill a goal with another one that is at least as general: same target, no more hypotheses.
 
@@ -893,27 +584,10 @@ def _extra(shapes: Shapes, name: str) -> Json:
     return shapes.expression(meta.instantiate(MVar(number)), meta.holes[number].context)
 
 
-def goal_save(core: Core, payload: Payload) -> Json:
-    write_text(payload.text("path"), state_text(core.states.get(payload.number("id"))))
-    return {}
-
-
-def goal_load(core: Core, payload: Payload) -> Json:
-    path = payload.text("path")
-    try:
-        state = read_state(read_text(path), core.env)
-    except NotSaved as error:
-        raise Refusal("io", f"{path}: {error}") from None
-    return {"id": core.states.add(state)}
-
-
 GOAL_COMMANDS = {
     "goal.start": goal_start,
     "goal.tactic": goal_tactic,
-    "goal.continue": goal_continue,
     "goal.subsume": goal_subsume,
     "goal.delete": goal_delete,
     "goal.print": goal_print,
-    "goal.save": goal_save,
-    "goal.load": goal_load,
 }

@@ -103,19 +103,6 @@ REQUESTS: dict[str, Request] = {
             "source": _maybe("bool"),
         },
     ),
-    "env.add": Request(
-        "EnvAdd",
-        {
-            "name": _of("name"),
-            "levels": _maybe("names"),
-            "type": _maybe("string"),
-            "value": _of("string"),
-            "isTheorem": _of("bool"),
-        },
-    ),
-    "env.save": Request("EnvSaveLoad", {"path": _of("string")}),
-    "env.load": Request("EnvSaveLoad", {"path": _of("string")}),
-    "env.parse": Request("EnvParse", {"input": _of("string"), "category": _of("name")}, _NEW),
     "goal.start": Request(
         "GoalStart", {"expr": _maybe("string"), "levels": _maybe("names"), "copyFrom": _maybe("name")}
     ),
@@ -133,9 +120,6 @@ REQUESTS: dict[str, Request] = {
             "draft": _maybe("string"),
             "binderName": _maybe("name"),
         },
-    ),
-    "goal.continue": Request(
-        "GoalContinue", {"target": _of("natural"), "branch": _maybe("natural"), "goals": _maybe("strings")}
     ),
     "goal.subsume": Request(
         "GoalSubsume",
@@ -158,8 +142,6 @@ REQUESTS: dict[str, Request] = {
             "extraMVars": _maybe("names"),
         },
     ),
-    "goal.save": Request("GoalSave", {"id": _of("natural"), "path": _of("string")}),
-    "goal.load": Request("GoalLoad", {"path": _of("string")}),
     "frontend.process": Request(
         "FrontendProcess",
         {
@@ -350,9 +332,6 @@ def _descending(value: object) -> object:
 # ---- Goal states and options: what the REPL keeps between requests
 # A state never changes. Ids count from 0, every command that makes states draws from the one counter, a request that
 # fails draws none, and only `reset` starts it again.
-
-
-FragmentKind = Literal["tactic", "calc", "conv"]
 
 
 class Fragment(NamedTuple):
