@@ -20,40 +20,46 @@ from daemon.planning.plan import Plan, make_plan
 from daemon.planning.proving import budget_key
 from daemon.settings import Settings, load
 from pipeline.jobs.specs import BuildSpec, CheckSpec, ProveSpec, ScanSpec
-from pipeline.lean.backend import LeanBackend, Leans, find_leans
+from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.records import ScannedFile
 from store.events.base import BlobRef, EventBody
 from store.events.jobs import (
-    JobCancelled,
-    JobFailed,
     JobInterrupted,
     JobReleased,
-    JobStarted,
-    JobSucceeded,
     WorkPaused,
     WorkResumed,
     WorkTriggered,
 )
-from store.events.proofs import AttemptFinished, ProofFound
-from store.events.repositories import BranchCreated, BranchRewritten, BranchUnwatched, CommitObserved
-from store.events.scans import CommitScanned, FileScanned, SorryOpened, SorryPlace
+from store.events.repositories import BranchRewritten, BranchUnwatched
+from store.events.scans import SorryOpened, SorryPlace
 from store.events.traces import TraceMeasured
 from store.log.envelope import NewEvent
 from store.view import queries
+from tests.support import events
 from tests.support.daemon.deployment import Deployment
+from tests.support.planning import (
+    KEY,
+    NO_LEAN,
+    NOW,
+    SIMULATOR,
+    cancelled,
+    commit_scanned,
+    created,
+    failed,
+    interrupted,
+    observed,
+    sha,
+    started,
+    succeeded,
+)
 from tests.support.specs import asked
 
-KEY = "local/remotes/demo"
-NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 BLOB = "b" * 40
-NOWHERE = Path("/nonexistent")
-SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)
-NOTHING = find_leans(backend="none", repl="", sandbox="none", toolchains=NOWHERE)
 OLD, NEW = "leanprover/lean4:v4.20.0", "leanprover/lean4:v4.29.1"
 
 
 def real(*toolchains: str) -> Leans:
-    """What a machine with a REPL for each of these Lean versions can run."""
+    """Return the Leans of a machine with a REPL for each of these versions."""
     return Leans(
         fixed=None,
         builds=tuple(
@@ -63,175 +69,44 @@ def real(*toolchains: str) -> Leans:
     )
 
 
-def sha(number: int) -> str:
-    return f"{number:040x}"
-
-
-def observed(number: int, *, branch: str = "main") -> list[EventBody]:
-    return [
-        CommitObserved(
-            repository=KEY,
-            branch=branch,
-            sha=sha(number),
-            parents=(),
-            author="Ada",
-            committed_at=NOW,
-            subject=f"c{number}",
-            baseline=False,
-        )
-    ]
-
-
-def created(*, branch: str = "main", tip: int = 1) -> list[EventBody]:
-    return [
-        BranchCreated(repository=KEY, branch=branch, tip=sha(tip), is_default=True),
-        *observed(tip, branch=branch),
-    ]
-
-
-PAYLOAD = json.dumps(ScannedFile("A.lean", None, (), (), ()).as_json()).encode()
+SCAN = ScannedFile("A.lean", None, (), (), ())
+PAYLOAD = json.dumps(SCAN.as_json()).encode()
 DIGEST = hashlib.sha256(PAYLOAD).hexdigest()
 
 
 def scanned(
     number: int, *, include: tuple[str, ...] = ("**/*.lean",), toolchain: str | None = ""
 ) -> list[EventBody]:
+    body, _ = events.file_scanned(SCAN, commit=sha(number), blob=BLOB)
+    cited = BlobRef(sha256=DIGEST, size_bytes=len(PAYLOAD))
     return [
-        FileScanned(
-            repository=KEY,
-            branch="main",
-            sha=sha(number),
-            path="A.lean",
-            blob=BLOB,
-            error=None,
-            n_declarations=0,
-            n_sorries=0,
-            scan=BlobRef(sha256=DIGEST, size_bytes=len(PAYLOAD)),
-        ),
-        CommitScanned(
-            repository=KEY,
-            branch="main",
-            sha=sha(number),
-            base=None,
-            include=include,
-            exclude=(),
-            toolchain=toolchain,
-            manifest="",
-            files_scanned=1,
-            files_removed=0,
-            files_failed=0,
-            seconds=0.1,
-        ),
+        body.model_copy(update={"repository": KEY, "scan": cited}),
+        commit_scanned(number, include=include, toolchain=toolchain),
     ]
+
+
+def place(name: str) -> SorryPlace:
+    scan = events.scanned("A.lean", [events.declaration(name)], with_sorry=[name])
+    return events.place(scan, scan.sorries[0], blob=BLOB)
 
 
 def sorry(name: str, number: int = 1) -> list[EventBody]:
-    place = SorryPlace(
-        path="A.lean",
-        blob=BLOB,
-        line=2,
-        column=2,
-        byte_start=10,
-        byte_end=15,
-        declaration=name,
-        kind="theorem",
-        statement="True",
-        statement_hash="h" + name,
-        ordinal=0,
-        token="sorry",
-        mode="tactic",
-        context_hash="c",
-    )
     return [
-        SorryOpened(repository=KEY, branch="main", sha=sha(number), sorry=name, place=place, reopened=False)
-    ]
-
-
-def started(job: DueJob) -> list[EventBody]:
-    return [
-        JobStarted(
-            job=job.job,
-            kind=job.kind,
-            attempt=job.attempt,
-            repository=job.repository,
-            branch=job.branch,
-            sha=job.sha,
-            describes=job.describes,
-            simulated=job.simulated,
+        SorryOpened(
+            repository=KEY, branch="main", sha=sha(number), sorry=name, place=place(name), reopened=False
         )
-    ]
-
-
-def failed(job: DueJob, *, deterministic: bool = False, retry_at: datetime | None = None) -> list[EventBody]:
-    return [
-        *started(job),
-        JobFailed(
-            job=job.job,
-            attempt=job.attempt,
-            reason="crashed",
-            message="m",
-            remedy="r",
-            deterministic=deterministic,
-            retry_at=retry_at,
-            seconds=1.0,
-            peak_rss_bytes=None,
-        ),
     ]
 
 
 def attempted(name: str, *, settings: Settings) -> list[EventBody]:
-    return [
-        AttemptFinished(
-            repository=KEY,
-            branch="main",
-            sha=sha(1),
-            sorry=name,
-            blob=BLOB,
-            prover="tactics",
-            rung=0,
-            model="",
-            seed=0,
-            budget=budget_key(settings.prove, lean=SIMULATOR.summary),
-            outcome="exhausted",
-            detail="",
-            best="",
-            goals_left=None,
-            nodes=1,
-            repl_calls=1,
-            seconds=0.1,
-            prompt_tokens=0,
-            completion_tokens=0,
-            usd=None,
-            tree=None,
-            simulated=True,
-            job="j",
-        )
-    ]
+    budget = budget_key(settings.prove, lean=SIMULATOR.summary)
+    body = events.attempt(name, place(name), commit=sha(1), outcome="exhausted")
+    return [body.model_copy(update={"repository": KEY, "budget": budget, "simulated": True})]
 
 
 def found(proof: str, *, simulated: bool = True, toolchain: str = "") -> list[EventBody]:
-    return [
-        ProofFound(
-            proof=proof,
-            sorry="a",
-            repository=KEY,
-            branch="main",
-            sha=sha(1),
-            path="A.lean",
-            blob=BLOB,
-            byte_start=10,
-            byte_end=15,
-            declaration="a",
-            declaration_text_hash="t",
-            replacement="trivial",
-            tactics=("trivial",),
-            prover="tactics",
-            rung=0,
-            toolchain=toolchain,
-            simulated=simulated,
-            job="j",
-        )
-    ]
+    body = events.proof_found("a", place("a"), commit=sha(1), simulated=simulated)
+    return [body.model_copy(update={"repository": KEY, "proof": proof, "toolchain": toolchain})]
 
 
 class World:
@@ -242,7 +117,7 @@ class World:
         self.settings = self.configure()
 
     def configure(self, *, entry: str = "", extra: str = "", trace: bool = False) -> Settings:
-        """Write the configuration; most of what is told here is told more plainly without traces."""
+        """Write the configuration; most tests are plainer without traces."""
         self.settings = self.deployment.write(
             repos=[self.deployment.folder / "remotes" / "demo"],
             entry=entry,
@@ -262,13 +137,13 @@ class World:
 
         async def go() -> Plan:
             async with self.deployment.opened() as parts:
-                events = [NewEvent(_stream(body), body) for group in bodies for body in group]
+                new = [NewEvent(_stream(body), body) for group in bodies for body in group]
                 payload = self.deployment.folder / "payload"
                 payload.write_bytes(PAYLOAD)
                 citing = {"file_scanned", "trace_measured"}
-                cited = {DIGEST: payload} if any(event.body.type in citing for event in events) else {}
-                if events:
-                    await parts.store.append(events, blobs=cited)
+                cited = {DIGEST: payload} if any(event.body.type in citing for event in new) else {}
+                if new:
+                    await parts.store.append(new, blobs=cited)
                 return await parts.store.ask(
                     lambda view: make_plan(
                         view,
@@ -325,22 +200,18 @@ def test_planning_twice_names_the_same_job_twice(world: World) -> None:
 
 def test_a_commit_that_comes_back_after_a_force_push_is_another_job(world: World) -> None:
     (first,) = world.plan(created()).due
-    done = [
-        *started(first),
-        JobSucceeded(job=first.job, attempt=1, seconds=1, peak_rss_bytes=1, summary={}, simulated=False),
-    ]
     rewritten = [
         BranchRewritten(repository=KEY, branch="main", old=sha(1), new=sha(9), base=None, dropped=(sha(1),)),
         *observed(9),
         BranchRewritten(repository=KEY, branch="main", old=sha(9), new=sha(1), base=None, dropped=(sha(9),)),
         *observed(1),
     ]
-    (again,) = world.plan(done, scanned(1), rewritten).due
+    (again,) = world.plan(succeeded(first), scanned(1), rewritten).due
     assert again.sha == first.sha
     assert again.job != first.job
 
 
-def test_a_deterministic_failure_is_not_due_again_and_holds_up_nobody(world: World) -> None:
+def test_a_deterministic_failure_is_not_due_again_and_holds_up_nothing(world: World) -> None:
     (job,) = world.plan(created(), observed(2)).due
     plan = world.plan(failed(job, deterministic=True))
     assert [due.sha for due in plan.due] == [sha(2)]
@@ -374,7 +245,7 @@ def test_a_failure_of_a_time_that_is_still_to_come_waits_for_nothing(world: Worl
 
 def test_an_interrupted_job_is_due_at_once(world: World) -> None:
     (job,) = world.plan(created()).due
-    (again,) = world.plan(started(job), [JobInterrupted(job=job.job, attempt=1, reason="x")]).due
+    (again,) = world.plan(interrupted(job)).due
     assert (again.job, again.attempt) == (job.job, 2)
 
 
@@ -388,7 +259,7 @@ def test_sorries_are_attempted_when_the_tip_is_scanned_and_not_before(world: Wor
 
 
 def test_without_lean_nothing_is_proved_or_checked(world: World) -> None:
-    assert world.plan(created(), sorry("a"), scanned(1), found("p" * 16), leans=NOTHING).due == ()
+    assert world.plan(created(), sorry("a"), scanned(1), found("p" * 16), leans=NO_LEAN).due == ()
 
 
 @pytest.mark.parametrize(
@@ -472,7 +343,7 @@ def test_the_repository_that_was_served_last_waits(tmp_path: Path) -> None:
                 lambda view: make_plan(
                     view,
                     settings=settings,
-                    leans=NOTHING,
+                    leans=NO_LEAN,
                     now=NOW,
                     last_started={"local/remotes/one": 5.0, "local/remotes/two": 1.0},
                 )
@@ -537,15 +408,6 @@ def test_the_second_attempt_of_a_scan_does_without_its_base(world: World) -> Non
         assert (first.known.files, second.known.files) == (None, {"A.lean": BLOB})
     finally:
         view.close()
-
-
-def succeeded(job: DueJob) -> list[EventBody]:
-    return [
-        *started(job),
-        JobSucceeded(
-            job=job.job, attempt=job.attempt, seconds=1, peak_rss_bytes=1, summary={}, simulated=False
-        ),
-    ]
 
 
 def test_with_a_real_lean_a_tip_is_built_before_anything_is_asked_of_it(world: World) -> None:
@@ -719,38 +581,6 @@ def triggered(work: str) -> list[EventBody]:
     return [WorkTriggered.model_validate({"work": work, "repository": KEY, "by": "ada"})]
 
 
-def cancelled(job: DueJob) -> list[EventBody]:
-    return [
-        JobCancelled(
-            job=job.job,
-            kind=job.kind,
-            attempt=job.attempt,
-            repository=job.repository,
-            branch=job.branch,
-            sha=job.sha,
-            describes=job.describes,
-            simulated=job.simulated,
-            by="ada",
-            seconds=1.0,
-            peak_rss_bytes=None,
-        )
-    ]
-
-
-def ended_well(job: DueJob) -> list[EventBody]:
-    return [
-        *started(job),
-        JobSucceeded(
-            job=job.job,
-            attempt=job.attempt,
-            seconds=1,
-            peak_rss_bytes=None,
-            summary={},
-            simulated=job.simulated,
-        ),
-    ]
-
-
 def waiting(plan: Plan) -> list[tuple[str, str]]:
     return [(held.due.kind, held.waits) for held in plan.held]
 
@@ -828,7 +658,7 @@ def test_a_repository_with_a_priority_goes_first_whoever_was_served_last(tmp_pat
                 await parts.store.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
             served = {"local/remotes/one": 1.0, "local/remotes/two": 5.0}
             plan = await parts.store.ask(
-                lambda view: make_plan(view, settings=settings, leans=NOTHING, now=NOW, last_started=served)
+                lambda view: make_plan(view, settings=settings, leans=NO_LEAN, now=NOW, last_started=served)
             )
             return [job.repository for job in plan.due]
 
@@ -874,8 +704,8 @@ def test_a_trigger_has_every_open_sorry_searched_once_more(world: World) -> None
 def test_a_trigger_has_a_traced_tip_traced_once_more(world: World) -> None:
     world.configure(trace=True, extra="[prove]\nenabled = false\n")
     (first,) = world.plan(created(), scanned(1)).due
-    assert world.plan(ended_well(first)).due == ()
+    assert world.plan(succeeded(first)).due == ()
     (job,) = world.plan(triggered("trace")).due
     assert (job.kind, job.attempt) == ("trace", 1)
     assert job.job != first.job
-    assert world.plan(ended_well(job)).due == ()
+    assert world.plan(succeeded(job)).due == ()

@@ -18,11 +18,10 @@ from daemon.requirements import why_no_models
 from daemon.settings import Settings
 from daemon.settings.models import Prove
 from pipeline.jobs.specs import CheckSpec, ProveSpec, Spec
-from pipeline.lean.backend import LeanBackend, Leans, find_leans
+from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.records import ScannedFile, Sorry
 from store.events.base import EventBody
-from store.events.jobs import JobFailed, JobInterrupted, JobStarted
 from store.events.models import ModelKind
 from store.events.proofs import AttemptFinished
 from store.events.repositories import BranchCreated
@@ -45,10 +44,9 @@ from tests.support.events import (
     sha,
 )
 from tests.support.models import checkpoint_promoted, checkpoint_saved
+from tests.support.planning import SIMULATOR, failed, interrupted
 from tests.support.specs import asked
 
-NOWHERE = Path("/nonexistent")
-SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)
 LEAN = Leans(
     fixed=replace(
         SIMULATOR.summary, kind="pantograph", simulated=False, argv=("/repl",), toolchain="v4.21.0"
@@ -162,26 +160,6 @@ def promoted(name: str, *, model: ModelKind = "tactics", simulated: bool = False
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
-
-
-def failed(
-    job: DueJob, *, reason: str, deterministic: bool = False, retry_at: datetime | None = None
-) -> list[EventBody]:
-    told: dict[str, Any] = {name: getattr(job, name) for name in ("job", "attempt")}
-    about = {name: getattr(job, name) for name in ("kind", "repository", "branch", "sha", "describes")}
-    return [
-        JobStarted(**told, **about, simulated=job.simulated),
-        JobFailed(
-            **told,
-            reason=reason,
-            message="m",
-            remedy="r",
-            deterministic=deterministic,
-            retry_at=retry_at,
-            seconds=1.0,
-            peak_rss_bytes=None,
-        ),
-    ]
 
 
 def unanswered(job: DueJob, numbers: range) -> list[EventBody]:
@@ -428,8 +406,7 @@ def test_what_made_way_did_not_fail_and_makes_no_rest_longer(world: World) -> No
     world.configure("rungs = [2, 0]", more=NAMED)
     (two,) = world.plan(world.open("a", "b")).due
     for number in range(1, 10):
-        began, _ = failed(replace(two, attempt=number), reason="")
-        world.plan([began, JobInterrupted(job=two.job, attempt=number, reason="made way: paused by ada")])
+        world.plan(interrupted(replace(two, attempt=number), "made way: paused by ada"))
     assert shown(world.plan(failed(replace(two, attempt=10), reason="unanswered"))) == [(0, ["a", "b"])]
     assert shown(world.plan(now=datetime.now(UTC) + timedelta(hours=1, minutes=1))) == [(2, ["a", "b"])]
 

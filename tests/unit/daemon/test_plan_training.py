@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,12 +21,10 @@ from daemon.scheduler import Operator, WorkStateError
 from daemon.settings import Settings
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.specs import EvaluateSpec, LearnedTask, Spec, TrainSpec
-from pipeline.lean.backend import Leans, find_leans
+from pipeline.lean.backend import Leans
 from pipeline.models.config import ProgressConfig, tactics_config
 from store.events.base import EventBody
-from store.events.jobs import JobFailed, JobInterrupted, JobReleased, JobStarted, JobSucceeded, WorkTriggered
-from store.events.repositories import BranchCreated, CommitObserved
-from store.events.scans import CommitScanned
+from store.events.jobs import JobReleased, WorkTriggered
 from store.log.envelope import NewEvent
 from store.log.log import EventLog
 from tests.support.daemon.deployment import Deployment
@@ -37,19 +34,22 @@ from tests.support.models import (
     checkpoint_saved,
     evaluation_finished,
 )
+from tests.support.planning import (
+    NO_LEAN,
+    NOW,
+    SIMULATOR,
+    commit_scanned,
+    created,
+    failed,
+    interrupted,
+    sha,
+    succeeded,
+)
 from tests.support.specs import asked
 from tests.support.traced_repository import record_made_up
 
-NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-NOWHERE = Path("/nonexistent")
-SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)
-NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=NOWHERE)
 ONE, TWO = "local/remotes/one", "local/remotes/two"
 QUIET = "[trace]\nenabled = false\n[prove]\nenabled = false\n"
-
-
-def sha(number: int) -> str:
-    return f"{number:040x}"
 
 
 class World:
@@ -82,33 +82,7 @@ class World:
         self, repository: str, *, number: int = 1, n_files: int = 6, simulated: bool = True, seed: int = 0
     ) -> int:
         """Have a scanned branch whose commit of this number is traced; return the log's position then."""
-        self.tell(
-            BranchCreated(repository=repository, branch="main", tip=sha(number), is_default=True),
-            CommitObserved(
-                repository=repository,
-                branch="main",
-                sha=sha(number),
-                parents=(),
-                author="Ada",
-                committed_at=NOW,
-                subject="c",
-                baseline=False,
-            ),
-            CommitScanned(
-                repository=repository,
-                branch="main",
-                sha=sha(number),
-                base=None,
-                include=("**/*.lean",),
-                exclude=(),
-                toolchain="",
-                manifest="",
-                files_scanned=1,
-                files_removed=0,
-                files_failed=0,
-                seconds=0.1,
-            ),
-        )
+        self.tell(created(repository=repository, tip=number), commit_scanned(number, repository=repository))
         with EventLog.open(self.settings.paths.events_db) as log:
             record_made_up(
                 log,
@@ -137,9 +111,8 @@ class World:
             update={"repository": job.repository, "split": "test", "job": job.job}
         )
         verdict = checkpoint_promoted if promote else checkpoint_refused
-        self.tell(
-            started(job), saved, measured, succeeded(job), verdict(name, model=model, simulated=simulated)
-        )
+        began, ended = succeeded(job)
+        self.tell(began, saved, measured, ended, verdict(name, model=model, simulated=simulated))
 
     def plan(self, *, leans: Leans = SIMULATOR, trainable: bool = True, running: Sequence[str] = ()) -> Plan:
         async def go() -> Plan:
@@ -169,25 +142,6 @@ def _stream(body: EventBody) -> str:
         return f"job:{body.job}"  # type: ignore[attr-defined]
     model = getattr(body, "model", "")
     return f"model:{model}" if model else f"repository:{body.repository}"  # type: ignore[attr-defined]
-
-
-def started(job: DueJob) -> EventBody:
-    return JobStarted(
-        job=job.job,
-        kind=job.kind,
-        attempt=job.attempt,
-        repository=job.repository,
-        branch=job.branch,
-        sha=job.sha,
-        describes=job.describes,
-        simulated=job.simulated,
-    )
-
-
-def succeeded(job: DueJob) -> EventBody:
-    return JobSucceeded(
-        job=job.job, attempt=job.attempt, seconds=1, peak_rss_bytes=1, summary={}, simulated=job.simulated
-    )
 
 
 @pytest.fixture
@@ -271,7 +225,7 @@ def test_the_checkpoint_in_use_is_measured_on_a_test_set_that_it_did_not_learn(w
     job = world.one()
     assert (job.kind, job.repository, asked(job, EvaluateSpec).checkpoint) == ("evaluate", TWO, "a")
     assert asked(job, EvaluateSpec).dataset.parts[-2:] == (".datasets", refused.job)
-    world.tell(started(job), succeeded(job))
+    world.tell(succeeded(job))
     assert world.plan().due == (), "once is enough"
 
 
@@ -292,32 +246,17 @@ def test_a_failure_that_would_repeat_is_not_tried_again_until_the_data_or_the_se
 ) -> None:
     world.trace(ONE)
     job = world.one()
-    broken = JobFailed(
-        job=job.job,
-        attempt=1,
-        reason="diverged",
-        message="m",
-        remedy="r",
-        deterministic=True,
-        retry_at=None,
-        seconds=1.0,
-        peak_rss_bytes=None,
-    )
-    world.tell(started(job), broken)
+    world.tell(failed(job, reason="diverged", deterministic=True))
     assert world.plan().due == ()
     world.configure(train="new_theorems = 10\n[train.retriever]\nlr = 1.0e-5")
     assert world.one().job != job.job
-
-
-def interrupted(job: DueJob) -> EventBody:
-    return JobInterrupted(job=job.job, attempt=job.attempt, reason="the daemon stopped")
 
 
 def test_what_another_job_has_begun_is_kept_until_its_parent_is_no_longer_in_use(world: World) -> None:
     world.trace(ONE)
     at = world.trace(TWO, seed=1, n_files=8)
     begun, other = world.plan().due
-    world.tell(started(begun), interrupted(begun))
+    world.tell(interrupted(begun))
     (waiting,) = [job for job in world.plan().due if job.repository == other.repository]
     assert (asked(waiting, TrainSpec).keep, asked(waiting, TrainSpec).alone) == ((begun.job,), False)
     world.learn(waiting, "a", at=at)
@@ -393,7 +332,7 @@ def test_what_another_kind_of_job_has_begun_is_none_of_a_chain_s_business(world:
     world.trace(ONE)
     world.configure(train=f"new_theorems = 10\n{TACTICS}")
     begun, _ = world.plan().due
-    world.tell(started(begun), interrupted(begun))
+    world.tell(interrupted(begun))
     _, tactics = world.plan().due
     assert (tactics.kind, asked(tactics, TrainSpec).alone) == ("train_tactics", True)
 
@@ -480,7 +419,7 @@ def test_a_trigger_has_a_repository_learned_once_whatever_its_size_and_whatever_
     world.tell(wish)
     job = world.one()
     assert (job.kind, job.repository, asked(job, TrainSpec).parent) == ("train", ONE, "a")
-    world.tell(started(job), interrupted(job))
+    world.tell(interrupted(job))
     again = world.one()
     assert (again.job, again.attempt) == (job.job, 2), "it is one job, and stays so"
     world.learn(again, "b", at=at)
@@ -489,22 +428,11 @@ def test_a_trigger_has_a_repository_learned_once_whatever_its_size_and_whatever_
     assert asked(world.one(), TrainSpec).parent == "b"
 
 
-def test_a_job_that_somebody_has_tried_again_keeps_its_dataset(world: World) -> None:
+def test_a_job_that_is_released_and_tried_again_keeps_its_dataset(world: World) -> None:
     world.trace(ONE)
     world.trace(TWO, seed=1)
     first, second = world.plan().due
-    failed = JobFailed(
-        job=first.job,
-        attempt=1,
-        reason="crashed",
-        message="m",
-        remedy="r",
-        deterministic=False,
-        retry_at=None,
-        seconds=1.0,
-        peak_rss_bytes=None,
-    )
-    world.tell(started(first), failed, JobReleased(job=first.job))
+    world.tell(failed(first), JobReleased(job=first.job))
     jobs = {job.job: job for job in world.plan().due}
     assert asked(jobs[second.job], TrainSpec).keep == (first.job,)
 

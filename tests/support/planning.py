@@ -1,0 +1,76 @@
+"""The events of a repository and of its due jobs, for tests that write a log by hand and plan from it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from daemon.jobs.due import DueJob
+from pipeline.lean.backend import find_leans
+from store.events.base import EventBody
+from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
+from store.events.repositories import BranchCreated
+from tests.support import events
+
+KEY = "local/remotes/demo"
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+NOWHERE = Path("/nonexistent")
+SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)
+NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=NOWHERE)
+
+
+def sha(number: int) -> str:
+    return f"{number:040x}"
+
+
+def observed(number: int, *, repository: str = KEY, branch: str = "main") -> list[EventBody]:
+    body = events.observed(sha(number), branch=branch)
+    return [body.model_copy(update={"repository": repository, "committed_at": NOW, "baseline": False})]
+
+
+def created(*, repository: str = KEY, branch: str = "main", tip: int = 1) -> list[EventBody]:
+    return [
+        BranchCreated(repository=repository, branch=branch, tip=sha(tip), is_default=True),
+        *observed(tip, repository=repository, branch=branch),
+    ]
+
+
+def commit_scanned(number: int, *, repository: str = KEY, **changes: Any) -> EventBody:
+    return events.commit_scanned(sha(number)).model_copy(update={"repository": repository, **changes})
+
+
+def started(job: DueJob) -> list[EventBody]:
+    return [JobStarted(**_about(job))]
+
+
+def succeeded(job: DueJob) -> list[EventBody]:
+    """Return the start and the good end of a job."""
+    ended = JobSucceeded(
+        job=job.job, attempt=job.attempt, seconds=1, peak_rss_bytes=1, summary={}, simulated=job.simulated
+    )
+    return [*started(job), ended]
+
+
+def failed(job: DueJob, **changes: Any) -> list[EventBody]:
+    """Return the start and the failure of a job, which is not tried again."""
+    failure = {
+        "job": job.job, "attempt": job.attempt, "reason": "crashed", "message": "m", "remedy": "r",
+        "deterministic": False, "retry_at": None, "seconds": 1.0, "peak_rss_bytes": None,
+    }  # fmt: skip
+    return [*started(job), JobFailed.model_validate(failure | changes)]
+
+
+def interrupted(job: DueJob, reason: str = "the daemon stopped") -> list[EventBody]:
+    """Return the start and the interruption of a job."""
+    return [*started(job), JobInterrupted(job=job.job, attempt=job.attempt, reason=reason)]
+
+
+def cancelled(job: DueJob) -> list[EventBody]:
+    """Return the end of a job that began and was cancelled."""
+    return [JobCancelled(**_about(job), by="ada", seconds=1.0, peak_rss_bytes=None)]
+
+
+def _about(job: DueJob) -> dict[str, Any]:
+    names = ("job", "kind", "attempt", "repository", "branch", "sha", "describes", "simulated")
+    return {name: getattr(job, name) for name in names}
