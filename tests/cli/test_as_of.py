@@ -27,7 +27,7 @@ from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.asof import KEPT, Copies, find
 from store.view.rebuild import rebuild
-from tests.support.events import REPOSITORY, STREAM, Story, record, sample_payloads, samples
+from tests.support.events import REPOSITORY, STREAM, record, record_story, sample_payloads, samples
 from tests.support.state_folder import COMMAND
 
 ONE_OF_EACH = (
@@ -88,15 +88,12 @@ def tell(root: Path, *, batches: int = 25) -> Told:
     told = Told(root)
     (root / "config.toml").write_text('[daemon]\nstate_dir = "state"\n', encoding="utf-8")
     told.events_db.parent.mkdir()
-    story = Story(7)
     with EventLog.open(told.events_db) as log:
         # One of everything that a verb shows, whatever the story tells.
         one_of_each = samples()
         first = [one_of_each[name] for name in ONE_OF_EACH]
         record(log, first, folder=root / "staging", payloads=sample_payloads())
-        for _ in range(batches):
-            bodies, payloads = story.tell()
-            record(log, bodies, folder=root / "staging", payloads=payloads)
+        record_story(log, root, seed=7, batches=batches)
     rebuild(told.events_db, told.events_db.with_name("database.db"))
     return told
 

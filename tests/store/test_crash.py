@@ -27,7 +27,7 @@ from store.log.reader import LogReader
 from store.view.rebuild import rebuild, verify
 from store.view.view import View
 from tests.support.daemon import warm
-from tests.support.events import Story, record
+from tests.support.events import Story, record, record_story
 
 PRELUDE = """
 import os, signal, sys
@@ -81,12 +81,9 @@ def pids(folder: Path) -> list[int]:
     return [event.data["pid"] for event in events]
 
 
-def tell(folder: Path, batches: int, *, seed: int = 3) -> None:
-    story = Story(seed)
+def write_story(folder: Path, batches: int, *, seed: int = 3) -> None:
     with EventLog.open(folder / "events.db") as log:
-        for _ in range(batches):
-            bodies, payloads = story.tell()
-            record(log, bodies, folder=folder / "staging", payloads=payloads)
+        record_story(log, folder, seed=seed, batches=batches)
 
 
 def test_c01_killed_before_begin_nothing_is_recorded(tmp_path: Path) -> None:
@@ -155,7 +152,7 @@ finally:
 def test_c04_killed_inside_a_batch_the_rows_and_the_checkpoint_agree(
     tmp_path: Path, statement: str, nth: int
 ) -> None:
-    tell(tmp_path, 40)
+    write_story(tmp_path, 40)
     run_until_killed(
         tmp_path,
         f"""
@@ -180,7 +177,7 @@ catch_up(view._connection, log, batch=7)
 def test_c09_killed_while_a_rebuild_is_put_in_place_the_old_or_the_new_view_is_there(
     tmp_path: Path, after_s: float
 ) -> None:
-    tell(tmp_path, 60)
+    write_story(tmp_path, 60)
     rebuild(tmp_path / "events.db", tmp_path / "database.db")
     with closing(sqlite3.connect(tmp_path / "database.db")) as vandal, vandal:
         vandal.execute("UPDATE commits SET author = 'old'")
@@ -209,7 +206,7 @@ rebuild(folder / "events.db", folder / "database.db")
 
 
 def test_c09_killed_while_a_rebuild_reads_the_log_the_old_view_is_untouched(tmp_path: Path) -> None:
-    tell(tmp_path, 40)
+    write_story(tmp_path, 40)
     rebuild(tmp_path / "events.db", tmp_path / "database.db")
     before = (tmp_path / "database.db").read_bytes()
     run_until_killed(
@@ -249,7 +246,7 @@ sqlite3.connect = watched
     ids=["while it is written", "before it gets its name"],
 )
 def test_c11_killed_during_a_backup_only_a_temporary_name_is_left(tmp_path: Path, moment: str) -> None:
-    tell(tmp_path, 60)
+    write_story(tmp_path, 60)
     run_until_killed(tmp_path, moment + 'backup(folder / "events.db", folder / "backup.db")\n')
     assert not (tmp_path / "backup.db").exists()
     assert check(tmp_path / "events.db").ok
@@ -344,7 +341,7 @@ def test_c12_a_wal_cut_short_by_a_power_loss_leaves_a_prefix_of_the_log(tmp_path
 
 
 def test_c12_a_view_ahead_of_a_log_that_lost_its_end_is_noticed(tmp_path: Path) -> None:
-    tell(tmp_path, 10)
+    write_story(tmp_path, 10)
     shutil.copy(tmp_path / "events.db", tmp_path / "early.db")
     story = Story(9)
     with EventLog.open(tmp_path / "events.db") as log:

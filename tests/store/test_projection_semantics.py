@@ -12,7 +12,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from io import StringIO
 from pathlib import Path
@@ -47,6 +47,7 @@ from tests.support.events import (
     proof_rejected,
     proof_verified,
     record,
+    record_story,
     samples,
     scanned,
     sha,
@@ -54,30 +55,6 @@ from tests.support.events import (
 )
 
 Answer = TypeVar("Answer")
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> tuple[Path, Path]:
-    return tmp_path / "events.db", tmp_path / "database.db"
-
-
-@pytest.fixture
-def log(paths: tuple[Path, Path]) -> Iterator[EventLog]:
-    with EventLog.open(paths[0]) as log:
-        yield log
-
-
-@pytest.fixture
-def reader(log: EventLog) -> Iterator[LogReader]:
-    with log.reader() as reader:
-        yield reader
-
-
-def tell(log: EventLog, folder: Path, *, seed: int = 0, batches: int = 20) -> None:
-    story = Story(seed)
-    for _ in range(batches):
-        bodies, payloads = story.tell()
-        record(log, bodies, folder=folder / "staging", payloads=payloads)
 
 
 def ask(path: Path, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
@@ -138,7 +115,7 @@ def test_s11_a_cancelled_rebuild_leaves_the_old_view_and_no_file(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tell(log, tmp_path)
+    record_story(log, tmp_path)
     with View.open(paths[1], reader) as view:
         view.catch_up()
     before = paths[1].read_bytes()
@@ -158,7 +135,7 @@ def test_s11_a_cancelled_rebuild_leaves_the_old_view_and_no_file(
 def test_s12_the_hashes_of_a_verify_are_those_of_any_other_view_of_the_same_log(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    tell(log, tmp_path)
+    record_story(log, tmp_path)
     other = tmp_path / "other" / "database.db"
     other.parent.mkdir()
     rebuild(*paths)
@@ -214,8 +191,8 @@ def test_s13_a_projection_and_a_rebuild_have_no_effect_but_on_the_view(
 ) -> None:
     """Of a log with jobs, candidates, proofs and patches: nothing is started, sent, or written elsewhere."""
     with EventLog.open(paths[0]) as log:
-        tell(log, tmp_path)
-        tell(log, tmp_path, seed=1)
+        record_story(log, tmp_path)
+        record_story(log, tmp_path, seed=1)
     before = hashlib.sha256(paths[0].read_bytes()).hexdigest()
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, str(tmp_path)], capture_output=True, text=True, timeout=100
@@ -228,7 +205,7 @@ def test_s13_a_projection_and_a_rebuild_have_no_effect_but_on_the_view(
 def test_s14_a_backup_is_a_restore_point_the_view_of_its_position_and_the_log_has_no_snapshots(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    tell(log, tmp_path)
+    record_story(log, tmp_path)
     with View.open(paths[1], reader) as view:
         view.catch_up()
     then = ask(paths[1], dump)
@@ -236,7 +213,7 @@ def test_s14_a_backup_is_a_restore_point_the_view_of_its_position_and_the_log_ha
     restored.mkdir()
     report = backup(paths[0], restored / "events.db")
     assert report.position == reader.position()
-    tell(log, tmp_path, seed=1)
+    record_story(log, tmp_path, seed=1)
     rebuild(restored / "events.db", restored / "database.db")
     assert ask(restored / "database.db", dump) == then
     with closing(sqlite3.connect(restored / "events.db")) as connection:
@@ -265,14 +242,14 @@ def test_s15_a_log_that_was_restored_and_went_another_way_is_not_answered_from_t
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     copies = Copies(tmp_path / "copies")
-    tell(log, tmp_path, batches=6)
+    record_story(log, tmp_path, batches=6)
     common = backup(paths[0], tmp_path / "restored.db").position
-    tell(log, tmp_path, seed=1)
+    record_story(log, tmp_path, seed=1)
     moment = find(reader, common + 5)
     copies.make(reader, find(reader, common))
     copies.make(reader, moment)
     with EventLog.open(tmp_path / "restored.db") as restored, restored.reader() as other:
-        tell(restored, tmp_path, seed=2)
+        record_story(restored, tmp_path, seed=2)
         assert copies.ready(other, find(other, common)) is not None  # so far they are one log
         assert copies.ready(other, find(other, moment.seq)) is None
         assert copies.start(other, find(other, moment.seq + 1)) == common

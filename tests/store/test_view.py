@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -36,34 +36,11 @@ from tests.support.events import (
     file_scanned,
     observed,
     record,
+    record_story,
     scanned,
     sha,
     watched,
 )
-
-
-@pytest.fixture
-def paths(tmp_path: Path) -> tuple[Path, Path]:
-    return tmp_path / "events.db", tmp_path / "database.db"
-
-
-@pytest.fixture
-def log(paths: tuple[Path, Path]) -> Iterator[EventLog]:
-    with EventLog.open(paths[0]) as log:
-        yield log
-
-
-@pytest.fixture
-def reader(log: EventLog) -> Iterator[LogReader]:
-    with log.reader() as reader:
-        yield reader
-
-
-def tell(log: EventLog, folder: Path, *, seed: int = 0, batches: int = 30) -> None:
-    story = Story(seed)
-    for _ in range(batches):
-        bodies, payloads = story.tell()
-        record(log, bodies, folder=folder / "staging", payloads=payloads)
 
 
 def dump(path: Path) -> dict[str, list[str]]:
@@ -110,7 +87,7 @@ def test_s10_batches_of_any_size_and_restarts_lead_to_the_rows_of_a_rebuild(
 def test_s10_catching_up_again_changes_nothing(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    tell(log, tmp_path)
+    record_story(log, tmp_path, batches=30)
     with View.open(paths[1], reader) as view:
         position = view.catch_up()
         before = dump(paths[1])
@@ -190,7 +167,7 @@ def from_the_future(path: Path, event_type: str, *, version: int) -> None:
 def test_s12_verify_names_the_table_the_key_and_the_columns_that_differ(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    tell(log, tmp_path)
+    record_story(log, tmp_path, batches=30)
     record(log, [watched(), observed(sha("x"))], folder=tmp_path)
     with View.open(paths[1], reader) as view:
         view.catch_up()
@@ -295,14 +272,14 @@ def test_a_view_of_another_log_is_refused(
 def test_the_wal_of_a_removed_view_is_not_replayed_into_the_new_one(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path, way: str
 ) -> None:
-    tell(log, tmp_path, batches=5)
+    record_story(log, tmp_path, batches=5)
     view = View.open(paths[1], reader)
     view.catch_up()
     wal = paths[1].with_name("database.db-wal")
     left = wal.read_bytes()
     view.close()
     assert left
-    tell(log, tmp_path, batches=20, seed=1)
+    record_story(log, tmp_path, batches=20, seed=1)
     paths[1].unlink()
     wal.write_bytes(left)
     if way == "rebuild":
@@ -318,7 +295,7 @@ def test_the_wal_of_a_removed_view_is_not_replayed_into_the_new_one(
 def test_s11_a_reader_that_stays_connected_sees_the_old_rows_and_then_the_rebuilt_ones(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    tell(log, tmp_path)
+    record_story(log, tmp_path, batches=30)
     with View.open(paths[1], reader) as view:
         view.catch_up()
     with closing(queries.connect(paths[1])) as connection:
@@ -370,7 +347,7 @@ def test_s11_a_rebuild_that_fails_leaves_the_old_view(
 def test_s11_a_rebuild_of_a_damaged_log_leaves_the_old_view_that_goes_further(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    tell(log, tmp_path)
+    record_story(log, tmp_path, batches=30)
     rebuild(*paths)
     before = dump(paths[1])
     with closing(sqlite3.connect(paths[0])) as vandal, vandal:

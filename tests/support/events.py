@@ -630,3 +630,11 @@ def record(
         for index, body in enumerate(bodies)
     ]
     return log.append(events, expect={stream: Expect.ANY}, blobs=blobs)
+
+
+def record_story(log: EventLog | MemoryLog, folder: Path, *, seed: int = 0, batches: int = 20) -> None:
+    """Append the first chapters of a story, one batch each; `folder` is for their payloads."""
+    story = Story(seed)
+    for _ in range(batches):
+        bodies, payloads = story.tell()
+        record(log, bodies, folder=folder / "staging", payloads=payloads)
