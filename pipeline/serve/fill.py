@@ -31,6 +31,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -467,27 +468,25 @@ async def fill(workspace: Workspace, asked: FillRequest) -> EventStream:
             f"{asked.seconds:g} s of searching are asked for, and a request may take {most_s:g} s here",
             "ask for less, or raise [serve.limits] lean_timeout",
         )
+    filling = _Filling(workspace, asked, until=began + most_s)
     commit, path, known = await place_of(workspace, asked)
-
-    async def work(emit: Emit) -> None:
-        await _Filling(workspace, asked, emit, until=began + most_s).run(commit, path, known)
-
-    return EventStream(workspace, work)
+    return EventStream(workspace, partial(filling.run, commit, path, known))
 
 
 class _Filling:
     """The work on one request."""
 
-    def __init__(self, workspace: Workspace, asked: FillRequest, emit: Emit, *, until: float) -> None:
+    _emit: Emit
+    _began: float
+
+    def __init__(self, workspace: Workspace, asked: FillRequest, *, until: float) -> None:
         """Args:
         until: when the stream is cut off, on the loop's clock.
         """
         most_s = workspace.spec.limits.lean_seconds
         self._workspace = workspace
         self._asked = asked
-        self._emit = emit
         self._until = until - min(_RESERVE_S, most_s / 2)
-        self._began = time.monotonic()
         self._left_s = min(USUAL_SECONDS, most_s) if asked.seconds is None else asked.seconds
         self._sorries: list[SorryToProve] = []
         self._settled: set[Key] = set()
@@ -497,8 +496,9 @@ class _Filling:
         self._candidates = 0
         self._simulated = workspace.spec.simulated
 
-    async def run(self, commit: Commit, path: str, known: SorryRow | None) -> None:
-        """Work, and say how it went: whatever happens, a summary is the last word."""
+    async def run(self, commit: Commit, path: str, known: SorryRow | None, emit: Emit) -> None:
+        """Work, and say how it went: whatever happens, a summary is the last event."""
+        self._emit, self._began = emit, time.monotonic()
         ended: Ended = "failed"
         limit = asyncio.timeout_at(self._until)
         try:
