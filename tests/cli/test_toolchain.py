@@ -146,7 +146,7 @@ def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
     assert "not the file that was built" in checks["toolchain v4.21.0"]["detail"]
 
 
-def test_what_stands_in_for_lean_in_tests_is_refused_by_everybody_else(machine: Machine) -> None:
+def test_what_stands_in_for_lean_in_tests_is_refused_by_everyone_else(machine: Machine) -> None:
     assert machine.install().code == 0
     del machine.env[SWITCH]
 

@@ -106,7 +106,7 @@ def test_a_repository_whose_toolchain_is_not_installed_is_scanned_and_left_at_th
     assert kinds(deployment, "job_started") == ["scan"]
 
 
-def test_a_build_that_fails_is_told_and_not_repeated_before_somebody_asks_or_a_commit_mends_it(
+def test_a_build_that_fails_is_told_and_not_repeated_before_someone_asks_or_a_commit_mends_it(
     deployment: Deployment, tools: StandIn
 ) -> None:
     remote = deployment.remote("demo")

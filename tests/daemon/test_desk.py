@@ -197,7 +197,7 @@ def test_a_search_where_every_open_sorry_is_an_exercise_is_refused_with_that(
     assert len(deployment.events("work_triggered")) == (why == "")
 
 
-def test_a_search_that_waits_ends_when_somebody_fills_the_last_sorry_and_status_says_so(
+def test_a_search_that_waits_ends_when_someone_fills_the_last_sorry_and_status_says_so(
     deployment: Deployment,
 ) -> None:
     settings = deployment.write(

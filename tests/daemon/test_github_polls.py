@@ -135,7 +135,7 @@ def test_a_rename_is_recorded_once_and_polling_goes_on(
     assert [event.data["subject"] for event in deployment.events("commit_observed")] == ["first", "second"]
 
 
-def test_a_renamed_repository_costs_one_request_again_until_somebody_asks_by_its_name(
+def test_a_renamed_repository_costs_one_request_again_until_someone_asks_by_its_name(
     deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     poll(deployment, github)

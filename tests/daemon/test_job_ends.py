@@ -66,7 +66,7 @@ def test_a_cancelled_job_is_ended_with_its_family_and_recorded_as_cancelled(depl
     assert not deployment.events("job_failed", "job_interrupted")
 
 
-def test_a_training_that_makes_way_keeps_its_helpers_to_save_with_and_is_due_again(
+def test_a_training_that_is_preempted_keeps_its_helpers_to_save_with_and_is_due_again(
     deployment: Deployment,
 ) -> None:
     async def go() -> JobRow:
@@ -95,7 +95,7 @@ def test_a_daemon_that_stops_lets_a_training_save_too(deployment: Deployment) ->
     assert asyncio.run(go()).reason == "the daemon stopped; where it was is saved"
 
 
-def test_a_training_that_does_not_make_way_within_its_grace_is_killed_and_is_due_again(
+def test_a_training_that_does_not_end_within_its_grace_is_killed_and_is_due_again(
     deployment: Deployment,
 ) -> None:
     async def go() -> JobRow:
@@ -149,7 +149,7 @@ def test_a_job_is_in_a_group_of_its_own_with_its_limit(deployment: Deployment, t
     assert asyncio.run(go()) == (str(2**32), "1", "+memory")
 
 
-def test_groups_are_not_ours_to_make_where_somebody_else_is_in_ours(tmp_path: Path) -> None:
+def test_groups_are_not_ours_to_make_where_another_user_is_in_ours(tmp_path: Path) -> None:
     tree = FakeTree(tmp_path / "others")
     (tree.top / "cgroup.procs").write_text(f"{os.getpid()}\n1\n")
     with pytest.raises(NoCgroupsError, match="other processes than ours"):

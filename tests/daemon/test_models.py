@@ -399,7 +399,7 @@ def test_the_weights_of_an_adapter_are_its_own(deployment: Deployment) -> None:
     asyncio.run(told_so())
 
 
-def test_where_somebody_else_was_faster_the_next_call_decides(deployment: Deployment) -> None:
+def test_where_another_user_was_faster_the_next_call_decides(deployment: Deployment) -> None:
     async def told_so() -> None:
         new = [*trained(deployment, "a"), *trained(deployment, "b", "a"), *trained(deployment, "c", "b")]
         async with told(deployment, *new, *trained(deployment, "t", model="tactics")) as (store, models):

@@ -478,7 +478,7 @@ def test_a_refusal_names_its_status_and_what_to_do(
         asyncio.run(run(at))
 
 
-def test_nobody_at_the_other_end_holds_nothing_up(tmp_path: Path) -> None:
+def test_no_one_at_the_other_end_holds_nothing_up(tmp_path: Path) -> None:
     async def run(url: str) -> None:
         async with deployment(tmp_path, webhook(url)) as here:
             for _ in range(3):

@@ -90,7 +90,7 @@ def write(deployment: Deployment, remotes: Sequence[Remote], **other: str) -> No
     deployment.write(repos=[remote.path for remote in remotes], **{"every": "60s", **other})
 
 
-def test_a_restart_asks_nobody_before_the_time_and_everybody_at_it(
+def test_a_restart_asks_no_one_before_the_time_and_everyone_at_it(
     deployment: Deployment, remotes: list[Remote]
 ) -> None:
     write(deployment, remotes)
@@ -195,7 +195,7 @@ def test_a_wall_clock_that_is_set_an_hour_back_or_on_changes_nobodys_turn(
     assert asyncio.run(go()) == [["a", "b"], [], ["a", "b"], [], ["a", "b"]]
 
 
-def test_a_clock_that_was_set_back_while_nobody_ran_delays_by_one_interval_at_the_most(
+def test_a_clock_that_was_set_back_while_no_one_ran_delays_by_one_interval_at_the_most(
     deployment: Deployment, remotes: list[Remote]
 ) -> None:
     write(deployment, remotes)

@@ -326,7 +326,7 @@ def test_what_changed_on_the_default_branch_is_said_and_nothing_is_written(
         ('pull_requests = true\nexercises = ["Demo/**"]', "is an exercise"),
     ],
 )
-def test_without_consent_nobody_is_asked_anything(world: World, entry: str, said: str) -> None:
+def test_without_consent_no_one_is_asked_anything(world: World, entry: str, said: str) -> None:
     world.configure(entry)
     assert said in world.refused()
     world.configure(watched=False)
@@ -349,7 +349,7 @@ def test_only_what_lean_verified_is_proposed(unproved: World) -> None:
     assert github.requests == []
 
 
-def test_what_the_simulator_found_is_proposed_to_nobody(unproved: World) -> None:
+def test_what_the_simulator_found_is_proposed_to_no_one(unproved: World) -> None:
     world, github = unproved, unproved.github
     world.tell(world.found.model_copy(update={"simulated": True}), verified())
     assert "is SIMULATED" in world.refused()
@@ -454,7 +454,7 @@ def test_a_pull_request_that_people_closed_is_found_and_not_opened_again(world: 
     assert (len(world.pulls), world.opened[0]["url"]) == (1, world.pulls[0]["html_url"])
 
 
-def test_a_branch_of_somebody_else_with_our_name_is_not_touched(world: World) -> None:
+def test_a_branch_of_another_user_with_our_name_is_not_touched(world: World) -> None:
     world.remote.git("branch", BRANCH)
     assert "does not hold this proof; rename or delete it" in world.refused()
     assert world.remote.git("rev-parse", BRANCH) == world.sha

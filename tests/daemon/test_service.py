@@ -271,7 +271,7 @@ def test_the_socket_of_a_killed_daemon_is_no_obstacle_but_a_file_is(
     assert "no socket; move it elsewhere" in deployment.log()
 
 
-def test_somebody_elses_socket_is_an_error_and_no_nonsense(deployment: Deployment, remote: Remote) -> None:
+def test_another_users_socket_is_an_error_and_no_nonsense(deployment: Deployment, remote: Remote) -> None:
     settings = deployment.write(repos=[remote.path])
     settings.paths.runtime.mkdir(parents=True)
     with socket.socket(socket.AF_UNIX) as other:

@@ -362,7 +362,7 @@ def test_a_second_line_after_an_answer_ends_the_process(fake_repl: FakeRepl, tmp
 
 
 @pytest.mark.parametrize("turns", range(4))
-def test_output_that_nobody_asked_for_is_not_the_next_answer(
+def test_output_that_no_one_asked_for_is_not_the_next_answer(
     fake_repl: FakeRepl, tmp_path: Path, turns: int
 ) -> None:
     backend = fake_repl(

@@ -741,7 +741,7 @@ def test_a_search_that_ends_while_parked_leaves_no_states_behind(tmp_path: Path)
     on_pool(tmp_path, use, processes=1)
 
 
-def test_a_process_that_is_brought_to_another_setup_has_nobody_s_states(tmp_path: Path) -> None:
+def test_a_process_that_is_brought_to_another_setup_has_no_states_of_others(tmp_path: Path) -> None:
     async def use(place: Place) -> None:
         async with place.session() as session:
             state = await stepped(session, await session.start("p"), "a")

@@ -391,7 +391,7 @@ def test_no_other_process_can_be_signalled_or_traced(place: Place) -> None:
             victim.kill()
 
 
-def test_a_signal_to_everybody_reaches_only_the_sandbox(place: Place) -> None:
+def test_a_signal_to_everyone_reaches_only_the_sandbox(place: Place) -> None:
     with subprocess.Popen(["sleep", "60"]) as victim:
         try:
             outcome = place.lakefile("import signal; os.kill(-1, signal.SIGKILL)")

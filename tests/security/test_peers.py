@@ -131,7 +131,7 @@ def test_another_user_does_not_get_through_the_socket_s_mode(paths: Paths) -> No
 
 
 @root
-def test_another_user_is_refused_also_where_the_mode_lets_everybody_in(paths: Paths) -> None:
+def test_another_user_is_refused_also_where_the_mode_lets_everyone_in(paths: Paths) -> None:
     said = served(paths, as_user(paths, STRANGER, THEIR_GROUP), mode=0o666)
     assert f"GET refused: {paths.socket}: user {STRANGER} may not use this socket" in said
     assert f"POST refused: {paths.socket}: user {STRANGER} may not act through this socket" in said

@@ -182,7 +182,7 @@ def test_an_upstream_that_does_not_answer_holds_up_no_other_request(served: Serv
         assert generate(served, "⊢ p", "slow").json()["outputs"] == [{"output": "rfl", "score": 1.0}]
 
 
-def test_a_ledger_that_somebody_else_holds_holds_up_no_other_request(served: Served, folder: Path) -> None:
+def test_a_ledger_that_another_user_holds_holds_up_no_other_request(served: Served, folder: Path) -> None:
     answers: list[httpx2.Response] = []
     with (folder / "ledger.jsonl").open("a") as ledger:
         fcntl.flock(ledger, fcntl.LOCK_EX)

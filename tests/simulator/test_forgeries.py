@@ -181,7 +181,7 @@ def test_a_failed_request_takes_no_id_even_when_it_had_made_states(server: Serve
     assert old.answer("goal.start", {"expr": "True"})["stateId"] == 0
 
 
-def test_tactics_are_recorded_only_for_whoever_asks() -> None:
+def test_tactics_are_recorded_only_for_the_caller() -> None:
     text = "theorem t : True := by trivial"
     (silent,) = Frontend(initial_environment()).run(text)
     (counted,) = Frontend(initial_environment(), records=True).run(text)

@@ -86,7 +86,7 @@ def test_a_backup_never_overwrites_and_leaves_nothing_behind_when_it_fails(tmp_p
     assert not (tmp_path / "new.db").exists()
 
 
-def test_a_file_that_somebody_makes_while_the_backup_is_written_is_not_overwritten(
+def test_a_file_that_someone_makes_while_the_backup_is_written_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     EventLog.open(tmp_path / "events.db").close()

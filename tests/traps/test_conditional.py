@@ -79,7 +79,7 @@ def test_lean_names_the_gap_that_the_source_hides(court: GateProject) -> None:
     assert verdict.conditional_on == ("Library.Hidden.gap",)
 
 
-def test_a_gap_that_nobody_names_is_still_a_gap(court: GateProject) -> None:
+def test_a_gap_that_no_one_names_is_still_a_gap(court: GateProject) -> None:
     rules = (Rule("finish_it", axioms=("sorryAx",)),)
     verdict = court.rejected(Case("finish_it", rules=rules), step="axioms")
     assert verdict.conditional_on == ("a sorry that the source does not name",)

@@ -219,7 +219,7 @@ def test_a_killed_job_goes_on_from_its_last_step_on_the_data_that_it_began_with(
     assert other.of("checkpoint_saved")[0]["data_seq"] > made["data_seq"]
 
 
-def test_a_job_that_is_asked_to_make_way_saves_where_it_is_and_goes_on_exactly_from_there(
+def test_a_job_that_is_preempted_saves_where_it_is_and_goes_on_exactly_from_there(
     learned: Learned, bench: Bench
 ) -> None:
     bench.trace("First")

@@ -160,7 +160,7 @@ def test_training_sends_no_telemetry_and_writes_only_its_own_files(
 # ---- repository by repository
 
 
-def test_each_repository_leaves_a_whole_model_that_anybody_can_load(
+def test_each_repository_leaves_a_whole_model_that_anyone_can_load(
     tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, causal: Path, said: list[str]
 ) -> None:
     folder = tmp_path / "outputs"

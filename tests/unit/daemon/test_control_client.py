@@ -25,7 +25,7 @@ def test_asking_imports_nothing_that_starts_slowly() -> None:
     assert heavy & set(done.stdout.split()) == set()
 
 
-def test_where_nobody_listens_the_remedy_is_to_start_the_daemon(tmp_path: Path) -> None:
+def test_where_no_one_listens_the_remedy_is_to_start_the_daemon(tmp_path: Path) -> None:
     with pytest.raises(DaemonNotRunningError, match="unsorry run"):
         request(paths(tmp_path), "GET", "/status")
 

@@ -29,7 +29,7 @@ def states(found: Gpus, **lent: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def test_a_gpu_that_nobody_uses_is_free_and_one_of_ours_is_lent(tmp_path: Path) -> None:
+def test_a_gpu_that_no_one_uses_is_free_and_one_of_ours_is_lent(tmp_path: Path) -> None:
     found = gpus(tmp_path, FakeNvml(FakeGpu("GPU-a", used_bytes=GIB // 2), FakeGpu("GPU-b")))
     assert states(found, GPU_b="train it") == [("GPU-a", "free", ""), ("GPU-b", "lent", "train it")]
 
@@ -42,7 +42,7 @@ def test_a_foreign_process_makes_it_busy_and_is_named(tmp_path: Path) -> None:
     assert (b, unseen) == ("busy", "3.0G of its memory is held by a process that cannot be seen")
 
 
-def test_a_gpu_whose_lock_somebody_holds_is_not_free(tmp_path: Path) -> None:
+def test_a_gpu_whose_lock_someone_holds_is_not_free(tmp_path: Path) -> None:
     found = gpus(tmp_path, FakeNvml(FakeGpu("GPU-a")))
     with take(found.lock("GPU-a")):
         assert states(found) == [("GPU-a", "lent", f"process {os.getpid()}, which holds its lock")]

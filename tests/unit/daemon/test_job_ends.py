@@ -85,7 +85,7 @@ def test_a_result_that_came_before_the_wish_to_end_is_a_success() -> None:
         assert found.type == "job_succeeded"
 
 
-def test_a_job_that_saved_for_somebody_else_s_signal_is_no_failure() -> None:
+def test_a_job_that_saved_for_another_users_signal_is_no_failure() -> None:
     found = ended(AttemptOutput(0.0, exit=Exit(preemption.STATUS, None, GIB)))
     assert isinstance(found, EventBody)
     assert (found.type, found.model_dump()["reason"]) == (

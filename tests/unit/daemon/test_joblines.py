@@ -183,7 +183,7 @@ def test_nothing_is_verified_without_every_required_check(step: str) -> None:
 
 @pytest.mark.parametrize("by", ["simulator", "scanner", "nobody"])
 @pytest.mark.parametrize("step", ["compile", "axioms"])
-def test_what_lean_must_judge_nobody_else_does(step: str, by: str) -> None:
+def test_what_lean_must_judge_no_one_else_does(step: str, by: str) -> None:
     whole = proof_verified(FOUND)
     checks = tuple(one.model_copy(update={"by": by}) if one.step == step else one for one in whole.checks)
     with pytest.raises(BadLineError, match="not by Lean"):

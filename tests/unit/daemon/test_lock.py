@@ -49,7 +49,7 @@ def test_a_child_process_does_not_keep_the_lock(tmp_path: Path) -> None:
         child.wait()
 
 
-def test_nobody_holds_a_lock_that_does_not_exist(tmp_path: Path) -> None:
+def test_no_one_holds_a_lock_that_does_not_exist(tmp_path: Path) -> None:
     assert holder(tmp_path / "none") is None
 
 

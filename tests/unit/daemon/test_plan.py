@@ -437,7 +437,7 @@ def test_the_simulator_needs_no_build_and_its_traces_say_what_they_are(world: Wo
     ]
 
 
-def test_a_build_that_failed_for_good_waits_for_another_commit_or_for_somebody_who_asks(world: World) -> None:
+def test_a_build_that_failed_for_good_waits_for_another_commit_or_for_someone_who_asks(world: World) -> None:
     (build,) = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD)).due
     assert world.plan(failed(build, deterministic=True), leans=real(OLD)).due == ()
     (again,) = world.plan([JobReleased(job=build.job)], leans=real(OLD)).due
@@ -676,7 +676,7 @@ def test_a_kind_has_the_limits_that_it_has_for_itself_and_lean_s_beside_them(wor
     assert (prove.memory_bytes, prove.timeout_s, prove.whole_bytes) == (3 * 2**30, 3600.0, 6 * 2**30)
 
 
-def test_a_cancelled_job_is_not_tried_again_nor_in_halves_until_somebody_releases_it(world: World) -> None:
+def test_a_cancelled_job_is_not_tried_again_nor_in_halves_until_someone_releases_it(world: World) -> None:
     (job,) = world.plan(created(), sorry("a"), sorry("b"), scanned(1)).due
     assert world.plan(started(job), cancelled(job)).due == ()
     (again,) = world.plan([JobReleased(job=job.job)]).due

@@ -402,7 +402,7 @@ def test_what_may_be_over_in_hours_is_tried_again_after_a_while_that_doubles(wor
     assert shown(world.plan(now=now + timedelta(hours=25))) == [(2, ["a", "b"])], "a day at most"
 
 
-def test_what_made_way_did_not_fail_and_makes_no_rest_longer(world: World) -> None:
+def test_what_was_preempted_did_not_fail_and_makes_no_rest_longer(world: World) -> None:
     world.configure("rungs = [2, 0]", more=NAMED)
     (two,) = world.plan(world.open("a", "b")).due
     for number in range(1, 10):

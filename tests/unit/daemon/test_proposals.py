@@ -43,7 +43,7 @@ def test_every_declaration_has_a_branch_that_git_takes_and_only_this_proof_has(n
     assert re.fullmatch(r"unsorry/[A-Za-z0-9_.-]+-" + "d0" * 8, branch)
 
 
-def test_a_name_calls_nobody_and_closes_no_issue() -> None:
+def test_a_name_calls_no_one_and_closes_no_issue() -> None:
     text = text_of(row("«fixes #1 @ada»"), GROUND, Evidence(None, "", ""))
     for outside in (text.title, text.message, re.sub(r"(`+).+?\1", "", text.body)):
         assert "@" not in outside

@@ -55,7 +55,7 @@ def test_a_thread_that_still_does_something_is_waited_for(
     assert hangs.is_set()
 
 
-def test_threads_that_nobody_waits_for_are_no_reason_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_no_one_waits_for_are_no_reason_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "_THREADS_S", 10.0)
     let_go = threading.Event()
     threading.Thread(target=let_go.wait, daemon=True).start()

@@ -71,7 +71,7 @@ def yields(timetable: Timetable, kind: Any = "train", **changes: Any) -> str:
     return why_yield(timetable, kind, **about)
 
 
-def test_a_training_makes_way_for_what_the_settings_name_and_for_nothing_else() -> None:
+def test_a_training_is_preempted_for_what_the_settings_name_and_for_nothing_else() -> None:
     quiet: dict[str, Any] = {"quiet": {"train": ["22:00-06:00"]}}
     assert yields(table(**quiet)) == "quiet hours until 06:00"
     assert yields(table(**quiet, preempt=[])) == ""
@@ -81,7 +81,7 @@ def test_a_training_makes_way_for_what_the_settings_name_and_for_nothing_else() 
     assert yields(table(spent={"train": 3600.0}, per_night={"train": "1h"})).startswith("this night's 1h")
 
 
-def test_a_search_makes_way_for_a_pause_and_quiet_hours_and_what_is_short_ends_by_itself() -> None:
+def test_a_search_is_preempted_for_a_pause_and_quiet_hours_and_what_is_short_ends_by_itself() -> None:
     assert yields(table("prove"), "prove") == "paused by ada; `unsorry resume prove`"
     assert yields(table("all"), "prove") == "paused by ada; `unsorry resume all`"
     assert yields(table(quiet={"prove": ["22:00-06:00"]}), "prove") == "quiet hours until 06:00"
@@ -91,14 +91,14 @@ def test_a_search_makes_way_for_a_pause_and_quiet_hours_and_what_is_short_ends_b
         assert yields(table("all"), kind) == ""
 
 
-def test_a_search_that_asks_somebody_elses_machine_makes_way_for_nothing() -> None:
+def test_a_search_that_asks_an_endpoint_is_preempted_for_nothing() -> None:
     spent = table(spent={"prove": 3600.0}, per_night={"prove": "1h"})
     for timetable in (table("prove"), table("all"), table(quiet={"prove": ["22:00-06:00"]}), spent):
         assert yields(timetable, "prove") != ""
         assert yields(timetable, "prove", asks_endpoint=True) == "", "what it asked for is paid"
 
 
-def test_a_training_makes_way_for_a_proof_once_it_has_something_to_save() -> None:
+def test_a_training_is_preempted_for_a_proof_once_it_has_something_to_save() -> None:
     prove = table(preempt=["prove"])
     assert yields(prove) == "prove a waits for its GPU"
     assert yields(prove, runs_for_s=LEAST_S - 1) == ""

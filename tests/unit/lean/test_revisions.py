@@ -54,7 +54,7 @@ def test_a_channel_is_no_version(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["evil/lean4:v4.21.0", "leanprover/lean4-pr-releases:v4.21.0", "leanprover/lean4-nightly:v4.21.0"]
 )
-def test_somebody_elses_compiler_is_no_lean(text: str) -> None:
+def test_another_users_compiler_is_no_lean(text: str) -> None:
     with pytest.raises(VersionError, match="what another compiler accepts is no proof"):
         parse_version(text)
 

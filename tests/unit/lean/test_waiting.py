@@ -40,7 +40,7 @@ def test_who_has_states_in_the_free_process_goes_before_others() -> None:
     assert order(["a", "b", "c"], lambda owner: Home.FREE if owner == "b" else Home.NOWHERE, 4) == "bbbb"
 
 
-def test_nobody_is_overtaken_for_ever() -> None:
+def test_no_one_is_overtaken_for_ever() -> None:
     had = order(["a", "b", "c"], lambda owner: Home.FREE if owner == "b" else Home.NOWHERE, 100)
     assert had.count("a") >= 2
     assert had.count("c") >= 1

@@ -110,7 +110,7 @@ def test_the_last_moment_has_as_many_open_as_the_view_has_in_the_source(seed: in
     assert last.removed == steps["removed"]
 
 
-def test_sorries_of_a_branch_that_nobody_watches_are_in_no_number(view_of: Fill) -> None:
+def test_sorries_of_a_branch_that_no_one_watches_are_in_no_number(view_of: Fill) -> None:
     story = Story(2)
     told: list[tuple[str, EventBody]] = [(STREAM, watched())]
     for _ in range(9):

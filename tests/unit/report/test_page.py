@@ -200,7 +200,7 @@ def test_a_text_is_cut_by_what_it_takes_once_it_is_escaped() -> None:
         assert 54 < len(escape(kept)) <= 60
 
 
-def test_a_repository_that_is_not_enabled_needs_nobody(view_of: Fill) -> None:
+def test_a_repository_that_is_not_enabled_needs_no_one(view_of: Fill) -> None:
     def failed(name: str) -> list[tuple[str, EventBody]]:
         problem = {"problem": "unreachable", "reason": "no route", "remedy": "check the network"}
         return [(STREAM, RepositoryFailed.model_validate({"repository": name, **problem}))]

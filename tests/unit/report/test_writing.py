@@ -46,7 +46,7 @@ def test_a_file_that_no_report_wrote_stops_everything_before_a_byte_is_written(
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "folder", "fifo"])
-def test_what_is_no_plain_file_is_nobody_s_report(tmp_path: Path, kind: str) -> None:
+def test_what_is_no_plain_file_is_no_report(tmp_path: Path, kind: str) -> None:
     target, place = tmp_path / "target.html", tmp_path / "out" / "index.html"
     place.parent.mkdir()
     if kind == "link":

@@ -57,7 +57,7 @@ def test_a_mistake_is_told_with_its_place_and_remedy(text: str, mistake: str, tm
     assert ";" in line, "it says what to write instead"
 
 
-def test_a_token_that_everybody_can_read_is_refused(tmp_path: Path) -> None:
+def test_a_token_that_everyone_can_read_is_refused(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("s3cret\n")
     token.chmod(0o644)

@@ -31,7 +31,7 @@ def test_there_need_be_none() -> None:
     assert read_key(variable="MY_KEY", environment={"MY_KEY": "  "}) is None
 
 
-def test_a_file_that_everybody_reads_is_refused(folder: Path) -> None:
+def test_a_file_that_everyone_reads_is_refused(folder: Path) -> None:
     (folder / "external-key").chmod(0o644)
     with pytest.raises(CredentialError, match="chmod 600"):
         read_key(credential="external-key", environment={"CREDENTIALS_DIRECTORY": str(folder)})

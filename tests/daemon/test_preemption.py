@@ -46,7 +46,7 @@ def paid(sha: str) -> Paid:
     )
 
 
-def test_what_runs_for_hours_makes_way_for_a_pause_and_a_training_when_its_gpu_falls_off_the_bus(
+def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gpu_falls_off_the_bus(
     tmp_path: Path,
 ) -> None:
     deployment = Deployment(tmp_path)
