@@ -38,7 +38,7 @@ NOT_OF_THE_LOG = {"daemon", "as_of", "healthy", "summary"}
 
 
 @dataclass
-class Told:
+class RecordedStory:
     """A state folder with a long story in its log, and the command run on it in this process."""
 
     root: Path
@@ -84,23 +84,23 @@ class Told:
             return next(log.read(after=seq - 1, limit=1)).recorded_at
 
 
-def tell(root: Path, *, batches: int = 25) -> Told:
-    told = Told(root)
+def record_in(root: Path, *, batches: int = 25) -> RecordedStory:
+    story = RecordedStory(root)
     (root / "config.toml").write_text('[daemon]\nstate_dir = "state"\n', encoding="utf-8")
-    told.events_db.parent.mkdir()
-    with EventLog.open(told.events_db) as log:
+    story.events_db.parent.mkdir()
+    with EventLog.open(story.events_db) as log:
         # One of everything that a verb shows, whatever the story tells.
         one_of_each = samples()
         first = [one_of_each[name] for name in ONE_OF_EACH]
         record(log, first, folder=root / "staging", payloads=sample_payloads())
         record_story(log, root, seed=7, batches=batches)
-    rebuild(told.events_db, told.events_db.with_name("database.db"))
-    return told
+    rebuild(story.events_db, story.events_db.with_name("database.db"))
+    return story
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Told:
-    return tell(tmp_path)
+def story(tmp_path: Path) -> RecordedStory:
+    return record_in(tmp_path)
 
 
 def verbs_with_the_option() -> Iterator[tuple[tuple[str, ...], set[str]]]:
@@ -115,7 +115,7 @@ def verbs_with_the_option() -> Iterator[tuple[tuple[str, ...], set[str]]]:
                 yield verb, options
 
 
-def questions(told: Told, moment: tuple[str, ...]) -> dict[tuple[str, ...], dict[str, Any]]:
+def questions(story: RecordedStory, moment: tuple[str, ...]) -> dict[tuple[str, ...], dict[str, Any]]:
     """Ask every reading verb that gives one document; those of one thing about the first in its list."""
     found: dict[tuple[str, ...], dict[str, Any]] = {}
     for verb, options in verbs_with_the_option():
@@ -132,7 +132,7 @@ def questions(told: Told, moment: tuple[str, ...]) -> dict[tuple[str, ...], dict
             if not ids:
                 continue
             given = (ids[0],)
-        found[verb] = told.document(*verb, *given, *moment)
+        found[verb] = story.document(*verb, *given, *moment)
     return found
 
 
@@ -145,49 +145,49 @@ def of_the_log(document: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def test_every_reading_verb_answers_as_over_a_log_that_ends_there(told: Told) -> None:
-    with LogReader.open(told.events_db) as log:
+def test_every_reading_verb_answers_as_over_a_log_that_ends_there(story: RecordedStory) -> None:
+    with LogReader.open(story.events_db) as log:
         last = log.position()
     moments = [last, last // 2, 1]
-    answers = {seq: questions(told, ("--as-of", str(seq))) for seq in moments}
+    answers = {seq: questions(story, ("--as-of", str(seq))) for seq in moments}
     asked = set().union(*answers.values())
     assert {("status",), ("repos",), ("sorries",), ("sorries", "show"), ("theorems",), ("proofs",),
             ("proofs", "show"), ("proofs", "patch"), ("jobs",), ("jobs", "show")} <= asked  # fmt: skip
     for seq in moments:
-        told.end_at(seq)
-        plain = questions(told, ())
+        story.end_at(seq)
+        plain = questions(story, ())
         assert plain.keys() == answers[seq].keys()
         for verb, document in plain.items():
             earlier = answers[seq][verb]
-            assert earlier["as_of"] == {"seq": seq, "recorded_at": told.recorded_at(seq)}, verb
+            assert earlier["as_of"] == {"seq": seq, "recorded_at": story.recorded_at(seq)}, verb
             assert of_the_log(earlier) == of_the_log(document), (verb, seq)
 
 
-def test_as_of_a_time_is_as_of_the_last_event_recorded_by_then(told: Told) -> None:
-    at = told.recorded_at(9)
-    with LogReader.open(told.events_db) as log:
+def test_as_of_a_time_is_as_of_the_last_event_recorded_by_then(story: RecordedStory) -> None:
+    at = story.recorded_at(9)
+    with LogReader.open(story.events_db) as log:
         expected = max(event.seq for event in log.read() if event.recorded_at <= at)
-    assert told.document("theorems", "--as-of", at)["as_of"] == {
+    assert story.document("theorems", "--as-of", at)["as_of"] == {
         "seq": expected,
-        "recorded_at": told.recorded_at(expected),
+        "recorded_at": story.recorded_at(expected),
     }
 
 
-def test_people_are_told_in_one_line_that_it_is_not_now(told: Told) -> None:
-    answer = told.ask("sorries", "--as-of", "20")
+def test_the_text_says_in_one_line_that_it_is_not_now(story: RecordedStory) -> None:
+    answer = story.ask("sorries", "--as-of", "20")
     assert answer.exit_code == 0
-    assert answer.stderr == f"unsorry: this is the state as of event 20 ({told.recorded_at(20)})\n"
-    assert "LAST POLL" in told.ask("repos", "--all").stdout
-    assert "LAST POLL" not in told.ask("repos", "--all", "--as-of", "20").stdout
-    status = told.ask("status", "--as-of", "20").stdout
+    assert answer.stderr == f"unsorry: this is the state as of event 20 ({story.recorded_at(20)})\n"
+    assert "LAST POLL" in story.ask("repos", "--all").stdout
+    assert "LAST POLL" not in story.ask("repos", "--all", "--as-of", "20").stdout
+    status = story.ask("status", "--as-of", "20").stdout
     assert "As of event 20:" in status
     assert "not running" not in status
     assert "LAST POLL" not in status
 
 
-def test_a_group_takes_the_option_before_its_verb_too(told: Told) -> None:
-    assert told.document("proofs", "--as-of", "30", "list")["as_of"]["seq"] == 30
-    assert told.document("jobs", "list", "--as-of", "30")["as_of"]["seq"] == 30
+def test_a_group_takes_the_option_before_its_verb_too(story: RecordedStory) -> None:
+    assert story.document("proofs", "--as-of", "30", "list")["as_of"]["seq"] == 30
+    assert story.document("jobs", "list", "--as-of", "30")["as_of"]["seq"] == 30
 
 
 @pytest.mark.parametrize(
@@ -199,21 +199,25 @@ def test_a_group_takes_the_option_before_its_verb_too(told: Told) -> None:
         ("2999-01-01", "lies in the future"),
     ],
 )
-def test_a_moment_that_the_log_does_not_reach_is_an_error(told: Told, moment: str, says: str) -> None:
-    answer = told.ask("status", "--as-of", moment)
+def test_a_moment_that_the_log_does_not_reach_is_an_error(
+    story: RecordedStory, moment: str, says: str
+) -> None:
+    answer = story.ask("status", "--as-of", moment)
     assert answer.exit_code == 1
     assert says in str(answer.exception)
-    assert not told.copies.exists()
+    assert not story.copies.exists()
 
 
-def test_what_is_no_moment_is_a_usage_error(told: Told) -> None:
-    answer = told.ask("status", "--as-of", "yesterday")
+def test_what_is_no_moment_is_a_usage_error(story: RecordedStory) -> None:
+    answer = story.ask("status", "--as-of", "yesterday")
     assert answer.exit_code == 2
     assert "neither the number of an event nor a time" in answer.stderr
 
 
-def test_an_event_that_cannot_be_read_is_named_and_what_lies_before_it_is_answered(told: Told) -> None:
-    with closing(sqlite3.connect(told.events_db)) as connection, connection:
+def test_an_event_that_cannot_be_read_is_named_and_what_lies_before_it_is_answered(
+    story: RecordedStory,
+) -> None:
+    with closing(sqlite3.connect(story.events_db)) as connection, connection:
         seq, version = connection.execute(
             "SELECT max(seq) + 1, max(version) + 1 FROM events WHERE stream = ?", (STREAM,)
         ).fetchone()
@@ -222,61 +226,63 @@ def test_an_event_that_cannot_be_read_is_named_and_what_lies_before_it_is_answer
             " VALUES (?, 'new', ?, ?, 'of_a_later_version', 1, '{}', '2026-07-01T00:00:00.000000Z', 'test')",
             (seq, STREAM, version),
         )
-    answer = told.ask("repos", "--as-of", str(seq))
+    answer = story.ask("repos", "--as-of", str(seq))
     assert answer.exit_code == 1
     assert f"event {seq}: of_a_later_version version 1 cannot be read" in str(answer.exception)
-    assert told.document("repos", "--as-of", str(seq - 1))["as_of"]["seq"] == seq - 1
-    assert [path.name for path in told.copies.iterdir() if not path.name.endswith(".db")] == []
+    assert story.document("repos", "--as-of", str(seq - 1))["as_of"]["seq"] == seq - 1
+    assert [path.name for path in story.copies.iterdir() if not path.name.endswith(".db")] == []
 
 
-def test_the_four_copies_that_were_used_last_are_kept(told: Told) -> None:
-    with LogReader.open(told.events_db) as log:
-        copies = Copies(told.copies)
+def test_the_four_copies_that_were_used_last_are_kept(story: RecordedStory) -> None:
+    with LogReader.open(story.events_db) as log:
+        copies = Copies(story.copies)
         for number, seq in enumerate((10, 20, 30, 40)):
             path = copies.make(log, find(log, seq))
             os.utime(path, ns=(number, number))
         assert copies.ready(log, find(log, 10)) is not None  # used now
         copies.open(log, find(log, 50)).close()
-    assert sorted(int(path.name.split("-")[1]) for path in told.copies.iterdir()) == [10, 30, 40, 50]
+    assert sorted(int(path.name.split("-")[1]) for path in story.copies.iterdir()) == [10, 30, 40, 50]
     assert KEPT == 4
 
 
-def test_a_copy_goes_on_from_the_nearest_earlier_one_and_a_restored_log_from_none(told: Told) -> None:
-    with LogReader.open(told.events_db) as log:
-        copies = Copies(told.copies)
+def test_a_copy_goes_on_from_the_nearest_earlier_one_and_a_restored_log_from_none(
+    story: RecordedStory,
+) -> None:
+    with LogReader.open(story.events_db) as log:
+        copies = Copies(story.copies)
         copies.make(log, find(log, 10))
         copies.make(log, find(log, 30))
         assert copies.start(log, find(log, 40)) == 30
         assert copies.start(log, find(log, 29)) == 10
         assert copies.start(log, find(log, 9)) == 0
-        whole = Copies(told.copies.with_name("whole"))
+        whole = Copies(story.copies.with_name("whole"))
         with (
             closing(copies.open(log, find(log, 40))) as extended,
             closing(whole.open(log, find(log, 40))) as built,
         ):
             assert list(extended.iterdump()) == list(built.iterdump())
-    other = told.root / "other"
+    other = story.root / "other"
     other.mkdir()
-    with LogReader.open(tell(other).events_db) as log:
+    with LogReader.open(record_in(other).events_db) as log:
         assert copies.start(log, find(log, 40)) == 0
         assert copies.ready(log, find(log, 40)) is None
 
 
-def test_a_killed_build_leaves_a_temporary_name_that_the_next_one_removes(told: Told) -> None:
-    told.copies.mkdir(parents=True)
+def test_a_killed_build_leaves_a_temporary_name_that_the_next_one_removes(story: RecordedStory) -> None:
+    story.copies.mkdir(parents=True)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    left = told.copies / f"00000000-5-0000000000000000.db.making-{gone.pid}-1"
+    left = story.copies / f"00000000-5-0000000000000000.db.making-{gone.pid}-1"
     left.write_bytes(b"half")
-    (told.copies / f"{left.name}-journal").write_bytes(b"half")
-    alive = told.copies / f"00000000-5-0000000000000000.db.making-{os.getpid()}-1"
+    (story.copies / f"{left.name}-journal").write_bytes(b"half")
+    alive = story.copies / f"00000000-5-0000000000000000.db.making-{os.getpid()}-1"
     alive.write_bytes(b"half")
-    told.document("repos", "--as-of", "10")
+    story.document("repos", "--as-of", "10")
     assert not left.exists()
-    assert sorted(path.name for path in told.copies.glob("*making*")) == [alive.name]
+    assert sorted(path.name for path in story.copies.glob("*making*")) == [alive.name]
 
 
-def test_killed_before_a_finished_copy_gets_its_name_there_is_none_under_it(told: Told) -> None:
+def test_killed_before_a_finished_copy_gets_its_name_there_is_none_under_it(story: RecordedStory) -> None:
     code = """
 import os, signal, sys
 from pathlib import Path
@@ -286,29 +292,31 @@ Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 with LogReader.open(Path(sys.argv[1])) as log:
     Copies(Path(sys.argv[2])).make(log, find(log, 20))
 """
-    done = subprocess.run([sys.executable, "-c", code, told.events_db, told.copies], check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code, story.events_db, story.copies], check=False, timeout=60
+    )
     assert done.returncode == -signal.SIGKILL
-    assert list(told.copies.glob("*.db")) == []
-    assert told.document("repos", "--as-of", "20")["as_of"]["seq"] == 20
+    assert list(story.copies.glob("*.db")) == []
+    assert story.document("repos", "--as-of", "20")["as_of"]["seq"] == 20
 
 
-def test_a_damaged_copy_is_made_again(told: Told) -> None:
-    before = told.document("sorries", "--as-of", "30")
-    (copy,) = told.copies.iterdir()
+def test_a_damaged_copy_is_made_again(story: RecordedStory) -> None:
+    before = story.document("sorries", "--as-of", "30")
+    (copy,) = story.copies.iterdir()
     copy.write_bytes(b"no database at all" * 100)
-    assert told.document("sorries", "--as-of", "30") == before
+    assert story.document("sorries", "--as-of", "30") == before
 
 
-def test_processes_that_ask_at_once_get_the_same_answer(told: Told) -> None:
+def test_processes_that_ask_at_once_get_the_same_answer(story: RecordedStory) -> None:
     command = [str(COMMAND), "sorries", "--as-of", "40", "--json"]
-    env = {**os.environ, "UNSORRY_CONFIG": str(told.root / "config.toml")}
+    env = {**os.environ, "UNSORRY_CONFIG": str(story.root / "config.toml")}
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) for _ in range(4)
     ]
     answers = [process.communicate(timeout=60) for process in running]
     assert [process.returncode for process in running] == [0] * 4, answers
     assert len({out for out, _ in answers}) == 1
-    assert len(list(told.copies.iterdir())) == 1
+    assert len(list(story.copies.iterdir())) == 1
 
 
 def test_who_may_not_write_the_cache_gets_a_private_folder_of_their_own() -> None:
@@ -318,24 +326,24 @@ def test_who_may_not_write_the_cache_gets_a_private_folder_of_their_own() -> Non
         root.chmod(0o755)
         (root / "tmp").mkdir()
         (root / "tmp").chmod(0o1777)
-        told = tell(root)
-        expected = told.document("theorems", "--all", "--as-of", "30")["theorems"]
-        for copy in told.copies.iterdir():
+        story = record_in(root)
+        expected = story.document("theorems", "--all", "--as-of", "30")["theorems"]
+        for copy in story.copies.iterdir():
             copy.unlink()
-        told.copies.parent.chmod(0o555)
-        code, document = in_a_child(told, root / "tmp", "theorems", "--all", "--as-of", "30")
-        told.copies.parent.chmod(0o755)
+        story.copies.parent.chmod(0o555)
+        code, document = in_a_child(story, root / "tmp", "theorems", "--all", "--as-of", "30")
+        story.copies.parent.chmod(0o755)
         assert code == 0
         assert document["theorems"] == expected
-        assert list(told.copies.iterdir()) == []
+        assert list(story.copies.iterdir()) == []
         (own,) = (root / "tmp").iterdir()
         assert stat.S_IMODE(own.stat().st_mode) == 0o700
         assert len(list(own.iterdir())) == 1
 
 
-def in_a_child(told: Told, temporary: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
+def in_a_child(story: RecordedStory, temporary: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     """Ask as a user whom permissions stop, which root is not; a fork, for no one may not read this interpreter."""
-    told.copies.chmod(0o555)
+    story.copies.chmod(0o555)
     answer = temporary.parent / "answer"
     answer.touch()
     answer.chmod(0o666)
@@ -348,18 +356,18 @@ def in_a_child(told: Told, temporary: Path, *arguments: str) -> tuple[int, dict[
                 os.setgid(65534)
                 os.setuid(65534)
             tempfile.tempdir = str(temporary)
-            answer.write_text(json.dumps(told.document(*arguments)))
+            answer.write_text(json.dumps(story.document(*arguments)))
             code = 0
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    told.copies.chmod(0o755)
+    story.copies.chmod(0o755)
     return code, json.loads(answer.read_text() or "{}")
 
 
-def test_db_as_of_says_which_event_that_is_and_what_stood_there(told: Told) -> None:
-    document = told.document("db", "as-of", "30")
-    status = told.document("status", "--as-of", "30")
+def test_db_as_of_names_the_event_and_the_counts_then(story: RecordedStory) -> None:
+    document = story.document("db", "as-of", "30")
+    status = story.document("status", "--as-of", "30")
     assert document["as_of"]["seq"] == 30
     assert document["event"]["stream"] == STREAM
     assert document["event"]["type"] == status["log"]["last_events"][-1]["type"]
@@ -369,20 +377,20 @@ def test_db_as_of_says_which_event_that_is_and_what_stood_there(told: Told) -> N
         status["theorems"],
     )
     assert document["file"] is None
-    text = told.ask("db", "as-of", "30").stdout
-    assert text.startswith(f"event 30, recorded {told.recorded_at(30)}: ")
+    text = story.ask("db", "as-of", "30").stdout
+    assert text.startswith(f"event 30, recorded {story.recorded_at(30)}: ")
     assert "--as-of 30" in text
 
 
-def test_db_as_of_writes_the_view_as_a_file_of_its_own(told: Told) -> None:
-    target = told.root / "then.db"
-    document = told.document("db", "as-of", "30", "--output", str(target))
+def test_db_as_of_writes_the_view_as_a_file_of_its_own(story: RecordedStory) -> None:
+    target = story.root / "then.db"
+    document = story.document("db", "as-of", "30", "--output", str(target))
     assert (document["file"], document["size_bytes"]) == (str(target), target.stat().st_size)
     with closing(sqlite3.connect(target)) as view:
         assert view.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         assert view.execute("SELECT seq FROM view_position").fetchone()[0] == 30
         assert view.execute("SELECT repository FROM repositories").fetchall() == [(REPOSITORY,)]
-    again = told.ask("db", "as-of", "31", "--output", str(target))
+    again = story.ask("db", "as-of", "31", "--output", str(target))
     assert again.exit_code == 1
     assert "exists already" in str(again.exception)
-    assert [path.name for path in told.root.iterdir() if "then" in path.name] == ["then.db"]
+    assert [path.name for path in story.root.iterdir() if "then" in path.name] == ["then.db"]

@@ -83,7 +83,7 @@ def problem(settings: Settings, code: str) -> dict[str, Any]:
     return next(item for item in found if item["code"] == code)
 
 
-def test_a_build_that_fails_is_told_in_a_line_with_the_compiler_s_errors_and_the_whole_output_with_its_job(
+def test_a_failed_build_is_a_line_with_the_compiler_s_errors_and_the_whole_output_is_with_its_job(
     deployment: Deployment, tools: StandIn
 ) -> None:
     with daemon_on(
@@ -136,7 +136,7 @@ def test_a_lean_version_that_nothing_here_runs_is_a_warning_that_names_who_needs
     assert "running, with 2 warnings" in text
 
 
-def test_a_repl_that_crashes_is_told_with_its_last_words_and_what_to_look_at(
+def test_a_repl_that_crashes_is_reported_with_its_last_output_and_a_remedy(
     deployment: Deployment, tools: StandIn
 ) -> None:
     repl = repl_of(tools)

@@ -287,7 +287,7 @@ def test_queued_jobs_are_listed_before_those_that_ran(filled: StateFolder) -> No
     assert filled.unsorry("jobs", "--json").json["queued"] == []
 
 
-def test_a_kind_of_job_that_there_is_not_is_a_mistake_and_every_kind_that_there_is_can_be_asked_for(
+def test_an_unknown_kind_of_job_is_a_mistake_and_every_known_kind_can_be_listed(
     filled: StateFolder,
 ) -> None:
     assert set(KINDS) == set(JOB_KINDS)

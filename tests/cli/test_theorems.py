@@ -63,7 +63,7 @@ def test_a_theorem_is_shown_with_its_place_and_its_history(filled: Any) -> None:
     assert (version["steps"], version["name"], version["sha"]) == (["appeared"], "Demo.alpha", "a" * 40)
 
 
-def test_the_whole_history_is_told_under_every_name_that_the_theorem_had(grown: Any) -> None:
+def test_the_whole_history_is_shown_under_every_name_that_the_theorem_had(grown: Any) -> None:
     for asked in (
         "Demo.omega",
         "Demo.alpha",

@@ -185,7 +185,7 @@ def test_a_build_in_use_stays_and_the_code_is_75(machine: Machine) -> None:
     assert machine.cache.installed()
 
 
-def test_a_second_installation_is_told_who_is_at_work(machine: Machine) -> None:
+def test_a_second_installation_names_the_first_one(machine: Machine) -> None:
     with machine.cache.installing("unsorry toolchain install v4.22.0"):
         refused = machine.install()
     assert refused.code == 75

@@ -19,7 +19,7 @@ from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.rebuild import rebuild, verify
-from tests.support.events import Story, record
+from tests.support.events import Story, record, record_story
 
 
 def test_a_backup_taken_while_the_log_grows_is_a_whole_prefix_of_it(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_copy_that_the_disk_damaged_gets_no_name(tmp_path: Path, monkeypatch: 
 def test_content_and_then_name_are_on_the_disk_when_it_returns(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told(tmp_path / "events.db", tmp_path / "staging")
+    write_story(tmp_path / "events.db", tmp_path / "staging")
     synced: list[tuple[int, bool]] = []
     target = tmp_path / ("backup.db" if what == "a backup" else "database.db")
     fsync = os.fsync
@@ -157,11 +157,8 @@ def test_what_is_no_log_is_not_backed_up(tmp_path: Path) -> None:
 
 def test_a_damaged_blob_and_a_missing_one_do_not_pass_the_check(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
-    story = Story(2)
     with EventLog.open(path) as log:
-        for _ in range(3):
-            bodies, payloads = story.tell()
-            record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
+        record_story(log, tmp_path, seed=2, batches=3)
     assert check(path).ok
     with closing(sqlite3.connect(path)) as vandal, vandal:
         for trigger in ("blobs_no_update", "blobs_no_delete"):
@@ -190,14 +187,11 @@ def test_a_damaged_page_does_not_pass_the_check(tmp_path: Path) -> None:
     assert "SQLite" in problems
 
 
-def told(path: Path, folder: Path) -> int:
+def write_story(path: Path, folder: Path) -> int:
     """Write a story to a log and return its last seq."""
-    story = Story(3)
-    with EventLog.open(path) as log:
-        for _ in range(5):
-            bodies, payloads = story.tell()
-            last = record(log, bodies, folder=folder, payloads=payloads).last_seq
-    return last
+    with EventLog.open(path) as log, log.reader() as reader:
+        record_story(log, folder, seed=3, batches=5)
+        return reader.position()
 
 
 VANDALS = {
@@ -237,7 +231,7 @@ VANDALS = {
 def test_every_kind_of_loss_is_found_even_where_the_triggers_were_put_back(what: str, tmp_path: Path) -> None:
     trigger, vandalism, finding = VANDALS[what]
     path = tmp_path / "events.db"
-    told(path, tmp_path / "staging")
+    write_story(path, tmp_path / "staging")
     assert check(path).ok
     with closing(sqlite3.connect(path)) as vandal, vandal:
         vandal.create_function("flipped", 1, lambda data: data[:9] + bytes([data[9] ^ 1]) + data[10:])
@@ -253,7 +247,7 @@ def test_every_kind_of_loss_is_found_even_where_the_triggers_were_put_back(what:
 
 def test_a_trigger_that_was_weakened_under_its_name_is_found(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
-    told(path, tmp_path / "staging")
+    write_story(path, tmp_path / "staging")
     with closing(sqlite3.connect(path)) as vandal, vandal:
         vandal.execute("DROP TRIGGER events_no_update")
         vandal.execute("CREATE TRIGGER events_no_update BEFORE UPDATE ON events BEGIN SELECT 1; END")

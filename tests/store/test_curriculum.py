@@ -166,7 +166,7 @@ def test_a_repository_without_theorems_is_last() -> None:
     assert list(store.rows(compat=True)) == ["b"]
 
 
-def test_of_each_repository_the_newest_trace_counts_and_simulated_ones_only_if_asked_for() -> None:
+def test_of_each_repository_the_newest_trace_counts_and_simulated_ones_only_on_request() -> None:
     store = Store()
     store.trace(1, 1, sha="1" * 40)
     store.trace(1, sha="2" * 40)

@@ -140,7 +140,7 @@ def test_a_missing_folder_and_a_missing_file_are_named(tmp_path: Path) -> None:
         LogReader.open(tmp_path / "events.db")
 
 
-def test_s18_a_second_writer_is_refused_and_told_who_the_first_one_is(tmp_path: Path) -> None:
+def test_s18_a_second_writer_is_refused_with_the_first_one_s_process(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
     with EventLog.open(path):
         with pytest.raises(DatabaseLockedError, match=f"process {os.getpid()} writes it"):
@@ -157,7 +157,7 @@ def test_s18_a_second_writer_is_refused_and_told_who_the_first_one_is(tmp_path: 
     EventLog.open(path).close()
 
 
-def test_a_full_disk_is_told_and_costs_nothing_acknowledged(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_costs_nothing_acknowledged(tmp_path: Path) -> None:
     with EventLog.open(tmp_path / "events.db") as log, log.reader() as reader:
         log.append(stopped(1), expect={"daemon": 0})
         pages = pragma(log, "page_count")
@@ -197,7 +197,7 @@ except LogError as error:
         assert [event.data["pid"] for event in reader.read()] == list(range(int(acknowledged)))
 
 
-def test_a_database_that_another_program_locks_is_told(
+def test_a_database_that_another_program_locks_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "events.db"

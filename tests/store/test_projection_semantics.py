@@ -288,7 +288,7 @@ def test_s16_the_log_is_the_outbox_a_started_attempt_is_recorded_once_and_open_u
     assert [event.version for event in reader.read_stream("job:scan-1")] == [1, 2, 3, 4]
 
 
-def test_s16_what_an_attempt_learnt_is_recorded_once_however_often_it_is_asked_for(
+def test_s16_what_an_attempt_learnt_is_recorded_once_however_often_it_is_requested(
     log: EventLog, reader: LogReader, tmp_path: Path
 ) -> None:
     scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])

@@ -317,7 +317,7 @@ def test_a_version_that_two_traces_share_is_learnt_from_once(make: Make) -> None
     assert list(q.training_examples(place.db, "random", "train", traces=[])) == []
 
 
-def test_simulated_traces_are_learnt_from_only_if_asked_for(make: Make) -> None:
+def test_simulated_traces_are_learnt_from_only_on_request(make: Make) -> None:
     place = make(*FILES, of=replace(head(), simulated=True))
     assert list(q.training_examples(place.db, "random", "train")) == []
     assert list(q.training_examples(place.db, "random", "train", traces=[place.trace])) == []

@@ -67,7 +67,7 @@ def test_where_no_gpu_works_the_processor_does_if_the_settings_let_it() -> None:
     assert only.waits == {"a": "a GPU; none is to be seen here"}
 
 
-def test_a_proof_that_waits_for_a_training_is_told_of() -> None:
+def test_a_proof_that_waits_for_a_training_is_reported() -> None:
     lent = replace(ONE, state="lent", detail="train the retriever")
     found = admit(
         plan(due("a", gpu=True), due("t", "train", gpu=True)), running=(), max_running=9, gpus=[lent]

@@ -60,7 +60,7 @@ def test_a_sleep_is_no_set_clock_and_both_at_once_are_both() -> None:
     assert (round(jump.set_s), round(jump.slept_s)) == (-7200, 60)
 
 
-def test_it_is_told_for_an_hour_that_the_machine_was_awake() -> None:
+def test_a_jump_is_reported_for_an_hour_in_which_the_machine_is_awake() -> None:
     machine = Machine()
     machine.run(5.0, set_by=-3600.0)
     machine.jumps.look()

@@ -223,7 +223,7 @@ def test_what_is_not_there_has_no_metric_and_an_empty_view_still_has_numbers() -
     assert values(metrics["unsorry_view_lag_events"]) == {(): 0}
 
 
-def test_every_metric_stands_in_the_documentation_with_its_labels_and_no_other_does(
+def test_every_metric_is_in_the_documentation_with_its_labels_and_no_other_is(
     metrics: dict[str, Any],
 ) -> None:
     rows = re.findall(

@@ -287,7 +287,7 @@ def test_many_sorries_are_split_into_jobs_that_share_one_lane(world: World) -> N
     assert len(admit(plan, running=(), max_running=4).start) == 1
 
 
-def test_a_job_that_keeps_crashing_is_halved_until_the_culprit_stands_alone(world: World) -> None:
+def test_a_job_that_keeps_crashing_is_halved_until_the_culprit_is_alone(world: World) -> None:
     plan = world.plan(created(), *[sorry(name) for name in "abcd"], scanned(1))
     sizes = []
     for _ in range(7):

@@ -433,7 +433,7 @@ def test_a_job_that_waits_for_its_next_try_keeps_its_sorries_at_their_rung(world
     assert world.plan(later).due == ()
 
 
-def test_a_day_s_money_that_is_spent_is_not_asked_for_again_until_tomorrow_or_another_cap(
+def test_a_search_over_the_daily_cap_is_not_due_again_until_tomorrow_or_another_cap(
     world: World,
 ) -> None:
     endpoint = '[prove.external]\nbase_url = "https://api.example.org/v1"\nmodel = "m"\nusd_per_day = {}\n'
@@ -590,7 +590,7 @@ def test_a_budget_is_called_as_attempts_of_earlier_versions_have_it(
     assert budget_key(prove, lean=SIMULATOR.summary, rung=rung) == key
 
 
-def test_the_calls_of_lean_that_a_search_may_make_are_told_to_the_job(world: World) -> None:
+def test_the_job_receives_the_limit_of_a_search_s_calls_of_lean(world: World) -> None:
     world.configure("calls_per_sorry = 7")
     (job,) = world.plan(world.open("a")).due
     assert asked(job, ProveSpec).budget.calls == 7
@@ -600,9 +600,7 @@ def test_the_calls_of_lean_that_a_search_may_make_are_told_to_the_job(world: Wor
 
 
 @pytest.mark.parametrize("model", ["t-1", "t-1+the/generator", "somebody/s-model"])
-def test_the_check_of_a_proof_is_told_the_weights_behind_it_where_there_are_any(
-    world: World, model: str
-) -> None:
+def test_the_check_of_a_proof_receives_the_weights_behind_it_if_any(world: World, model: str) -> None:
     (job,) = world.plan(world.open("a"), promoted("t-1")).due
     found = proof_found("a", world.at("a"), commit=sha(1), simulated=True)
     (check,) = world.plan(found, world.tried("a", job, outcome="found", model=model)).due

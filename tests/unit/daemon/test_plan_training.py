@@ -316,7 +316,7 @@ def test_each_model_has_a_chain_of_its_own(world: World, table: str, kind: Kind)
     assert asked(second, TrainSpec).keep == (first.job,)
 
 
-def test_the_jobs_can_read_what_they_are_told(world: World) -> None:
+def test_the_jobs_can_read_their_specs(world: World) -> None:
     world.trace(ONE)
     world.configure(train=f"new_theorems = 10\nenabled = true\n{TACTICS}{PROGRESS}")
     _, tactics, progress = world.plan().due
@@ -337,7 +337,7 @@ def test_what_another_kind_of_job_has_begun_is_none_of_a_chain_s_business(world:
     assert (tactics.kind, asked(tactics, TrainSpec).alone) == ("train_tactics", True)
 
 
-def test_a_branch_that_is_no_longer_asked_for_is_not_learned_from(world: World) -> None:
+def test_a_branch_that_is_no_longer_configured_is_not_learned_from(world: World) -> None:
     world.trace(ONE)
     world.configure(entry='branches = ["release/*"]')
     assert world.plan().due == ()

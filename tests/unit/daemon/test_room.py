@@ -24,7 +24,7 @@ def disk() -> Disk:
     return Disk()
 
 
-def test_what_finds_no_room_is_told_until_a_write_there_succeeds(disk: Disk) -> None:
+def test_a_full_disk_is_reported_until_a_write_there_succeeds(disk: Disk) -> None:
     assert disk.room.problem == ""
     disk.room.lost("events.db: full", STATE)
     disk.room.lost("spec.json: full", JOBS)

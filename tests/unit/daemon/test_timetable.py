@@ -49,7 +49,7 @@ def test_quiet_hours_are_of_one_sort_of_work_and_say_until_when() -> None:
     assert quiet.of_kind("scan") is None
 
 
-def test_a_pause_names_who_and_the_remedy_and_ends_by_nobodys_clock() -> None:
+def test_a_pause_names_its_author_and_the_remedy_and_has_no_end_of_its_own() -> None:
     wait = table("prove").of_kind("check")
     assert wait is not None
     assert (wait.text, wait.until) == ("paused by ada; `unsorry resume prove`", None)
