@@ -1,7 +1,7 @@
-"""A daemon whose Lean is not the simulator: builds first, refuses a wrong toolchain, tries again when asked.
+"""A daemon whose Lean is not the simulator: it builds first, refuses a wrong toolchain, and retries on request.
 
-Lean, lake and the REPL are stand-ins (`tests.support.lean.toolchain`); what they accept shows that the daemon asks
-them, and nothing else.
+Lean, lake and the REPL are stand-ins (`tests.support.lean.toolchain`). Their verdicts show only that the daemon calls
+them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from store.view.rebuild import verify
 from tests.support.daemon.deployment import Deployment
 from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl
 
+NO_SEARCH = "[prove]\nenabled = false\n"
+"""For tests of builds, which would otherwise wait for searches and checks too."""
 MODULE = "theorem mine (p : Prop) : p → p := by\n  sorry\n"
 LAKEFILE = 'name = "demo"\ndefaultTargets = ["Demo"]\n\n[[lean_lib]]\nname = "Demo"\n'
 
@@ -111,7 +113,7 @@ def test_a_build_that_fails_is_told_and_not_repeated_before_someone_asks_or_a_co
 ) -> None:
     remote = deployment.remote("demo")
     remote.commit("first", files(tools, module="--! error no such thing\n" + MODULE))
-    settings = write(deployment, remote.path, tools)
+    settings = write(deployment, remote.path, tools, more=NO_SEARCH)
     with deployment.daemon(environment=environment(tools)) as process:
         deployment.wait_for(
             lambda: kinds(deployment, "job_failed") == ["build"], what="the build to fail", seconds=60
@@ -152,7 +154,7 @@ def test_builds_are_kept_within_the_limit_and_the_one_that_was_just_made_stays(
 ) -> None:
     remote = deployment.remote("demo")
     first = remote.commit("first", files(tools))
-    settings = write(deployment, remote.path, tools, more='[cache]\nsize = "1M"\n')
+    settings = write(deployment, remote.path, tools, more=f'[cache]\nsize = "1M"\n{NO_SEARCH}')
 
     def idle(builds: int) -> bool:
         done = kinds(deployment, "job_succeeded")

@@ -23,13 +23,20 @@ from store.view import queries
 from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.remote import Remote
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Remote:
+    """A repository with one commit, which no test of this module changes."""
+    remote = Deployment(tmp_path_factory.mktemp("remote")).remote("demo")
+    remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
+    return remote
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
+def deployment(tmp_path: Path, remote: Remote) -> Deployment:
     deployment = Deployment(tmp_path)
-    remote = deployment.remote("demo")
-    remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
     deployment.write(repos=[remote.path])
     return deployment
 
@@ -77,29 +84,29 @@ def test_s16_a_job_that_succeeds_has_both_ends_and_its_events_between_them(deplo
     assert types(deployment) == ["job_started", "file_scanned", "commit_scanned", "job_succeeded"]
     assert row.state == "succeeded"
     assert row.summary == {"behaved": "succeed"}
-    assert row.peak_rss_bytes is not None
-    assert row.peak_rss_bytes > 2**20
     folder = attempt_folder(deployment, "succeed")
     assert not (folder / "staging").exists()
     assert "a stray print" in (folder / "stderr.log").read_text(encoding="utf-8")
+    started, scanned = deployment.events("job_started", "commit_scanned")
+    assert scanned.causation_id == started.event_id, "the job is the cause of what it recorded"
+    assert scanned.correlation_id == "scan-succeed"
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says what a process held")
-@pytest.mark.parametrize("behave", ["succeed", "fail"])
 def test_the_memory_of_a_job_is_its_own_and_not_that_of_the_daemon_that_started_it(
-    deployment: Deployment, behave: str
+    deployment: Deployment,
 ) -> None:
     ballast = b"x" * 2**28
-    row = run(deployment, behave)
-    assert row.peak_rss_bytes is not None
-    assert 2**20 < row.peak_rss_bytes < len(ballast)
 
+    async def go() -> list[JobRow]:
+        async with bench(deployment) as b:
+            return [await b.run(b.due(behave)) for behave in ("succeed", "fail")]
 
-def test_what_a_job_recorded_names_the_job_as_its_cause(deployment: Deployment) -> None:
-    run(deployment, "succeed")
-    started, scanned = deployment.events("job_started", "commit_scanned")
-    assert scanned.causation_id == started.event_id
-    assert scanned.correlation_id == "scan-succeed"
+    rows = asyncio.run(go())
+    assert [row.state for row in rows] == ["succeeded", "failed"]
+    for row in rows:
+        assert row.peak_rss_bytes is not None
+        assert 2**20 < row.peak_rss_bytes < len(ballast)
 
 
 def test_a_deterministic_failure_is_recorded_without_a_retry(deployment: Deployment) -> None:
@@ -247,16 +254,19 @@ def test_a_prove_job_gets_a_worktree_and_leaves_none(deployment: Deployment) -> 
     assert list((deployment.folder / "state" / "cache" / "worktrees").iterdir()) == []
 
 
-@pytest.mark.parametrize("behave", ["environment", "fail"])
 def test_what_goes_wrong_while_its_worktree_is_taken_back_changes_no_job_s_end(
-    deployment: Deployment, behave: str, monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def starts_nothing(_git: Git, _mirror: Path) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
+    async def go() -> list[JobRow]:
+        async with bench(deployment) as b:
+            return [await b.run(b.due(behave, kind="prove")) for behave in ("environment", "fail")]
+
     monkeypatch.setattr(Git, "worktree_prune", starts_nothing)
-    row = run(deployment, behave, kind="prove")
-    assert (row.state, row.reason) == (("failed", "broken_input") if behave == "fail" else ("succeeded", ""))
+    rows = asyncio.run(go())
+    assert [(row.state, row.reason) for row in rows] == [("succeeded", ""), ("failed", "broken_input")]
 
 
 def test_compiled_files_that_a_commit_brings_along_are_in_no_jobs_worktree(tmp_path: Path) -> None:

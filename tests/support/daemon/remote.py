@@ -17,6 +17,11 @@ _ENVIRONMENT = {
     "GIT_COMMITTER_EMAIL": "ada@example.org",
     "GIT_AUTHOR_DATE": "2026-01-02T03:04:05Z",
     "GIT_COMMITTER_DATE": "2026-01-02T03:04:05Z",
+    # No sample hooks, and no process that looks after each commit whether there is something to collect.
+    "GIT_TEMPLATE_DIR": "",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "maintenance.auto",
+    "GIT_CONFIG_VALUE_0": "false",
 }
 
 
