@@ -7,8 +7,7 @@ them.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from daemon.http.control_client import request
 from daemon.settings import Settings
 from store.view import queries
 from store.view.rebuild import verify
+from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl
 
@@ -180,7 +180,7 @@ def test_builds_are_kept_within_the_limit_and_the_one_that_was_just_made_stays(
 
 
 def unsorry(verb: str, settings: Settings, *arguments: str) -> str:
-    program = Path(sys.executable).with_name("unsorry")
-    command = [str(program), verb, *arguments, "--config", str(settings.path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = warm.unsorry(
+        verb, *arguments, "--config", str(settings.path), environment=os.environ, folder=settings.path.parent
+    )
     return done.stdout + done.stderr

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -27,12 +28,12 @@ from daemon.paths import Paths
 from daemon.settings import Settings, load
 from store.log.envelope import StoredEvent
 from store.view.rebuild import verify
+from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.disk import Disk, failing_disk, may_mount, may_unshare, small_disk
 from tests.support.daemon.remote import Remote
 from tests.support.daemon.systemd import Manager
 
-UNSORRY = Path(sys.executable).parent / "unsorry"
 LEAN = "theorem one : 1 = 1 := by\n  sorry\n"
 
 
@@ -136,13 +137,13 @@ class Watched:
         return words
 
     def unsorry(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run the command."""
-        return subprocess.run(
-            [str(UNSORRY), *arguments, "--config", str(self.deployment.config)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
+        """Run a verb."""
+        return warm.unsorry(
+            *arguments,
+            "--config",
+            str(self.deployment.config),
+            environment=os.environ,
+            folder=self.deployment.folder,
         )
 
     def goes_on(self, acknowledged: list[StoredEvent]) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -25,6 +24,7 @@ from store.events.jobs import JobStarted, JobSucceeded
 from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, ModelKind
 from store.log.envelope import NewEvent
 from store.view import model_queries
+from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 from tests.support.models import (
     checkpoint_promoted,
@@ -528,9 +528,15 @@ def socket_ready() -> Callable[[Deployment, Settings], None]:
 
 
 def unsorry(settings: Settings, *arguments: str, code: int = 0) -> dict[str, Any]:
-    program = Path(sys.executable).with_name("unsorry")
-    command = [str(program), "models", *arguments, "--json", "--config", str(settings.path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = warm.unsorry(
+        "models",
+        *arguments,
+        "--json",
+        "--config",
+        str(settings.path),
+        environment=os.environ,
+        folder=settings.path.parent,
+    )
     assert done.returncode == code, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout) if code == 0 else {"error": done.stderr}
     return answer

@@ -10,7 +10,6 @@ import socket
 import sqlite3
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -21,6 +20,7 @@ from daemon.lock import holder
 from daemon.settings import Settings
 from store.view import queries
 from store.view.rebuild import verify
+from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
@@ -121,13 +121,10 @@ def test_s18_a_second_daemon_is_refused_with_the_first_ones_number(
             "try: run(pathlib.Path(sys.argv[1]))\n"
             "except AlreadyRunningError as error: print(error.pid); sys.exit(75)"
         )
-        second = subprocess.run(
-            [sys.executable, "-c", program, str(deployment.config)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (second.returncode, second.stdout.strip()) == (75, str(process.pid))
+        output = deployment.folder / "second.log"
+        second = warm.start(program, str(deployment.config), output=output)
+        assert second.wait(timeout=60) == 75
+        assert output.read_text(encoding="utf-8").strip() == str(process.pid)
         assert request(settings.paths, "GET", "/health")[0] == 200
         stop(process)
     assert holder(settings.paths.lock) is None
