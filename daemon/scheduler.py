@@ -120,7 +120,7 @@ class Scheduler:
             return
         for one in self.admission.start:
             self._runner.start(one.due, one.gpu)
-        self._make_way()
+        self._preempt()
         if not self._runner.kinds:
             limits.give_back()
 
@@ -157,12 +157,12 @@ class Scheduler:
             table = await self._store.ask(partial(read_timetable, schedule=schedule, now=now))
         return replace(table, schedule=schedule, now=now).of_work("poll")
 
-    def _make_way(self) -> None:
+    def _preempt(self) -> None:
         """Have those end, for now, that should not run any longer."""
         lost = {gpu.called: gpu for gpu in self.gpus.now if gpu.state == "lost"}
         for job in self._runner.running():
             if job.gpu in lost:
-                self._runner.make_way(job.job, f"{job.gpu} was lost: {lost[job.gpu].detail}")
+                self._runner.preempt(job.job, f"{job.gpu} was lost: {lost[job.gpu].detail}")
             elif self.plan.timetable is not None:
                 why = why_yield(
                     self.plan.timetable,
@@ -173,7 +173,7 @@ class Scheduler:
                     asks_endpoint=job.job in self._runner.at_endpoints,
                 )
                 if why:
-                    self._runner.make_way(job.job, why)
+                    self._runner.preempt(job.job, why)
 
     def until_due_s(self) -> float:
         """Return the seconds until a job becomes due by the clock alone."""

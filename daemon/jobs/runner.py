@@ -211,7 +211,7 @@ def verdict(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure
             return JobInterrupted(job=due.job, attempt=due.attempt, reason=f"the daemon stopped{_saved(end)}")
         case "yield":
             return JobInterrupted(
-                job=due.job, attempt=due.attempt, reason=f"made way: {heard.fault}{_saved(end)}"
+                job=due.job, attempt=due.attempt, reason=f"preempted: {heard.fault}{_saved(end)}"
             )
         case "cancel":
             return cancelled(due, by=heard.fault, heard=heard)
@@ -541,11 +541,11 @@ class JobRunner:
             live.ask("cancel", by)
         return live is not None
 
-    def make_way(self, job: str, why: str) -> None:
+    def preempt(self, job: str, why: str) -> None:
         """Have a running job save where it is, if it can, and end; it is due again."""
         live = self._live.get(job)
         if live is not None and not live.asked.is_set():
-            log.info("job_makes_way", job=job, reason=why)
+            log.info("job_preempted", job=job, reason=why)
             live.ask("yield", why)
 
     async def stop(self, *, deadline_s: float) -> None:

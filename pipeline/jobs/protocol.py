@@ -304,7 +304,7 @@ def run_job(
             reporter.result(work(spec.of(known), reporter))
             return 0
     except preemption.Yielded as end:
-        print(f"made way: {end.saved}", file=sys.stderr)  # noqa: T201 - the job's log
+        print(f"preempted: {end.saved}", file=sys.stderr)  # noqa: T201 - the job's log
         return preemption.STATUS
     except JobError as error:
         reporter.failure(error)

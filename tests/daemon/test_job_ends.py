@@ -73,15 +73,15 @@ def test_a_training_that_is_preempted_keeps_its_helpers_to_save_with_and_is_due_
         async with bench(deployment) as b:
             b.runner.start(b.due("yield", kind="train"))
             await until(lambda: said(b) == "in the region")
-            b.runner.make_way("train-yield", "quiet hours until 06:00")
+            b.runner.preempt("train-yield", "quiet hours until 06:00")
             await until(lambda: not b.runner.running())
             return await b.row("train-yield")
 
     row = asyncio.run(go())
     assert row.state == "interrupted"
-    assert row.reason == "made way: quiet hours until 06:00; where it was is saved"
+    assert row.reason == "preempted: quiet hours until 06:00; where it was is saved"
     stderr = (deployment.folder / "state" / "jobs" / "train-yield" / "1" / "stderr.log").read_text()
-    assert "made way: with its helper" in stderr
+    assert "preempted: with its helper" in stderr
 
 
 def test_a_daemon_that_stops_lets_a_training_save_too(deployment: Deployment) -> None:
@@ -103,12 +103,12 @@ def test_a_training_that_does_not_end_within_its_grace_is_killed_and_is_due_agai
             b.runner.grace_s = 0.3
             b.runner.start(b.due("stubborn", kind="train"))
             await until(lambda: family(deployment, "train-stubborn"))
-            b.runner.make_way("train-stubborn", "paused by ada")
+            b.runner.preempt("train-stubborn", "paused by ada")
             await until(lambda: not b.runner.running())
             return await b.row("train-stubborn")
 
     row = asyncio.run(go())
-    assert (row.state, row.reason) == ("interrupted", "made way: paused by ada")
+    assert (row.state, row.reason) == ("interrupted", "preempted: paused by ada")
 
 
 def test_a_family_that_holds_more_than_the_job_may_is_ended_and_says_how_much(

@@ -92,7 +92,7 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
             await until(lambda: not b.runner.running())
             search = await b.row("prove-hang")
             assert search.state == "interrupted", "it is due again"
-            assert search.reason == "made way: paused by ada (hot); `unsorry resume prove`"
+            assert search.reason == "preempted: paused by ada (hot); `unsorry resume prove`"
             await desk.resume("prove", by="ada")
 
             await trains(1)
@@ -110,10 +110,10 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
     paused, state, lost, lent = asyncio.run(go())
     assert (paused.state, paused.reason) == (
         "interrupted",
-        "made way: paused by ada; `unsorry resume train`; where it was is saved",
+        "preempted: paused by ada; `unsorry resume train`; where it was is saved",
     )
     assert (state, lent) == ("lost", [])
     assert (lost.attempt, lost.reason) == (
         2,
-        "made way: GPU 0 (Test GPU) was lost: GPU is lost; where it was is saved",
+        "preempted: GPU 0 (Test GPU) was lost: GPU is lost; where it was is saved",
     )

@@ -227,7 +227,7 @@ def test_a_job_that_is_preempted_saves_where_it_is_and_goes_on_exactly_from_ther
     settings = small_config(bench.model, checkpoint_every_n_steps=1000).to_dict()
     cut = bench.train(FIRST, config=settings, kill=("training", 3), number=signal.SIGTERM)
     assert (cut.returncode, cut.events, cut.steps()) == (preemption.STATUS, [], [1, 2, 3])
-    assert "made way: step 3 is saved" in cut.stderr
+    assert "preempted: step 3 is saved" in cut.stderr
     ended = bench.train(FIRST, config=settings)
     assert ended.steps()[0] == 4
     (whole,), (made,) = learned.first.of("checkpoint_saved"), ended.of("checkpoint_saved")

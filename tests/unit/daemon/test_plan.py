@@ -632,7 +632,7 @@ def test_a_night_s_budget_counts_what_every_attempt_of_the_night_ran(world: Worl
     spent = world.plan(now=begun + timedelta(minutes=61))
     assert spent.timetable is not None
     assert 3600 < spent.timetable.spent_s["prove"] < 3700
-    interrupted = JobInterrupted(job=job.job, attempt=1, reason="made way")
+    interrupted = JobInterrupted(job=job.job, attempt=1, reason="preempted")
     again = world.plan([interrupted], now=begun + timedelta(minutes=61))
     assert kinds(again) == ["scan", "prove"], "it ended now, a moment after it had begun"
 

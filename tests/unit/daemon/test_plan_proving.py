@@ -406,7 +406,7 @@ def test_what_was_preempted_did_not_fail_and_makes_no_rest_longer(world: World) 
     world.configure("rungs = [2, 0]", more=NAMED)
     (two,) = world.plan(world.open("a", "b")).due
     for number in range(1, 10):
-        world.plan(interrupted(replace(two, attempt=number), "made way: paused by ada"))
+        world.plan(interrupted(replace(two, attempt=number), "preempted: paused by ada"))
     assert shown(world.plan(failed(replace(two, attempt=10), reason="unanswered"))) == [(0, ["a", "b"])]
     assert shown(world.plan(now=datetime.now(UTC) + timedelta(hours=1, minutes=1))) == [(2, ["a", "b"])]
 
