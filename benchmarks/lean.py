@@ -35,7 +35,8 @@ if __name__ == "__main__":
 
 from benchmarks.store_bench import Row, machine, say, table
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool
+from pipeline.lean.pool import PoolLimits
+from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session, State, Stepped
 from tests.support.lean import faulty_repl
 

@@ -17,7 +17,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from benchmarks.store_bench import BenchmarkError
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool
+from pipeline.lean.pool import PoolLimits
+from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.models.tactics.prompt import SYSTEM
 from pipeline.models.tactics.rows import Row, Rows

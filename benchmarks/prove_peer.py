@@ -21,7 +21,8 @@ import torch
 
 from benchmarks.prove_family import Theorem, lean
 from pipeline.lean.client.messages import Goal
-from pipeline.lean.pool.pool import PoolLimits, ReplPool
+from pipeline.lean.pool import PoolLimits
+from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.session import Session, State, Stepped
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.text import state_of

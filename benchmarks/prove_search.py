@@ -10,7 +10,8 @@ from pathlib import Path
 
 from benchmarks.prove_family import Theorem, lean
 from pipeline.jobs.specs import Budget
-from pipeline.lean.pool.pool import PoolLimits, ReplPool
+from pipeline.lean.pool import PoolLimits
+from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.models.tactics.generate import Generator, GeneratorCounts
 from pipeline.models.tactics.requests import Decoding

@@ -21,7 +21,7 @@ from pipeline.jobs.known import known_to_trace
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TraceSpec
 from pipeline.lean import backend
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from pipeline.models.datasets import TaskData
 from pipeline.trace.__main__ import work
 from store.events.registry import EVENT_TYPES

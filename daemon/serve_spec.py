@@ -20,7 +20,7 @@ from daemon.settings.models import ServeModel
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec, LocalRung
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from pipeline.serve.spec import (
     PROMOTED,
     FillRung,

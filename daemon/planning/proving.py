@@ -42,7 +42,7 @@ from pipeline.jobs.specs import (
     WholeSpec,
 )
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.globs import path_filter
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.identity import job_id

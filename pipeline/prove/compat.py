@@ -29,7 +29,8 @@ from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client.errors import ReplError
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, split_goals
-from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool, Setup
+from pipeline.lean.pool import PoolLimits
+from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.scanner import locate, parse

@@ -51,7 +51,7 @@ from pipeline.jobs.specs import (
     SorryToProve,
 )
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.check import ADVICE, Judgement, Judging, LeanRequest, judge, judging, place_of

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from pipeline.loopback import is_loopback
 from pipeline.models.endpoint.credentials import KeyPlace
 

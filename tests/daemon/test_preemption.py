@@ -12,7 +12,7 @@ from daemon.jobs.gpus import Gpus
 from daemon.scheduler import Operator, Scheduler
 from pipeline.jobs.specs import Budget, EndpointRung, EndpointSpec, ProveSpec, WholeSpec
 from pipeline.lean.backend import find_leans, simulator
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.deployment import Deployment, NoTasks

@@ -14,7 +14,8 @@ import pytest
 
 from pipeline.jobs.specs import Budget
 from pipeline.lean.backend import LeanBackend, simulator
-from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool, Setup
+from pipeline.lean.pool import PoolLimits
+from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, StateLost
 from pipeline.models.progress.steps import Step as ProgressStep
 from pipeline.prove.curated import CuratedTactics

@@ -17,8 +17,8 @@ from pipeline.lean.client.dialect import NEWEST
 from pipeline.lean.client.errors import ReplDied, ReplStartError, ReplTimeout
 from pipeline.lean.client.messages import TacticFailed, TacticParseError
 from pipeline.lean.client.repl import Repl
-from pipeline.lean.pool import pool
-from pipeline.lean.pool.pool import PoolClosed, PooledRepl, PoolLimits, ReplKey, ReplPool, Setup
+from pipeline.lean.pool import PoolLimits, pool
+from pipeline.lean.pool.pool import PoolClosed, PooledRepl, ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import (
     ReplayDied,
     ReplayDiverged,

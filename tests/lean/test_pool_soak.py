@@ -14,7 +14,8 @@ import pytest
 
 from pipeline.lean.client.errors import ReplDied, ReplStartError
 from pipeline.lean.client.messages import TacticFailed, TacticParseError
-from pipeline.lean.pool.pool import PoolLimits, ReplKey, ReplPool, Setup
+from pipeline.lean.pool import PoolLimits
+from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, SetupFailed, State, StateLost, Stepped, TacticKilled
 from tests.support.lean import faulty_repl
 from tests.support.lean.faulty_repl import goal_text

@@ -19,7 +19,8 @@ from pipeline.gate import check
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import Budget, CheckSpec
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pool import PoolLimits, ReplPool
+from pipeline.lean.pool import PoolLimits
+from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver

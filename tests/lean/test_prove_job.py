@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
 from pipeline.lean.backend import LeanBackend, find_leans, simulator
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.scanner import scan_source
 from store.domain.identity import short_hash
 from store.events.base import EventBody

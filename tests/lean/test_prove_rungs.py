@@ -18,7 +18,8 @@ import pytest
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import Budget
 from pipeline.lean.backend import LeanBackend, simulator
-from pipeline.lean.pool.pool import PoolLimits, ReplPool
+from pipeline.lean.pool import PoolLimits
+from pipeline.lean.pool.pool import ReplPool
 from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
 from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver

@@ -21,7 +21,7 @@ import pytest
 from pipeline.jobs.kinds import KINDS as JOB_KINDS
 from pipeline.jobs.kinds import Kind
 from pipeline.lean.backend import LeanBackend, find_leans
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import MARK, SWITCH, is_stand_in
 from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError, Toolchains, parse_version

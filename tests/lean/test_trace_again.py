@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.jobs.known import known_to_trace
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from store.view import queries, trace_queries
 from tests.support.trace import ALONE, BASE, FILES, KEY, MID, Workshop, simulator, simulator_that_fails
 

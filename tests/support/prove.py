@@ -15,7 +15,7 @@ from typing import Any
 from pipeline.jobs.protocol import Reporter
 from pipeline.jobs.specs import ProveSpec, SorryToProve
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.__main__ import work
 from store.domain.identity import git_blob

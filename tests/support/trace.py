@@ -21,7 +21,7 @@ from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import ScanSpec
 from pipeline.lean import backend
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from pipeline.scan import scan_commit
 from store.domain.records import TracedFile, TracedTheorem
 from store.events.base import EventBody

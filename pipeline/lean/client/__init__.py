@@ -1,3 +1,7 @@
 """Speak with one `pantograph-repl` process: bytes, JSON, typed requests and replies, dialects, errors."""
 
 from __future__ import annotations
+
+READY_TIMEOUT_S = 120.0
+CALL_TIMEOUT_S = 60.0
+GRACE_S = 3.0

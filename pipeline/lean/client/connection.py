@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, wire
 from pipeline.lean.client import dialect as dialects
-from pipeline.lean.client import wire
 from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import (
     MalformedReply,
@@ -36,9 +36,6 @@ from pipeline.lean.client.process import ReplProcess, command_line, excerpt, mod
 from pipeline.lean.client.requests import Request
 from pipeline.lean.client.wire import Json
 
-READY_TIMEOUT_S = 120.0
-CALL_TIMEOUT_S = 60.0
-GRACE_S = 3.0
 _PROBE_TIMEOUT_S = 10.0
 _generations = itertools.count(1)
 R = TypeVar("R")

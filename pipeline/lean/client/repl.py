@@ -13,8 +13,8 @@ import dataclasses
 import itertools
 from collections.abc import Iterable
 
-from pipeline.lean.client import messages, requests, wire
-from pipeline.lean.client.connection import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, Connection
+from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, messages, requests, wire
+from pipeline.lean.client.connection import Connection
 from pipeline.lean.client.errors import (
     HeaderNotLoaded,
     MalformedReply,

@@ -24,7 +24,8 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import ReplError
 from pipeline.lean.client.messages import StateRef
-from pipeline.lean.client.repl import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, Repl
+from pipeline.lean.client.repl import Repl
+from pipeline.lean.pool import PoolLimits
 
 # ---- One REPL process of a pool
 # What it was started as, what it has been brought to, whose goal states it holds.
@@ -32,10 +33,6 @@ from pipeline.lean.client.repl import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, 
 # its environment has taken in). Neither can be undone.
 
 
-PROCESSES = 2
-MEMORY_BYTES = 8 * 1024**3
-CALLS = 20_000
-SETUP_TIMEOUT_S = 300.0
 _RSS_EVERY_CALLS = 16
 _WORN_AFTER_CALLS = 64
 
@@ -61,50 +58,6 @@ class Setup:
         options = dict(self.options)
         same = all(name in options and options[name] == value for name, value in other.options)
         return same and self.prefix[: len(other.prefix)] == other.prefix
-
-
-@dataclass(frozen=True, slots=True)
-class PoolLimits:
-    """Bounds of a pool.
-
-    Attributes:
-        processes: how many may exist at once.
-        memory_bytes: of one process; its hard limit on private memory.
-        recycle_bytes: the resident size of a process above which it is replaced between two calls. None: three
-            quarters of `memory_bytes`.
-        total_memory_bytes: of all together; lowers `processes` so that their hard limits fit. None: no such bound.
-        calls: after so many requests a process is replaced.
-        ready_timeout_s, call_timeout_s, grace_s: see `Repl.start`; a call's own limit is interrupted in band, and
-            `grace_s` later the process is killed.
-        setup_timeout_s: for each text of a setup, which may be most of a file.
-    """
-
-    processes: int = PROCESSES
-    memory_bytes: int = MEMORY_BYTES
-    recycle_bytes: int | None = None
-    total_memory_bytes: int | None = None
-    calls: int = CALLS
-    ready_timeout_s: float = READY_TIMEOUT_S
-    call_timeout_s: float = CALL_TIMEOUT_S
-    grace_s: float = GRACE_S
-    setup_timeout_s: float = SETUP_TIMEOUT_S
-
-    def __post_init__(self) -> None:
-        for name in ("processes", "memory_bytes", "calls"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"pool limits: {name} is {getattr(self, name)}; it must be at least 1")
-        if self.total_memory_bytes is not None and self.total_memory_bytes < self.memory_bytes:
-            raise ValueError(
-                f"pool limits: total_memory_bytes {self.total_memory_bytes} has no room for one process of"
-                f" {self.memory_bytes}; raise it or lower memory_bytes"
-            )
-
-    @property
-    def capacity(self) -> int:
-        """The number of processes that may exist at once, memory considered."""
-        if self.total_memory_bytes is None:
-            return self.processes
-        return min(self.processes, self.total_memory_bytes // self.memory_bytes)
 
 
 @dataclass(slots=True, eq=False)

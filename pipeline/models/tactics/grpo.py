@@ -27,7 +27,7 @@ from peft import PeftConfig, PeftModel
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.running import run
 from pipeline.models.tactics.goals import Places, place_here

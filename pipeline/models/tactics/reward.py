@@ -25,7 +25,8 @@ from typing import Any, Literal, TypeVar
 from pipeline.lean.client.errors import LimitReached, ReplDied, ReplError, ReplRefused, ReplStartError
 from pipeline.lean.client.messages import TacticFailed, TacticParseError
 from pipeline.lean.goal_text import goals_key
-from pipeline.lean.pool.pool import PoolClosed, PoolLimits, ReplPool
+from pipeline.lean.pool import PoolLimits
+from pipeline.lean.pool.pool import PoolClosed, ReplPool
 from pipeline.lean.pool.session import Session, SetupFailed, State, TacticKilled
 from pipeline.lean.source.forbidden import complaints
 from pipeline.models.errors import ConfigError, RewardError

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.lean.backend import LeanBackend, simulator
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.session import Answer, Session, State
 from pipeline.models.errors import ConfigError, RewardError
 from pipeline.models.tactics.goals import GoalContext, SourcePlaces, bare_place

@@ -13,7 +13,7 @@ from daemon.jobs.lines import BadLineError, Batch, parse_line
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.specs import Budget, CheckSpec, CuratedRung, ProveSpec, SorryToProve, Spec
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool.pool import PoolLimits
+from pipeline.lean.pool import PoolLimits
 from store.domain.identity import proof_id
 from store.events.base import BlobRef, EventBody
 from tests.support.events import (
