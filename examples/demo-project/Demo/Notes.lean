@@ -1,5 +1,5 @@
 /-!
-Names and strings that contain the word; a scanner that counts words finds sorries here, and there are none.
+Names and strings that contain the word; a scanner that counts words finds sorrys here, and there are none.
 -/
 
 namespace Demo.Notes
