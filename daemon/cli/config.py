@@ -140,14 +140,14 @@ def _item(settings: Settings, location: tuple[str | int, ...], attribute: str, v
     return {
         "name": setting_name(location),
         "value": list(value) if isinstance(value, tuple) else value,
-        "toml": _toml(attribute, str(location[-1]), value),
+        "toml": toml_of(attribute, str(location[-1]), value),
         "origin": "default" if line is None else "file",
         "line": line,
     }
 
 
-def _toml(attribute: str, key: str, value: Any) -> str:
-    """The value as one would write it in config.toml."""
+def toml_of(attribute: str, key: str, value: Any) -> str:
+    """Return a value as config.toml writes it."""
     from daemon.settings.types import format_duration, format_size
 
     if attribute == f"{key}_points":

@@ -230,7 +230,7 @@ def _progress(progress: dict[str, Any] | None) -> str:
 
 
 _TRANSIENT = (CliError, LogError, ControlError, FolderError)
-"""What one turn may meet and the next one not: a file that an editor just replaces, a view that is being rebuilt."""
+"""Errors that may pass by the next turn: an editor is replacing the file, or the view is being rebuilt."""
 
 _OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"

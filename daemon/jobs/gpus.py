@@ -24,7 +24,7 @@ from daemon.lock import holder
 from daemon.requirements import cuda_is_there
 
 _IDLE_BYTES = 2**30
-"""What a GPU holds for itself, a screen and its driver: more than this belongs to a process."""
+"""Memory that the driver and a display use on an idle GPU; more than this means that a process uses it."""
 _ANSWERS_WITHIN_S = 10.0
 _SILENCES = 2
 """So many looks without an answer make the GPUs lost; one may be a busy machine's."""

@@ -356,7 +356,7 @@ class RunningAttempt:
 
 
 def shown_of(live: RunningAttempt) -> RunningJob:
-    """Return what people are shown of it."""
+    """Return the attempt as `unsorry jobs` and `status` show it."""
     progress = live.progress or Progress(0, 0, "")
     return RunningJob(
         job=live.due.job,

@@ -108,70 +108,71 @@ class Generator(Section):
     """[prove.generator]: how models suggest tactics (rungs 1 and 2), and which one does at rung 1."""
 
     model: ModelName = Field("", examples=["./my-generator"])
-    """of rung 1, which needs it: a hub name, or a folder, relative to this file"""
+    """The generator of rung 1, which requires it: a hub name, or a folder relative to this file"""
     device: Literal["auto", "cuda", "cpu"] = Field("auto", examples=["auto"])
-    """of rungs 1 to 3: `auto` (a GPU where one works, else the processor), `cuda`, `cpu`. But with `cpu`, a job has a
-    GPU for itself as long as it runs, and waits for one that another job or another process has"""
+    """Device of the models of rungs 1 to 3: `auto` (a GPU if one works, else the CPU), `cuda` or `cpu`. Except with
+    `cpu`, a job holds one GPU for as long as it runs, and waits for a GPU that another job or process holds"""
     candidates: Annotated[int, Strict()] = Field(8, ge=1, le=256, examples=[8])
-    """tactics asked for at each goal; 1 to 256"""
+    """Tactics that the model suggests for each state; 1 to 256"""
     decoding: Literal["beam", "sample"] = Field("beam", examples=["beam"])
     """`beam` or `sample`"""
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False, examples=[0.7])
-    """of sampling, and of whole proofs at rung 3; more than 0, at most 10"""
+    """Temperature of sampling, and of whole proofs at rung 3; more than 0, at most 10"""
     premises: Annotated[int, Strict()] = Field(10, ge=0, le=1000, examples=[10])
-    """at rung 1, how many of the retriever's stand before the goal; 0 to 1000"""
+    """Premises from the retriever that rung 1 puts before the goal; 0 to 1000"""
     progress_weight: Number = Field(0.5, ge=0, le=1, allow_inf_nan=False, examples=[0.5])
-    """the share, 0 to 1, that the steps which the progress model in use still expects have in a state's score; 0: it
-    is not asked"""
+    """Weight, 0 to 1, of the remaining steps that the progress model in use predicts, in a state's score; 0: the
+    progress model is not used"""
     seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
-    """`""` is `[prove]`'s; 1s to 1d"""
+    """Search time for one sorry at rungs 1 and 2; `""`: that of `[prove]`; 1s to 1d"""
 
 
 class Whole(Section):
     """[prove.whole]: how whole proofs are written and mended (rungs 3 and 4), and which model does at rung 3."""
 
     model: ModelName = Field("", examples=["./my-author"])
-    """of rung 3, which needs it: a hub name, or a folder, relative to this file"""
+    """The model of rung 3, which requires it: a hub name, or a folder relative to this file"""
     proofs: Annotated[int, Strict()] = Field(4, ge=1, le=1000, examples=[4])
-    """written for one sorry; 1 to 1000"""
+    """Proofs written for one sorry; 1 to 1000"""
     repairs: Annotated[int, Strict()] = Field(2, ge=0, le=100, examples=[2])
-    """of each; 0 to 100"""
+    """Repairs of each proof; 0 to 100"""
     max_tokens: Annotated[int, Strict()] = Field(2048, ge=16, le=1_000_000, examples=[2048])
-    """of one proof; 16 to 1000000"""
+    """Tokens of one proof; 16 to 1000000"""
     seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
-    """of rung 3; `""` is `[prove]`'s; 1s to 1d"""
+    """Search time for one sorry at rung 3; `""`: that of `[prove]`; 1s to 1d"""
 
 
 class External(Section):
     """[prove.external]: the endpoint of rung 4, and what it may cost. The key itself is never here."""
 
     base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
-    """such as `https://api.example.org/v1`; http only for this machine itself"""
+    """Address of the endpoint, such as `https://api.example.org/v1`; http is accepted for this machine only"""
     model: Text = Field("", examples=["a-model"])
-    """its name there"""
+    """Name of the model at the endpoint"""
     mode: Literal["whole", "tactics"] = Field("whole", examples=["whole"])
-    """what it is asked for: `"whole"` proofs, as `[prove.whole]` says, or the `"tactics"` of a search: `candidates` of
-    `[prove.generator]` for each state, at its `temperature`, of `max_tokens` of `[prove.whole]` at most. A search
-    asks for every state that it expands, and tries no negation"""
+    """`"whole"`: the endpoint writes whole proofs, with the settings of `[prove.whole]`. `"tactics"`: it suggests
+    tactics to a search, `candidates` of `[prove.generator]` for each state, at its `temperature`, each at most
+    `max_tokens` of `[prove.whole]` long. The search sends one request for every state that it expands, and does not
+    try the negation"""
     credential: Name = Field("unsorry-model-key", examples=["unsorry-model-key"])
-    """the name of systemd's credential that holds the key"""
+    """Name of systemd's credential that holds the key"""
     key_variable: Name = Field("UNSORRY_MODEL_KEY", examples=["UNSORRY_MODEL_KEY"])
-    """the name of the environment variable that holds it"""
+    """Name of the environment variable that holds the key"""
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="2m"))] = Field(
         120.0, alias="timeout", examples=["2m"]
     )
-    """of one call; 1s to 1h"""
+    """Time limit of one call; 1s to 1h"""
     retries: Annotated[int, Strict()] = Field(4, ge=0, le=100, examples=[4])
-    """of a call that failed for a reason that may pass; 0 to 100"""
+    """Retries of a call that fails for a transient reason; 0 to 100"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False, examples=[5])
-    """what may be spent in a day (UTC); no call is made that could cost more, and what it kept back is tried the next
-    day. Rung 4 needs it unless both prices are 0"""
+    """Spending limit of a day (UTC), in US dollars. A call that could exceed it is not sent; its sorry is tried
+    again the next day. Rung 4 requires it unless both prices are 0"""
     usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[1.25])
-    """US dollars for a million tokens of prompt, 0 where it costs nothing; rung 4 needs it"""
+    """US dollars for a million prompt tokens, 0 if they are free; rung 4 requires it"""
     usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[10])
-    """and of answer; rung 4 needs it"""
+    """US dollars for a million completion tokens, 0 if they are free; rung 4 requires it"""
     seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
-    """of rung 4; `""` is `[prove]`'s; 1s to 1d"""
+    """Search time for one sorry at rung 4; `""`: that of `[prove]`; 1s to 1d"""
 
     @property
     def free(self) -> bool:
@@ -183,43 +184,42 @@ class Prove(Section):
     """[prove]: the ladder, and the budget of the search for one sorry."""
 
     enabled: Flag = Field(True, examples=[True])
-    """whether sorries are attempted at all"""
+    """`false`: no proof is searched"""
     rungs: Annotated[
         tuple[Annotated[int, Strict()], ...], AfterValidator(_rungs), BeforeValidator(table_list)
     ] = Field((0,), examples=[[0, 2]])
-    """the ladder: some of 0 to 4, in the order in which they are tried"""
+    """The ladder: rungs from 0 to 4, in the order in which they are tried"""
     seconds_per_sorry: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="60s"))
     ] = Field(60.0, examples=["60s"])
-    """search time for one sorry at one rung; 1s to 1d. The tables below may say otherwise for theirs"""
+    """Search time for one sorry at one rung; 1s to 1d. The tables below can set another for theirs"""
     nodes_per_sorry: Annotated[int, Strict()] = Field(400, ge=1, le=1_000_000, examples=[400])
-    """search nodes for one sorry; 1 to 1000000"""
+    """Search nodes for one sorry; 1 to 1000000"""
     calls_per_sorry: Annotated[int | None, Strict(), BeforeValidator(left_out)] = Field(
         None, ge=1, le=10_000_000, examples=[5000]
     )
-    """tactics that a search sends to Lean for one sorry, replays not counted; `""` is no limit; 1 to 10000000"""
+    """Tactics that a search sends to Lean for one sorry, replays not counted; 1 to 10000000. `""`: no limit"""
     tactic_timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=0.1, maximum_s=3600, example="5s"))
     ] = Field(5.0, alias="tactic_timeout", examples=["5s"])
-    """of one tactic; 100ms to 1h"""
+    """Time limit of one tactic; 100ms to 1h"""
     parallel: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
-    """sorries searched at the same time inside a job; 1 to 256"""
+    """Sorries searched at the same time inside a job; 1 to 256"""
     sorries_per_job: Annotated[int, Strict()] = Field(16, ge=1, le=10_000, examples=[16])
-    """at most; fewer where their search would not end within `[jobs] timeout`; 1 to 10000"""
+    """Sorries of one job at most; fewer if their search would exceed `[jobs] timeout`; 1 to 10000"""
     seed: Annotated[int, Strict()] = Field(0, ge=0, lt=2**32, examples=[0])
-    """of what models draw"""
+    """Random seed of the models"""
     hours_per_day: Annotated[Number | None, BeforeValidator(left_out)] = Field(
         None, gt=0, allow_inf_nan=False, examples=[8]
     )
-    """search time above rung 0, of all jobs together, from one midnight (UTC) to the next: the sum of what attempts
-    took. A job begins only where what it may take at most is left. `""` is no limit. `unsorry status` says what was
-    spent"""
+    """Search time above rung 0, summed over the attempts of all jobs, from one midnight (UTC) to the next. A job
+    begins only if the time that it may take at most is left. `""`: no limit. `unsorry status` shows the time spent"""
     memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="16G"))] = Field(
         2**34, alias="memory", examples=["16G"]
     )
-    """of each process of a job that runs a model (rungs 1 to 3); at least 256M"""
+    """Memory of each process of a job that runs a model (rungs 1 to 3); at least 256M"""
     opt_out_authors: People = Field((), examples=[["ada@example.org"]])
-    """names or e-mail addresses as git has them: where one of them wrote the lines, no proof is proposed"""
+    """Names or e-mail addresses, as git has them, of authors for whose lines no proof is proposed"""
     generator: Generator = Field(default_factory=Generator)
     whole: Whole = Field(default_factory=Whole)
     external: External = Field(default_factory=External)
@@ -340,13 +340,14 @@ class Train(Section):
     """
 
     enabled: Flag = Field(True, examples=[True])
-    """train at all. A repository with `opt_out` is not learned from"""
+    """`false`: no training. A repository with `opt_out` is never learned from"""
     device: Literal["cuda", "cpu", "auto"] = Field("cuda", examples=["cuda"])
-    """`cuda`: on a GPU, and not at all where there is none. `cpu`: on the processor. `auto`: on a GPU where one works,
-    else on the processor. A GPU that falls off the bus keeps its jobs waiting, with `cuda`, until it answers again"""
+    """`cuda`: train on a GPU only. `cpu`: train on the CPU. `auto`: on a GPU if one works, else on the CPU. With
+    `cuda`, the jobs of a GPU that fails wait until it answers again"""
     new_theorems: Annotated[int, Strict()] = Field(100, ge=1, examples=[100])
-    """a repository is due when its newest trace has so many theorems that the checkpoint in use did not learn from:
-    for the retriever those with a tactic that uses a premise, for the other models those with a tactic; 1 or more"""
+    """A repository is trained when its newest trace has at least this many theorems that the checkpoint in use has
+    not learned. For the retriever, theorems with a tactic that uses a premise count; for the other models, theorems
+    with a tactic. 1 or more"""
     tolerance_points: Annotated[float, Strict()] = Field(
         RULES["retriever"].tolerance,
         alias="tolerance",
@@ -355,31 +356,30 @@ class Train(Section):
         allow_inf_nan=False,
         examples=[2],
     )
-    """a trained checkpoint takes the place of the one in use only if its recall@10 on each task that the latter was
-    measured on, over the same frozen test set, is lower by at most this, in points (100 points are all); 0 to 100.
-    Where that is not known it stays out of use. The first checkpoint of a model comes into use whatever its figures
-    are: there is nothing to compare it with. The other models have a tolerance of their own. [`unsorry
-    models`](cli.md#unsorry-models) shows both sides"""
+    """Largest loss of recall@10, in percentage points, that a new checkpoint may have on any task that the
+    checkpoint in use was measured on, over the same frozen test set; a checkpoint that loses more is not promoted; 0
+    to 100. A checkpoint without these measurements is not promoted either. The first checkpoint of a model is
+    promoted whatever its figures, since there is none to compare it with. The other models have tolerances of their
+    own. [`unsorry models`](cli.md#unsorry-models) shows both sides"""
     memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="32G"))] = Field(
         2**35, alias="memory", examples=["32G"]
     )
-    """of each process; at least `"256M"`"""
+    """Memory of each training process; at least 256M"""
     timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=30 * 86400, example="2d"))
     ] = Field(172_800.0, alias="timeout", examples=["2d"])
-    """of one job, at most `"30d"`. An attempt that is ended goes on from its last saved step"""
+    """Time limit of one training job, at most `"30d"`. An interrupted attempt resumes from its last saved step"""
     retriever: Annotated[dict[str, Any], AfterValidator(_fields("retriever"))] = Field(default_factory=dict)
-    """how to train: the table `[train.retriever]`. Its keys are the fields of `RetrieverConfig`
-    (`pipeline/models/retriever/config.py` has them all with their defaults); a folder in `model_name` is relative to
-    this file. Other values make another chain link: what was trained stays"""
+    """The table `[train.retriever]`: the fields of `RetrieverConfig` (`pipeline/models/retriever/config.py` lists
+    them with their defaults); a folder in `model_name` is relative to this file. Changed values apply to the next
+    checkpoint of the chain; earlier checkpoints stay"""
     tactics: Annotated[dict[str, Any], AfterValidator(_fields("tactics"))] = Field(default_factory=dict)
-    """the table `[train.tactics]`: `enabled` (`false` unless set), `tolerance` (points of tactic@8, 2 unless set), and
-    the fields of `pipeline/models/config.py`. People's tactics are learned; training with Lean's reward
-    (GRPO) is no job of the daemon, as it needs the commit's build: an [agent](agents.md) with a `GRPOTrainer` does
-    it"""
+    """The table `[train.tactics]`: `enabled` (default `false`), `tolerance` (default 2 points of tactic@8), and the
+    fields of `pipeline/models/config.py`. The model learns people's tactics. Training with Lean's reward (GRPO)
+    needs the commit's build and is run by an [agent](agents.md) with a `GRPOTrainer`"""
     progress: Annotated[dict[str, Any], AfterValidator(_fields("progress"))] = Field(default_factory=dict)
-    """the table `[train.progress]`: `enabled` (`false` unless set), `tolerance` (steps of mean absolute error, 0.1
-    unless set), and the fields of `pipeline/models/config.py`"""
+    """The table `[train.progress]`: `enabled` (default `false`), `tolerance` (default 0.1 steps of mean absolute
+    error), and the fields of `pipeline/models/config.py`"""
 
     def of(self, model: ModelKind) -> Learning:
         """Return how a model learns here."""
@@ -450,48 +450,48 @@ class ServeModel(Section):
     """[[serve.models]]: a model by the name that requests ask for it."""
 
     name: Annotated[Text, AfterValidator(_called)] = Field(examples=["tactics"])
-    """up to 200 characters; no two may have the same"""
+    """Name that requests use, up to 200 characters; each name may be listed once"""
     kind: ServedKind = Field(examples=["tactics"])
-    """`tactics`: a generator of tactics; `retrieval`: a retriever, and a generator that is shown what it finds;
-    `causal`, `seq2seq`: a generator of Hugging Face's; `encoder`: an encoder of Hugging Face's; `retriever`: a
-    retriever as an encoder; `endpoint`: a model behind an address that speaks OpenAI's chat API"""
+    """`tactics`: a generator of tactics. `retrieval`: a retriever with a generator that receives the premises.
+    `causal`, `seq2seq`: a Hugging Face generator. `encoder`: a Hugging Face encoder. `retriever`: a retriever used
+    as an encoder. `endpoint`: a model behind an address that speaks OpenAI's chat API"""
     model: ModelName = Field("", examples=["./my-model"])
-    """a hub name, a folder relative to this file, or the endpoint's name for it. `""`, for `tactics`, `retrieval` and
-    `retriever` only: the checkpoint in use; when a better one is promoted it takes its place, and no request is
-    dropped"""
+    """A hub name, a folder relative to this file, or the endpoint's name for the model. `""`, for `tactics`,
+    `retrieval` and `retriever` only: the checkpoint in use; a promoted checkpoint replaces it without dropping a
+    request"""
     generator: ModelName = Field("", examples=["./my-generator"])
-    """of `retrieval`, which needs it: a hub name or a folder"""
+    """Generator of `retrieval`, which requires it: a hub name or a folder"""
     device: Literal["", "cpu", "cuda"] = Field("", examples=["cpu"])
-    """`cpu` or `cuda`; `""`: `[serve] device`. `cuda` takes `[serve] device = "cuda"`"""
+    """`cpu` or `cuda`; `""`: that of `[serve]`. `cuda` requires `[serve] device = "cuda"`"""
     candidates: Annotated[int, Strict()] = Field(8, ge=1, le=256, examples=[8])
-    """answers to a request of `/generate`; 1 to 256"""
+    """Answers to one request of `/generate`; 1 to 256"""
     decoding: Literal["beam", "sample"] = Field("beam", examples=["beam"])
     """`beam` or `sample`"""
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False, examples=[0.7])
-    """of sampling; more than 0, at most 10"""
+    """Temperature of sampling; more than 0, at most 10"""
     max_tokens: Annotated[int | None, BeforeValidator(left_out)] = Field(
         None, ge=1, le=1_000_000, strict=True, examples=[256]
     )
-    """of an answer; 1 to 1000000. `""`: as many as the model was trained with"""
+    """Tokens of one answer; 1 to 1000000. `""`: as many as the model was trained with"""
     premises: Annotated[int, Strict()] = Field(10, ge=0, le=1000, examples=[10])
-    """of `retrieval`, how many stand before the goal; 0 to 1000"""
+    """Premises that `retrieval` puts before the goal; 0 to 1000"""
     base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
-    """of an `endpoint`: `https://api.openai.com/v1`, `https://api.anthropic.com/v1`,
+    """Address of an `endpoint`: `https://api.openai.com/v1`, `https://api.anthropic.com/v1`,
     `https://generativelanguage.googleapis.com/v1beta/openai`, `https://router.huggingface.co/v1`, or a vLLM
-    server's, such as `http://127.0.0.1:8000/v1`; http only for this machine itself"""
+    server's, such as `http://127.0.0.1:8000/v1`; http is accepted for this machine only"""
     credential: Name = Field("unsorry-model-key", examples=["unsorry-model-key"])
-    """of an `endpoint`: the name of systemd's credential that holds its key"""
+    """Name of systemd's credential that holds the key of an `endpoint`"""
     key_variable: Name = Field("UNSORRY_MODEL_KEY", examples=["UNSORRY_MODEL_KEY"])
-    """else the name of the environment variable that holds it"""
+    """Name of the environment variable that holds the key, used without the credential"""
     retries: Annotated[int, Strict()] = Field(4, ge=0, le=100, examples=[4])
-    """of a call of an `endpoint` that failed for a reason that may pass; 0 to 100"""
+    """Retries of a call to an `endpoint` that fails for a transient reason; 0 to 100"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False, examples=[5])
-    """what may be spent in a day (UTC), together with rung 4 and all other endpoints; no call is made that could cost
-    more. It takes the two prices"""
+    """Spending limit of a day (UTC), in US dollars, shared with rung 4 and all other endpoints; a call that could
+    exceed it is not sent. Requires the two prices"""
     usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[1.25])
-    """US dollars for a million tokens of prompt"""
+    """US dollars for a million prompt tokens"""
     usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False, examples=[10])
-    """and of answer"""
+    """US dollars for a million completion tokens"""
 
     @model_validator(mode="after")
     def _is_whole(self) -> ServeModel:
@@ -524,58 +524,58 @@ class ServeLimits(Section):
     body_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**10, example="1M"))] = Field(
         2**20, alias="body", examples=["1M"]
     )
-    """of a request; a longer one is answered 413; at least `"1K"`"""
+    """Size of a request's body; a larger one is answered with 413; at least `"1K"`"""
     queue: Annotated[int, Strict()] = Field(256, ge=1, le=100_000, examples=[256])
-    """requests that are worked on or wait, all together; one more is answered 429, with Retry-After, and so is one
-    more than half of them for one model, or for Lean. 1 to 100000"""
+    """Requests running or waiting, in total; a further one is answered with 429 and Retry-After. One model, or Lean,
+    may have half of them. 1 to 100000"""
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=0.1, maximum_s=3600, example="1m"))] = (
         Field(60.0, alias="timeout", examples=["1m"])
     )
-    """of a request; then 504; 100ms to 1h"""
+    """Time limit of a request; then 504; 100ms to 1h"""
     lean_timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=0.1, maximum_s=86400, example="10m"))
     ] = Field(600.0, alias="lean_timeout", examples=["10m"])
-    """of a request that Lean works on (`/check`, `/fill`): then 504, or, where the answer has begun, a last event
-    `error`; 100ms to 1d"""
+    """Time limit of a request that needs Lean (`/check`, `/fill`); then 504, or a last event `error` if the answer
+    has begun; 100ms to 1d"""
     lean_processes: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
-    """at once; 1 to 256. Their memory and calls are `[lean]`'s"""
+    """Lean processes at the same time; 1 to 256. Their memory and calls are limited by `[lean]`"""
     batch: Annotated[int, Strict()] = Field(32, ge=1, le=1024, examples=[32])
-    """requests, of any clients, that a model answers together; `1`: one at a time. 1 to 1024"""
+    """Requests, of any clients, that a model answers together; `1`: one at a time. 1 to 1024"""
 
 
 class ServeProgress(Section):
     """[serve.progress]: the model that says how many steps remain, for requests with `use_reward`."""
 
     model: ModelName = Field("", examples=["./my-progress-model"])
-    """a hub name, or a folder, relative to this file. `""`: the progress model in use, if there is one"""
+    """A hub name, or a folder relative to this file. `""`: the progress model in use, if there is one"""
     device: Text = Field("auto", examples=["auto"])
-    """`auto`, `cpu`, `cuda`, `cuda:1`; a GPU takes `[serve] device = "cuda"`, else the server does not start and says
-    so"""
+    """`auto`, `cpu`, `cuda` or `cuda:1`; a GPU requires `[serve] device = "cuda"`, otherwise the server reports it
+    and does not start"""
     template: Text = Field("", examples=["Goal: {goal}"])
-    """how a step is written for the model; `""`: as our models were trained"""
+    """Template of the model's prompt for a step; `""`: the one that our models were trained with"""
 
 
 class Serve(Section):
     """[serve]: where the server listens, with which models."""
 
     host: Annotated[Text, AfterValidator(checked_host)] = Field("127.0.0.1", examples=["127.0.0.1"])
-    """the address that is listened on. One that other machines reach needs a token: without, the server does not start
-    and says so"""
+    """Address to listen on. One that other machines reach requires a token: without it the server reports this and
+    does not start"""
     port: Annotated[int, Strict()] = Field(23337, ge=1, le=65535, examples=[23337])
-    """1 to 65535. 23337 is where LeanCopilot asks"""
+    """Port to listen on, 1 to 65535; LeanCopilot's default is 23337"""
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/unsorry/serve-token"]
     )
-    """a file that holds the token as its only line, readable by its owner only (mode 600). Another token in it is
-    taken up with the server's next reload"""
+    """File whose only line is the token, readable by its owner only (mode 600). A changed token takes effect at the
+    server's next reload"""
     device: Literal["cpu", "cuda", "auto"] = Field("cpu", examples=["cpu"])
-    """where models compute: `cpu`, `cuda` or `auto`. With `cuda` the server has a GPU for itself as long as it runs,
-    by the same lock as jobs, and where none is free it does not start and says so: no job gets that one meanwhile.
-    `auto`: likewise where a GPU works, else on the processor, and it stays there until it is started anew"""
+    """Device of the models: `cpu`, `cuda` or `auto`. With `cuda` the server holds one GPU for as long as it runs, by
+    the same lock as jobs; if none is free, it reports this and does not start. `auto`: a GPU if one works, else the
+    CPU, until the server restarts"""
     models: Annotated[tuple[ServeModel, ...], BeforeValidator(table_list), AfterValidator(_named_once)] = (
         Field(())
     )
-    """the tables `[[serve.models]]`; `[]`: `tactics` and `retriever`, the checkpoints in use"""
+    """The tables `[[serve.models]]`; `[]`: `tactics` and `retriever`, the checkpoints in use"""
     limits: ServeLimits = Field(default_factory=ServeLimits)
     progress: ServeProgress = Field(default_factory=ServeProgress)
 

@@ -151,11 +151,11 @@ class Quiet(Section):
     """[schedule.quiet]: hours in which no work of a sort begins."""
 
     poll: Hours = Field((), examples=[["22:00-06:00"]])
-    """no repository is polled by itself; `unsorry poll` asks all the same"""
+    """No repository is polled on schedule; `unsorry poll` still polls"""
     train: Hours = Field((), examples=[["mon-fri 08:00-18:00"]])
-    """no training and no measurement of models begins"""
+    """No training and no evaluation of models begins"""
     prove: Hours = Field((), examples=[["22:00-06:00"]])
-    """no search and no check begins"""
+    """No search and no check begins"""
 
     def windows(self, sort: Sort) -> tuple[Window, ...]:
         """Return the quiet hours of a sort of work."""
@@ -166,9 +166,9 @@ class PerNight(Section):
     """[schedule.per_night]: how long the jobs of a sort may run from one noon to the next, all of them together."""
 
     train_s: Budget = Field(None, alias="train", examples=["8h"])
-    """`""` is no limit; 1m to 1d"""
+    """`""`: no limit; 1m to 1d"""
     prove_s: Budget = Field(None, alias="prove", examples=["8h"])
-    """`""` is no limit; 1m to 1d. What runs then is preempted (`preempt`), but for checks and rung 4"""
+    """`""`: no limit; 1m to 1d. At the limit, running searches are preempted (`preempt`), except checks and rung 4"""
 
     def seconds(self, sort: Sort) -> float | None:
         """Return what a sort of work may take, None where there is no limit."""
@@ -181,25 +181,25 @@ class Schedule(Section):
     priority: Annotated[tuple[Text, ...], AfterValidator(_kinds), BeforeValidator(table_list)] = Field(
         (), examples=[["check", "scan"]]
     )
-    """kinds of jobs that go before the others, in this order; the rest follows as it does by default: scan, check,
-    build, trace, prove, evaluate, train, train_tactics, train_progress. Among jobs of one kind the repositories
-    with a higher `priority` go first"""
+    """Kinds of jobs to start first, in this order; the others follow in the default order: scan, check, build,
+    trace, prove, evaluate, train, train_tactics, train_progress. Among jobs of one kind, repositories with a higher
+    `priority` go first"""
     preempt: Annotated[tuple[Text, ...], AfterValidator(_preempt), BeforeValidator(table_list)] = Field(
         ("quiet", "pause"), examples=[["prove", "quiet", "pause"]]
     )
-    """what preempts a running training or search for proofs: `quiet`: its quiet hours begin, or its night's budget is
-    over; `pause`: a user pauses it; `prove`: of trainings, a proof waits for the GPU that it has, ten minutes after
-    its start at the earliest. A training goes on later exactly where it was; of a search, the sorries that had
-    ended are recorded, and the others go on from its journal, which is kept for fourteen days. A search that asks
-    an endpoint (rung 4) is preempted by none of this: what it has asked for is paid. What runs of the other kinds
-    goes on to its end, checks as well"""
+    """Reasons to preempt a running training or search for proofs. `quiet`: its quiet hours begin, or its budget of
+    the night is spent. `pause`: a user pauses it. `prove`: a proof search waits for the GPU of a training that has
+    run for at least ten minutes. A preempted training later resumes exactly where it was. Of a preempted search, the
+    finished sorries are recorded and the others resume from its journal, which is kept for fourteen days. A search
+    that calls an endpoint (rung 4) is never preempted, since its calls are already paid. Jobs of other kinds, checks
+    included, run to their end"""
     grace_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="1m"))] = Field(
         60.0, alias="grace", examples=["1m"]
     )
-    """how long a training may take to save where it is; then it is killed, and goes on from what it saved last. When
-    the daemon stops, `[daemon] shutdown_timeout` is the limit; 1s to 1h"""
+    """Time that a preempted training has to save its state; then it is killed and later resumes from its last saved
+    step. When the daemon stops, `[daemon] shutdown_timeout` applies; 1s to 1h"""
     running: Annotated[dict[str, Any], AfterValidator(_running)] = Field(default_factory=dict)
-    """the table `[schedule.running]`: how many jobs of a kind may run at the same time, within `[jobs] max_running`:
+    """The table `[schedule.running]`: how many jobs of a kind may run at the same time, within `[jobs] max_running`:
     `prove = 1`"""
     quiet: Quiet = Field(default_factory=Quiet)
     per_night: PerNight = Field(default_factory=PerNight)
@@ -312,15 +312,15 @@ class Webhook(Section):
     """[notify.webhook]: a POST with the message as JSON."""
 
     url: Annotated[Text, AfterValidator(_configured_url)] = Field("", examples=["https://example.org/hook"])
-    """where to; http only for this machine itself. `""`: systemd's credential `unsorry-notify-url`, else
-    `$UNSORRY_NOTIFY_URL`, else there is no webhook. A URL that is itself a secret (a user name, a query, the
-    webhooks of Slack, Discord, Teams, Google Chat) is refused here"""
+    """Address of the webhook; http is accepted for this machine only. `""`: systemd's credential
+    `unsorry-notify-url`, else `$UNSORRY_NOTIFY_URL`, else there is no webhook. A URL that is itself a secret (a user
+    name, a query, the webhooks of Slack, Discord, Teams, Google Chat) is refused here"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
-    """the events that it receives"""
+    """Events that the webhook receives"""
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=0.1, maximum_s=600, example="10s"))] = (
         Field(10.0, alias="timeout", examples=["10s"])
     )
-    """of one attempt; 100ms to 10m"""
+    """Time limit of one attempt; 100ms to 10m"""
 
 
 class Command(Section):
@@ -329,31 +329,31 @@ class Command(Section):
     run: Annotated[tuple[Text, ...], BeforeValidator(table_list), AfterValidator(_command_line)] = Field(
         (), examples=[["/usr/local/bin/tell", "--here"]]
     )
-    """the program and its arguments; a path is relative to this file. `[]`: there is none"""
+    """The program and its arguments; a path is relative to this file. `[]`: no command"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
-    """the events that it receives"""
+    """Events that the command receives"""
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=0.1, maximum_s=3600, example="30s"))] = (
         Field(30.0, alias="timeout", examples=["30s"])
     )
-    """of one attempt; then it is killed with all that it started; 100ms to 1h"""
+    """Time limit of one attempt; then the command is killed with all processes that it started; 100ms to 1h"""
 
 
 class Notify(Section):
     """[notify]: what the channels send, and how often at most."""
 
     simulated: Flag = Field(False, examples=[False])
-    """`true`: what the simulator accepted is sent too, as `proof_checked` and never as `proof_verified`, and so are
-    promotions of models that learned from it. All of it is marked `"simulated": true`"""
+    """`true`: also report what the simulator accepted, as `proof_checked` and never as `proof_verified`, and
+    promotions of models that learned from it. All of it carries `"simulated": true`"""
     failing_for_s: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=365 * 86400, example="1d"))
     ] = Field(86400.0, alias="failing_for", examples=["1d"])
-    """how long polls of a repository have to fail without a break; 1s to 365d. An empty repository does not count as
-    failing"""
+    """How long the polls of a repository must fail without a success before it is reported; 1s to 365d. An empty
+    repository does not count as failing"""
     every_s: Annotated[float, BeforeValidator(duration(minimum_s=0, maximum_s=86400, example="1m"))] = Field(
         60.0, alias="every", examples=["1m"]
     )
-    """a channel gets at most one message in this time, and events that come meanwhile are in the next;
-    0s to 1d"""
+    """Shortest interval between two messages to a channel; events in between are collected in the next message; 0s
+    to 1d"""
     webhook: Webhook = Field(default_factory=Webhook)
     command: Command = Field(default_factory=Command)
 
@@ -362,24 +362,24 @@ class Metrics(Section):
     """[metrics]: where Prometheus can fetch numbers, beside the control socket."""
 
     public: Flag = Field(False, examples=[False])  # before `listen`, whose check asks for it
-    """`true`: `listen` may be an address that other machines reach. A client that reaches it reads the names and
-    numbers of all that is watched, without a password"""
+    """`true`: `listen` may be an address that other machines reach. Any client that reaches it reads the names and
+    numbers of all watched repositories, without a password"""
     listen: Annotated[Text, AfterValidator(_listen)] = Field("", examples=["127.0.0.1:9464"])
-    """`"127.0.0.1:9464"` or `"[::1]:9464"`: also on this address, over HTTP: the numbers, and the report where
-    `[report] serve` says so. Where it cannot be had, the daemon runs without it, tries again, and `unsorry status`
-    says so"""
+    """A second address for the metrics, over HTTP, such as `"127.0.0.1:9464"` or `"[::1]:9464"`; with `[report]
+    serve` for the report too. If it is in use, the daemon runs without it, tries again, and `unsorry status` reports
+    it"""
 
 
 class Report(Section):
     """[report]: the page of `unsorry report`, beside the numbers of [metrics]."""
 
     serve: Flag = Field(False, examples=[False])
-    """`true`: also at `[metrics] listen`, which has to be set, as `/report`: `http://127.0.0.1:9464/report`. With
-    `[metrics] public`, other machines read it too, without a password"""
+    """`true`: serve the report also at `[metrics] listen`, which must be set, as `/report`:
+    `http://127.0.0.1:9464/report`. With `[metrics] public`, other machines read it too, without a password"""
     every_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="1m"))] = Field(
         60.0, alias="every", examples=["1m"]
     )
-    """a page that is older is made anew for the next reader; until then all get the same one; 1s to 1d"""
+    """Age at which the next reader gets a new page; until then all readers get the same one; 1s to 1d"""
 
 
 def unreachable(report: Report, metrics: Metrics) -> list[str]:
@@ -476,51 +476,51 @@ class Daemon(Section):
     """[daemon]: folders, logs, stopping."""
 
     state_dir: Text = Field("", examples=["/var/lib/unsorry"])
-    """the event log, the database, patches, job folders. `""`: `$STATE_DIRECTORY` (systemd sets it), else
-    `/var/lib/unsorry` for `/etc/unsorry/config.toml`, else `$XDG_STATE_HOME/unsorry` (`~/.local/state/unsorry`). On
-    a local file system"""
+    """Folder of the event log, the database, patches and job folders; on a local file system. `""`:
+    `$STATE_DIRECTORY` (set by systemd), else `/var/lib/unsorry` for `/etc/unsorry/config.toml`, else
+    `$XDG_STATE_HOME/unsorry` (`~/.local/state/unsorry`)"""
     cache_dir: Text = Field("", examples=["/var/cache/unsorry"])
-    """mirrors, worktrees, builds, packages, toolchains; may be deleted while the daemon is stopped. `""`:
-    `$CACHE_DIRECTORY`, else `/var/cache/unsorry`, else `cache` inside a `state_dir` that is set, else
+    """Folder of mirrors, worktrees, builds, packages and toolchains; may be deleted while the daemon is stopped.
+    `""`: `$CACHE_DIRECTORY`, else `/var/cache/unsorry`, else `cache` inside a `state_dir` that is set, else
     `$XDG_CACHE_HOME/unsorry`"""
     runtime_dir: Text = Field("", examples=["/run/unsorry"])
-    """the control socket. `""`: `$RUNTIME_DIRECTORY`, else `/run/unsorry`, else `run` inside a `state_dir` that is
-    set, else `$XDG_RUNTIME_DIR/unsorry`"""
+    """Folder of the control socket. `""`: `$RUNTIME_DIRECTORY`, else `/run/unsorry`, else `run` inside a `state_dir`
+    that is set, else `$XDG_RUNTIME_DIR/unsorry`"""
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", examples=["info"])
-    """`debug`, `info`, `warning`, `error`. At `info` every poll is one line, also one that found nothing; `warning`
-    leaves those lines out and keeps failed polls"""
+    """`debug`, `info`, `warning` or `error`. `info` logs one line for every poll, also for one that found nothing;
+    `warning` logs only failed polls"""
     log_format: Literal["auto", "json", "console"] = Field("auto", examples=["auto"])
     """`console`, `json`, or `auto`: console on a terminal, else JSON"""
     shutdown_timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="20s"))
     ] = Field(20.0, alias="shutdown_timeout", examples=["20s"])
-    """how long running jobs may take to end when the daemon stops; 1s to 1h"""
+    """Time that running jobs have to end when the daemon stops; 1s to 1h"""
     control_group: Annotated[Text, AfterValidator(_existing_group)] = Field("", examples=["root"])
-    """a group whose members may act by the control socket (`poll`, `jobs retry`, `models promote` …). `""`: only the
-    daemon's own user and root may; members of the daemon's group may still read. The socket is given to the group,
-    so the daemon's user has to be a member of it. Under the shipped unit write `"unsorry"`: that service sees no
-    other group"""
+    """Group whose members may use the control socket to act (`poll`, `jobs retry`, `models promote` …). `""`: only
+    the daemon's own user and root may act; members of the daemon's group may still read. The daemon's user must be a
+    member of this group, since the socket is handed to it. With the shipped unit write `"unsorry"`: the service sees
+    no other group"""
 
 
 class Poll(Section):
     """[poll]: how often the remotes are asked."""
 
     every_s: Annotated[float, BeforeValidator(_POLL_EVERY)] = Field(300.0, alias="every", examples=["5m"])
-    """how often each repository is polled; 1s to 30d"""
+    """Polling interval of each repository; 1s to 30d"""
     jitter_s: Annotated[float, BeforeValidator(duration(minimum_s=0, maximum_s=3600, example="10s"))] = Field(
         10.0, alias="jitter", examples=["10s"]
     )
-    """spread of the polls, so that many repositories are not asked in the same second; up to 1h"""
+    """Upper bound of the random delay of each poll, which spreads the requests; up to 1h"""
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="60s"))] = (
         Field(60.0, alias="timeout", examples=["60s"])
     )
-    """one git or API call; 1s to 1h"""
+    """Time limit of one git or API call; 1s to 1h"""
     slowest_s: Annotated[float, BeforeValidator(_POLL_EVERY)] = Field(
         3600.0, alias="slowest", examples=["1h"]
     )
-    """how long a quiet repository may wait: after its last change it is polled every `every`, then after a 24th of the
-    time that it has been quiet (a day after, that is once an hour), and never less often than this. An archived one
-    is polled this often. 1s to 30d; no more than `every` turns it off"""
+    """Longest polling interval of a quiet repository. After a change, a repository is polled every `every`, then at
+    intervals of 1/24 of the time since the change (one day after it: once an hour), and never less often than this.
+    An archived repository is polled at this interval. 1s to 30d; a value of at most `every` turns the slowing off"""
 
 
 def _read_secret(credential: str, file: str, variable: str) -> str | None:
@@ -537,21 +537,21 @@ class GitHub(Section):
     """[github]: the API, used when a token or `api_url` is configured, and its webhooks."""
 
     api_url: Annotated[Text, AfterValidator(_api_url)] = Field("", examples=["https://api.github.com"])
-    """`https://github.example.org/api/v3` for GitHub Enterprise; `""` is `https://api.github.com`. http only for this
-    machine itself"""
+    """`https://github.example.org/api/v3` for GitHub Enterprise; `""` is `https://api.github.com`. http is accepted
+    for this machine only"""
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/unsorry/github-token"]
     )
-    """a file that holds the token as its only line, readable by its owner only (mode 600). Reading is enough, but for
+    """File whose only line is the token, readable by its owner only (mode 600). Read access is enough, except for
     `unsorry proofs pr`, which needs write access to contents and pull requests"""
     webhook_port: Annotated[int, Strict()] = Field(0, ge=0, le=65535, examples=[8477])
-    """the port of 127.0.0.1 where GitHub's webhooks are listened for; `0`: none"""
+    """Port on 127.0.0.1 that receives GitHub's webhooks; `0`: none"""
     webhook_secret_file: Annotated[Text, AfterValidator(_token_file)] = Field(
         "", examples=["/etc/unsorry/webhook-secret"]
     )
-    """a file that holds the webhooks' secret as its only line, readable by its owner only (mode 600). Else it is
-    systemd's credential `webhook-secret`, or `$UNSORRY_WEBHOOK_SECRET`; without one nothing listens, and `unsorry
-    status` says so"""
+    """File whose only line is the webhooks' secret, readable by its owner only (mode 600). Otherwise systemd's
+    credential `webhook-secret` or `$UNSORRY_WEBHOOK_SECRET` is used; without a secret the port stays closed, and
+    `unsorry status` reports it"""
 
     def read_token(self) -> str | None:
         """Return the token, read now: systemd's credential, else `token_file`, else the environment.
@@ -576,61 +576,61 @@ class Lean(Section):
     """[lean]: what checks proofs. `auto` never picks the simulator."""
 
     backend: Literal["auto", "pantograph", "simulator", "none"] = Field("auto", examples=["auto"])
-    """`auto` and `pantograph`: each branch by a REPL of the Lean version that its `lean-toolchain` names, and never by
-    the simulator; a branch without one is scanned only. `simulator`: every branch by the simulator, and nothing it
-    accepts is checked by Lean. `none`: scanning only"""
+    """`auto` and `pantograph`: a REPL of the Lean version that the branch's `lean-toolchain` names, never the
+    simulator; a branch without such a REPL is only scanned. `simulator`: the simulator for every branch; Lean checks
+    nothing that it accepts. `none`: scanning only"""
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
-    """the `pantograph-repl` program: a path, or a name on `PATH`; `""` looks for it (below)"""
+    """Path of the `pantograph-repl` program, or its name on `PATH`; `""`: the search order is below"""
     sandbox: Literal["bubblewrap", "none"] = Field("bubblewrap", examples=["bubblewrap"])
-    """what lake and Lean run in; without bubblewrap they are not run. `none` lets code of the watched repositories run
-    unconfined, and `unsorry status` says so"""
+    """Sandbox of lake and Lean; without bubblewrap they are not run. `none` runs code of the watched repositories
+    unconfined, and `unsorry status` reports it"""
     repls: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
     """Lean processes at the same time inside a job that searches or traces; 1 to 256"""
     repl_memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="8G"))] = Field(
         2**33, alias="repl_memory", examples=["8G"]
     )
-    """private memory of each. At the limit Lean gets no more and ends, and its work goes on in a new one; one that
-    holds three quarters of it after an answer is replaced. At least 256M"""
+    """Private memory of each Lean process. A process that reaches the limit ends, and a new one takes over its work;
+    a process that uses three quarters of it after an answer is replaced. At least 256M"""
     repl_calls: Annotated[int, Strict()] = Field(20_000, ge=1, examples=[20_000])
-    """requests after which a Lean process is replaced, since it never gives memory back; at least 1"""
+    """Requests after which a Lean process is replaced, since it never frees memory; at least 1"""
 
 
 class Build(Section):
     """[build]: fetching dependencies and `lake build`, where Lean is real."""
 
     enabled: Flag = Field(True, examples=[True])
-    """`false`: nothing is built, and Lean sees only what the toolchain itself brings"""
+    """`false`: nothing is built, and Lean sees only the libraries of the toolchain"""
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=7 * 86400, example="2h"))] = (
         Field(7200.0, alias="timeout", examples=["2h"])
     )
-    """of one build with the fetching and building of its packages; 1s to 7d"""
+    """Time limit of one build, with the fetching and building of its packages; 1s to 7d"""
     memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="16G"))] = Field(
         2**34, alias="memory", examples=["16G"]
     )
-    """of lake and all that it starts, together; at least 256M. Watched a few times a second: a wall is MemoryMax of
-    the systemd unit"""
+    """Memory of lake and all processes that it starts, together; at least 256M. The daemon checks it a few times a
+    second; a hard limit is `MemoryMax=` of the systemd unit"""
     disk_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**20, example="30G"))] = Field(
         30 * 2**30, alias="disk", examples=["30G"]
     )
-    """what fetching the packages may write, and what building the project may write; at least 1M"""
+    """Limit of what fetching the packages may write, and of what building the project may write; at least 1M"""
     hosts: Hosts = Field(DEFAULT_HOSTS, examples=[["github.com", "*.githubusercontent.com"]])
-    """the only hosts that fetching packages may speak to, on ports 443 and 80; building has no network.
-    `"*.example.org"` is all below `example.org`; `[]` is none"""
+    """The only hosts that may be reached while packages are fetched, on ports 443 and 80; building has no network.
+    `"*.example.org"` matches every name below `example.org`; `[]`: none"""
 
 
 class Trace(Section):
     """[trace]: what Lean says of every theorem of a commit."""
 
     enabled: Flag = Field(True, examples=[True])
-    """whether Lean extracts the tactic states and premises of every theorem; `false` leaves earlier traces as they
-    are"""
+    """`true`: Lean extracts the tactic states and premises of every theorem. `false`: no new traces; earlier ones
+    stay"""
     file_timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="10m"))
     ] = Field(600.0, alias="file_timeout", examples=["10m"])
-    """of one file; one that takes longer is a gap of the trace, with that reason, and is tried again with the next
-    commit; 1s to 1d"""
+    """Time limit of one file. A file that takes longer is recorded as a trace gap with this reason and is tried
+    again at the next commit; 1s to 1d"""
     parallel: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
-    """files at the same time inside a job, and never more than `[lean] repls`; 1 to 256"""
+    """Files at the same time inside a job, at most `[lean] repls`; 1 to 256"""
 
 
 class Cache(Section):
@@ -639,37 +639,38 @@ class Cache(Section):
     size_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**20, example="200G"))] = Field(
         200 * 2**30, alias="size", examples=["200G"]
     )
-    """of builds and their packages together. What was used longest ago goes first, and nothing that a job has or is
-    about to get; while that alone is more, `unsorry status` warns. What went is built again when something is to be
-    done in it. Mirrors, installed toolchains and the worktrees of running jobs are not counted; at least 1M"""
+    """Disk space of builds and their packages, together. The least recently used are removed first, but nothing that
+    a running or planned job needs; while those alone exceed the limit, `unsorry status` warns. A removed build is
+    built again when it is needed. Mirrors, installed toolchains and the worktrees of running jobs are not counted;
+    at least 1M"""
 
 
 class Jobs(Section):
     """[jobs]: limits of the child processes."""
 
     max_running: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
-    """child processes at the same time, beside a training ([train]); 1 to 256"""
+    """Child processes at the same time, not counting one training ([train]); 1 to 256"""
     memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="4G"))] = Field(
         2**32, alias="memory", examples=["4G"]
     )
-    """of each but builds, trainings and jobs that run a model to prove, which have their own (`[build]`, `[train]`,
-    `[prove]`), and without its REPLs, which have theirs (`[lean]`); at least 256M"""
+    """Memory of each job, not counting its Lean processes (`[lean] repl_memory`). Builds, trainings and jobs that
+    run a model to prove have limits of their own (`[build]`, `[train]`, `[prove]`); at least 256M"""
     timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=7 * 86400, example="30m"))
     ] = Field(1800.0, alias="timeout", examples=["30m"])
-    """of each but builds and trainings; 1s to 7d"""
+    """Time limit of each job, except builds and trainings; 1s to 7d"""
     max_attempts: Annotated[int, Strict()] = Field(3, ge=1, le=100, examples=[3])
-    """of a job that fails for a reason that may pass; 1 to 100"""
+    """Attempts of a job that fails for a transient reason; 1 to 100"""
     retry_base_s: Annotated[
         float, BeforeValidator(duration(minimum_s=0.1, maximum_s=86400, example="30s"))
     ] = Field(30.0, alias="retry_base", examples=["30s"])
-    """wait before the second attempt; doubles with each further one; 100ms to 1d"""
+    """Wait before the second attempt; doubles with each further one; 100ms to 1d"""
     keep: Annotated[int, Strict()] = Field(200, ge=1, examples=[200])
-    """folders of ended jobs that stay on disk; at least 1"""
+    """Folders of ended jobs kept on disk; at least 1"""
     limits: Limits = Field(default_factory=dict)
-    """the table `[jobs.limits]`: `memory`, `timeout` or both of single kinds (`scan`, `trace`, `prove`, `check`,
-    `train`, `train_tactics`, `train_progress`, `evaluate`), in place of what they have from their table: `prove = {
-    memory = "8G", timeout = "1h" }`. Builds have theirs in `[build]`"""
+    """The table `[jobs.limits]`: `memory`, `timeout` or both for single kinds (`scan`, `trace`, `prove`, `check`,
+    `train`, `train_tactics`, `train_progress`, `evaluate`), in place of their defaults: `prove = { memory = "8G",
+    timeout = "1h" }`. Limits of builds are in `[build]`"""
 
     def limit(self, kind: Kind) -> Limit:
         """Return the limits that a kind has for itself."""
@@ -687,34 +688,34 @@ class RepoEntry(Section):
 
     url: Annotated[Text, AfterValidator(_repository_url)] = Field(examples=["https://github.com/owner/name"])
     """`https://host/owner/name`, `ssh://git@host/owner/name`, `git@host:owner/name`, `file:///path`, or a path
-    (`/path`, `./path`, `~/path`). Its key is `host/owner/name`, for a path `local/parent/name`; no key may stand
-    there twice"""
+    (`/path`, `./path`, `~/path`). The repository's key is `host/owner/name`, for a path `local/parent/name`; each
+    key may be listed once"""
     branches: Branches = Field((), examples=[["main", "release/*"]])
-    """names or globs (`"release/*"`); `[]` is the remote's default branch. A branch that is not meant any more (also
-    the default branch, after another one became it) is `unwatched`: what is known of it stays, nothing of it is
-    worked on or counted as open. The default branch is looked up once an hour, and by `unsorry poll`"""
+    """Names or globs (`"release/*"`); `[]`: the remote's default branch. A branch that no longer matches (also a
+    default branch after the remote chose another) becomes `unwatched`: its history stays, no job works on it, and
+    its sorries are not counted as open. The default branch is looked up once an hour, and by `unsorry poll`"""
     every_s: Annotated[float | None, BeforeValidator(_duration_or_default)] = Field(
         None, alias="every", examples=["5m"]
     )
-    """its own polling interval; `""` is that of `[poll]`"""
+    """Polling interval of this repository; `""`: that of `[poll]`"""
     include: Globs = Field(("**/*.lean",), examples=[["Mathlib/**/*.lean"]])
-    """globs of the paths to read, relative to the repository. After a change of `include` or `exclude` the tip is
-    scanned once more: what is newly meant is read, what is not meant any more leaves with its sorries"""
+    """Globs of the files to read, relative to the repository. After a change of `include` or `exclude` the tip is
+    scanned again: newly matching files are read, and sorries in files that no longer match leave"""
     exclude: Globs = Field((), examples=[["Archive/**"]])
-    """globs of the paths to leave out"""
+    """Globs of the files to leave out"""
     exercises: Globs = Field(EXERCISES, examples=[["Exercises/**"]])
-    """globs of files that are left for people to solve: they are scanned and counted, and no proof is searched. So is,
-    unless this is `[]`, every file with three or more sorries that says `exercise` anywhere in its text, in a
-    comment or in a name. Of a file that was scanned before its text was looked at for that and has not changed
-    since, the names alone count"""
+    """Globs of files that are exercises for people: they are scanned and counted, but no proof is searched. Unless
+    this is `[]`, a file with three or more sorries and the word `exercise` anywhere in its text, in a comment or in
+    a name, is an exercise too. For files scanned by a version that did not read the text, and unchanged since, only
+    names count"""
     enabled: Flag = Field(True, examples=[True])
     """`false`: not polled; its history stays"""
     opt_out: Flag = Field(False, examples=[False])
     """`true`: watched and scanned, but no proof is searched or proposed"""
     pull_requests: Flag = Field(False, examples=[True])
-    """`true`: the owners agree that `unsorry proofs pr` opens pull requests there"""
+    """`true`: the owners agree that `unsorry proofs pr` opens pull requests in this repository"""
     priority: Annotated[int, Strict()] = Field(0, ge=-100, le=100, examples=[1])
-    """its jobs go before those of the same kind in repositories with a lower one; -100 to 100"""
+    """Jobs of repositories with a higher priority go first among jobs of the same kind; -100 to 100"""
 
 
 class ConfigFile(Section):

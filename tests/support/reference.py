@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from daemon.cli.app import build
-from daemon.cli.config import _toml
+from daemon.cli.config import toml_of
 from daemon.cli.context import ExitCode
 from daemon.settings.schema import ConfigFile
 
@@ -133,7 +133,7 @@ def table_part(model: type[BaseModel]) -> str:
         default = (
             "required"
             if field.is_required()
-            else f"`{_toml(name, key, field.get_default(call_default_factory=True))}`"
+            else f"`{toml_of(name, key, field.get_default(call_default_factory=True))}`"
         )
         rows.append(f"| `{key}` | {default} | {_cell(meanings[name])} |")
     return "\n".join([*rows, ""])

@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
-import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import PoolClosed, ReplPool
 from pipeline.lean.pool.session import Session, SetupFailed, State, TacticKilled
 from pipeline.lean.source.forbidden import complaints
+from pipeline.loop_thread import LoopThread
 from pipeline.models.errors import ConfigError, RewardError
 from pipeline.models.tactics.goals import GoalContext, Places, Statement, statement
 from pipeline.models.tactics.requests import read_tactic, text_of
@@ -127,7 +127,7 @@ class LeanReward:
         )
         self._without: dict[tuple[GoalContext | None, str], str] = {}
         self._pool: ReplPool | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: LoopThread | None = None
         self._started = False
         self.simulated = False
 
@@ -203,8 +203,8 @@ class LeanReward:
             return
         pool, self._pool = self._pool, None
         if pool is not None:
-            asyncio.run_coroutine_threadsafe(pool.close(), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
+            loop.run(pool.close())
+        loop.close()
 
     def __enter__(self) -> LeanReward:
         return self
@@ -344,19 +344,5 @@ class LeanReward:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run in a loop that lives as long as the processes, whatever loops the caller has."""
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            threading.Thread(target=_forever, args=(self._loop,), name="lean-reward", daemon=True).start()
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return running.result()
-        except BaseException:
-            running.cancel()
-            raise
-
-
-def _forever(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        loop.close()
+            self._loop = LoopThread("lean-reward")
+        return self._loop.run(work)

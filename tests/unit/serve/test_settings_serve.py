@@ -84,7 +84,7 @@ def test_the_settings_of_every_model_are_shown(tmp_path: Path) -> None:
 
 
 def test_every_setting_of_a_model_is_documented_with_its_default() -> None:
-    from daemon.cli.config import _toml
+    from daemon.cli.config import toml_of
 
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     section = text.partition("### [[serve.models]]")[2].partition("\n## ")[0]
@@ -93,7 +93,7 @@ def test_every_setting_of_a_model_is_documented_with_its_default() -> None:
     assert documented == {
         setting.alias or name: "required"
         if setting.is_required()
-        else f"`{_toml(name, setting.alias or name, setting.default)}`"
+        else f"`{toml_of(name, setting.alias or name, setting.default)}`"
         for name, setting in ServeModel.model_fields.items()
     }
     assert "models" in Serve.model_fields
