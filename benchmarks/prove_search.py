@@ -100,6 +100,6 @@ async def prove(
 
 
 async def accepted(session: Session, theorem: Theorem, proof: Sequence[str]) -> bool:
-    """Say whether the whole theorem elaborates with this proof, without an error and without a sorry."""
+    """Return whether the whole theorem elaborates with this proof, without an error and without a sorry."""
     units = await session.process(theorem.text(proof))
     return not any(unit.errors or unit.uses_sorry for unit in units)

@@ -58,7 +58,7 @@ class DaemonLock:
 
     @classmethod
     def acquire(cls, path: Path, *, purpose: str = DAEMON) -> DaemonLock:
-        """Take the lock and write our process id and purpose into it.
+        """Acquire the lock and write our process id and purpose into it.
 
         Raises:
             AlreadyRunningError: another process holds it.
@@ -86,7 +86,7 @@ class DaemonLock:
         return cls(path, file)
 
     def release(self) -> None:
-        """Let the next daemon in. The file stays: removing it would let two daemons lock two different files."""
+        """Release the lock. The file stays: removing it would let two daemons lock two different files."""
         # The number in it is stale from now on: readers check the lock first.
         if not self._file.closed:
             self._file.close()

@@ -60,7 +60,7 @@ class Maintenance:
             log.exception("models_not_settled")
 
     async def sweep_cache(self, about_to_be_used: Collection[tuple[str, str]]) -> None:
-        """Keep the builds and dependencies within their bound, but for those of these repositories and commits."""
+        """Reduce builds and dependencies to their bound, except those of these repositories and commits."""
         settings = self._context.settings
         limit = settings.cache.size_bytes
         try:

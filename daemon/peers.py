@@ -47,7 +47,7 @@ class Peer:
 
 
 def peer_of(connection: Connection) -> Peer:
-    """Ask the kernel who connected.
+    """Return who connected, as the kernel knows it.
 
     Raises:
         OSError: it does not say.
@@ -80,7 +80,7 @@ class Doorkeeper:
         return cls(os.geteuid(), group, control_group)
 
     def refusal(self, peer: Peer, *, acts: bool) -> str | None:
-        """Say why this peer may not read (or act); None where it may."""
+        """Return why this peer may not read (or act); None where it may."""
         if peer.uid == 0 or (peer.uid == self.owner and (peer.uid != _UNMAPPED or _whole_map())):
             return None
         groups = peer.groups - {_UNMAPPED}

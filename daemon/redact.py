@@ -1,4 +1,4 @@
-"""Keep secrets out of what people read: logs, events, errors.
+"""Keep secrets out of logs, events and errors.
 
 Two nets: the secrets that the caller holds, in each form in which they travel, and the shapes that tokens have.
 Everything that git or an HTTP library says of a failure goes through here before it becomes an error.

@@ -158,7 +158,7 @@ class Scheduler:
         return replace(table, schedule=schedule, now=now).of_work("poll")
 
     def _preempt(self) -> None:
-        """Have those end, for now, that should not run any longer."""
+        """Preempt the jobs that must not run any longer."""
         lost = {gpu.called: gpu for gpu in self.gpus.now if gpu.state == "lost"}
         for job in self._runner.running():
             if job.gpu in lost:
@@ -218,7 +218,7 @@ class WorkStateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """Takes what is asked for, for one daemon."""
+    """Accepts requests for work, for one daemon."""
 
     store: StoreService
     runner: JobRunner
@@ -226,7 +226,7 @@ class Operator:
     context: Context
 
     async def pause(self, work: PausedWork, *, by: str, reason: str) -> bool:
-        """Keep a sort of work from beginning; return False where it was paused before, and stays so."""
+        """Pause an activity; return False if it was paused before."""
         if await self._paused(work):
             return False
         await self._append(WorkPaused(work=work, by=by, reason=reason), by)
@@ -234,7 +234,7 @@ class Operator:
         return True
 
     async def resume(self, work: PausedWork, *, by: str) -> bool:
-        """Let it begin again; return False where it was not paused.
+        """Resume an activity; return False if it was not paused.
 
         Raises:
             WorkStateError: it is paused with everything.
@@ -251,7 +251,7 @@ class Operator:
         return paused
 
     async def trigger(self, work: TriggeredWork, repository: str, *, by: str) -> dict[str, Any]:
-        """Have work done once in a repository, though nothing there is new enough; return what came of it.
+        """Make work due once in a repository, even without enough news; return what came of it.
 
         Returns:
             `triggered`: False where it waits since an earlier trigger; `waits`: what keeps it from beginning, or None.

@@ -151,7 +151,7 @@ class DiskSpaceWait:
     async def outlasted(
         self, step: Callable[[], Awaitable[Made]], folder: Path, *refused: type[Exception]
     ) -> Made:
-        """Take a step of the start, and take it again when there is room where there was none; return what it made.
+        """Run a step of the start, and repeat it once there is space if the disk was full; return its result.
 
         Args:
             folder: where it makes something.
@@ -187,7 +187,7 @@ class DiskSpaceWait:
         return False
 
     async def watch(self, store: StoreService) -> None:
-        """Have what waits in the store for room go on when there is some, as the main loop will do later."""
+        """Let appends that wait for disk space continue once there is some, as the main loop does later."""
         while True:
             await asyncio.sleep(_TURN_S)
             try:
@@ -226,7 +226,7 @@ def _is_for_room(error: BaseException | None) -> bool:
 _VARIABLE = re.compile(r"UNSORRY_\w*(TOKEN|KEY|SECRET|URL)$")
 _MOST_BYTES = 4096
 _SHORTEST = 6
-"""What is shorter would star out half of every line, and is no secret that anybody keeps."""
+"""Shorter values would star out half of every line, and are no real secrets."""
 
 
 def held_secrets(settings: Settings) -> tuple[str, ...]:
@@ -288,7 +288,7 @@ class Service:
     # --- start --------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Make everything stand, then say so.
+        """Start every part, then report READY.
 
         Raises:
             LogError, StoreFailedError: the store cannot be used.
@@ -460,7 +460,7 @@ class Service:
         log.info("config_reloaded", path=str(new.path), changed=changed, repositories=len(new.repos))
 
     def _connect(self, settings: Settings) -> bool:
-        """Take the token up as it is now; return whether that makes another client."""
+        """Apply the current token; return whether that makes another client."""
         held, unused = self._forge.github, self._forge.connect(settings)
         self._poller.github = self._forge.github
         if unused is not None:

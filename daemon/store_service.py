@@ -70,7 +70,7 @@ def no_room(folder: Path) -> OSError | None:
 
 
 def takes_some(folder: Path) -> bool:
-    """Say whether the disk takes another file of a good size."""
+    """Return whether the disk has space for a file of a good size."""
     return no_room(folder) is None
 
 
@@ -143,7 +143,7 @@ class DiskSpace:
             self._waiting -= 1
 
     def try_again(self) -> None:
-        """Have everything that waits try again."""
+        """Retry everything that waits."""
         before, self._again = self._again, asyncio.Event()
         before.set()
 
@@ -236,7 +236,7 @@ class StoreService:
         return store
 
     def subscribe(self, listener: Callable[[Sequence[NewEvent]], None]) -> None:
-        """Have `listener` called in the event loop after every append that recorded something."""
+        """Call `listener` in the event loop after every append that recorded something."""
         self._listeners.append(listener)
 
     async def append(
@@ -281,7 +281,7 @@ class StoreService:
         return appended
 
     async def ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
-        """Ask the view something (one of `store.view.queries`, usually)."""
+        """Run a query on the view (one of `store.view.queries`, usually)."""
 
         def run() -> Answer:
             if self._view is None:
@@ -291,7 +291,7 @@ class StoreService:
         return await self._in(self._asker, run)
 
     async def look_up(self, question: Callable[[LogReader], Answer]) -> Answer:
-        """Ask the log itself something."""
+        """Run a query on the log itself."""
 
         def run() -> Answer:
             if self._reader is None:
@@ -351,7 +351,7 @@ class StoreService:
         return time.clock_gettime(time.pthread_getcpuclockid(self._writer_thread))
 
     def refused(self, error: OSError, folder: Path) -> StoreFailedError:
-        """Take note of a disk that refuses what is written below `folder`, met elsewhere than in the log.
+        """Record that the disk refused a write below `folder`, outside the log.
 
         Where it is full, nothing is begun until there is room; where it fails, the daemon stops. Returns what tells.
         """
@@ -464,7 +464,7 @@ class StoreService:
         raise self._fail(DatabaseIOError(f"{text}; start the daemon again"))
 
     def _saved(self, log: EventLog, identity: tuple[int, int]) -> str:
-        """Say where everything that was recorded is; write it to a new file if no name leads to it any more."""
+        """Return the path of the recorded log; write it to a new file if no name leads to it any more."""
         moved = _name_now(identity)
         if moved is not None:
             return f"the log is now {moved}: put it back"

@@ -27,11 +27,11 @@ class Notifier:
         return self._watchdog_us / 2_000_000 if self._watchdog_us and self._address else None
 
     def ready(self, status: str) -> bool:
-        """Say that everything stands: also the end of a reload."""
+        """Report READY: the start, or a reload, is complete."""
         return self._send("READY=1", f"STATUS={_line(status)}")
 
     def starting(self, status: str, *, patience_s: float) -> bool:
-        """Say why nothing is ready yet, and that we shall be heard from again within this time."""
+        """Report why the start is not complete yet, and extend its time limit by this much."""
         return self._send(f"STATUS={_line(status)}", f"EXTEND_TIMEOUT_USEC={round(patience_s * 1_000_000)}")
 
     def status(self, status: str) -> bool:
@@ -39,15 +39,15 @@ class Notifier:
         return self._send(f"STATUS={_line(status)}")
 
     def watchdog(self) -> bool:
-        """Say that the main loop turns."""
+        """Feed the watchdog: the main loop turns."""
         return self._send("WATCHDOG=1")
 
     def reloading(self) -> bool:
-        """Say that a reload begins; the manager needs the time to tell this READY=1 from an earlier one."""
+        """Report a reload; its time tells the manager the READY=1 after it from an earlier one."""
         return self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self, status: str) -> bool:
-        """Say that the end begins."""
+        """Report that the daemon stops."""
         return self._send("STOPPING=1", f"STATUS={_line(status)}")
 
     def _send(self, *lines: str) -> bool:

@@ -307,7 +307,7 @@ def _lakefile_hash(worktree: Path) -> str:
 
 
 def _text(path: Path) -> str:
-    """Return the beginning of a file of the repository, which may be of any size; "" where there is none."""
+    """Return the beginning of a file of the repository, which may be of any size; "" if it is missing."""
     if path.is_symlink() or not path.is_file():
         return ""
     with path.open("rb") as file:

@@ -182,7 +182,7 @@ def _work(mirror: Mirror, given: ScanSpec) -> _Work:
 
 
 def _toolchain(mirror: Mirror, sha: str) -> str:
-    """The text of the commit's `lean-toolchain`. What is no line of text names no toolchain that anybody has."""
+    """The text of the commit's `lean-toolchain`; a file that is not one line of text names no toolchain."""
     file = mirror.at_root(sha, "lean-toolchain")
     data = b"" if file is None else mirror.read(file.blob, most_bytes=MOST_TOOLCHAIN_BYTES)
     text = "" if isinstance(data, int) else data.decode("utf-8", "replace").strip()
@@ -198,14 +198,14 @@ class _Progress:
         self._said = -_PROGRESS_EVERY_S
 
     def at(self, path: str) -> None:
-        """Say what is read next."""
+        """Report what is read next."""
         if time.monotonic() - self._said >= _PROGRESS_EVERY_S:
             self._said = time.monotonic()
             self._reporter.progress(self._done, self._total, path)
         self._done += 1
 
     def end(self) -> None:
-        """Say that all is read."""
+        """Report that all is read."""
         self._reporter.progress(self._total, self._total)
 
 

@@ -104,7 +104,7 @@ class Decision:
 
 
 def decide(candidate: Measured, in_use: Measured | None, *, rule: Rule, tolerance: float) -> Decision:
-    """Say whether a candidate may be promoted.
+    """Return whether a candidate may be promoted.
 
     Args:
         candidate: the one that might be put in use.

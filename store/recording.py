@@ -233,7 +233,7 @@ class _Line:
 
     @classmethod
     def read(cls, reader: LogReader, view: sqlite3.Connection | None, *, repository: str, line: str) -> _Line:
-        """Take what the view knows, and from the log what came after it: the log is what counts."""
+        """Combine the view with the log's later events: the log is what counts."""
         found = cls()
         after = 0
         if view is not None:
@@ -261,7 +261,7 @@ class _Line:
         return max(chain([self.closed_seq], (item.seq for item in self.files.values())))
 
     def is_closed_by(self, body: CommitTraced, reader: LogReader) -> bool:
-        """Say whether the last event on the line says what `body` says (it may have taken another time)."""
+        """Return whether the last event on the line says what `body` says (it may have taken another time)."""
         if self.withdrawn or self.closed_seq == 0 or self.last_seq() > self.closed_seq:
             return False
         before = read_body(next(reader.read(after=self.closed_seq - 1, limit=1)))

@@ -232,7 +232,7 @@ class WriterLock:
 
     @classmethod
     def take(cls, database: Path) -> WriterLock:
-        """Take the lock, without waiting.
+        """Acquire the lock, without waiting.
 
         Raises:
             DatabaseLockedError: another writer holds it.

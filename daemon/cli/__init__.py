@@ -1,4 +1,4 @@
-"""The command `unsorry`: one verb per file, and `main`, which loads only the verb that is asked for.
+"""The command `unsorry`: one verb per file, and `main`, which loads only the given verb.
 
 `unsorry status` must answer within milliseconds, so nothing here or in the reading verbs imports pydantic,
 SQLAlchemy, an HTTP library or structlog; a test looks at `sys.modules`.

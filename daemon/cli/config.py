@@ -122,7 +122,7 @@ def _table(settings: Settings, location: tuple[str | int, ...], values: BaseMode
 
 
 def token_source(settings: Settings) -> str | None:
-    """Say where the GitHub token would come from; never the token."""
+    """Describe where the GitHub token would come from; never the token."""
     from daemon.settings.schema import TOKEN_CREDENTIAL, TOKEN_VARIABLE
 
     folder = os.environ.get("CREDENTIALS_DIRECTORY")

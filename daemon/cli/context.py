@@ -212,7 +212,7 @@ def _earlier_view(instance: Instance, moment: Moment, *, quiet: bool) -> tuple[s
 
 
 def no_view(instance: Instance) -> str:
-    """Say why there is nothing to read, and what to do."""
+    """Return why there is nothing to read, and the remedy."""
     if instance.paths.events_db.exists():
         return f"{instance.paths.database_db}: missing, and its log is there; run `unsorry db rebuild`"
     remedy = f"start the daemon with `unsorry run --config {instance.config}`"
@@ -243,7 +243,7 @@ TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class DaemonAnswer:
-    """The daemon's own answer to GET /status; empty where there is none."""
+    """Return the daemon's answer to GET /status; empty if no daemon answers."""
 
     status: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
@@ -268,7 +268,7 @@ class DaemonAnswer:
 
 
 def ask(instance: Instance) -> DaemonAnswer:
-    """Ask the daemon, if one runs and the question is about now."""
+    """Query the daemon, if one runs and the question is about now."""
     if not instance.running or instance.moment is not None:
         return DaemonAnswer()
     try:
@@ -285,7 +285,7 @@ def ask(instance: Instance) -> DaemonAnswer:
 
 
 def command(instance: Instance, route: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Have the daemon do something; return its answer.
+    """Send the daemon a request to act; return its answer.
 
     Raises:
         CliError: no daemon listens, or it refused, with its reason.

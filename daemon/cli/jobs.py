@@ -261,7 +261,7 @@ def _next_try(row: JobRow) -> str:
 
 
 def try_again(job: str) -> str:
-    """Say how a person has a job tried that no plan will try again."""
+    """Name the remedy for a job that no plan will try again."""
     return f"`unsorry jobs retry {job}` tries it again"
 
 

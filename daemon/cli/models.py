@@ -385,7 +385,7 @@ def state_of(row: CheckpointRow) -> str:
 
 
 def marked(text: str, simulated: bool) -> str:
-    """Say beside what is the simulator's that it is."""
+    """Return the mark beside what the simulator made."""
     return f"{text} SIMULATED" if simulated else text
 
 

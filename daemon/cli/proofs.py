@@ -120,7 +120,7 @@ def tree(
 
 
 def attempt_described(row: AttemptRow) -> str:
-    """Say by what a sorry was tried: "tactics, rung 0" or "generator tactics-3, rung 2"."""
+    """Describe what tried a sorry: "tactics, rung 0" or "generator tactics-3, rung 2"."""
     return f"{row.prover}{f' {clean(row.model)}' if row.model else ''}, rung {row.rung}"
 
 
@@ -247,7 +247,7 @@ def pull_request(
 async def _propose(
     instance: Instance, settings: Settings, row: ProofRow, evidence: Evidence, *, dry_run: bool, as_json: bool
 ) -> None:
-    """Hold the conversation with GitHub, record what came of it, and tell it."""
+    """Open the pull request at GitHub, record the result, and print it."""
     from daemon.polling.git import Git
     from daemon.polling.github import Calls, GitHub, ProposalError
     from daemon.results.pull_requests import (
@@ -337,7 +337,7 @@ async def _record(instance: Instance, row: ProofRow, opened: OpenedPullRequest) 
 
 @contextmanager
 def _alone(instance: Instance) -> Iterator[None]:
-    """Keep the daemon away where none runs: two would write the same log."""
+    """Hold the state folder's lock if no daemon runs: two processes would write the same log."""
     if instance.running:
         yield
         return

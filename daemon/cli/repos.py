@@ -130,7 +130,7 @@ def because(item: dict[str, Any]) -> str:
 
 
 def word(item: dict[str, Any]) -> str:
-    """The state in a word, with what the configuration says on top."""
+    """Return the state as one word, or what the configuration says over it."""
     if not item["watched"]:
         return "unwatched"
     if not item["enabled"]:

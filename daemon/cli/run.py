@@ -136,7 +136,7 @@ def _check_store(paths: Paths) -> None:
 
 
 def _check_port(spec: ServeSpec) -> None:
-    """Say who is in the way before anything heavy is loaded; the server itself binds, and decides."""
+    """Name the process that uses the address before anything heavy is loaded; the server's own bind decides."""
     family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -210,7 +210,7 @@ def histories(steps: Iterable[SorryStepRow]) -> dict[tuple[str, str, str], list[
 
 
 def _tried(tried: dict[str, Any] | None) -> str:
-    """Say in a few words how often a sorry was tried, and how the last time ended."""
+    """Describe how often a sorry was tried, and how the last attempt ended."""
     if tried is None:
         return "-"
     left = f", {counted(tried['goals_left'], 'goal')} left" if tried["goals_left"] else ""

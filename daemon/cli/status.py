@@ -247,7 +247,7 @@ def show_again(
     """Answer every `every_s` seconds until Ctrl-C; `show` writes a report for people to standard output.
 
     Raises:
-        CliError: the first answer cannot be given. Later ones that cannot be say so and are asked again.
+        CliError: the first answer cannot be given. Later failures are shown and tried again.
     """
     report = collect(locate(config))
     turns = _turns(report, config, every_s)

@@ -511,7 +511,7 @@ def work_of(database: sqlite3.Connection, live: DaemonAnswer) -> dict[str, Any]:
 
 
 def work_problems(work: dict[str, Any]) -> list[Problem]:
-    """Say what keeps work from being done, with the remedy."""
+    """List what keeps work from being done, with the remedies."""
     found = [
         problem(
             "work_paused",

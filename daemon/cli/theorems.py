@@ -1,4 +1,4 @@
-"""`unsorry theorems`: what stands in the watched repositories, and what each theorem was before."""
+"""`unsorry theorems`: the theorems of the watched repositories, and the history of each."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class AgentSession:
     @classmethod
     @contextmanager
     def open(cls, settings: Settings, *, say: Say) -> Iterator[AgentSession]:
-        """Take the lock of the state folder, open the store and clean up after a killed process.
+        """Acquire the lock of the state folder, open the store and clean up after a killed process.
 
         Raises:
             AgentError: the store cannot be used.

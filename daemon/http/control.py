@@ -99,7 +99,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def admitted(path: Path, control_group: str) -> Doorkeeper:
-    """Give the socket to the group, or to our own where there is none; return who lets whom in.
+    """Give the socket to the group, or to our own if none is configured; return who may connect and act.
 
     Raises:
         SocketInUseError: there is no such group, or it cannot be given the socket.
@@ -221,7 +221,7 @@ def work_routes(desk: Operator, read: Read) -> list[Route]:
 def _answered(
     verb: Callable[[Request], Awaitable[JSONResponse]],
 ) -> Callable[[Request], Awaitable[JSONResponse]]:
-    """Turn what is wrong with a request, or does not fit how things stand, into its answer."""
+    """Turn a wrong request, or one that does not fit the present state, into its answer."""
 
     async def answer(request: Request) -> JSONResponse:
         try:
@@ -375,7 +375,7 @@ class ControlServer:
         return cls(path, guarded, server, task)
 
     async def admit(self, control_group: str) -> None:
-        """Let the members of this group act from now on, and no longer those of the one before.
+        """Let the members of this group act from now on, and no longer those of the previous group.
 
         Raises:
             SocketInUseError: the group cannot be given the socket; it stays as it was.

@@ -1,4 +1,4 @@
-"""Ask the running daemon something through its control socket. Standard library only, and little of it.
+"""Send requests to the running daemon through its control socket. Standard library only, and little of it.
 
 Owns the client's half of HTTP over the unix socket; the routes are `daemon.http.control`'s. `http.client` is left out
 because it costs every command 20 ms of start-up.

@@ -397,7 +397,7 @@ class Metrics:
         self._notifications = notifications
 
     async def text(self) -> bytes:
-        """Return the exposition; the view is asked and the text made on other threads than the loop's.
+        """Return the exposition; the view is queried and the text made on other threads than the loop's.
 
         Raises:
             LogError, sqlite3.Error: the view cannot be read.
@@ -472,7 +472,7 @@ class MetricsListener:
     """The TCP listener, as the settings in force want it. `run` it in the background; `reload` has it look again.
 
     Args:
-        report: returns the page that is served where [report] says so; None: there is none.
+        report: returns the page, if [report] serves it; None otherwise.
     """
 
     def __init__(
@@ -503,7 +503,7 @@ class MetricsListener:
         return self._listens
 
     def reload(self) -> None:
-        """Take new settings up."""
+        """Apply new settings."""
         self._wake.set()
 
     async def run(self) -> None:

@@ -24,7 +24,7 @@ from daemon.store_service import StoreService
 
 @dataclass(frozen=True, slots=True)
 class RuntimeStatus:
-    """The parts that are asked."""
+    """The parts that report their state."""
 
     context: Context
     store: StoreService

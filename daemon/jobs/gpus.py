@@ -101,7 +101,7 @@ class Gpus:
         return self._folder / f"{uuid or 'gpu'}.lock"
 
     async def look(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        """Look again, on a thread. Where the driver does not answer, none is free; where it goes on so, all are lost.
+        """Query the driver on a thread. If it does not answer, no GPU is free; if it keeps silent, all are lost.
 
         Args:
             lent: the job (as shown to people) that leases each GPU, by UUID.
@@ -136,7 +136,7 @@ class Gpus:
         return self.now
 
     def close(self) -> None:
-        """Look no more; what the driver is asked at the moment is not waited for."""
+        """Stop looking, without waiting for a query that is under way."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def seen(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:

@@ -79,7 +79,7 @@ class ReadinessOfJobs:
         return queries.failures_of(self._view, job=identity)
 
     def has_come(self, moment: datetime, *, since: datetime | None = None) -> bool:
-        """Say whether a moment has come; one that has not is waited for.
+        """Return whether a moment has come; one that has not is waited for.
 
         Args:
             since: when the wait began. Where that is still to come, the clock was set back meanwhile: it is unknown
@@ -115,7 +115,7 @@ class Retries:
         self._due: dict[str, float] = {}
 
     def after(self, job: str, *, failures: int, limits: Jobs) -> datetime | None:
-        """Have a job wait after so many failures; return until when by the wall clock, None where it was the last."""
+        """Delay a job after so many failures; return until when by the wall clock, None after its last attempt."""
         if failures >= limits.max_attempts:
             return None
         wait_s = min(limits.retry_base_s * 2.0 ** (failures - 1), _LONGEST_BACKOFF_S)

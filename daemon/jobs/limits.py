@@ -299,7 +299,7 @@ def shown(size_bytes: int) -> str:
 
 
 def why_killed(end: Exit, *, limit_bytes: int, peak_bytes: int, usage: Usage | None) -> str:
-    """Say how memory ended a job; "" where nothing says that it did.
+    """Return how memory ended a job; "" if nothing shows that it did.
 
     Args:
         end: how its process ended.
@@ -330,7 +330,7 @@ _M_ARENA_MAX = -8  # malloc.h
 
 
 def use_one_heap() -> None:
-    """Have all threads share one heap. The daemon's threads hardly ever allocate at the same time."""
+    """Make all threads share one heap. The daemon's threads hardly ever allocate at the same time."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)

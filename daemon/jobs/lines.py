@@ -138,7 +138,7 @@ def _event(item: Any, *, job: DueJob) -> NewEvent:
 
 
 def _occasion(natural: str, *, job: DueJob) -> str:
-    """Tell the scans of one commit apart: a branch that is forced back to it has it scanned again.
+    """Distinguish the scans of one commit: a branch that is forced back to it has it scanned again.
 
     The job's id names the occasion (it hashes the position of the observation), so a second attempt of the same
     scan still repeats the first one's facts. What provers and checkers find is found once, whichever job finds it.

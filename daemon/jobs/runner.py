@@ -128,7 +128,7 @@ def cancelled_event(
 
 
 def is_cancelled(view: sqlite3.Connection, *, job: str) -> bool:
-    """Say whether a job was cancelled and not asked for again."""
+    """Return whether a job was cancelled and not requested again."""
     return any(
         row.job == job and row.state == "cancelled" for row in queries.jobs_by_prefix(view, prefix=job)
     )
@@ -349,7 +349,7 @@ class RunningAttempt:
     fault: str = ""
 
     def ask(self, stopped: Stopped, fault: str) -> None:
-        """Have the attempt ended, for a reason; the first one counts, but a preempted attempt may be cancelled."""
+        """Request the attempt's end; the first reason counts, but a preempted attempt may be cancelled."""
         if not self.asked.is_set() or (stopped == "cancel" and self.stopped == "yield"):
             self.stopped, self.fault = stopped, fault
             self.asked.set()
@@ -535,21 +535,21 @@ class JobRunner:
         self._live[due.job] = RunningAttempt(due, gpu, task, datetime.now(UTC), started)
 
     def cancel(self, job: str, *, by: str) -> bool:
-        """Have a running job ended for good; say whether it runs."""
+        """End a running job for good; return whether it runs."""
         live = self._live.get(job)
         if live is not None:
             live.ask("cancel", by)
         return live is not None
 
     def preempt(self, job: str, why: str) -> None:
-        """Have a running job save where it is, if it can, and end; it is due again."""
+        """Preempt a running job: it saves its state if it can, ends, and is due again."""
         live = self._live.get(job)
         if live is not None and not live.asked.is_set():
             log.info("job_preempted", job=job, reason=why)
             live.ask("yield", why)
 
     async def stop(self, *, deadline_s: float) -> None:
-        """Ask every job to end, kill those that do not in time, record them as interrupted, and wait."""
+        """Stop every job, kill those that exceed the time limit, record them as interrupted, and wait."""
         self._stopping = True
         # What is killed has to be recorded before the time is up.
         self.grace_s = min(self.grace_s, max(0.5, deadline_s - 1.0))

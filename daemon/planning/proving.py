@@ -529,7 +529,7 @@ class Proving:
         )
 
     def _rested(self, identity: str, standing: Readiness) -> bool:
-        """Say whether a job that is not tried again is tried after all: its trouble was the machine's, a while ago."""
+        """Return whether a job whose attempts are spent is tried again: the machine was at fault, a while ago."""
         if standing.state != "parked" or standing.deterministic or standing.ended_at is None:
             return False
         if standing.reason not in OF_THE_MACHINE | _NOT_BEGUN:

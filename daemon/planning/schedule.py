@@ -139,7 +139,7 @@ def why_not(
     leans: Leans,
     untrainable: str,
 ) -> str:
-    """Say why this work cannot be done in a repository; "" where it can.
+    """Return why this work cannot be done in a repository; "" where it can.
 
     Args:
         untrainable: what training lacks here (`daemon.requirements`).
@@ -228,7 +228,7 @@ def _by_its_lean(view: sqlite3.Connection, trace: TraceRow, leans: Leans) -> boo
 def _nothing_to_prove(
     view: sqlite3.Connection, repo: Repo, branches: Sequence[BranchRow], leans: Leans
 ) -> str:
-    """Say why no search would begin on these branches; "" where one would."""
+    """Return why no search would begin on these branches; "" where one would."""
     is_exercise = {row.branch: exercises(view, repo, row.branch) for row in branches}
     still_open = [
         row

@@ -57,7 +57,7 @@ class Git(GitProcess):
     # --- remotes ------------------------------------------------------------------------------------------
 
     async def ls_remote(self, url: str) -> RemoteRefs:
-        """Ask the remote for its branches and which of them is the default.
+        """List the remote's branches, and which of them is the default.
 
         Raises:
             GitError: the remote cannot be read.

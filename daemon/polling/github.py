@@ -153,7 +153,7 @@ class GitHub:
     async def look(
         self, name: str, *, remembered: RequestMemory = NOTHING, ask_about: bool = False
     ) -> ForgeAnswer:
-        """Ask for all branches, and where there is a reason (or `ask_about`) for the repository itself.
+        """Query all branches and, if there is a reason (or `ask_about`), the repository itself.
 
         Each is asked only whether it changed since the ETag that is remembered. With `ask_about` it is asked by its
         name, whatever number is remembered: its old name may have been given back, or to another one. So is one
@@ -295,7 +295,7 @@ class Forge:
 
     @property
     def problem(self) -> str:
-        """The reason, for people, that the token cannot be used; "" where it can, or there is none."""
+        """Return why the token cannot be used; "" if it can, or if no token is configured."""
         if self._unusable:
             return self._unusable
         if self.github is not None and self.github.token_refused:
@@ -303,7 +303,7 @@ class Forge:
         return ""
 
     def connect(self, settings: Settings) -> GitHub | None:
-        """Take the token up, and with it or an `api_url` a client; return one that is not used any more, to be closed.
+        """Apply the token, and make the client that it (or an `api_url`) needs; return the old client, to be closed.
 
         A client that would be the same stays, with what it knows of limits.
         """
@@ -339,7 +339,7 @@ class Forge:
         return token
 
     def _read(self) -> str | None:
-        """Return the token as it is now; None where there is none that can be used, and `problem` says why."""
+        """Return the current token; None if none can be used, and `problem` says why."""
         if self._settings is None:
             return None
         try:

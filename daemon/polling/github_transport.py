@@ -160,7 +160,7 @@ class Limits:
         return max(0.0, until - self._elapsed())
 
     def check(self, *, what: str) -> None:
-        """Let nothing through that GitHub has forbidden.
+        """Refuse a request while GitHub's limits forbid it.
 
         Raises:
             RemoteError: rate limited, with when it ends.
@@ -170,7 +170,7 @@ class Limits:
             raise self._error(what, wait_s)
 
     def heed(self, answer: httpx2.Response, *, what: str, said: str = "") -> None:
-        """Take in what an answer says of limits; `said` is its message.
+        """Apply the limits in an answer; `said` is its message.
 
         Raises:
             RemoteError: the answer is itself a refusal for a limit.
@@ -292,7 +292,7 @@ class Transport:
         )
 
     async def get(self, address: str, *, etag: str | None, what: str) -> tuple[httpx2.Response, bool]:
-        """Ask one question; return the answer (200 or 304) and whether it stands at another address (a rename).
+        """Send one request; return the answer (200 or 304) and whether it came from another address (a rename).
 
         Raises:
             RemoteError: any other answer, a redirect to another host, or what `send` raises.

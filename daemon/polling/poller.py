@@ -161,7 +161,7 @@ class Poller:
         self.git = git
         self.github = github
         self.rhythm = Poll()
-        """How often repositories are asked: the section [poll]."""
+        """The section [poll]: intervals and time limits."""
         self._store = store
         self._paths = paths
         self._now = now
@@ -180,7 +180,7 @@ class Poller:
         return self._store.room.problem
 
     def forget(self, repository: str) -> None:
-        """Ask the next poll for everything, the default branch's name too, which is not asked for every time."""
+        """Make the next poll query everything, also the default branch's name, which most polls do not."""
         self._ask_all.add(repository)
 
     async def numbered(self, forge_id: int | None) -> Sequence[str]:
@@ -191,7 +191,7 @@ class Poller:
         return [row.repository for row in rows if row.forge_id == forge_id]
 
     async def poll(self, repo: Repo) -> PollResult:
-        """Look at one repository and record what changed.
+        """Poll one repository and record what changed.
 
         Raises:
             StoreFailedError: what was seen could not be recorded.

@@ -55,7 +55,7 @@ class PollScheduler:
         self._begun: dict[str, float] = {}
 
     def remember(self, rows: Iterable[PolledRepository]) -> None:
-        """Take up when each repository is due from what the last daemon left."""
+        """Restore the time of each repository's next poll from what the last daemon left."""
         now, clock = self._now(), self._elapsed()
         for row in rows:
             if row.next_due_at is None or row.checked_at is None:
@@ -73,7 +73,7 @@ class PollScheduler:
                 self._out_of_reach.add(row.repository)
 
     async def tick(self) -> None:
-        """Ask the repositories whose time has come, and at once those whose entry is new or another than before."""
+        """Poll the repositories that are due, and at once those whose entry is new or changed."""
         settings, now = self._context.settings, self._elapsed()
         self._poller.rhythm = settings.poll
         for repo in settings.repos:
@@ -102,9 +102,9 @@ class PollScheduler:
         return [repo.key for repo in repos]
 
     def hint(self, keys: Collection[str]) -> Sequence[str]:
-        """Have repositories polled sooner after a report that they changed; return which.
+        """Poll repositories sooner after a report that they changed; return which.
 
-        It is no more than a hint: none is asked twice in ten seconds for it, nor one whose forge asked for patience.
+        It is only a hint: no repository is polled twice in ten seconds for it, nor one whose forge asked for patience.
         """
         now, hinted = self._elapsed(), []
         for repo in self._context.settings.repos:
@@ -124,7 +124,7 @@ class PollScheduler:
         return self.hint(found | set(rows))
 
     def let_in_again(self) -> None:
-        """Ask at once where the token was refused: there is a new one."""
+        """Poll at once the repositories whose token was refused: there is a new one."""
         for key in self._refused:
             self._due[key] = 0.0
 
@@ -215,7 +215,7 @@ class Ticker:
         self._guard = asyncio.get_running_loop().call_later(self._guard_s, self._watch_the_clock)
 
     def set(self, settings: Settings) -> None:
-        """Take the watchlist up, and tick for the polls at once."""
+        """Load the watchlist, and tick for the polls at once."""
         shortest = min((repo.every_s for repo in settings.repos if repo.enabled), default=_LONGEST_S)
         self._add(_POLL, min(max(shortest / 10, _SHORTEST_S), _LONGEST_S), at_once=True)
 

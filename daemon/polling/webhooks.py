@@ -55,7 +55,7 @@ class Allowance:
         self._at = elapsed()
 
     def take(self) -> bool:
-        """Take one if there is one left."""
+        """Use up one request of the limit, if one is left."""
         now = self._elapsed()
         self._left = min(self._most, self._left + (now - self._at) * self._most / 60.0)
         self._at = now

@@ -190,7 +190,7 @@ class Models:
             raise ModelStateError(f"{row.checkpoint}: not put in use: {problem}")
 
     def _weights_problem(self, row: CheckpointRow) -> str:
-        """Say why a checkpoint cannot be used, whatever the rule says; empty where nothing is wrong."""
+        """Return why a checkpoint cannot be used, whatever the rule says; empty where nothing is wrong."""
         folder = self._chain_root / row.model / row.checkpoint
         try:
             names = weights_of([path.name for path in folder.glob("*")]) or ("model.safetensors",)
@@ -239,7 +239,7 @@ class Models:
 
 
 def _off_the_chain(row: CheckpointRow, in_use: CheckpointRow | None) -> str:
-    """Say why a checkpoint does not follow the one in use; empty where it does.
+    """Return why a checkpoint does not follow the one in use; empty if it does.
 
     Those of two sources never follow each other: what is to be done then the rule says.
     """

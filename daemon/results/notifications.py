@@ -1,4 +1,4 @@
-"""Tell people what happened: a proof was verified, a model promoted, a repository fails for long.
+"""Notify people: a proof was verified, a model promoted, a repository keeps failing.
 
 What there is to tell is read from the log, behind the position that each channel's own events name, so a restart tells
 nothing twice (after a kill between a delivery and its record: once more, under the same ids), and a channel that was
@@ -547,7 +547,7 @@ class Notifications:
         self._context.spawn(self._watch_repositories(), name="notify:repositories")
 
     def reload(self) -> None:
-        """Take new settings up: also a channel that was waiting to try again tries now."""
+        """Apply new settings; a channel that waits to try again tries now."""
         for state in self._states.values():
             state.retry = -math.inf
             state.wake.set()
@@ -579,7 +579,7 @@ class Notifications:
                     await state.wake.wait()
 
     async def _turn(self, name: NotifyChannel, state: _State) -> float:
-        """Tell what there is to tell, if it may be told now; return how long there is nothing to do."""
+        """Send what is due; return the seconds until something can be due again."""
         rows = {row.channel: row for row in await self._store.ask(report_queries.notifiers)}
         row = rows.get(name)
         settings = self._context.settings

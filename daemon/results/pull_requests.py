@@ -108,7 +108,7 @@ class PullRequests:
         self._fork_every_s = fork_every_s
 
     async def look(self, wanted: NewPullRequest) -> TargetState:
-        """Ask what is there now; writes nothing.
+        """Read the present state at GitHub; writes nothing.
 
         Raises:
             ProposalError: it cannot be asked, is another owner's by now or archived, or the file is not there any more.
@@ -190,7 +190,7 @@ class PullRequests:
         return await self._calls.ask("GET", f"{_repo(name)}/git/ref/heads/{quote(branch)}", what=what)
 
     async def _existing(self, ground: TargetState, wanted: NewPullRequest) -> OpenedPullRequest | None:
-        """Look for the pull request among the open and the closed ones: one that was closed is an answer too."""
+        """Find the pull request among the open and the closed ones: a closed one is an answer too."""
         owner = ground.name.split("/")[0] if ground.may_push else ground.login
         branch = f"{owner}:{wanted.branch}"
         what = f"the pull requests of {ground.name}"
@@ -330,7 +330,7 @@ class PullRequests:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """The commit that our branch stands at from an earlier try."""
+    """The commit of our branch, from an earlier try."""
 
     sha: str
     tree: str
@@ -546,7 +546,7 @@ def branch_name(row: ProofRow) -> str:
 
 
 def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullRequestText:
-    """Return what people read: plain words, and every value in a code span, where no name calls anybody."""
+    """Return text for a pull request: plain words, and every value in a code span, where no name mentions a user."""
     # Of "@name" and "fixes #1" a forge makes a call, and a Lean name may hold either.
     name = "".join("_" if one in "@# " or not one.isprintable() else one for one in row.declaration)
     title = f"Fill the sorry in {name}"[:_LONGEST_TITLE]

@@ -72,7 +72,7 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mistake:
-    """One mistake: where it stands and what is to be said about it."""
+    """One mistake: its place and its message."""
 
     line: int
     setting: str

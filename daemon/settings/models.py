@@ -244,7 +244,7 @@ class Prove(Section):
 
 
 def lacking(prove: Prove) -> Iterator[str]:
-    """Say what the rungs of the ladder need and the file does not give, each with the remedy."""
+    """Yield what the rungs of the ladder need and the file lacks, each with the remedy."""
     external = prove.external
     needed = [
         (1, "generator", "model", prove.generator.model, '"./my-generator"'),

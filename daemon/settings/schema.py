@@ -383,7 +383,7 @@ class Report(Section):
 
 
 def unreachable(report: Report, metrics: Metrics) -> list[str]:
-    """Say why a report that is to be served could not be reached; nothing where it can."""
+    """Yield why a report that is to be served could not be reached; nothing if it can be."""
     if not report.serve or metrics.listen:
         return []
     return [
@@ -503,7 +503,7 @@ class Daemon(Section):
 
 
 class Poll(Section):
-    """[poll]: how often the remotes are asked."""
+    """[poll]: intervals and limits of polling."""
 
     every_s: Annotated[float, BeforeValidator(_POLL_EVERY)] = Field(300.0, alias="every", examples=["5m"])
     """Polling interval of each repository; 1s to 30d"""

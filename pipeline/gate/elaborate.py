@@ -172,7 +172,7 @@ class Tracked:
 
 
 async def track(backend: LeanBackend, files: Files) -> Tracked:
-    """Have the REPL compare the proof's command with the one that has the sorry, where it knows how to.
+    """Compare the proof's command with the one that has the sorry in the REPL, if its dialect can.
 
     It replays the new constants through the kernel and holds that names, types, universe parameters and all values
     without a sorry are the same. Only the one command is given to it: it refuses a text in which another sorry is left.

@@ -277,7 +277,7 @@ class Checker:
 
 
 def leads_outside(runner: LakeRunner) -> str | None:
-    """Say why the worktree may not be built in, None where it may: what is built must be the worktree's own.
+    """Return why the worktree may not be built in, None where it may: what is built must be the worktree's own.
 
     Asked again after a build: evaluating a lakefile runs code, which may write into `.lake`, links too.
     """
@@ -296,7 +296,7 @@ def leads_outside(runner: LakeRunner) -> str | None:
 
 
 def build(runner: LakeRunner, *modules: str) -> Outcome:
-    """Have lake build modules of the worktree, with the project's own options."""
+    """Build modules of the worktree with lake, with the project's own options."""
     place = runner.project / ".lake"
     place.mkdir(exist_ok=True)
     # `+`: a module, not the library or package of that name.
@@ -313,7 +313,7 @@ def module_of(path: str) -> str:
 
 @contextmanager
 def patched_in_place(project: Path, path: str, patched: bytes) -> Iterator[None]:
-    """Have the patched bytes in the worktree, and nothing built of the old ones, for the length of the block.
+    """Put the patched bytes into the worktree, and remove what was built of the old ones, for the length of the block.
 
     What the build has of the file is put aside, so that lake has to build the patched bytes, and put back afterwards:
     nothing that was built from a candidate stays.
@@ -365,7 +365,7 @@ def _outputs(project: Path, path: str) -> list[Path]:
 
 
 def not_built_here(project: Path, path: str) -> str | None:
-    """Say why the file's module is not what the last build made, where `patched_in_place` had put aside what was there.
+    """Return why the file's module is not what the last build made, where `patched_in_place` had put aside the old one.
 
     A lakefile can have its build elsewhere; a package's module of the same name would then answer for this one.
     """
@@ -401,7 +401,7 @@ def ask_exactly(runner: LakeRunner, *, module: str, declaration: str) -> Answer 
 
 
 def axioms_of(runner: LakeRunner, *, module: str, declaration: str) -> tuple[str, ...] | str:
-    """Ask another process, which imports the built module, for the constant's axioms; a text says why not.
+    """Return the constant's axioms as another process prints them, which imports the built module; a text says why not.
 
     The candidate's own file could redefine `#print`; the asking file holds nothing of it.
     """
@@ -410,7 +410,7 @@ def axioms_of(runner: LakeRunner, *, module: str, declaration: str) -> tuple[str
 
 
 def type_of(runner: LakeRunner, *, module: str, declaration: str) -> TypeText | str:
-    """Ask for the constant's type, printed whole, in the same way; a text is the reason why it cannot be printed."""
+    """Return the constant's type, printed whole, in the same way; a text is the reason why it cannot be printed."""
     options = tuple(f"set_option {option} in" for option in _WHOLE)
     said = _message(runner, module=module, commands=(*options, f"#check @{declaration}"))
     return read_type(said.text, declaration) if isinstance(said, TypeText) else said
@@ -446,7 +446,7 @@ def find_checker(runner: LakeRunner) -> Checker | str:
 
 
 def replay(runner: LakeRunner, checker: Checker, *, module: str) -> Outcome:
-    """Have the kernel check every declaration of the built module again, in a fresh process."""
+    """Replay every declaration of the built module in the kernel, in a fresh process."""
     asking = runner.with_(writable=(), environment={"LEAN_PATH": lean_path(runner.project)})
     return asking.execute((str(checker.program), module), bounds=ASK_BOUNDS)
 
@@ -467,7 +467,7 @@ def _new_folder(project: Path) -> Path:
 
 
 def _own(project: Path, path: Path) -> bool:
-    """Say whether it is there and is the worktree's: a link out of it leads to another project's files."""
+    """Return whether it exists inside the worktree: a link out of it leads to another project's files."""
     return path.exists() and path.resolve().is_relative_to(project.resolve())
 
 
@@ -483,7 +483,7 @@ def _write(file: Path, data: bytes) -> None:
 
 
 def build_imports(backend: LeanBackend, project: Path, imports: Sequence[str]) -> None:
-    """Have lake build what a file imports of the project; a REPL that misses it says so when it starts."""
+    """Build what a file imports of the project with lake; a REPL that misses it reports that when it starts."""
     runner = LakeRunner.find(backend, project=project)
     own = [name for name in imports if local_file(project, name) is not None]
     if own and not isinstance(runner, str):
@@ -530,7 +530,7 @@ def findings(
 
 @dataclass(frozen=True, slots=True)
 class _Inquiry:
-    """One proof and the lake that is asked about it."""
+    """One proof and the lake that builds it."""
 
     runner: LakeRunner
     toolchain: str
@@ -590,7 +590,7 @@ class _Inquiry:
             )
 
     def _whose(self, stated: _StatementAnswer) -> str | None:
-        """Say why the Lean that answers is not the toolchain's: a lake on PATH may be any version's."""
+        """Return why the Lean that answers is not the toolchain's: a lake on PATH may be any version's."""
         if isinstance(stated.exact, Answer):
             return other_lean(stated.exact.lean, toolchain=self.toolchain)
         if self.runner.toolchain is None:
@@ -635,7 +635,7 @@ class _Inquiry:
         return _StatementAnswer(exact, type_of(self.runner, module=module, declaration=self.declaration))
 
     def _statement(self, before: _StatementAnswer, after: _StatementAnswer) -> Finding:
-        """Hold that Lean gives the constant the same statement as without the proof, whatever the source says."""
+        """Check that Lean gives the constant the same statement as without the proof, whatever the source says."""
         if isinstance(before.exact, Answer) and isinstance(after.exact, Answer):
             found = differences(before.exact, after.exact, declared=self.declared - {self.declaration})
             if found:

@@ -18,7 +18,7 @@ _NO_NEWLINE = b"\\ No newline at end of file\n"
 
 
 class RefusedPatchError(Exception):
-    """A patch must not be proposed to anybody; the message says why."""
+    """A patch must not be proposed to anyone; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +88,12 @@ def build_patch(
 
 
 def is_simulated_patch(text: str | bytes) -> bool:
-    """Say whether the patch's header carries the simulator's mark."""
+    """Return whether the patch's header carries the simulator's mark."""
     return any(line.startswith(SIMULATED_MARK) for line in _header(text))
 
 
 def refuse_simulated(text: str | bytes) -> None:
-    """Let pass only what says of itself that it is not simulated.
+    """Refuse every patch that does not declare itself as not simulated.
 
     Raises:
         RefusedPatchError: the patch is simulated, or its header does not say.

@@ -29,7 +29,7 @@ _UNSEEN_BY_THE_KERNEL = re.compile(
 
 
 def other_toolchain(backend: LeanBackend, *, project: Path, found_with: str) -> str | None:
-    """Say why this Lean is not the project's, or not the one that the proof was found with ("": not recorded)."""
+    """Return why this Lean is not the project's, or not the one that the proof was found with ("": not recorded)."""
     ours = backend.toolchain.strip()
     if not ours:
         return (
@@ -53,7 +53,7 @@ def other_toolchain(backend: LeanBackend, *, project: Path, found_with: str) -> 
 
 
 def other_lean(said: str, *, toolchain: str) -> str | None:
-    """Say why the Lean that answered with this version is not the one of the toolchain."""
+    """Return why the Lean that answered with this version is not the one of the toolchain."""
     try:
         release = parse_version(toolchain).release
     except VersionError as error:
@@ -65,7 +65,7 @@ def other_lean(said: str, *, toolchain: str) -> str | None:
 
 
 def shadowed_library(project: Path) -> str | None:
-    """Say which folder would be taken for Lean's own library: what is asked there would be answered by the project."""
+    """Return a folder that Lean would take for its own library: the project would answer what the gate asks Lean."""
     for folder in filter(None, lean_path(project).split(":")):
         for root in sorted(CORE):
             if Path(folder, root).is_dir() or Path(folder, f"{root}.olean").exists():
@@ -74,7 +74,7 @@ def shadowed_library(project: Path) -> str | None:
 
 
 def unseen_by_the_kernel(project: Path, *, path: str, text: bytes, imports: Iterable[str]) -> str | None:
-    """Say where the project's own text knows how to pass the kernel by: in this file, what it imports, the lakefile."""
+    """Return where the project's text can bypass the kernel: in this file, what it imports, the lakefile."""
     texts = [(path, text)]
     for name in LAKEFILES:
         try:

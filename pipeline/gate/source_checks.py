@@ -20,7 +20,7 @@ from pipeline.lean.source.splice import Replacement
 
 
 def outside_the_sorries(before: bytes, replacement: Replacement) -> tuple[str, ...]:
-    """Hold that the replaced bytes are one sorry, or several with the text between them kept."""
+    """Check that the replaced bytes are one sorry, or several with the text between them kept."""
     scanned = scan_source(before, path="")
     byte_start, byte_end = replacement.byte_start, replacement.byte_end
     sorries = [
@@ -37,9 +37,9 @@ def outside_the_sorries(before: bytes, replacement: Replacement) -> tuple[str, .
 
 
 def dedents(before: bytes, replacement: Replacement) -> tuple[str, ...]:
-    """Hold that no line of the replacement begins where the next command would.
+    """Check that no line of the replacement begins where the next command would.
 
-    The scanner cannot know a library's own commands; a proof's lines stand further to the right.
+    The scanner cannot know a library's own commands; a proof's lines are indented further.
     """
     byte_start, byte_end = replacement.byte_start, replacement.byte_end
     at = max((c.byte_start for c in parse(before).commands if c.byte_start <= byte_start), default=0)
@@ -83,7 +83,7 @@ def _lines_up_to(text: str, column: int) -> int:
 
 
 def _kept(replacement: str, between: Sequence[str]) -> bool:
-    """Say whether the replacement is texts for each sorry, each harmless by itself, with what stood between them.
+    """Return whether the replacement is one harmless text for each sorry, with the source's own text between them.
 
     A text that opens a comment or bracket and closes it after the next sorry would hide the text between.
     """
@@ -112,7 +112,7 @@ _BINDERS_END = frozenset({"=>", ":=", ":", ";", "|", "<;>", "↦", "at"})
 
 
 def cites_itself(replacement: str, declaration: str) -> bool:
-    """Say whether a name in the text could mean the declaration that it is to prove.
+    """Return whether a name in the text could mean the declaration that it is to prove.
 
     That is: its name, or the end of it, with or without more behind it (`mine.symm`, `N.mine`). Not `h.mine` and not
     `(f h).mine`: that is mostly another type's lemma of the same name (`hf.add hg` in a proof of `ContinuousAt.add`),
@@ -135,7 +135,7 @@ def cites_itself(replacement: str, declaration: str) -> bool:
 
 
 def _called_on_a_term(before: tuple[Token, ...], token: Token) -> bool:
-    """Say whether the token is `mine` in `(f h).mine`: not in `.mine`, which has nothing before the dot."""
+    """Return whether the token is `mine` in `(f h).mine`: not in `.mine`, which has nothing before the dot."""
     if len(before) < 2 or before[-1].text != "." or before[-1].byte_end != token.byte_start:
         return False
     return before[-2].text in _CLOSERS and before[-2].byte_end == before[-1].byte_start

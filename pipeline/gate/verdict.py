@@ -168,7 +168,7 @@ class Gate:
         return other_toolchain(self.backend, project=self.project, found_with=found_with)
 
     async def _compile(self) -> Compiled | None:
-        """Have the REPL elaborate the file, and compare the two declarations where it knows how to."""
+        """Elaborate the file in the REPL, and compare the two declarations if its dialect can."""
         backend, proof = self.backend, self.proof
         if backend.kind == "none":
             self._add("compile", "not_checked", "nobody", f"no Lean: {backend.detail}")

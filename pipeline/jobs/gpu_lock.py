@@ -57,7 +57,7 @@ def take(lock: Path, *, patience_s: float = PATIENCE_S) -> IO[str]:
 
 
 def arrive(words: Sequence[str]) -> bool:
-    """Take the lock of the job whose command line has these words, if it leases a GPU; False: refused."""
+    """Acquire the lock of the job whose command line has these words, if it leases a GPU; False: refused."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", type=Path, required=True)
     spec = JobSpec.read(parser.parse_args(words).spec)

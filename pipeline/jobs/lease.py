@@ -1,4 +1,4 @@
-"""Hold the Lean that a job works with, for as long as it works: no one removes it meanwhile, and it is Lean.
+"""Hold the Lean that a job works with until the job ends: no one removes it meanwhile, and it is Lean.
 
 Every job that starts Lean or lake does so inside `lean_held`.
 """

@@ -37,7 +37,7 @@ class Yielded(SystemExit):
 
 
 def arm() -> None:
-    """Have SIGTERM end this process at once, as jobs do outside a region."""
+    """Let SIGTERM end this process at once, as jobs do outside a region."""
     global _asked, _inside  # noqa: PLW0603 - a signal is the whole process's
     _asked = _inside = False
     signal.signal(signal.SIGTERM, _end)
@@ -45,7 +45,7 @@ def arm() -> None:
 
 @contextmanager
 def region() -> Iterator[None]:
-    """Have SIGTERM ask, and `wanted` tell, until the end of the block. On the main thread.
+    """Turn SIGTERM into a request that `wanted` reports, until the end of the block. On the main thread.
 
     Raises:
         Yielded: someone asked, and the block came to its end.
@@ -66,7 +66,7 @@ def region() -> Iterator[None]:
 
 
 def listen() -> None:
-    """Take SIGTERM back inside a region, where a library has put a handler of its own in front of ours."""
+    """Reinstall our SIGTERM handler inside a region, after a library replaced it."""
     if _inside:
         signal.signal(signal.SIGTERM, _ask)
 

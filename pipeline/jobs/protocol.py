@@ -254,7 +254,7 @@ def peak_rss_bytes() -> int | None:
 
 
 def hold_lock(spec: JobSpec[Any]) -> IO[str]:
-    """Take the attempt's lock for as long as this process lives, so that a restarted daemon can find it."""
+    """Hold the attempt's lock for as long as this process lives, so that a restarted daemon can find it."""
     file = spec.lock.open("a+", encoding="ascii")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -335,7 +335,7 @@ def _first(error: BaseException) -> BaseException:
 
 
 def end_with_the_daemon() -> None:
-    """Ask the kernel for a SIGTERM when the daemon dies, so that no process of its works on for no one.
+    """Request a SIGTERM from the kernel when the daemon dies, so that no process of its outlives it.
 
     By the process itself: between fork and exec in the daemon, beside its other threads, would be the wrong place.
     """

@@ -227,7 +227,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class SorryToProve:
-    """A sorry that a prove job is asked to fill, as the view knows it."""
+    """A sorry that a prove job must fill, as the view knows it."""
 
     sorry: str
     path: str
@@ -346,7 +346,7 @@ class WholeProofRung(RungSpec):
 
 
 class EndpointRung(RungSpec):
-    """An endpoint that is asked for whole proofs, or for the tactics of a search."""
+    """An endpoint that writes whole proofs, or the tactics of a search."""
 
     number: Literal[4] = 4
     endpoint: EndpointSpec

@@ -236,7 +236,7 @@ def find_leans(*, backend: str, repl: str, sandbox: str, toolchains: Path) -> Le
 
 
 def _because_configured(build: LeanBackend, why: str) -> LeanBackend:
-    """Say in the detail that nothing but the setting says that this REPL fits."""
+    """Note in the detail that only the setting claims that this REPL fits."""
     known = build.toolchain or "an unknown Lean version (no lean-toolchain beside it)"
     return replace(build, detail=f"{build.argv[0]} for {known}, because lean.repl names it; {why}")
 
@@ -340,7 +340,7 @@ def _bundled_repl(sandbox: Sandbox) -> tuple[LeanBackend | None, str]:
 
 
 def _refusal(found: LeanBackend) -> str:
-    """Say of a REPL that no one built here why it must not be taken for Lean, or ""."""
+    """Return why a REPL that was not built here must not be taken for Lean, or ""."""
     return standins.refusal((Path(found.argv[0]), *_tools(found.sysroot)))
 
 

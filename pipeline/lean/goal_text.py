@@ -59,7 +59,7 @@ def hypotheses(text: str) -> set[str]:
 
 
 def same_goal(one: str, other: str) -> bool:
-    """Say whether two texts are the same goal.
+    """Return whether two texts are the same goal.
 
     The counters of universe variables change with any edit, and hypotheses of one type may share a line or not.
     """
@@ -116,7 +116,7 @@ def goals_key(goals: tuple[Goal, ...]) -> str:
 
 
 def ambiguous(goals: tuple[Goal, ...]) -> bool:
-    """Say whether a name that is mentioned may be that of either of two hypotheses."""
+    """Return whether a name that is mentioned may be that of either of two hypotheses."""
     return any(_ambiguous(goal) for goal in goals)
 
 

@@ -145,7 +145,7 @@ def install(
     patience: Patience | None = None,
     say: Callable[[str], None] = lambda _text: None,
 ) -> Installed:
-    """Have a sound build for this version in the cache.
+    """Make sure that the cache has a sound build for this version.
 
     Args:
         revision: the full commit id of Pantograph to build, "" for the known one. Its own `lean-toolchain` has to name

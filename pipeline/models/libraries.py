@@ -99,7 +99,7 @@ def device_of(name: Device) -> torch.device:
 
 
 def computes_in_bfloat16(device: torch.device) -> bool:
-    """Say whether a device has bfloat16 in hardware."""
+    """Return whether a device has bfloat16 in hardware."""
     return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
@@ -128,7 +128,7 @@ _KNOWN = (
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Keep Lightning to warnings, without those that do not apply here; no progress bars without a terminal."""
+    """Limit Lightning to warnings, without those that do not apply here; no progress bars without a terminal."""
     before = {name: logging.getLogger(name).level for name in _LOGGERS}
     bars = transformers_logging.is_progress_bar_enabled() and not sys.stderr.isatty()
     for name in _LOGGERS:

@@ -109,7 +109,7 @@ def mean_loss(history: Iterable[Mapping[str, Any]]) -> float:
 
 
 def is_first() -> bool:
-    """Say whether this process is the one that writes."""
+    """Return whether this process is the one that writes."""
     return os.environ.get("RANK", "0") == "0"
 
 

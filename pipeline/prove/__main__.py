@@ -79,7 +79,7 @@ class ProveJob:
         return {"sorries": len(given.sorries), **self._outcomes, "simulated": given.lean.simulated}
 
     async def _build(self, files: Iterable[str]) -> None:
-        """Have lake build the project's modules that the files import: the REPL reads only built ones.
+        """Build the project's modules that the files import with lake: the REPL reads only built ones.
 
         A failed build is only printed: the attempts in a file whose imports are missing report that.
         """

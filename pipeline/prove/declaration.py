@@ -213,7 +213,7 @@ class DeclarationProver:
         self._states: tuple[State, ...] = ()
 
     async def start(self) -> None:
-        """Have Lean make a goal of each sorry.
+        """Let Lean make a goal of each sorry.
 
         Raises:
             CannotAttempt: the declaration does not compile, or Lean makes no goals of it.

@@ -163,7 +163,7 @@ class ProgressRemaining:
     """
 
     def __init__(self, model: Predicting) -> None:
-        """Take a model for exclusive use while the context is open."""
+        """Hold a model for exclusive use while the context is open."""
         self._service: Batching[Step, float] = Batching(model.predict, at_once=_RATED, name="progress")
         self.asked = self.failed = 0
         self.reason = ""

@@ -76,7 +76,7 @@ class Proposer(Protocol):
         """Return the candidates, best first. They are read lazily, so that `saw` may have its effect meanwhile."""
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None:
-        """Take note whether Lean could parse a tactic."""
+        """Note whether Lean could parse a tactic."""
 
 
 class Remaining(Protocol):
@@ -467,7 +467,7 @@ class Graph:
         return False
 
     def pop(self) -> Node:
-        """Take the next open node out of the queue; there must be one (`any_open`)."""
+        """Pop the next open node off the queue; there must be one (`any_open`)."""
         assert self.any_open
         self.expanded += 1
         return self.nodes[heapq.heappop(self._queue)[1]]

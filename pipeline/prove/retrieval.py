@@ -196,7 +196,7 @@ class Retrieval:
     """A finder for all the searches of a job. A context, on one event loop."""
 
     def __init__(self, finder: PremiseFinder) -> None:
-        """Take a finder for exclusive use while the context is open."""
+        """Hold a finder for exclusive use while the context is open."""
         self._service: Batching[tuple[str, Place], tuple[str, ...]] = Batching(
             finder.find, at_once=_BATCH, name="retriever"
         )

@@ -208,7 +208,7 @@ async def prove_declaration_wholly(
     journal: Callable[[int], AnswerJournal | None] = lambda _: None,
     method: SearchMethod | None = None,
 ) -> DeclarationResult:
-    """Have an author prove every sorry of the declaration, one after the other.
+    """Prove every sorry of the declaration with an author, one after the other.
 
     Args:
         session: at the declaration's place in its file.

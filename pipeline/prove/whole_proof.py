@@ -389,7 +389,7 @@ async def prove_whole(
     judge: str = "Lean",
     clock: Callable[[], float] = time.monotonic,
 ) -> WholeResult:
-    """Have an author prove a sorry.
+    """Prove a sorry with an author.
 
     Args:
         ask: for the first turn.

@@ -222,7 +222,7 @@ class ReportData:
 
     @property
     def empty(self) -> bool:
-        """Tell whether there is nothing to report."""
+        """Return whether there is nothing to report."""
         return not (
             self.repositories or self.history or self.proofs or self.searches or self.trainings or self.measurements
             or self.machine_time
@@ -230,7 +230,7 @@ class ReportData:
 
     @property
     def simulated(self) -> bool:
-        """Tell whether anything here comes from the simulator."""
+        """Return whether anything here comes from the simulator."""
         parts: tuple[Sequence[Any], ...] = (
             self.proofs, self.searches, self.trainings, self.measurements, self.machine_time
         )  # fmt: skip

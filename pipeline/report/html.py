@@ -150,7 +150,7 @@ def section(identity: str, heading: str, named: str, **parts: Any) -> Section:
 
 
 def _is_number(value: Value) -> bool:
-    """Tell whether a value is a number, is written as one, or is one that is not known."""
+    """Return whether a value is a number, is written as one, or is one that is not known."""
     return not isinstance(value, str) or _NUMBER.fullmatch(value) is not None
 
 
@@ -173,12 +173,12 @@ def shortened(words: str, most: int = LONGEST) -> str:
 
 
 def made_by(simulated: bool) -> str:
-    """Say in words who made something."""
+    """Describe who made something."""
     return f"{SIMULATED}: the simulator" if simulated else "a real run"
 
 
 def data_of(simulated: bool) -> str:
-    """Say in words whose data a model learned from or was measured on."""
+    """Describe whose data a model learned from or was measured on."""
     return f"{SIMULATED}: the simulator" if simulated else "Lean"
 
 

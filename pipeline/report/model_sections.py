@@ -369,7 +369,7 @@ def _outcome(row: CheckpointRow) -> str:
 
 
 def _standing(row: CheckpointRow) -> str:
-    """Say whether a checkpoint is or was in use, or why not."""
+    """Return whether a checkpoint is or was in use, or why not."""
     if row.refused_at is not None:
         before = f" (it was put in use {moment(row.promoted_at)})" if row.promoted_at else ""
         return f"refused {moment(row.refused_at)}: {row.refused_reason}{before}"

@@ -69,7 +69,7 @@ def text(tree: Tree, *, width: int = _COLUMNS) -> str:
 
 
 def _ended(tree: Tree) -> str:
-    """Say how the search ended, in words."""
+    """Describe how the search ended."""
     if tree.outcome == "found":
         return "Proof found"
     if tree.outcome == "exhausted":
@@ -184,7 +184,7 @@ class _Box:
         return more + _spaced(goals[0][max(goals[0].rfind("⊢"), 0) :])
 
     def is_right_of(self, width: int) -> bool:
-        """Tell whether a card that begins here would leave a map of this width."""
+        """Return whether a card that begins here would leave a map of this width."""
         return self.x > width // 2 and self.x > 2 * _WIDE
 
 

@@ -69,13 +69,13 @@ def lean_routes(workspace: Workspace) -> APIRouter:
 
     @router.post("/retrieve", responses=responses(404))
     async def retrieve_route(asked: RetrieveRequest, request: Request) -> RetrieveResponse:
-        """Find premises for a goal: those that may be used where it stands, the most promising first."""
+        """Find premises for a goal: those that may be used at its place, the most promising first."""
         async with workspace.serving.retriever() as retriever:
             return await while_connected(request, workspace.premises.retrieve(retriever, asked))
 
     @router.post("/check", responses=responses(403, 404, 409))
     async def check_route(asked: CheckRequest, request: Request) -> CheckResponse:
-        """Have the gate judge a proof. Advice: nothing is recorded."""
+        """Judge a proof by the gate. Advice: nothing is recorded."""
         return await while_connected(request, check(workspace, asked))
 
     @router.post(
@@ -244,12 +244,12 @@ def _about_itself(registry: Registry) -> APIRouter:
 
     @router.get("/models", responses=responses(body=False))
     async def models() -> ModelsResponse:
-        """List the models, and how they stand."""
+        """List the models and their states."""
         return registry.models()
 
     @router.get("/health", responses=responses(body=False))
     async def health() -> HealthResponse:
-        """Say that the process answers."""
+        """Answer that the process is alive."""
         return HealthResponse(version=version("unsorry"))
 
     @router.get(
@@ -257,7 +257,7 @@ def _about_itself(registry: Registry) -> APIRouter:
         responses={**responses(body=False), 503: {"model": ReadyResponse, "description": "It is not ready"}},
     )
     async def ready(response: Response) -> ReadyResponse:
-        """Say whether models can be asked: 503 as long as one is being loaded, or none is there."""
+        """Answer whether models are ready: 503 while one is being loaded, or if there is none."""
         found = registry.ready()
         if not found.ready:
             response.status_code = 503
@@ -269,7 +269,7 @@ def _about_itself(registry: Registry) -> APIRouter:
         responses={**responses(body=False), 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     async def metrics() -> Response:
-        """Tell the server's numbers in Prometheus' text format."""
+        """Return the server's metrics in Prometheus' text format."""
         return Response(registry.measures.text(), headers={"Content-Type": CONTENT_TYPE})
 
     return router
@@ -281,7 +281,7 @@ async def _problem(_request: Request, error: Exception) -> Response:
 
 
 async def _invalid(_request: Request, error: Exception) -> Response:
-    """Say which fields are wrong; what was sent is not sent back."""
+    """Name the wrong fields; the request's content is not repeated."""
     assert isinstance(error, RequestValidationError)
     said = [f"{_field(one)}: {one['msg']}" for one in error.errors()[:_PROBLEMS_TOLD]]
     return problem_response(

@@ -70,7 +70,7 @@ class LeanRequest(BaseModel):
 
 
 class CheckRequest(LeanRequest):
-    """A file with a sorry, and what is to stand in the sorry's place."""
+    """A file with a sorry, and the replacement of the sorry."""
 
     proof: Annotated[str, Field(min_length=1, max_length=MOST_TEXT)] = Field(
         description="Takes the place of the word sorry, byte for byte."
@@ -215,7 +215,7 @@ def found_by(made: Checkout, file: File, sorry: Sorry, proof: str) -> ProofFound
 async def judge(
     workspace: Workspace, made: Checkout, proof: ProofFound, *, search: SearchOrigin | None
 ) -> Judgement:
-    """Have the gate judge a proof in a checkout: the check job, with the parameters that the planner gives it.
+    """Judge a proof in a checkout by the gate: the check job, with the parameters that the planner gives it.
 
     Args:
         search: that found it, for the patch's header.

@@ -100,7 +100,7 @@ class Scratch:
 
 
 def own(folder: Path, *, patience_s: float = PATIENCE_S) -> Scratch:
-    """Take a folder, empty and for this user alone, and remove those of servers by hand that are no more.
+    """Make a folder, empty and for this user alone, and remove those of ended servers that were started by hand.
 
     Raises:
         ScratchTakenError: another server has it, and keeps it.
@@ -282,7 +282,7 @@ def find_commit(
 
 
 def source_path(path: str) -> str:
-    """Hold that a path may be a Lean file of a project, and return it.
+    """Check that a path may be a Lean file of a project, and return it.
 
     Raises:
         Problem: 422, it leads out, into a hidden folder, or to what is no source of the project's.
@@ -572,7 +572,7 @@ class File:
         )
 
     def wanted(self, sorry: Sorry, *, blob: str) -> SorryToProve:
-        """Return the sorry as a prove job is asked for it."""
+        """Return the sorry as a prove job takes it."""
         return SorryToProve(
             sorry=self.id_of(sorry),
             path=self.path,

@@ -52,7 +52,7 @@ from pipeline.serve.spec import Device, Limits, ModelKind, ModelSpec, Provenance
 _log = logging.getLogger(__name__)
 
 _told: set[tuple[str, type[Exception], tuple[str, int] | None]] = set()
-"""Which failures stand in the log with their traceback: as many as there are models, and lines that raise."""
+"""Failures logged with their traceback: at most as many as there are models, and lines that raise."""
 
 Q = TypeVar("Q")
 A = TypeVar("A")

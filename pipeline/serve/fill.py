@@ -80,7 +80,7 @@ class Clock:
         self._began: float | None = None
 
     def start(self) -> None:
-        """Let them run, inside of `limit`; again is nothing."""
+        """Run them inside `limit`; a second call does nothing."""
         if self._began is None:
             self._began = asyncio.get_running_loop().time()
             self.limit.reschedule(self._began + self._seconds)

@@ -77,11 +77,11 @@ class Measures:
         self._seconds.labels(route).observe(seconds)
 
     def queued(self, count: int) -> None:
-        """Say how many requests are inside now."""
+        """Return the number of requests inside now."""
         self._queue.set(count)
 
     def waiting(self, model: str, count: int) -> None:
-        """Say how many requests wait for a model now."""
+        """Return the number of requests that wait for a model now."""
         self._waiting.labels(model).set(count)
 
     def batch(self, model: str, size: int) -> None:

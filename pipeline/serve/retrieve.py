@@ -79,7 +79,7 @@ class Position(BaseModel):
 
 
 class RetrieveRequest(BaseModel):
-    """A goal, and where it stands."""
+    """A goal and its place."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 

@@ -213,7 +213,7 @@ class ModelInfo(BaseModel):
 
 
 class ModelsResponse(BaseModel):
-    """All models, and the one that `use_reward` asks; null where there is none."""
+    """All models, and the one behind `use_reward`; null if there is none."""
 
     model_config = _ANSWERED
 

@@ -174,7 +174,7 @@ def tactics(
 
 
 def _share(source: FileSource, unit: Unit, group: list[Proof]) -> None:
-    """Give a command's records to the declaration in whose text they stand (a `mutual` block has several)."""
+    """Assign a command's records to the declaration whose text holds them (a `mutual` block has several)."""
     records = list(_counting(unit.invocations or ()))
     spans = place(
         [record.tactic for record in records],
@@ -310,7 +310,7 @@ async def _distilled(
 
 @asynccontextmanager
 async def taken(pool: ReplPool, key: ReplKey) -> AsyncIterator[Repl]:
-    """Take a process of the pool for a file: no other can use it afterwards, for it knows the file's declarations."""
+    """Reserve a process of the pool for a file: no other can use it afterwards, since it knows the declarations."""
     process = await pool.take(key)
     try:
         yield process.repl
@@ -405,7 +405,7 @@ _OPEN_IN = re.compile(r"\s*open\b.*\bin\s*$")
 _MOST_AUXILIARIES = 64
 _MOST_NAMED = 8
 _SORRY = "sorryAx"
-"""What a sorry is to Lean: no premise that anybody could want to find."""
+"""What a sorry is to Lean: no premise worth retrieving."""
 
 
 @dataclass(slots=True)
@@ -501,7 +501,7 @@ class FileTracer:
         return FileTrace(replace(trace, gaps=(*trace.gaps, *missing)), goals=goals)
 
     async def _ask(self, item: LeanFile, asked: _TraceTarget) -> TracedFile:
-        """Have Lean process the file and say what its theorems use; notes in `asked` what Lean said."""
+        """Process the file in Lean and return what its theorems use; notes in `asked` what Lean said."""
         gaps: list[TraceGap] = []
         theorems: list[TracedTheorem] = []
         unknown: dict[str, None] = {}
@@ -585,7 +585,7 @@ class FileTracer:
 
 
 async def constants_used(repl: Repl, proof: Proof) -> tuple[list[str], list[TraceGap]]:
-    """Ask for the constants of a proof's term and of what Lean split off it (`foo.match_1`); what it hides is a gap."""
+    """Read the constants of a proof's term and of what Lean split off it (`foo.match_1`); what it hides is a gap."""
     assert proof.made is not None
     todo, asked, used = [proof.made], {proof.made}, dict[str, None]()
     unsaid, n_questions = "", 0

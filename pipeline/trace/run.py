@@ -167,7 +167,7 @@ class Run:
                 tasks.create_task(one(item))
 
     async def _blame(self, failed: ImportsFailed) -> None:
-        """Tell a file whose imports fail from a Lean that does not run: the latter fails the job."""
+        """Distinguish a file whose imports fail from a Lean that does not run: the latter fails the job."""
         if self._lean_runs is None:
             try:
                 repl = await Repl.start(self._given.lean, imports=("Init",), project=self._project)

@@ -117,7 +117,7 @@ def plain_name(name: str) -> str:
 
 
 def anonymous(item: Located) -> bool:
-    """Say whether a declaration has no name of its own."""
+    """Return whether a declaration has no name of its own."""
     return (name_parts(item.record.name) or [item.record.name])[-1] in _NAMELESS
 
 
@@ -180,7 +180,7 @@ class Squeezed:
         self.offsets = offsets
 
     def find(self, words: str, at: int) -> int:
-        """Return the first place from `at` on where the words stand by themselves; -1 for none."""
+        """Return the first place from `at` on where the words are whole words; -1 for none."""
         found = self.text.find(words, at)
         while found >= 0 and not self._alone(found, found + len(words)):
             found = self.text.find(words, found + 1)

@@ -1,4 +1,4 @@
-"""Identities that survive edits: keys derived from what a thing is, never from where it stands.
+"""Identities that survive edits: keys derived from what a thing is, never from its place.
 
 Line numbers move with every commit, so nothing here depends on them. Every identifier is the first 16 hex
 digits (64 bits) of a SHA-256 over unit-separated fields, except event ids, which are UUIDs, and git's own.

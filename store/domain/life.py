@@ -247,7 +247,7 @@ class TheoremStep:
             raise ValueError(f"{steps!r} are no steps of a theorem; known: {', '.join(STEPS)}")
         if ("appeared" in steps) != (before is None) or ("deleted" in steps) != (after is None):
             raise ValueError(
-                f"the steps {steps!r} do not fit what is told of before ({before!r}) and after ({after!r})"
+                f"the steps {steps!r} do not fit the versions before ({before!r}) and after ({after!r})"
             )
         return cls(
             steps=cast("tuple[Step, ...]", steps),

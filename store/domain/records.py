@@ -475,7 +475,7 @@ _BLOCK_EDGE = re.compile(r"/-|-/")
 
 
 def holds_sorry(text: str) -> bool:
-    """Say whether Lean would read a `sorry` or `admit` in this tactic or term. An unclosed comment hides its rest."""
+    """Return whether Lean would read a `sorry` or `admit` in this tactic or term. An open comment hides its rest."""
     if "sorry" not in text and "admit" not in text:
         return False
     at = 0

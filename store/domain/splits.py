@@ -1,4 +1,4 @@
-"""On which side of a split a theorem stands, and which rows of the traces an export of that side may have.
+"""The side of a split that a theorem is on, and which rows of the traces an export of that side may have.
 
 A split has three sides: train, val and test, 80/10/10 in the long run. A theorem is put on one when the commit that
 brings it is closed, and stands there for life, whatever is traced later (`store.view.projections.splits` decides it and

@@ -126,7 +126,7 @@ class BranchUnwatched(EventBody):
 
 
 class CommitObserved(EventBody):
-    """A commit stands on a watched branch. First-parent order, oldest first, one event a commit and branch.
+    """A commit of a watched branch. First-parent order, oldest first, one event a commit and branch.
 
     `baseline` marks the tip at first sight, whose ancestors are not imported.
     """

@@ -267,7 +267,7 @@ class OpenTrace:
             yield ReadFile(path, file.digest, file.in_corpus, self._first[path], data, facts)
 
     def has_in_corpus(self, path: str) -> bool:
-        """Say whether the trace has this file in its corpus."""
+        """Return whether the trace has this file in its corpus."""
         return path in self._files and self._files[path].in_corpus
 
     def data(self, path: str) -> Any:

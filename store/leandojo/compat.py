@@ -545,7 +545,7 @@ class DynamicDatabase:
         self.repositories[self.repositories.index(updated_repo)] = updated_repo
 
     def delete_repository(self, url: str, commit: str) -> None:
-        """Take the first repository of that url and commit out.
+        """Remove the first repository of that url and commit.
 
         Raises:
             ValueError: the database has no such repository.

@@ -214,7 +214,7 @@ class DatabaseWriter:
         out.write(b'{\n  "repositories": [')
 
     def add(self, trace: OpenTrace, file: ReadFile) -> None:
-        """Take a file of a trace."""
+        """Add a file of a trace."""
         row = trace.chosen.row
         for data in file.data["theorems"]:
             self._theorems.add(
@@ -355,7 +355,7 @@ class DatasetWriter:
         return names
 
     def add(self, trace: OpenTrace, file: ReadFile, names: Names) -> None:
-        """Take a file of the trace."""
+        """Add a file of the trace."""
         row = trace.chosen.row
         if file.in_corpus:
             self._claim(names, file.path, file.data)

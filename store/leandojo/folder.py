@@ -176,7 +176,7 @@ def _locked(temporary: Path, target: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def _alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold a folder's lock; the system gives it back when its holder dies. Only exports look at it."""
+    """Hold a folder's lock; the system releases it when its holder dies. Only exports look at it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)

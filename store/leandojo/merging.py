@@ -272,7 +272,7 @@ class Merger(Protocol):
     def add(
         self, chosen: ChosenTrace, path: str, data: Mapping[str, Any], facts: TheoremFacts, number: int, /
     ) -> None:
-        """Take a theorem of a trace, whose file is called `path` in the export and whose record has this number."""
+        """Add a theorem of a trace, whose file is called `path` in the export and whose record has this number."""
 
     def end_of_trace(self, lists: Sequence[Sequence[int]], /) -> None:
         """Learn the numbers of a trace's proven theorems, its proved sorries and its other sorries, in order."""

@@ -167,7 +167,7 @@ def _clear(folder: Path) -> None:
 
 
 def _silent(_what: str, _done: int, _total: int) -> None:
-    """Say nothing."""
+    """Do nothing."""
 
 
 # By content, not by the order in which they were read: the same theorems are the same file however a list is shuffled.

@@ -31,7 +31,7 @@ class Expect(enum.Enum):
     ANY = "any version"
 
     def allows(self, version: int) -> bool:
-        """Say whether a stream at `version` is as expected."""
+        """Return whether a stream at `version` is as expected."""
         match self:
             case Expect.NO_STREAM:
                 return version == 0
@@ -42,7 +42,7 @@ class Expect(enum.Enum):
 
 
 def meets(version: int, expected: int | Expect) -> bool:
-    """Say whether a stream at `version` is what was expected."""
+    """Return whether a stream at `version` is what was expected."""
     return expected.allows(version) if isinstance(expected, Expect) else version == expected
 
 

@@ -124,7 +124,7 @@ def _event_types() -> Mapping[str, type[EventBody]]:
 
 
 def _fault(error: Exception) -> str:
-    """Say what is wrong with the data: the first field at fault, or the error of an upcast."""
+    """Return what is wrong with the data: the first field at fault, or the error of an upcast."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):

@@ -51,7 +51,7 @@ JOB_STATES = ("running", "succeeded", "failed", "interrupted", "cancelled")
 
 
 def on_watched_branch(table: str) -> str:
-    """Return a condition: the row stands on no deleted or unwatched branch, and in no unwatched repository."""
+    """Return a condition: the row is on no deleted or unwatched branch, and in no unwatched repository."""
     return (
         f"NOT EXISTS (SELECT 1 FROM branches AS other WHERE other.repository = {table}.repository "
         f"AND other.branch = {table}.branch AND other.state <> 'live') "
@@ -416,7 +416,7 @@ def theorem_history(
 
 @dataclass(frozen=True, slots=True)
 class KnownProofRow:
-    """A proof that stood the gate, of what a sorry asks too. `of` is the sorry that it was found for."""
+    """A proof that the gate accepted, of what a sorry asks too. `of` is the sorry that it was found for."""
 
     sorry: str
     proof: str
@@ -426,7 +426,7 @@ class KnownProofRow:
 
 @dataclass(frozen=True, slots=True)
 class CitableProofRow:
-    """A proof that stood the gate, of a sorry that is still in the source of a branch as it was proved.
+    """A proof that the gate accepted, of a sorry that is still in the source of a branch as it was proved.
 
     `goal` is what Lean says is to be proved there, "" where it did not say; `statement` is the declaration's.
     """
@@ -464,7 +464,7 @@ def known_proofs(
 def citable_proofs(
     db: sqlite3.Connection, *, repository: str, branch: str, simulated: bool, most: int
 ) -> list[CitableProofRow]:
-    """Return the proofs of a branch's theorems whose sorry still stands there as it was proved; the newest first.
+    """Return the proofs of a branch's theorems whose sorry is still there as it was proved; the newest first.
 
     Not there: what was rejected, what is conditional on another sorry, what no one checked yet, a sorry whose statement
     or surroundings are others since (for the simulator: whose file is), and a text that fills several sorries at once,
@@ -533,7 +533,7 @@ def reached(
 
 
 def files_with_exercises(db: sqlite3.Connection, *, repository: str, branch: str, at_least: int) -> set[str]:
-    """Return the files of a branch in which so many sorries stand, or stood, whose text says "exercise" anywhere.
+    """Return the files of a branch with at least so many sorries, now or earlier, and "exercise" in their text.
 
     Of a file that an older version scanned the text is not known: there the sorries count whose declarations are called
     so.

@@ -210,7 +210,7 @@ def _position(path: Path) -> int:
 
 
 def _reached(database_path: Path, log: LogReader) -> int:
-    """Return how far the old view goes, 0 where there is none of this version and this log."""
+    """Return the last event of the old view, 0 if there is no view of this version and this log."""
     try:
         connection = connect_readonly(database_path)
     except LogError:

@@ -276,7 +276,7 @@ class ViewNumbers:
 
 
 def numbers(db: sqlite3.Connection) -> ViewNumbers:
-    """Ask all of it."""
+    """Read all of it."""
     checkpoint = queries.checkpoint(db)
     return ViewNumbers(
         position=0 if checkpoint is None else checkpoint.seq,

@@ -214,7 +214,7 @@ class TheoremVersionRow:
 
 @dataclass(frozen=True, slots=True)
 class SorryRow:
-    """A sorry and where its life stands on a branch. Place columns are the last known ones.
+    """A sorry and its state on a branch. Place columns are the last known ones.
 
     `state`: open (in the source, no verified proof), verified (in the source, and a proof that Lean accepted
     waits), filled (gone from the source; `filled_by` people or us), removed (its declaration is gone).
@@ -792,5 +792,5 @@ def named_so(name: str) -> str:
 
 
 def first(rows: list[Row]) -> Row | None:
-    """Return the first row; None where there is none."""
+    """Return the first row; None if there is none."""
     return rows[0] if rows else None

@@ -296,7 +296,7 @@ SorryGoal = of_row(rows.SorryGoalRow, "sorry_goals", key=("repository", "branch"
 
 
 class SplitMember(SQLModel, table=True):
-    """On which side of a split a theorem stands, for life. `side`: train, val, test.
+    """The side of a split that a theorem is on, for life. `side`: train, val, test.
 
     `of` says what `key` is: "theorem" (`store.domain.identity.split_key`) or "name" (a full name, whose side a later
     statement of that name takes over). `seq` is the event that decided it.

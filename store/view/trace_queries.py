@@ -229,7 +229,7 @@ def training_examples(
     traces: Sequence[str] | None = None,
     simulated: bool = False,
 ) -> Iterator[TrainingExample]:
-    """Yield the tactic steps of the theorems that stand on one side of a split, proof by proof: those of
+    """Yield the tactic steps of the theorems on one side of a split, proof by proof: those of
     `training_proofs`."""
     for proof in training_proofs(db, split, side, traces=traces, simulated=simulated):
         for step in proof.steps:
@@ -245,7 +245,7 @@ def training_proofs(
     traces: Sequence[str] | None = None,
     simulated: bool = False,
 ) -> Iterator[TrainingProof]:
-    """Yield the tactic proofs of the theorems that stand on one side of a split.
+    """Yield the tactic proofs of the theorems on one side of a split.
 
     Of the given traces (ids), or of the newest trace of each repository; simulated ones only if asked for. Left out
     are theorems that the split withholds (see `store.domain.splits`) and proofs that hold a sorry. A version of a file

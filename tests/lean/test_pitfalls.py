@@ -100,12 +100,12 @@ def drive(
 
 
 def gone(pid: int) -> bool:
-    """Say whether no process has this id, not even a zombie."""
+    """Return whether no process has this id, not even a zombie."""
     return not Path(f"/proc/{pid}").exists()
 
 
 def stopped(pid: int) -> bool:
-    """Say whether a process that is not our child has stopped; reaping it is init's business."""
+    """Return whether a process that is not our child has stopped; reaping it is init's business."""
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         try:

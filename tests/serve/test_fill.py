@@ -115,7 +115,7 @@ def suspended_search(served: Served, world: World, request: contextlib.ExitStack
 
 
 def held_to(pid: int, memory_bytes: int) -> bool:
-    """Say whether a process is limited to this memory, and leaves no core file."""
+    """Return whether a process is limited to this memory, and leaves no core file."""
     try:
         process = psutil.Process(pid)
         return (process.rlimit(psutil.RLIMIT_DATA)[0], process.rlimit(psutil.RLIMIT_CORE)) == (

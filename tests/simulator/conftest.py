@@ -58,7 +58,7 @@ def process(ask: Ask) -> Callable[[str], list[str]]:
 
 @pytest.fixture
 def closes(ask: Ask) -> Callable[[str, str], bool]:
-    """Say whether a tactic block closes a statement."""
+    """Return whether a tactic block closes a statement."""
 
     def run(statement: str, tactics: str) -> bool:
         started = ask("goal.start", expr=statement)

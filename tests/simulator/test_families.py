@@ -96,7 +96,7 @@ def number(stx: Stx) -> int:
 
 
 def is_true(statement: str, library: Library) -> bool:
-    """Say whether a statement holds, by truth table or by calculating."""
+    """Return whether a statement holds, by truth table or by calculating."""
     stx = parse_term(statement)
     if stx.kind != "forall":
         a, b = number(stx.args[0]), number(stx.args[1])

@@ -280,7 +280,7 @@ def value(term: Term) -> bool | int:
 
 
 def holds(kind: Term) -> bool:
-    """Say whether a statement is true: propositions by truth table, numbers from 0 to 3."""
+    """Return whether a statement is true: propositions by truth table, numbers from 0 to 3."""
     if not isinstance(kind, Pi):
         return bool(value(kind))
     if kind.type == PROP:

@@ -225,6 +225,6 @@ def _handler(server: ChatServer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(data)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is the base class's
-            """Say nothing: the tests' output is theirs."""
+            """Write nothing: the tests' output is theirs."""
 
     return Handler

@@ -129,7 +129,7 @@ def write(path: Path, content: Mapping[str, object]) -> None:
 
 
 def hold(folder: Path, held: list[IO[bytes]]) -> bool:
-    """Take an entry's lock, shared, and note the use; False where the entry is not there (any more)."""
+    """Acquire an entry's lock, shared, and note the use; False if the entry is gone."""
     lock = folder / "lock"
     try:
         file = lock.open("rb")
@@ -150,7 +150,7 @@ def hold(folder: Path, held: list[IO[bytes]]) -> bool:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[bool]:
-    """Hold a lock that no one else holds; yields False where someone does. A missing lock is no one's."""
+    """Hold a lock exclusively; yields False if someone else holds it. A missing lock is held by no one."""
     try:
         file = lock.open("rb")
     except FileNotFoundError:
@@ -394,7 +394,7 @@ def _entries(cache: Path) -> list[_Entry]:
 
 
 def _remove_unless_held(folder: Path, dependents: list[Path]) -> bool:
-    """Take an entry and its dependents away, or nothing where one of them is in use."""
+    """Remove an entry and its dependents, or nothing if one of them is in use."""
     with ExitStack() as locks:
         if not all(locks.enter_context(alone(one / "lock")) for one in (*dependents, folder)):
             return False
@@ -659,7 +659,7 @@ _TIMEOUT_S = 60.0
 
 
 def is_ancestor(worktree: Path, older: str, newer: str) -> bool:
-    """Say whether the commit `newer` has `older` in its history; False too where git cannot tell.
+    """Return whether the commit `newer` has `older` in its history; False too if git cannot tell.
 
     Both are full commit ids. What git reads is the mirror's, nothing that the repository could write.
     """

@@ -263,9 +263,9 @@ def fetch_package(
     disk_bytes: int | None = None,
     memory_bytes: int | None = None,
 ) -> None:
-    """Have the package's commit checked out in the new folder `target`.
+    """Check the package's commit out into the new folder `target`.
 
-    The commit alone is asked for; where a server gives no commit by its id, its branches and tags are fetched.
+    Only the commit is fetched; if a server gives no commit by its id, its branches and tags are fetched.
     `proxy` is the URL of an HTTP proxy that every connection goes through.
 
     Raises:

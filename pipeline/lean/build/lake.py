@@ -172,7 +172,7 @@ class BuildLog:
     _in_summary: bool = False
 
     def line(self, text: str) -> Step | None:
-        """Take the next line; return the step that it reports, if it does."""
+        """Read the next line; return the step that it reports, if it does."""
         text = text.rstrip("\r")
         if self._in_summary:
             if text.startswith("- "):

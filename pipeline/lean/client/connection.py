@@ -161,7 +161,7 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """Say whether another call can succeed; False once dead, killed, poisoned by a panic or suspect."""
+        """Return whether another call can succeed; False once dead, killed, poisoned by a panic or suspect."""
         return self._process.running and not (self._poison or self._process.panicked)
 
     @property
@@ -311,7 +311,7 @@ class Connection:
         return error
 
     def outside(self, error: MalformedReply) -> ReplProtocolError:
-        """Take no further call after an answer of an unknown shape, and return the error to raise."""
+        """Refuse further calls after an answer of an unknown shape, and return the error to raise."""
         # Framing is intact, but a REPL that answers in unknown shapes is not one this client can drive.
         self._poison = f"it answered outside the protocol: {error}"
         return ReplProtocolError(str(error), stderr=self.stderr)

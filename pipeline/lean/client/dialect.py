@@ -50,7 +50,7 @@ class Dialect:
 
     @property
     def sorry_goals(self) -> bool:
-        """Say whether `frontend.process` may answer the goals of sorries; with `frontend.distil` it never does."""
+        """Return whether `frontend.process` may answer the goals of sorries; with `frontend.distil` it never does."""
         return "frontend.distil" not in self.commands
 
     @property
@@ -59,7 +59,7 @@ class Dialect:
         return {} if self.name == "newer" else {"sorrys": False, "typeErrorsAsGoals": False}
 
     def require(self, command: str) -> None:
-        """Hold that the REPL has this command.
+        """Check that the REPL has this command.
 
         Raises:
             UnsupportedByDialect: it has not.
@@ -72,7 +72,7 @@ class Dialect:
             )
 
     def require_sorry_goals(self) -> None:
-        """Hold that `frontend.process` can be asked for the goals of sorries.
+        """Check that `frontend.process` can return the goals of sorries.
 
         Raises:
             UnsupportedByDialect: the field would be ignored in silence, or is gone.

@@ -154,7 +154,7 @@ def refusal(kind: str, desc: str, *, command: str) -> ReplRefused:
 
 
 def is_failed_tactic(error: ReplRefused) -> bool:
-    """Say whether an error object in answer to `goal.tactic` means that the tactic failed, no more."""
+    """Return whether an error object in answer to `goal.tactic` means that the tactic failed, no more."""
     return error.kind in _RUNTIME and not isinstance(error, ReplSuspect)
 
 

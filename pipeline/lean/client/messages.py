@@ -424,7 +424,7 @@ class TacticOk:
 
     @property
     def finished(self) -> bool:
-        """Say whether nothing seems left: no goals, no sorry in this step, no doubt about the path to it."""
+        """Return whether nothing seems left: no goals, no sorry in this step, no doubt about the path to it."""
         return not (self.goals or self.has_sorry or self.has_unsafe or self.state.doubt)
 
     def to_json(self) -> dict[str, object]:
@@ -544,7 +544,7 @@ class StatePrint:
 
     @property
     def closed(self) -> bool:
-        """Say whether the REPL holds a whole term for the root, reached by steps without doubt.
+        """Return whether the REPL holds a whole term for the root, reached by steps without doubt.
 
         Still only a hint: Pantograph does not have the kernel check that term. Needs `goals` and `root` to have
         been asked for.
@@ -766,7 +766,7 @@ class Track:
 
     @property
     def compared(self) -> bool:
-        """Say whether both texts compiled, so that they could be compared at all."""
+        """Return whether both texts compiled, so that they could be compared at all."""
         return not any(message.is_error for message in (*self.src_messages, *self.dst_messages))
 
     @property

@@ -249,7 +249,7 @@ class ReplProcess:
         return line
 
     def _unread(self) -> bool:
-        """Say whether the process has written what the event loop has not read yet."""
+        """Return whether the process has written what the event loop has not read yet."""
         return not self._pipes.eof and any(event & select.POLLIN for _, event in self._poll.poll(0))
 
     async def _wait(self, limit_s: float, what: str) -> None:
@@ -303,7 +303,7 @@ class ReplProcess:
         return f"; standard error: {text[-2000:]}" if text else "; nothing on standard error"
 
     def _cause(self) -> str:
-        """Say that memory was the reason, where something tells."""
+        """Return the error with memory as its cause, if something shows that."""
         if self._memory_bytes is not None and _NO_MEMORY.search(self.stderr):
             return f"; it ran into its memory cap of {self._memory_bytes} bytes: raise it, or ask for less at once"
         if not self._killed and self.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL):
@@ -475,7 +475,7 @@ def _alone(command: Sequence[str], limits: Limits) -> tuple[str, ...]:
 
 
 def module_names(imports: Sequence[str]) -> tuple[str, ...]:
-    """Hold that these are module names and no options.
+    """Check that these are module names and no options.
 
     Raises:
         ReplStartError: one begins like an option, is empty or holds white space.

@@ -181,7 +181,7 @@ class OptionsSet(Request[EmptyReply]):
 
 @dataclass(frozen=True, slots=True)
 class EnvDescribe(Request[EnvDescription]):
-    """Ask for the environment's imports and modules."""
+    """Request the environment's imports and modules."""
 
     command: ClassVar[str] = "env.describe"
 

@@ -54,7 +54,7 @@ class Setup:
     prefix: tuple[str, ...] = ()
 
     def begins_with(self, other: Setup) -> bool:
-        """Say whether a process in the state `other` can still be brought to this one."""
+        """Return whether a process in the state `other` can still be brought to this one."""
         options = dict(self.options)
         same = all(name in options and options[name] == value for name, value in other.options)
         return same and self.prefix[: len(other.prefix)] == other.prefix
@@ -91,7 +91,7 @@ class PooledRepl:
         await self.repl.reset()
 
     def worn(self, limits: PoolLimits) -> bool:
-        """Say whether it has answered so many calls or grown so large that it should be replaced."""
+        """Return whether it has answered so many calls or grown so large that it should be replaced."""
         if self.repl.calls >= limits.calls:
             return True
         if self.repl.calls != self._rss_at_calls:
@@ -100,7 +100,7 @@ class PooledRepl:
         return self._rss_bytes > (limits.recycle_bytes or limits.memory_bytes * 3 // 4)
 
     def worn_in_use(self, limits: PoolLimits) -> bool:
-        """Say the same in the middle of a search, where replacing costs a replay: some calls must have paid for it."""
+        """Like `worn`, in the middle of a search, where replacing costs a replay: some calls must have paid for it."""
         calls = self.repl.calls
         if calls - self.paid_at_calls < _WORN_AFTER_CALLS:
             return False
@@ -157,7 +157,7 @@ class Line(Generic[W]):
         self._waiters.pop(turn, None)
 
     def wants_only(self, wanted: W) -> bool:
-        """Say whether someone waits, and everybody who does for just this."""
+        """Return whether someone waits, and everyone who does for just this."""
         waiting = [one for one in self._waiters.values() if not one.turn.done()]
         return bool(waiting) and all(one.wanted == wanted for one in waiting)
 
@@ -249,7 +249,7 @@ class ReplPool:
         return PoolStats(*since_made, busy=busy, idle=len(self._idle), waiting=len(self._line))
 
     def wanted(self, key: ReplKey, setup: Setup) -> Literal["", "same", "other"]:
-        """Say whether someone waits for a process: all for just this one, or some for another."""
+        """Return whether someone waits for a process: all for just this one, or some for another."""
         return "same" if self._line.wants_only((key, setup)) else "other" if self._line else ""
 
     async def take(
@@ -385,7 +385,7 @@ class ReplPool:
     # ---- processes
 
     def _choose(self, key: ReplKey, wanted: Setup, owner: object | None) -> PooledRepl | None:
-        """Take the best idle process out of the idle ones, None where a new one is better or the only way."""
+        """Remove the best idle process from the idle ones; None if a new one is better or the only way."""
         fitting = []
         for process in list(self._idle):
             if not process.repl.alive:
@@ -468,7 +468,7 @@ class ReplPool:
         return process
 
     def _end(self, process: PooledRepl) -> None:
-        """Have a process closed. It keeps its place, or gets one where it was idle, until it is gone."""
+        """Close a process. It keeps its place, or gets one if it was idle, until it is gone."""
         self._tickets += process not in self._busy
         self._busy.discard(process)
         ending = self._spawn(process.repl.close())

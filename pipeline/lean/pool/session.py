@@ -75,7 +75,7 @@ class ReplayDied(StateLost):
 class State:
     """A goal state of a session, as a process-independent handle. `goals` is what Lean said when it was made.
 
-    Names of goals are told apart across processes: the same name means the same goal throughout the session.
+    Goals are named across processes: the same name means the same goal throughout the session.
     """
 
     __slots__ = (
@@ -174,7 +174,7 @@ def renumbered(text: str, seen: dict[str, str]) -> str:
 
 
 def difference(before: str, now: str) -> str:
-    """Say where two canonical texts part first."""
+    """Return where two canonical texts first differ."""
     for old, new in zip(before.split("\n"), now.split("\n"), strict=False):
         if old != new:
             return f"{shortened(old)} before, {shortened(new)} now"
@@ -215,7 +215,7 @@ class Replayer:
         self._garbage: dict[int, list[StateRef]] = {}
 
     def enter(self, repl: Repl) -> None:
-        """Take note of the process that is at hand from now on."""
+        """Note the process that is at hand from now on."""
         if repl.generation != self._generation:
             self._generation = repl.generation
             self.lives += 1
@@ -269,7 +269,7 @@ class Replayer:
         return state.ref
 
     def release(self, states: Iterable[State]) -> None:
-        """Let go of states; one that was let go of already is left alone."""
+        """Release states; one that was released already is left alone."""
         for state in states:
             if not state.released:
                 state.released = True
@@ -283,7 +283,7 @@ class Replayer:
             await repl.goal_delete(self._garbage.pop(repl.generation))
 
     def leave(self) -> dict[int, list[StateRef]]:
-        """Let go of everything; return what lies where, by the generation of its process."""
+        """Release everything; return what is where, by the generation of its process."""
         left, self._garbage = self._garbage, {}
         for ref, state in self._there.items():
             state.ref = None
@@ -352,7 +352,7 @@ class Replayer:
         )
 
     def _drop(self, state: State | None) -> None:
-        """Take one hold off a state; what no one holds is freed, and its parent's hold goes with it."""
+        """Remove one hold from a state; what no one holds is freed, and its parent's hold goes with it."""
         while state is not None:
             state.holds -= 1
             if state.holds:
@@ -457,7 +457,7 @@ class Session:
     # ---- what a search asks
 
     async def ready(self) -> None:
-        """Have a process that is set up; the other calls do this by themselves.
+        """Return a process that is set up; the other calls do this by themselves.
 
         Raises:
             SetupFailed, ReplStartError, PoolClosed: no process can be had.
@@ -537,7 +537,7 @@ class Session:
         return await self._request(None, count)
 
     def release(self, states: Iterable[State]) -> None:
-        """Let go of states. Each is freed in the process soon, and is replayed no more than its descendants need."""
+        """Release states. Each is freed in the process soon, and is replayed no more than its descendants need."""
         self._states.release(states)
 
     def park(self) -> None:
@@ -549,7 +549,7 @@ class Session:
             self._detach(owner=self)
 
     def lending_s(self, replay_s: float) -> float | None:
-        """Return what it would cost to lend the process now, in seconds; `replay_s` to get the state at hand again.
+        """Return what it would cost to give the process up now, in seconds; `replay_s` to get the state at hand again.
 
         Who waits for the very same setup leaves process and states as they are. Any other has the process brought
         elsewhere, or closed, and coming back takes as long as getting there took. None: no one waits, or there is no
@@ -595,7 +595,7 @@ class Session:
         state: State | None = None,
         killed: Callable[[ReplError], T] | None = None,
     ) -> T:
-        """Ask a process that is set up and has the state, and another one when it dies.
+        """Send a request to a process that is set up and has the state, and to another one when it dies.
 
         What was asked, as `strike` tells it, and has ended its last process is answered by `killed`, else raised.
         """

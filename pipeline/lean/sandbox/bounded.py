@@ -174,7 +174,7 @@ class Outcome:
         return self.ending == "exited" and self.status == 0
 
     def explain(self, bounds: Bounds) -> str:
-        """Say in a few words how it ended, for an error message."""
+        """Describe how it ended, for an error message."""
         if self.ending == "exited":
             return f"exit status {self.status}"
         if self.ending == "signal":

@@ -192,7 +192,7 @@ def bubblewrap_path() -> str | None:
 
 
 def bubblewrap_problem() -> str | None:
-    """Say why a sandbox cannot be made here, or None where it can. Runs `bwrap` once to see."""
+    """Return why a sandbox cannot be made here, or None if it can. Runs `bwrap` once to see."""
     program = bubblewrap_path()
     if program is None:
         return "the program bwrap is not on PATH; install bubblewrap (Debian: apt install bubblewrap)"

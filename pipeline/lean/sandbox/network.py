@@ -59,7 +59,7 @@ class Refusal:
 class Rules:
     """The hosts that may be reached: names or globs such as `*.example.org`, compared in lower case.
 
-    `private_addresses` lets a name lead to any address; it is for machines that stand in for the internet.
+    `private_addresses` lets a name resolve to any address, for machines that replace the internet in tests.
     """
 
     hosts: tuple[str, ...]
@@ -67,7 +67,7 @@ class Rules:
     private_addresses: bool = False
 
     def refuses(self, host: str, port: int) -> str | None:
-        """Say why the host may not be asked for, or None where it may."""
+        """Return why the host may not be reached, or None if it may."""
         name = host.lower().removesuffix(".")
         if _is_literal(name):
             return "a literal address; only names can be allowed"
@@ -80,7 +80,7 @@ class Rules:
         return None
 
     def refuses_addresses(self, addresses: Sequence[str]) -> str | None:
-        """Say why a name that leads to these addresses may not be reached, or None."""
+        """Return why a name that leads to these addresses may not be reached, or None."""
         if not addresses:
             return "the name leads to no address"
         hidden = [address for address in addresses if not _is_public(address)]

@@ -191,7 +191,7 @@ def env_inspect(core: Core, payload: Payload) -> Json:
 
 
 def _source(core: Core, constant: Constant) -> Json:
-    """Return where a constant stands, as far as it is known: no file for what is of no imported module."""
+    """Return where a constant is defined, as far as it is known: no file for what is of no imported module."""
     module = core.modules.find(constant.module) if constant.module else None
     where = core.ranges.get(constant.name) if module is None else module.ranges.get(constant.name)
     shown: Json = {}
@@ -466,7 +466,7 @@ def _after(
 
 
 def _confirm(state: State, goal: MVar) -> None:
-    """Have the kernel check what is complete: the goal just worked on, and the root when nothing is left."""
+    """Check what is complete in the kernel: the goal just worked on, and the root when nothing is left."""
     meta = state.meta
     holes = (goal,) if state.broken_root else (goal, state.root)
     if not (state.goals or state.dormant or state.broken_root) and has_mvar(meta.instantiate(state.root)):
@@ -540,7 +540,7 @@ def _covers(source: State, candidate: MVar, state: State, goal: MVar) -> bool:
 
 
 def _makes_sense(state: State, value: Term) -> bool:
-    """Say whether a term's holes are open ones of this state."""
+    """Return whether a term's holes are open ones of this state."""
     open_goals = {*state.goals, *state.dormant}
     return all(node in open_goals for node in nodes(value) if isinstance(node, MVar))
 

@@ -201,7 +201,7 @@ class Declarations:
             self._warn_of_sorry("" if kind == "example" else name, name_stx, command)
 
     def _warn_of_sorry(self, name: str, name_stx: Stx, command: Command) -> None:
-        """Say that a declaration holds a sorry; an example has no name to remember."""
+        """Record that a declaration has a sorry; an example has no name to remember."""
         if name:
             self.sorried.add(name)
         command.notes.append(Note("warning", self.sorry_text, name_stx.start, name_stx.end, "hasSorry"))
@@ -240,7 +240,7 @@ class Declarations:
 
 
 def _with_sorries(meta: Meta, value: Term) -> Term:
-    """Fill the holes that stand for sorries with sorry, so that later declarations can use this one."""
+    """Fill the holes of sorries with sorry, so that later declarations can use this one."""
     twin = meta.copy()
     while has_mvar(value):
         for node in list(nodes(value)):

@@ -400,7 +400,7 @@ class Elaborator:
         raise LeanError(f"unknown identifier '{stx.text}'", (stx.start, stx.end))
 
     def _visible(self, name: str, candidate: str) -> bool:
-        """Say whether a name may stand for a constant; of Lean's own, `open` shortens only those of `Classical`."""
+        """Return whether a name may denote a constant; of Lean's own, `open` shortens only those of `Classical`."""
         constant, written = self.meta.env.get(candidate), name.removeprefix("_root_.")
         if constant is None or candidate == written:
             return constant is not None
@@ -674,7 +674,7 @@ def match(elab: Elaborator, columns: Sequence[Column], rows: Sequence[Row], targ
 
 
 def _is_name(pattern: Stx) -> bool:
-    """Say whether a pattern only names the value (a constructor without arguments does not)."""
+    """Return whether a pattern only names the value (a constructor without arguments does not)."""
     if pattern.kind == "hole":
         return True
     return pattern.kind == "ident" and pattern.text not in ("rfl", "True.intro", "trivial")

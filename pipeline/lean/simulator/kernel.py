@@ -704,7 +704,7 @@ class Scope:
     opens: tuple[str, ...] = ()
 
     def candidates(self, name: str) -> list[str]:
-        """Return the full names that `name` may stand for, the first that exists winning."""
+        """Return the full names that `name` may denote, the first that exists winning."""
         if name.startswith("_root_."):
             return [name.removeprefix("_root_.")]
         found, prefix = [], self.namespace

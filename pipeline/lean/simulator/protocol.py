@@ -372,7 +372,7 @@ class States:
         return len(self._states)
 
     def table(self) -> Mapping[int, State]:
-        """Return all states by id, for whoever looks at them from outside."""
+        """Return all states by id, for inspection from outside."""
         return self._states
 
     def add(self, state: State) -> int:
@@ -386,7 +386,7 @@ class States:
         return self._next
 
     def rewind(self, mark: int) -> None:
-        """Take back the ids given out since `mark`: the request that drew them has failed."""
+        """Release the ids given out since `mark`: the request that drew them has failed."""
         self.delete(range(mark, self._next))
         self._next = mark
 

@@ -185,7 +185,7 @@ def _again(step: Step) -> MVar:
 
 
 def _calc(step: Step, fragment: Fragment) -> Made:
-    """Take one step of a calculation: the step itself becomes a goal, and what is left of the way another."""
+    """Make one step of a calculation: the step itself becomes a goal, and the rest of the way another."""
     meta, hole = step.meta, _hole(step)
     elaborator = _elaborator(step)
     stx = parse_term(step.text)
@@ -213,7 +213,7 @@ def _calc(step: Step, fragment: Fragment) -> Made:
 
 
 def _with_previous(elaborator: Elaborator, stx: Stx, fragment: Fragment, args: list[Term]) -> Term:
-    """Elaborate a step; a `_` on its left stands for where the last one ended."""
+    """Elaborate a step; a `_` on its left is the right side of the last one."""
     term = elaborator.type(stx)
     _, step_args = spine(elaborator.meta.shallow(term))
     if len(step_args) >= 2 and len(args) >= 2 and isinstance(step_args[-2], MVar):

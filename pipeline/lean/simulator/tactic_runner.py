@@ -116,7 +116,7 @@ class Runner:
         return self.unfilled(goals)
 
     def step(self, stx: Stx, goals: Goals) -> Goals:
-        """Run one tactic; its errors say where it stands."""
+        """Run one tactic; its errors give its position."""
         self.session.burn()
         try:
             goals = self.unfilled(goals)

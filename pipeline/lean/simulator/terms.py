@@ -346,7 +346,7 @@ def constants(term: Term) -> list[str]:
 
 
 def has_loose(term: Term, index: int = 0) -> bool:
-    """Say whether the bound variable `index`, counted outside the term, occurs in it."""
+    """Return whether the bound variable `index`, counted outside the term, occurs in it."""
     if term.loose <= index:
         return False
     found = False
@@ -601,7 +601,7 @@ def plain_name(text: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Say whether Lean reads a text as a name: identifiers, «quoted» parts and numbers, joined by dots."""
+    """Return whether Lean reads a text as a name: identifiers, «quoted» parts and numbers, joined by dots."""
     rest = text
     while rest:
         if rest[0].isdigit() and rest[0].isascii():

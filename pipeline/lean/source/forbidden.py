@@ -183,7 +183,7 @@ def _word(word: str, following: str) -> str | None:
 
 
 def _forbidden(part: str) -> bool:
-    """Say whether a part of a name is refused: as it is, with a tactic's `?` or `!` behind it, or as unsafe code."""
+    """Return whether a part of a name is refused: as it is, with a tactic's `?` or `!` behind it, or as unsafe code."""
     return part.rstrip("?!") in FORBIDDEN_NAMES or part in FORBIDDEN_NAMES or bool(_UNSAFE.match(part))
 
 
@@ -257,7 +257,7 @@ def _unbalanced(words: list[str]) -> list[str]:
 
 
 def _ends_in_comment(replacement: str) -> bool:
-    """Say whether text after the replacement, on its last line, would be read as a comment."""
+    """Return whether text after the replacement, on its last line, would be read as a comment."""
     probe = "unsorry_probe"
     tokens, _ = tokens_of_text(f"{replacement} {probe}")
     return not tokens or tokens[-1].text != probe

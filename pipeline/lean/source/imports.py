@@ -35,7 +35,7 @@ class Closure:
 
     @property
     def core_only(self) -> bool:
-        """Say whether nothing but what comes with Lean itself is imported."""
+        """Return whether nothing but what comes with Lean itself is imported."""
         return self.complete and self.libraries <= CORE
 
 

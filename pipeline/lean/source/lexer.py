@@ -1,4 +1,4 @@
-"""Tell code from comments and strings in a Lean file: the layer below the scanner.
+"""Separate code from comments and strings in a Lean file: the layer below the scanner.
 
 Owns comments (nested, doc), strings (escapes, raw, interpolated), character literals and `«»` names. `lex`
 turns a text into two masks of the same length, so that every offset means the same place in all three: `code`
@@ -287,7 +287,7 @@ LIBRARY_DECLARATIONS = words(
 )
 DECLARATIONS = RESERVED_DECLARATIONS | LIBRARY_DECLARATIONS
 CORE = RESERVED_DECLARATIONS | RESERVED_SCOPES
-"""Reserved by Lean itself: they begin a command wherever they stand."""
+"""Reserved by Lean itself: they begin a command at any column."""
 OTHERS = words(
     "open set_option attribute include omit export universes variables variable? variable! "
     "macro macro_rules elab elab_rules syntax notation notation3 infix infixl infixr prefix postfix "

@@ -54,7 +54,7 @@ class Command:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file in commands. `header_end` is the byte where its first command may stand."""
+    """A file in commands. `header_end` is the byte where its first command may begin."""
 
     text: str
     header_end: int

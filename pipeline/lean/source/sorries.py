@@ -75,7 +75,7 @@ class _Layout:
         self.previous = ""
 
     def step(self, word: str, at: int) -> bool:
-        """Take the next word; return True if it is where a tactic begins."""
+        """Read the next word; return True if a tactic begins at it."""
         starts = self._starts_tactic(word, at)
         top = self.frames[-1]
         if starts:
@@ -129,7 +129,7 @@ class _Layout:
             self.brackets -= 1
 
     def _inside(self, top: _Frame, word: str, *, starts: bool) -> None:
-        """The effect of a word inside a block of tactics on the one after it."""
+        """The effect of a word inside a block of tactics on the next one."""
         match word:
             case ";" | "<;>":
                 self.expected = not top.lets

@@ -116,7 +116,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The command that the sorries stand in, cut out of its file."""
+    """The command that has the sorries, cut out of its file."""
 
     data: bytes
     byte_start: int
@@ -212,7 +212,7 @@ def placements(
     declaration_start: int,
     declaration_end: int,
 ) -> tuple[Replacement, ...]:
-    """Return the texts that may stand for the sorry at these bytes, most readable first.
+    """Return the texts that may replace the sorry at these bytes, most readable first.
 
     Args:
         data: the whole file.
@@ -327,7 +327,7 @@ class _SorryContext:
 
     @property
     def takes_a_block(self) -> bool:
-        """Say whether lines at the sorry's column form the tactic block that the sorry is in."""
+        """Return whether lines at the sorry's column form the tactic block that the sorry is in."""
         if not self.last_on_line or self.after in ("<;>", ";", "<|>"):
             return False
         if not self.line_tokens:

@@ -36,7 +36,7 @@ class FileTooLargeError(StrangeFileError):
 
 
 def safe_path(name: str) -> bool:
-    """Say whether a path that a repository chose stays below the folder that it is read in: no `..`, not absolute."""
+    """Return whether a path from a repository stays below the folder that it is read in: no `..`, not absolute."""
     parts = PurePosixPath(name).parts
     return bool(parts) and not name.startswith("/") and ".." not in parts and "\0" not in name
 

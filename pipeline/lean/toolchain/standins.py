@@ -45,7 +45,7 @@ def says_so(version: str) -> bool:
 
 
 def is_stand_in(program: Path) -> bool:
-    """Look into a program's file; Lean's own programs are compiled, so that only scripts are looked at.
+    """Return whether a program is a stand-in; Lean's own programs are compiled, so only scripts are read.
 
     A file that is not there or cannot be read is none; its caller will report it.
     """
@@ -65,7 +65,7 @@ def refusal(programs: Iterable[Path]) -> str:
 
 
 def refusal_of_answer(argv: Sequence[str], *, sysroot: str, sandboxed: bool) -> str:
-    """Ask a REPL for its version, as it is run later; return "" or why it must not be taken for Lean.
+    """Run a REPL's `--version`, as it is run later; return "" or why it must not be taken for Lean.
 
     One that gives no answer is not judged here: it does not start as a REPL either, which has its own error.
 

@@ -304,7 +304,7 @@ class Toolchains:
         return _holders(self.folder / _LOCKS / f"{version.release}.lock")
 
     def remove(self, version: LeanVersion) -> Toolchain:
-        """Take a build away: only what an installation made, and only if no one uses it.
+        """Remove a build: only what an installation made, and only if no one uses it.
 
         Raises:
             ToolchainError: it is not installed, or its folder holds something that is not part of it.
@@ -347,7 +347,7 @@ class Toolchains:
 
     @contextlib.contextmanager
     def installing(self, what: str) -> Iterator[None]:
-        """Hold the right to install in this cache; `what` tells others what is going on.
+        """Hold the right to install in this cache; `what` describes the installation to others.
 
         Raises:
             ToolchainBusyError: another installation is at work; the message says which.
@@ -447,7 +447,7 @@ def _from_record(version: LeanVersion, folder: Path, raw: dict[str, Any]) -> Too
 
 
 def _differs(toolchain: Toolchain) -> str:
-    """Say what is not as it was when the build was made, looking at sizes, times and permissions only."""
+    """Return what changed since the build was made, by sizes, times and permissions only."""
     if {file.name for file in toolchain.files} != {REPL, MARKER}:
         return f"{toolchain.folder / RECORD}: does not list {REPL} and {MARKER}"
     for file in toolchain.files:
@@ -501,7 +501,7 @@ def _take(file: IO[str], kind: int) -> bool:
 
 
 def _holders(path: Path) -> tuple[int, ...]:
-    """Ask the kernel's list of locks who holds this file; empty where it does not say (a container, another user)."""
+    """Return who holds this file by the kernel's list of locks; empty if that is silent (a container, another user)."""
     try:
         inode = path.stat().st_ino
         listed = Path("/proc/locks").read_text("ascii", errors="replace")

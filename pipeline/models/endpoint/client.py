@@ -1,4 +1,4 @@
-"""Ask a model behind an OpenAI-compatible chat endpoint: time limits, retries, a spending cap, and secrets kept.
+"""A client of an OpenAI-compatible chat endpoint: time limits, retries, a spending cap, and secrets kept.
 
     async with ChatClient(Endpoint("http://127.0.0.1:8000/v1", "org/model")) as client:
         chat = await client.complete(Ask(messages, max_tokens=512), count=4)

@@ -292,7 +292,7 @@ class Dialect:
         }
 
     def learn(self, sent: Mapping[str, Any], complaint: Complaint) -> bool:
-        """Say whether a refused request can be put otherwise, and remember how."""
+        """Return whether a refused request can be put otherwise, and remember how."""
         if "n" in sent and (complaint.parameter == "n" or _SEVERAL_REFUSED.search(complaint.text)):
             self.several = False
             return True

@@ -125,7 +125,7 @@ class Corpus:
         return np.unpackbits(self._closures[number], count=len(self.files)).astype(np.bool_)
 
     def imports(self, path: str, other: int) -> bool:
-        """Say whether a file imports the file of number `other`, directly or not."""
+        """Return whether a file imports the file of number `other`, directly or not."""
         number = self._files.get(path.removeprefix("./"))
         return number is not None and bool(self._closures[number, other >> 3] >> (7 - (other & 7)) & 1)
 

@@ -88,7 +88,7 @@ class Penalty:
     """
 
     def __init__(self, fisher: Fisher, anchor: Mapping[str, Tensor], *, strength: float, base: str) -> None:
-        """Take a copy of the anchor.
+        """Copy the anchor.
 
         Args:
             fisher: of the checkpoint that the run starts from.

@@ -353,7 +353,7 @@ def _measure(field: str, name: str) -> str:
 
 
 def on_cuda(config: RetrieverConfig) -> bool:
-    """Say whether a configuration computes on a GPU here.
+    """Return whether a configuration computes on a GPU here.
 
     Raises:
         ConfigError: it names a GPU and none is here, or its precision needs one.

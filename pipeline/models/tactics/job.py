@@ -81,7 +81,7 @@ def evaluate(
     seed: int = 3407,
     on_batch: OnStep = lambda _done, _total: None,
 ) -> Evaluation:
-    """Ask a model for the tactic of every step, and rate its answers.
+    """Generate tactics for every step with a model, and rate its answers.
 
     Args:
         model: as `models.load_model` gives it; put into evaluation mode.

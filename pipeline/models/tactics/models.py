@@ -144,7 +144,7 @@ class UnloadedModel:
     base: str
 
     def is_adapter_of(self, model: str | Path) -> bool:
-        """Say whether the model of this name is an adapter."""
+        """Return whether the model of this name is an adapter."""
         return self.base != str(model)
 
 

@@ -155,7 +155,7 @@ def job_cancelled(db: sqlite3.Connection, event: StoredEvent, body: JobCancelled
 
 
 def job_released(db: sqlite3.Connection, _event: StoredEvent, body: JobReleased) -> None:
-    """Let the plan decide anew; a job that runs or ended well is not touched."""
+    """Make a job due for a new decision of the plan; a job that runs or ended well is not touched."""
     db.execute(
         "UPDATE jobs SET state = 'released', deterministic = 0, retry_at = NULL "
         "WHERE job = ? AND state IN ('failed', 'interrupted', 'cancelled')",

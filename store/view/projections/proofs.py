@@ -91,7 +91,7 @@ def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ProofFound) ->
 
 
 def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ProofChecked) -> None:
-    """Keep it a candidate, with what was judged and what could not be; a verdict that was given stands."""
+    """Keep the proof a candidate, with what was judged and what could not be; an earlier verdict stays."""
     known = _known(db, body.proof)
     if known is not None and known.state == "candidate" and known.checked_at is None:
         proof_judged(db, verdict="checked", simulated=known.simulated)
@@ -103,7 +103,7 @@ def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ProofChecked
 
 
 def why_not_verified(body: ProofVerified) -> str | None:
-    """Say why the event's own checks do not bear it out, None where every required one was passed, Lean's by Lean."""
+    """Return why the event's own checks do not support it; None if every required one passed, Lean's by Lean."""
     for check in body.checks:
         if check.verdict == "failed":
             return f"the check {check.step} failed"

@@ -120,7 +120,7 @@ _TRIGGERED = {
 
 
 def work_paused(db: sqlite3.Connection, event: StoredEvent, body: WorkPaused) -> None:
-    """Note the pause; who paused last what was paused already is who is asked."""
+    """Record the pause; the last user who paused is the one named."""
     values = {"by": body.by, "reason": body.reason, "since": event.recorded_at}
     upsert(db, "pauses", key={"work": body.work}, values=values, once={})
 

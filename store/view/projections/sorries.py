@@ -61,7 +61,7 @@ def sorry_opened(db: sqlite3.Connection, event: StoredEvent, body: SorryOpened) 
 
 
 def sorry_moved(db: sqlite3.Connection, event: StoredEvent, body: SorryMoved) -> None:
-    """Take the new place over; a proof stays valid unless the text before the sorry is another."""
+    """Record the new place; a proof stays valid unless the text before the sorry changed."""
     before = db.execute(
         f'SELECT path, line, "column", declaration, statement_hash, context_hash FROM sorries WHERE {_SORRY}',
         _where(body),
@@ -80,13 +80,13 @@ def sorry_moved(db: sqlite3.Connection, event: StoredEvent, body: SorryMoved) ->
 
 
 def sorry_changed(db: sqlite3.Connection, event: StoredEvent, body: SorryChanged) -> None:
-    """Take the new statement over; a proof of the old one is none of the new one."""
+    """Record the new statement; a proof of the old one does not prove the new one."""
     _update_place(db, body, body.place, keeps_proof=False)
     _step(db, event, body, "changed", f"statement: {body.statement_before} -> {body.place.statement}")
 
 
 def sorry_filled(db: sqlite3.Connection, event: StoredEvent, body: SorryFilled) -> None:
-    """Close a sorry whose declaration now stands without it."""
+    """Close a sorry whose declaration no longer has it."""
     db.execute(
         f"UPDATE sorries SET state = 'filled', closed_sha = ?, updated_sha = ?, filled_by = ? WHERE {_SORRY}",
         (body.sha, body.sha, body.by, *_where(body)),

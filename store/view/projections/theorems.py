@@ -50,7 +50,7 @@ class _Lineage(NamedTuple):
 
 
 class _Sight(NamedTuple):
-    """A theorem that no lineage stands for yet, and the commit that it was seen at."""
+    """A theorem without a lineage yet, and the commit that it was seen at."""
 
     after: TheoremAfter
     sha: str
@@ -59,7 +59,7 @@ class _Sight(NamedTuple):
 def theorems_followed(
     db: sqlite3.Connection, event: StoredEvent, body: TheoremsFollowed, steps: Sequence[TheoremStep]
 ) -> None:
-    """Take one commit's steps in. Which lineage each is about is found first: two may have swapped their names."""
+    """Apply one commit's steps. Which lineage each is about is found first: two may have swapped their names."""
     branch = _Branch(db, event, body)
     first = not db.execute(
         f"SELECT EXISTS (SELECT 1 FROM theorems WHERE {_BRANCH})", branch.where
@@ -180,7 +180,7 @@ class _Branch:
     # --- what becomes of it ---------------------------------------------------------------------------------
 
     def change(self, lineage: _Lineage | None, step: TheoremStep, after: TheoremAfter) -> None:
-        """Take over what a step tells of one that stays. One that was not known is adopted with it."""
+        """Apply a step to a lineage that stays. An unknown one is adopted with it."""
         if lineage is not None:
             self._renew(lineage, ",".join(step.steps), after)
         elif step.before is not None:
@@ -345,7 +345,7 @@ class _Branch:
 
 
 def _as_it_was(lineage: _Lineage) -> TheoremAfter:
-    """A deleted theorem's last version: no text of it stands any more, so no sorries either."""
+    """A deleted theorem's last version: it has no text any more, so no sorries either."""
     return TheoremAfter(
         name=lineage.name,
         kind=lineage.kind,

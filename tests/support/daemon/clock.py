@@ -55,7 +55,7 @@ class Clock:
 
 
 def install(file: str) -> None:
-    """Have this process take its time from the file, from now on and in every module that is loaded."""
+    """Make this process take its time from the file, from now on and in every module that is loaded."""
     with Path(file).open("rb") as opened:
         offsets = mmap.mmap(opened.fileno(), _OFFSETS.size, prot=mmap.PROT_READ)
     real_time, real_gettime, real = time.time, time.clock_gettime, datetime

@@ -65,7 +65,7 @@ class FailingDisk:
         _run("mount", "-o", "loop,errors=remount-ro", str(self._image), str(self._folder))
 
     def refuse(self, pid: int) -> None:
-        """Have the kernel find an error in the file system."""
+        """Make the kernel find an error in the file system."""
         device = Path(_run("findmnt", "-no", "SOURCE", str(self._folder)).strip()).name
         Path("/sys/fs/ext4", device, "trigger_fs_error").write_text("1")
 
@@ -133,7 +133,7 @@ def failing_disk(folder: Path, *, size_bytes: int) -> Iterator[Disk]:
 
 
 def may_mount(folder: Path) -> bool:
-    """Say whether this process may mount a tmpfs, by doing it at an empty folder."""
+    """Return whether this process may mount a tmpfs, by doing it at an empty folder."""
     try:
         _run("mount", "-t", "tmpfs", "-o", "size=4096", "tmpfs", str(folder))
     except (OSError, AssertionError):
@@ -143,7 +143,7 @@ def may_mount(folder: Path) -> bool:
 
 
 def may_unshare() -> bool:
-    """Say whether this user may have mounts of their own, in a namespace."""
+    """Return whether this user may have mounts of their own, in a namespace."""
     return (
         shutil.which("unshare") is not None
         and subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode == 0

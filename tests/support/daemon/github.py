@@ -319,7 +319,7 @@ class GitHubServer:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-                """Say nothing on standard error; `requests` has it all."""
+                """Write nothing on standard error; `requests` has it all."""
 
         return Handler
 

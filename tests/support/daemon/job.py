@@ -99,7 +99,7 @@ def _files(root: Path | None) -> list[str]:
 
 
 def _stage_half(reporter: Reporter, *, hang: bool) -> None:
-    """Get stuck, or be killed, with an artifact written and not yet under its name."""
+    """Hang, or be killed, with an artifact written and not yet under its name."""
 
     def never_synced(fd: Any) -> None:
         print("staging", file=sys.stderr, flush=True)  # noqa: T201

@@ -35,7 +35,7 @@ class Remote:
 
     @classmethod
     def at(cls, path: Path) -> Remote:
-        """Take up one that is there already, as a copy of another."""
+        """Start from an existing one, as a copy of another."""
         remote = cls.__new__(cls)
         remote.path = path
         return remote
@@ -72,7 +72,7 @@ class Remote:
         self.git("reset", "--quiet", "--hard", target)
 
     def serve_partially(self) -> None:
-        """Let partial clones be made of it, as GitHub does."""
+        """Allow partial clones of it, as GitHub does."""
         self.git("config", "uploadpack.allowFilter", "true")
         self.git("config", "uploadpack.allowAnySHA1InWant", "true")
 

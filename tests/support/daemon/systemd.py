@@ -86,7 +86,7 @@ class Manager:
         self.process = self._start(environment)
 
     def stop(self) -> None:
-        """Ask the service to end, for good."""
+        """Stop the service for good."""
         self._stopping = True
         self._main().send_signal(signal.SIGTERM)
 
@@ -123,7 +123,7 @@ class Manager:
             self._abort(main)
 
     def _hear(self, main: int) -> None:
-        """Take one datagram, or none in a moment."""
+        """Return one datagram, or none after a moment."""
         try:
             text, ancillary, _, _ = self._socket.recvmsg(8192, socket.CMSG_SPACE(_CREDENTIALS.size))
         except TimeoutError:

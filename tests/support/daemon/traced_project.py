@@ -93,7 +93,7 @@ class TracedProject:
         self.config.write_text(CONFIG, encoding="utf-8")
 
     def unsorry(self, *arguments: str) -> Any:
-        """Ask the command line; return the document that it prints."""
+        """Run the command line; return the document that it prints."""
         from daemon.cli.app import build
 
         done = CliRunner().invoke(build(), [*arguments, "--json", "--config", str(self.config)])

@@ -146,7 +146,7 @@ def _formula(rng: random.Random, size: int) -> Formula:
 
 
 def _needs_both(formula: Formula) -> bool:
-    """Say whether the formula's truth depends on both propositions."""
+    """Return whether the formula's truth depends on both propositions."""
     return all(
         counterexample(("↔", formula, substituted(formula, {own: constant}))) is not None
         for own in "01"
@@ -168,7 +168,7 @@ def _candidates(names: list[str]) -> list[Lemma]:
 
 
 def _holds(lemma: Lemma, tables: Mapping[str, Mapping[tuple[bool, bool], bool]]) -> bool:
-    """Say whether a lemma is true, and would not be with one of its premises less."""
+    """Return whether a lemma is true, and would not be with one of its premises less."""
     wrong = []  # for each way to make the result false: which premises are false there
     for row in itertools.product((True, False), repeat=lemma.variables):
         relation, a, b = lemma.result

@@ -305,7 +305,7 @@ def _write(data: bytes) -> None:
 
 
 def _number() -> int:
-    """Take the next process number in this working directory."""
+    """Return the next process number in this working directory."""
     handle = os.open(STARTS, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
     try:
         os.write(handle, b".")

@@ -289,7 +289,7 @@ def _compile(settings: dict[str, Any], path: Path, text: str) -> Said:
 
 
 def _elaborate(path: Path) -> Said:
-    """Ask the simulator in its own words, over its protocol."""
+    """Send the simulator a request over its protocol."""
     program = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from pipeline.lean.simulator import server as it"
     )

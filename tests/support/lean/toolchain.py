@@ -103,7 +103,7 @@ class StandIn:
     def configure(
         self, *, answers: Sequence[Answer] = (), elaborate: bool = False, leanchecker: bool = False
     ) -> None:
-        """Say anew what the programs of this toolchain answer; `leanchecker` puts that program there or not."""
+        """Rewrite what the programs of this toolchain answer; `leanchecker` puts that program there or not."""
         configure(self.sysroot, answers=answers, elaborate=elaborate, leanchecker=leanchecker)
 
 
