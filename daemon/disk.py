@@ -20,8 +20,8 @@ _REFUSING = frozenset({"ro", "emergency_ro", "shutdown"})
 _Folder = Literal["state", "cache", "runtime"]
 _Code = Literal["disk_full", "disk_read_only"]
 _ROOM: dict[_Folder, str] = {
-    "state": "free some space there; a running daemon resumes by itself, and what was acknowledged is safe",
-    "cache": "free some space there; a running daemon resumes by itself. While none runs, all that lies there may be"
+    "state": "free some space there; a running daemon then resumes, and every acknowledged event is safe",
+    "cache": "free some space there; a running daemon then resumes. While no daemon runs, all files there may be"
     " removed: it is made again, but for toolchains (`unsorry toolchain install`)",
     "runtime": "free some space there: a daemon that starts waits for it, and no job takes a GPU without",
 }

@@ -1,6 +1,6 @@
 """The checks of `unsorry doctor`: what is installed or missing, each with its remedy.
 
-Looks and reports, changes nothing. Programs are asked for their version with a time limit; nothing of a watched
+Reads and reports, changes nothing. Programs print their version within a time limit; nothing of a watched
 repository is run.
 """
 
@@ -333,7 +333,7 @@ def _training(settings: Settings | None) -> Finding:
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
-    """Return the first dotted number in a program's version line; empty where there is none."""
+    """Return the first dotted number in a program's version line; empty if it has none."""
     match = re.search(r"\d+(?:\.\d+)+", text)
     return tuple(int(part) for part in match.group().split(".")) if match else ()
 

@@ -127,7 +127,7 @@ def holder(path: Path) -> int | None:
 def who_holds(path: Path) -> Holder | None:
     """Return the holder of the daemon's lock at `path` and its purpose; None without one.
 
-    It dies with its holder. Where the process that stands there is dead, another one has the lock since a moment, and
+    It dies with its holder. If the process in the file is dead, another one has the lock since a moment, and
     does not count until it has written its number.
     """
     found = _noted(path)

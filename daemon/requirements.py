@@ -19,7 +19,7 @@ from store.view import queries
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One Lean version that watched branches need. `toolchain` "" stands for those without a `lean-toolchain`.
+    """One Lean version that watched branches need. `toolchain` is "" for those without a `lean-toolchain`.
 
     `branches` are (repository, branch); `version` is the short name, "" where the text names none.
     """

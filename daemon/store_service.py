@@ -326,7 +326,7 @@ class StoreService:
         """Find out whether the files are still those that were opened, and whether there is room again.
 
         Nothing may be appended for hours, so this belongs into each turn of the loop. When it returns, what was
-        appended before stands in the view.
+        appended before is in the view.
 
         Raises:
             StoreFailedError: they were taken away; the daemon stops.

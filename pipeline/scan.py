@@ -5,7 +5,7 @@ asks for one batch of events: file_scanned, file_removed, the steps of the sorri
 commit_scanned. It needs no Lean, no worktree and no network. Its specification is `ScanSpec`.
 
 Each file's scan is staged as soon as it is read; in memory stay only names and hashes, and of a first scan only
-sorries. What stood in the changed files is read out of the mirror too, so that what was there is not taken for new.
+sorries. The earlier version of a changed file is read from the mirror too, so that old declarations are not new.
 With a null `base` files that went while no one looked are known only by their sorries, so only those have a
 file_removed.
 """

@@ -30,9 +30,7 @@ def register(app: typer.Typer) -> None:
     group.command("rebuild", help="Make database.db anew from the log; needs the daemon stopped.")(rebuild)
     group.command("check", help="Check the log: SQLite's own check, the order, every payload's hash.")(check)
     group.command("backup", help="Copy the log, whole and consistent, while the daemon runs or not.")(backup)
-    group.command("as-of", help="Say what stood at an event or a time, and keep or save the view as it was.")(
-        as_of
-    )
+    group.command("as-of", help="Show the view as of an event or a time, and keep or save it.")(as_of)
     app.add_typer(group, name="db")
 
 

@@ -251,13 +251,13 @@ def _what(row: JobRow, live: DaemonAnswer) -> str:
 
 def _next_try(row: JobRow) -> str:
     if row.state == "cancelled":
-        return f"not by itself; {try_again(row.job)}"
+        return f"not automatically; {try_again(row.job)}"
     if row.state != "failed":
         return ""
     if row.retry_at is not None:
         return ago(row.retry_at)
     why = "the same inputs would fail again" if row.deterministic else "it was tried often enough"
-    return f"not by itself ({why}); {try_again(row.job)}"
+    return f"not automatically ({why}); {try_again(row.job)}"
 
 
 def try_again(job: str) -> str:

@@ -127,7 +127,7 @@ def attempt_described(row: AttemptRow) -> str:
 def _attempt(
     database: sqlite3.Connection, which: str, number: int | None
 ) -> tuple[int, AttemptRow, ProofRow | None]:
-    """Return the attempt that is meant, its number among its sorry's, and the proof if that was named."""
+    """Return the attempt of this id, its number among its sorry's, and the proof if that was named."""
     from store.view import queries
 
     proofs, sorries = queries.proofs_by_prefix(database, which), queries.sorries_by_prefix(database, which)

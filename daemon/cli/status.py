@@ -45,7 +45,7 @@ _ERRORS_SHOWN = 3
 
 
 def register(app: typer.Typer) -> None:
-    app.command("status", help="Show health, problems and what is going on.")(status)
+    app.command("status", help="Show health, problems and activity.")(status)
 
 
 def status(

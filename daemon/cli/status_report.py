@@ -150,7 +150,7 @@ def _of_the_daemon(
         problems += [
             problem("daemon_problem", str(text), "look at the daemon's log")
             for text in live.status.get("problems", [])
-            # Those of the configuration stand in the view as well, and are reported from there.
+            # Those of the configuration are in the view as well, and are reported from there.
             if not str(text).startswith("config: ")
         ]
         problems += [lacking_problem(item) for item in live.status.get("lacking", [])]
@@ -223,7 +223,7 @@ def _from_view(
                 problem(
                     "config_rejected",
                     f"{instance.config.name} changed and was rejected; the earlier settings stay in force",
-                    "mend these lines; the file is read again by itself",
+                    "correct these lines; the daemon then reloads the file",
                     subject=service.config_path,
                     errors=list(service.config_errors),
                 )
@@ -284,7 +284,7 @@ def _from_log(
             )
     seen = report["log"]["view_position"]
     if has_view and seen > position:
-        text = f"the database stands at event {seen}, and the log ends at event {position}: its end was lost"
+        text = f"the database is at event {seen}, and the log ends at event {position}: its end was lost"
         problems.append(
             problem("log_behind", text, "unsorry db check; restore the last backup if it is newer")
         )
@@ -302,7 +302,7 @@ def _lag(log: LogReader, *, seen: int, position: int, instance: Instance) -> lis
     age_s = (datetime.now(UTC) - parse_time(event.recorded_at)).total_seconds()
     if age_s < VIEW_MAY_LAG_S:
         return []
-    text = f"the view stands before event {event.seq} ({event.type}), {behind} behind the log"
+    text = f"the view stopped before event {event.seq} ({event.type}), {behind} behind the log"
     return [problem("view_behind", text, "look at the daemon's log; stop it and run `unsorry db rebuild`")]
 
 

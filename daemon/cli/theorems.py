@@ -62,10 +62,10 @@ def register(app: typer.Typer) -> None:
     group = listing_group(
         list_,
         help_text="List theorems and lemmas, or show the whole life of one.",
-        list_help="List what stands in the source (the same as no verb).",
+        list_help="List the theorems of the source (the same as no verb).",
     )
     group.command("lives", help="List theorems with their ids for life, also deleted ones.")(lives)
-    group.command("show", help="Show one theorem: where it stands, and every version of it.")(show)
+    group.command("show", help="Show one theorem: its place, and every version of it.")(show)
     app.add_typer(group, name="theorems")
 
 
@@ -217,7 +217,7 @@ def show(
 
 
 def _chosen(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
-    """The one theorem that is meant, on each branch that has or had it: by id, by its present identity, or by name."""
+    """The one theorem, on each branch that has or had it: by id, by its present identity, or by name."""
 
     from store.view import queries
 
@@ -252,7 +252,7 @@ def _show_one(row: TheoremRow, spot: DeclarationRow | None, versions: list[Theor
     say(f"{styled(row.theorem, 'bold')}  {row.state}")
     fields(
         (
-            # Where it stands it may be a lemma since its newest version: that is no step.
+            # In the source it may be a lemma since its newest version: that is no step.
             ("name", clean(f"{(spot or row).kind} {row.name}")),
             ("place", clean(f"{spot.path}:{spot.line}:{spot.column}" if spot else f"was in {row.path}")),
             ("repository", f"{row.repository} ({row.branch})"),

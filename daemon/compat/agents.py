@@ -521,7 +521,7 @@ class LeanAgent(BaseAgent):
                 if (sha := newest.get(pinned.key, pinned.commit)) != pinned.commit:
                     raise AgentError(
                         f"{pinned}: {sha[:10]} was traced since, and training uses a repository's newest trace; set "
-                        "the repository up again, at the commit that is meant"
+                        "the repository up again, at the right commit"
                     )
             return tuple(row for pinned in repos for row in self._learn(session, pinned))
 

@@ -159,9 +159,7 @@ def _daemon(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     yield _one(
         "start_time_seconds", "When the daemon started, in seconds since 1970.", live.started_at.timestamp()
     )
-    yield _one(
-        "problems", "Problems that the daemon knows of by itself; `unsorry status` says which.", live.problems
-    )
+    yield _one("problems", "Problems that the daemon has found; `unsorry status` lists them.", live.problems)
     yield _counter(
         "log_events", "Events in the log: the position of the last one.", (), [((), live.log_position)]
     )

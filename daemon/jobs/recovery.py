@@ -77,7 +77,7 @@ def last_sign(directory: Path) -> datetime | None:
 def end_attempt(directory: Path) -> int:
     """Kill whatever still runs of the attempt in `directory`; return how many processes that were.
 
-    The holder of the attempt's lock is the job itself, so its number cannot belong to anybody else; what it
+    The holder of the attempt's lock is the job itself, so its number cannot belong to another process; what it
     started and did not take along is found by its mark.
     """
     lock = directory / "lock"

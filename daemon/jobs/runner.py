@@ -427,7 +427,7 @@ async def checkout(
                 attached.close()
             await git.worktree_remove(mirror, folder)
         except (GitError, OSError, RuntimeError) as error:
-            # The job's outcome stands, whatever the machine has too little of (processes, files, memory, threads: the
+            # The job's outcome counts, whatever the machine has too little of (processes, files, memory, threads: the
             # last are Python's RuntimeError); the next start sweeps the folder.
             log.warning("worktree_left", path=str(folder), reason=str(error))
 

@@ -159,7 +159,7 @@ def why_not(
         return _nothing_to_learn(view, repo, leans, untrainable)
     scanned = [row for row in _branches(view, repo) if _is_scanned(row)]
     if not scanned:
-        return "no tip of it is scanned yet; `unsorry repos` says how it stands"
+        return "no tip of it is scanned yet; `unsorry repos` shows its state"
     found = [leans.for_toolchain(row.toolchain or "") for row in scanned]
     if all(lean.kind == "none" for lean in found):
         return f"no Lean for it: {found[0].detail}"

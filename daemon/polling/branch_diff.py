@@ -185,7 +185,7 @@ async def arrival(
         repository=repository, branch=branch, old=known.tip, new=tip, base=base, dropped=dropped
     )
     events = [_event(repository, body, branch, known.tip, tip, str(known.epoch))]
-    # Set back to an earlier commit: nothing is new, yet the branch stands there now and has to be read again.
+    # Set back to an earlier commit: nothing is new, but the branch is there now and must be read again.
     commits = await history.commits(tip, after=base) or await history.commits(tip, after=None)
     return events + [
         _observed(repository, branch, commit, epoch=known.epoch + 1, baseline=base is None)
@@ -379,7 +379,7 @@ def _wanted(repo: Repo, tips: Tips, look: RemoteState, heads: Mapping[str, str])
         return choose_branches(repo.branches, default=look.default_branch, heads=heads, repository=repo.key)
     except RemoteError:
         # That the last watched branch went, or is not asked for any more, is a fact of its own, recorded before the
-        # complaint. A HEAD that leads nowhere says neither of a branch that still stands.
+        # complaint. A HEAD that leads nowhere says neither of a branch that still exists.
         if not any(repo.branches or name not in heads for name in live):
             raise
         return {}

@@ -37,8 +37,8 @@ _REMEDIES: dict[RepositoryProblem, str] = {
         "give the daemon access: a token with read access (see `unsorry doctor`), or an ssh key without a passphrase;"
         " forges also answer so for a repository that does not exist"
     ),
-    "unreachable": "check the network and the url; it is tried again by itself",
-    "rate_limited": "wait, or configure a token; it is tried again by itself",
+    "unreachable": "check the network and the url; the daemon tries again",
+    "rate_limited": "wait, or configure a token; the daemon tries again",
     "empty": "push a first commit",
     "invalid": "see the message; if the mirror in the cache folder is damaged, delete it and it is fetched again",
 }

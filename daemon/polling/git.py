@@ -83,7 +83,7 @@ class Git(GitProcess):
         return RemoteRefs(default, heads)
 
     async def ensure_mirror(self, mirror: Path, *, sha256: bool = False) -> None:
-        """Create an empty bare repository at `mirror` unless one stands there."""
+        """Create an empty bare repository at `mirror` unless one exists."""
         if (mirror / "HEAD").is_file():
             return
         temporary = mirror.with_name(f"{mirror.name}.{os.getpid()}.tmp")

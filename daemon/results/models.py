@@ -165,7 +165,7 @@ class Models:
 
     async def _state(self, model: str) -> _State:
         version = await self._store.look_up(partial(LogReader.stream_version, stream=_stream(model)))
-        # An append stands in the log before it stands in the view. This waits for the one that is under way, so that
+        # An append is in the log before it is in the view. This waits for the one that is under way, so that
         # the view has all that the version counts.
         await self._store.check()
         rows = await self._store.ask(partial(model_queries.checkpoints, model=model))

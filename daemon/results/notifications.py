@@ -61,7 +61,7 @@ from store.view.rows import NotifierRow
 # ---- The two ways in which a message leaves the daemon
 # A webhook's POST, and a program's standard input.
 # A channel tries once and says how it went; when, what and how often is `daemon.results.notifications`'. The key that
-# signs, and a URL that is itself a secret, are read when they are used, and stand in no error.
+# signs, and a URL that is itself a secret, are read when they are used, and are in no error.
 # A signed POST is as https://www.standardwebhooks.com has it: `webhook-id`, `webhook-timestamp`, and in `webhook-
 # signature` the HMAC-SHA256 of "id.timestamp.body".
 
@@ -130,7 +130,7 @@ def channel(name: NotifyChannel, notify: Notify, *, folder: Path) -> Channel | N
             key=read_key(credential=KEY_CREDENTIAL, variable=KEY_VARIABLE),
         )
     except CredentialError as error:
-        remedy = "mend the file or the variable; it is read again by itself"
+        remedy = "correct the file or the variable; the daemon reads it again"
         raise NotTakenError("misconfigured", str(error), remedy=remedy) from None
     except ValueError as error:
         # The value itself may be the secret: `webhook_url` does not quote it.
@@ -196,7 +196,7 @@ class WebhookChannel:
             headers["webhook-signature"] = signature(self._key, message, moment)
         async with (
             httpx2.AsyncClient(verify=context, timeout=self._timeout_s, follow_redirects=False) as client,
-            # The body of the answer is not read: it has nothing to say, and no end that anybody promised.
+            # The body of the answer is not read: it says nothing useful, and may be endless.
             client.stream("POST", self._url, content=message.body, headers=headers) as answer,
         ):
             return answer.status_code, answer.headers.get("retry-after", "")
@@ -315,7 +315,7 @@ def _remedy(status: int) -> str:
         return "check the URL of the webhook"
     if status == 413:
         return "the receiver takes no message of this size: raise its limit"
-    return "it is tried again by itself; look at the receiver"
+    return "the daemon tries again; look at the receiver"
 
 
 def _seconds(retry_after: str) -> float:
@@ -493,7 +493,7 @@ def _harmless(text: str) -> str:
 
 CHANNELS: tuple[NotifyChannel, ...] = get_args(NotifyChannel)
 LOOK_S = 60.0
-"""How often a channel looks without being woken, and repositories are asked for how long they have failed."""
+"""Seconds between two looks of a channel without a wake-up, and between two looks for failing repositories."""
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 5.0, 3600.0
 
 log = structlog.get_logger("daemon.results.notifications")

@@ -391,7 +391,7 @@ def check_proof(row: ProofRow, patch: bytes | None) -> None:
     """
     if row.simulated:
         raise ProposalError(
-            f"proof {row.proof}: is SIMULATED, Lean never saw it, and it is proposed to nobody; run the daemon with"
+            f"proof {row.proof}: is SIMULATED, Lean never saw it, and it is not proposed; run the daemon with"
             " Lean"
         )
     if row.state == "conditional":

@@ -103,7 +103,7 @@ def syntax_error(error: tomllib.TOMLDecodeError, *, name: str, text: str) -> str
     else:
         reason, line, column = match[1], text.count("\n") + 1, " at the end of the file"
     reason = reason[:1].lower() + reason[1:]
-    return f'{name}:{line}: syntax: {reason}{column}; mend the line, strings stand in quotes: every = "5m"'
+    return f'{name}:{line}: syntax: {reason}{column}; correct the line, strings are in quotes: every = "5m"'
 
 
 def mistakes(
@@ -133,7 +133,7 @@ def _message(details: ErrorDetails, *, model: type[BaseModel]) -> str:
     name = str(location[-1])
     if kind == "extra_forbidden":
         if name.lower() in _SECRET_NAMES:
-            return f"a secret never stands in the configuration; {_place_of_a_secret(location)}"
+            return f"the configuration must not contain a secret; {_place_of_a_secret(location)}"
         if location in _REMOVED:
             return f"is no longer a setting: {_REMOVED[location]}"
         known = _toml_names(owner) if owner is not None else []

@@ -44,7 +44,7 @@ class PatchHeader:
         if self.simulated:
             first = (
                 f"{SIMULATED_MARK}: made and judged by the simulator, not by Lean. This is not a proof; "
-                "do not propose it to anybody."
+                "do not propose it to anyone."
             )
         elif self.verified:
             first = f"A proof of {self.declaration}, found by unsorry and verified by Lean"
@@ -100,7 +100,7 @@ def refuse_simulated(text: str | bytes) -> None:
     """
     if is_simulated_patch(text):
         raise RefusedPatchError(
-            "the patch is simulated: no Lean has checked it, so it is not proposed to anybody;"
+            "the patch is simulated: no Lean has checked it, so it is not proposed to anyone;"
             " run the daemon with a real Lean backend and let it prove the sorry again"
         )
     if _NOT_SIMULATED not in _header(text):

@@ -67,7 +67,7 @@ Form = Callable[[float], str]
 class Series:
     """A named row of values, one a position; None where nothing was measured.
 
-    `heavy` stands out among lines. A `simulated` one is drawn as everything simulated is, and its name says so too.
+    `heavy` draws a thicker line. A `simulated` one is drawn as everything simulated is, and its name says so too.
     """
 
     name: str

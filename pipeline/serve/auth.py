@@ -5,7 +5,7 @@
     421   only this machine was meant to ask, and the request names another one (DNS rebinding)
 
 `/health` and `/ready` are answered without a token, so that what watches the server need not know it: they tell the
-models' names and how these stand, and nothing that anybody asked.
+models' names and states, and nothing of any request.
 """
 
 from __future__ import annotations

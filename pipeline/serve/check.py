@@ -55,7 +55,7 @@ class LeanRequest(BaseModel):
         description="The whole id; without one the newest that is built, else the newest that is scanned.",
     )
     branch: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(
-        default=None, description="Whose newest commit is meant where none is named."
+        default=None, description="The branch whose newest commit is used, if `commit` is missing."
     )
     path: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
         default=None, description="Of the file, relative to the repository's root."

@@ -188,7 +188,7 @@ class Commit:
 
     Attributes:
         branch: the watched one whose newest it is; "" where it is none's.
-        chosen: a client named it, and it is no watched branch's newest: anybody's may lie in a mirror.
+        chosen: a client named it, and it is no watched branch's newest: a mirror may hold anyone's commits.
     """
 
     repository: RepositorySpec
@@ -444,7 +444,7 @@ class SorryPlace(BaseModel):
         default=None, description="As `unsorry sorries` has it; then the path may be left out."
     )
     declaration: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
-        default=None, description="The full name of the declaration that it stands in."
+        default=None, description="The full name of its declaration."
     )
     ordinal: Annotated[int, Field(ge=0), WHOLE] | None = Field(
         default=None, description="Which one of the declaration's sorries, from 0."
@@ -494,7 +494,7 @@ class File:
         return cls(repository, path, data, scanned, known)
 
     def one(self, place: SorryPlace | None) -> Sorry:
-        """Return the sorry that is meant.
+        """Return the sorry that the request names.
 
         Raises:
             Problem: none is, or more than one.

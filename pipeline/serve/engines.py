@@ -522,7 +522,7 @@ class RetrievalGenerator(LocalGenerator):
         name, generator, decoding, limits, measures: as of a model that is shown none.
         provenance: the retriever's checkpoint; simulated where the retriever or the generator is.
         retriever: closed with this.
-        nearest: finds so many premises of the watched repositories for a state, wherever they stand.
+        nearest: finds so many premises of the watched repositories for a state, from any file.
         premises: how many are shown.
         """
         super().__init__(name, generator, decoding, provenance=provenance, limits=limits, measures=measures)

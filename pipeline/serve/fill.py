@@ -457,7 +457,7 @@ async def fill(workspace: Workspace, asked: FillRequest) -> EventStream:
     """Answer a request with a stream of events.
 
     Raises:
-        Problem: what is asked about is not there, or takes more time than there is. What turns out later is an event.
+        Problem: the request names nothing that exists, or takes more time than allowed. Later failures are events.
     """
     most_s = workspace.spec.limits.lean_seconds
     began = asyncio.get_running_loop().time()
@@ -465,7 +465,7 @@ async def fill(workspace: Workspace, asked: FillRequest) -> EventStream:
         raise Problem(
             409,
             "too_many_seconds",
-            f"{asked.seconds:g} s of searching are asked for, and a request may take {most_s:g} s here",
+            f"the request wants {asked.seconds:g} s of searching, and a request may take {most_s:g} s here",
             "ask for less, or raise [serve.limits] lean_timeout",
         )
     filling = _Filling(workspace, asked, until=began + most_s)

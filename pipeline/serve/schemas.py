@@ -133,8 +133,8 @@ class GenerateRequest(BaseModel):
     )
     prefix: str | None = Field(
         default=None,
-        description="What each tactic is to begin with. A model that runs here goes on from it; an endpoint is told, "
-        "and what it answers otherwise is left out.",
+        description="The beginning of each tactic. A model that runs here continues it; an endpoint reads it in the "
+        "prompt, and what it answers otherwise is left out.",
     )
     use_reward: bool = Field(
         default=False,

@@ -1,7 +1,7 @@
 """Trace one file with one REPL: theorems, tactics, premises, the goals of its sorries, and the gaps.
 
 The file's text is processed whole, with its header blanked, in a process that was started with its imports; so all
-offsets are the file's own. Afterwards Lean is asked which constants each proof uses.
+offsets are the file's own. Afterwards Lean names the constants that each proof uses.
 """
 
 from __future__ import annotations
@@ -487,7 +487,7 @@ class FileTracer:
             raise ImportsFailed(self._failed(item, source, reason), error) from error
         except ReplError as error:
             return self._failed(item, source, f"Lean gave no trace: {short(str(error))}")
-        # What is to be proved is asked by itself: a process that dies of it costs no more than the answer.
+        # Goals are requested separately: a process that dies of it costs no more than the answer.
         goals, missing = await sorry_goals(
             self._pool,
             asked.key,

@@ -10,7 +10,7 @@ a file that moved, a renamed declaration and a reworded statement do not make an
 6. same file and last part of the name, one on either side: the namespace was renamed, and words of the statement;
 7. theorems of another name and nearly the same statement, each more like the other than like any third: people who
    rename a definition rename it in the names and in the statements of its lemmas at once;
-8. anonymous ones (`example`, `instance`) whose statement changed, by where they stand between matched ones.
+8. anonymous ones (`example`, `instance`) whose statement changed, by their position between matched ones.
 
 An earlier rule goes before a later one; by one rule a theorem rather meets a theorem than a definition, and of those
 alike the first meets the first. An alias is another name for something and nothing's later self: who renames a
@@ -51,7 +51,7 @@ class LivingSorry:
 class Decl:
     """The compared parts of a declaration: `living` are the sorries it had, `places` those it has.
 
-    `proof_hash` covers what stands after the statement; it and `text_hash` are empty where the text is not known.
+    `proof_hash` covers the text after the statement; it and `text_hash` are empty where the text is not known.
     `statement` is empty where it is not known, and of what is no theorem.
     """
 
@@ -263,7 +263,7 @@ class _Matching:
             for column, other in enumerate(new):
                 alike = _likeness(one, other)
                 if alike >= _ALIKE:
-                    # Of a statement that stands there under two names: the one with the name that is more alike.
+                    # Of a statement under two names: the one with the more similar name.
                     score = alike, _ratio(_words(one.item.name), _words(other.item.name))
                     likeness[row, column] = score
                     best["old", row].append(score)

@@ -153,7 +153,7 @@ class PremiseUse:
 
 @dataclass(frozen=True, slots=True)
 class ConstantUse:
-    """A constant that a proof uses, and where its name stands in its definition; `site` is None where no one knows.
+    """A constant that a proof uses, and where its definition names it; `site` is None if unknown.
 
     `site` is (path, start, end) as in `PremiseUse`.
     """

@@ -1,7 +1,7 @@
 """The side of a split that a theorem is on, and which rows of the traces an export of that side may have.
 
 A split has three sides: train, val and test, 80/10/10 in the long run. A theorem is put on one when the commit that
-brings it is closed, and stands there for life, whatever is traced later (`store.view.projections.splits` decides it and
+brings it is closed, and stays there for life, whatever is traced later (`store.view.projections.splits` decides it and
 writes `split_members`). It is known by its statement (`store.domain.identity.split_key`), and so shares its side with
 every copy of it; a restated theorem follows its name, a renamed one its statement. A theorem known by both to different
 sides is on its statement's side, but in no training export unless both are train.

@@ -61,7 +61,7 @@ def check_batch(prepared: Sequence[Prepared], expect: Mapping[str, int | Expect]
             )
         if event.event_id in seen:
             raise InvalidAppendError(
-                f"{event.type}: event id {event.event_id} stands twice in one batch; make its natural key unique"
+                f"{event.type}: event id {event.event_id} is in one batch twice; make its natural key unique"
             )
         seen.add(event.event_id)
 
@@ -123,7 +123,7 @@ class EventLog:
 
     @classmethod
     def open(cls, path: Path) -> EventLog:
-        """Open a log for writing, and create it where there is none.
+        """Open a log for writing, and create it if it does not exist.
 
         Raises:
             DatabaseLockedError: another process writes it (its process id is in the message).

@@ -192,7 +192,7 @@ class LogReader:
         )
 
     def position_before(self, moment: str) -> int:
-        """Return the seq before the first event recorded after a `utc_text`, the last one where there is none.
+        """Return the seq before the first event recorded after a `utc_text`, the last one if there is none.
 
         The same as `position_at` unless the clock stepped back; then what is behind this holds all that came later.
         """

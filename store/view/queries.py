@@ -295,7 +295,7 @@ def counts(db: sqlite3.Connection) -> Counts:
     kinds = dict(
         _pairs(db, f"SELECT kind, sum(declarations) FROM tallies AS counted WHERE {here} GROUP BY kind")
     )
-    # Grouped by branch first, out of an index alone: the condition is asked of branches and not of every row.
+    # Grouped by branch first, out of an index alone: the condition is checked for branches and not for every row.
     by_branch = "SELECT repository, branch, {} count(*) AS n FROM {} GROUP BY repository, branch {}"
     sorries = by_branch.format("state,", "sorries", ", state")
     files = by_branch.format("", "files", "")

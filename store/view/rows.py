@@ -436,7 +436,7 @@ class Counts:
 
     Sorries, theorems, declarations and files count on watched branches only (see `queries.on_watched_branch`): what
     a deleted or unwatched branch had is kept and listed, but is no one's open work. `theorems` are the declarations
-    of kind theorem or lemma; one that stands on two branches counts twice, as files do.
+    of kind theorem or lemma; one on two branches counts twice, as files do.
     """
 
     sorries: dict[str, int]

@@ -64,7 +64,7 @@ def check_log(connection: sqlite3.Connection, log: LogReader) -> None:
     if found is None or found.event_id != checkpoint.event_id:
         what = "ends before it" if found is None else f"has {found.event_id} there"
         raise ViewError(
-            f"the view stands at event {checkpoint.seq} ({checkpoint.event_id}), but {log.path} {what}: it belongs "
+            f"the view is at event {checkpoint.seq} ({checkpoint.event_id}), but {log.path} {what}: it belongs "
             "to another log, or the log was restored from a backup. Make the view anew with `unsorry db rebuild`"
         )
 
@@ -183,7 +183,7 @@ class View:
         Raises:
             UnknownEventError, MalformedEventError, BlobMissingError, BlobCorruptError: the event of that
                 number cannot be projected. Everything before it is, and `checkpoint` says so.
-            DatabaseFullError and other LogErrors: the disk refused; the view stands where it stood.
+            DatabaseFullError and other LogErrors: the disk refused; the view stays at its event.
         """
         with self._lock, translated(self.path):
             return catch_up(self._open_connection(), self._log)

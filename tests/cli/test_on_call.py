@@ -102,7 +102,7 @@ def test_a_failed_build_is_a_line_with_the_compiler_s_errors_and_the_whole_outpu
     assert lines[at + 3].endswith(f"; `unsorry jobs retry {job}` tries it again")
     assert "Some required targets logged failures" not in text + table
     assert f"\n{' ' * 14}Some required targets logged failures:\n" in whole, "its lines stay lines"
-    assert "not by itself (the same inputs would fail again)" in whole
+    assert "not automatically (the same inputs would fail again)" in whole
     assert f"folder      {record['folder']}" in whole
     assert "Some required targets logged failures" in shown["message"], "--json has all that the text has"
 

@@ -231,7 +231,7 @@ def test_a_304_costs_no_quota(deployment: Deployment, github: GitHubServer, remo
         (409, "empty", "push a first commit"),
         (410, "gone", "check the url"),
         (451, "gone", "for legal reasons"),
-        (502, "unreachable", "tried again by itself"),
+        (502, "unreachable", "the daemon tries again"),
     ],
 )
 def test_each_status_has_its_problem_and_its_remedy(

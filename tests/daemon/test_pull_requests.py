@@ -437,7 +437,7 @@ def test_a_refusal_names_the_reason_and_the_remedy(
 def test_a_used_up_limit_and_a_server_that_is_not_there_are_told_apart(world: World) -> None:
     world.github.remaining = 0
     assert "rate limit is used up until" in (said := world.refused())
-    assert "tried again by itself" not in said
+    assert "tries again" not in said
     world.github.remaining = None
     world.configure(extra="")
     config = world.deployment.config

@@ -144,7 +144,7 @@ def test_names_that_do_not_resolve_for_an_hour_are_a_problem_that_heals_by_itsel
             deployment.wait_for(lambda: deployment.events("repository_failed"), what="the failure")
             problem = told(status(deployment), "repository_unreachable")
             assert problem is not None
-            assert "tried again by itself" in problem["remedy"]
+            assert "the daemon tries again" in problem["remedy"]
             tip = remote.commit("meanwhile", {"A.lean": f"-- more\n{LEAN}"})
             for _ in range(6):
                 clock.sleep(HOUR_S / 6)

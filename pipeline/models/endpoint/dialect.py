@@ -83,11 +83,11 @@ def read_answer(data: bytes) -> Answer:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
-        raise NotUnderstoodError(f"it answered 200 with what is no JSON: {shown(data)}") from None
+        raise NotUnderstoodError(f"it answered 200, but not with JSON: {shown(data)}") from None
     if isinstance(found, list) and len(found) == 1:
         found = found[0]
     if not isinstance(found, dict):
-        raise NotUnderstoodError(f"it answered 200 with what is no object: {shown(data)}")
+        raise NotUnderstoodError(f"it answered 200, but not with a JSON object: {shown(data)}")
     choices = found.get("choices")
     if not isinstance(choices, list) or not choices:
         # Some routers report a failure of their backend with 200.

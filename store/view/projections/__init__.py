@@ -198,7 +198,7 @@ def apply(connection: sqlite3.Connection, event: StoredEvent, body: EventBody, l
     """Write the rows that follow from one event, inside the caller's transaction.
 
     Raises:
-        MalformedEventError: its payload, or a value in it, cannot stand in the tables.
+        MalformedEventError: its payload, or a value in it, does not fit the tables.
         BlobMissingError, BlobCorruptError: its payload is absent or damaged.
     """
     kind = type(body)

@@ -61,7 +61,7 @@ def traced_file_removed(db: sqlite3.Connection, event: StoredEvent, body: Traced
 
 
 def commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTraced) -> None:
-    """Close a commit's trace. The same trace again is the newer one, and stands even if it had been withdrawn."""
+    """Close a commit's trace. The same trace again is the newer one, and counts even if it had been withdrawn."""
     upsert(
         db,
         "traces",

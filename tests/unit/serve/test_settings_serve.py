@@ -26,7 +26,7 @@ def test_the_server_is_off_and_for_this_machine_unless_the_file_says_otherwise(t
         ("[serve]\nenabled = true", "remove the line and run: systemctl enable --now unsorry-serve"),
         ('[serve]\nmemory = "16G"', "set MemoryMax= of unsorry-serve.service"),
         ("[serve]\nport = 0", "serve.port: must be at least 1"),
-        ('[serve]\ntoken = "x"', "serve.token: a secret never stands in the configuration"),
+        ('[serve]\ntoken = "x"', "serve.token: the configuration must not contain a secret"),
         ('[serve]\ntoken_file = "nowhere"', 'nowhere" cannot be read (No such file or directory)'),
         ('[serve]\ndevice = "cuda:1"', "serve.device: must be one of cpu, cuda, auto"),
         ('[serve.limits]\nbody = "1"', "serve.limits.body:"),

@@ -161,7 +161,7 @@ exclude = ["/etc"]
         ("[prove.generator]\nprogress_weight = 1.5", "prove.generator.progress_weight: "),
         ("[prove.generator]\ncandidate = 3", 'no known setting; did you mean "candidates"?'),
         ("[prove.external]\nbase_url = 'http://api.example.org'", "would send the key unencrypted"),
-        ("[prove.external]\nkey = 'sk-x'", "config.toml:2: prove.external.key: a secret never stands in"),
+        ("[prove.external]\nkey = 'sk-x'", "config.toml:2: prove.external.key: the configuration must not contain"),
         ("[train.tactics]\nepocs = 3", "config.toml:1: train.tactics: epocs is no field of"),
         ("[train.tactics]\ndevice = 'cpu'", "train.tactics: takes no device; write device"),
         ("[train.progress]\ntolerance = -1", "train.progress: tolerance must be a number of steps from 0 to 1000"),
@@ -237,7 +237,7 @@ def test_a_token_in_the_file_itself_is_refused_and_not_printed(tmp_path: Path) -
     found = errors('[github]\ntoken = "ghp_s3cret"\n', tmp_path)
     assert found == [
         (
-            "config.toml:2: github.token: a secret never stands in the configuration; put it in a file of mode 600 and"
+            "config.toml:2: github.token: the configuration must not contain a secret; put it in a file of mode 600 and"
             ' name that file: [github] token_file = "github-token"'
         )
     ]
