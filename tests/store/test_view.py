@@ -18,6 +18,7 @@ from store.errors import (
     UnknownEventError,
     ViewError,
 )
+from store.events.base import EventBody
 from store.events.service import DaemonStopped
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
@@ -37,8 +38,10 @@ from tests.support.events import (
     observed,
     record,
     record_story,
+    sample_steps,
     scanned,
     sha,
+    theorems_followed,
     watched,
 )
 
@@ -363,6 +366,33 @@ def test_s11_a_rebuild_of_a_damaged_log_leaves_the_old_view_that_goes_further(
     report = rebuild(*paths)
     assert report.stopped is not None
     assert 0 < report.position < reader.position()
+
+
+@pytest.mark.parametrize(
+    "scanned_too", [False, True], ids=["the step alone", "with another file that is known"]
+)
+def test_steps_whose_earlier_events_were_lost_are_projected_with_one_version_a_theorem(
+    scanned_too: bool, log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """A disk that lied about its writes took the scans that these steps follow: "a" moved to A.lean, and "b" went."""
+    followed, payload = theorems_followed(sample_steps(), commit=sha(1))
+    bodies: list[EventBody] = [watched(), observed(sha(1))]
+    payloads = [payload]
+    if scanned_too:
+        # It has a theorem with the name and the statement of the one that went.
+        body, payload = file_scanned(scanned("C.lean", [declaration("b")]), commit=sha(1), blob=sha("blob"))
+        bodies.append(body)
+        payloads.append(payload)
+    record(log, [*bodies, followed], folder=tmp_path, payloads=payloads)
+
+    with View.open(paths[1], reader) as view:
+        assert view.catch_up() == reader.position()
+    with closing(queries.connect(paths[1])) as database:
+        lives = queries.theorem_lives(database, repository=REPOSITORY)
+    there = [("b", "C.lean", "present", 1)] if scanned_too else []
+    assert sorted((row.name, row.path, row.state, row.versions) for row in lives) == sorted(
+        [("a", "A.lean", "present", 1), ("b", "Old.lean", "deleted", 1), *there]
+    )
 
 
 def test_a_large_scan_is_projected_and_counted(

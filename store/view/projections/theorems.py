@@ -16,7 +16,7 @@ from __future__ import annotations
 import sqlite3
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from store.domain.identity import theorem_id
@@ -91,6 +91,8 @@ class _Branch:
     db: sqlite3.Connection
     event: StoredEvent
     body: TheoremsFollowed
+    told: set[str] = field(default_factory=set)
+    """Lineages that the event's own steps changed: they have their version, whatever a comparison would add."""
 
     @property
     def where(self) -> tuple[str, str]:
@@ -157,7 +159,7 @@ class _Branch:
                 appeared[key] -= 1
             else:
                 new.append(number)
-        gone += (item for left in lineages.values() for item in left)
+        gone += (item for left in lineages.values() for item in left if item.theorem not in self.told)
         return self._sights(told, new)
 
     def _select(
@@ -182,11 +184,13 @@ class _Branch:
     def change(self, lineage: _Lineage | None, step: TheoremStep, after: TheoremAfter) -> None:
         """Apply a step to a lineage that stays. An unknown one is adopted with it."""
         if lineage is not None:
+            self.told.add(lineage.theorem)
             self._renew(lineage, ",".join(step.steps), after)
         elif step.before is not None:
             identity = self._free(
                 theorem_id(self.body.repository, step.before.name, step.before.statement_hash)
             )
+            self.told.add(identity)
             self._insert([(identity, f"appeared,{','.join(step.steps)}", _Sight(after, self.body.sha))])
 
     def adopt_deleted(self, before: TheoremBefore) -> None:
@@ -201,6 +205,7 @@ class _Branch:
             n_sorries=0,
         )
         identity = self._free(self.identity(before))
+        self.told.add(identity)
         self._insert([(identity, "deleted", _Sight(after, self.body.sha))], state="deleted")
 
     def pass_on(self, gone: Sequence[_Lineage], came: Iterable[_Sight], *, first: bool) -> None:
@@ -208,12 +213,6 @@ class _Branch:
         leaving: dict[str, list[_Lineage]] = defaultdict(list)
         for lineage in gone:
             leaving[lineage.identity].append(lineage)
-        # At a first scan no one returns, but for what this event told of; later no one counts the branch.
-        some_deleted = not first or bool(
-            self.db.execute(
-                f"SELECT EXISTS (SELECT 1 FROM theorems WHERE {_BRANCH} AND state = 'deleted')", self.where
-            ).fetchone()[0]
-        )
         new: list[tuple[str, str, _Sight]] = []
         ids: set[str] = set()
         for sight in came:
@@ -223,7 +222,8 @@ class _Branch:
                 if lineage.path != sight.after.path:
                     self._renew(lineage, "file_moved", sight.after)
                 continue
-            returned = self._returned(identity, sight.after.path) if some_deleted else None
+            # At a first scan no lineage can return.
+            returned = None if first else self._returned(identity, sight.after.path)
             if returned is not None:
                 moved = ",file_moved" if returned.path != sight.after.path else ""
                 self._renew(returned, f"returned{moved}", sight.after)
@@ -239,13 +239,13 @@ class _Branch:
 
     def _returned(self, identity: str, path: str) -> _Lineage | None:
         """The deleted lineage that last had this name and statement: rather in this file, then the last to go."""
-        row = self.db.execute(
+        rows = self.db.execute(
             f"SELECT {_LINEAGE} FROM theorems AS t WHERE {_BRANCH} AND identity = ? AND state = 'deleted' "
             "ORDER BY path = ? DESC, (SELECT max(seq) FROM theorem_versions AS v WHERE v.repository = t.repository "
-            "AND v.branch = t.branch AND v.theorem = t.theorem) DESC, theorem LIMIT 1",
+            "AND v.branch = t.branch AND v.theorem = t.theorem) DESC, theorem",
             (*self.where, identity, path),
-        ).fetchone()
-        return None if row is None else _Lineage(*row)
+        )
+        return next((_Lineage(*row) for row in rows if row[0] not in self.told), None)
 
     def _free(self, identity: str, taken: Collection[str] = ()) -> str:
         """This id, or where a lineage has it one derived from it."""
