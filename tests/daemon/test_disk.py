@@ -350,7 +350,7 @@ def test_a_full_disk_of_the_cache_or_of_the_runtime_folder_is_told_with_what_to_
         assert set(told) == {str(paths.cache), str(paths.runtime)}
         of_cache, of_runtime = told[str(paths.cache)], told[str(paths.runtime)]
         assert "the disk of the cache folder is full (0 bytes are free)" in of_cache["message"]
-        assert "all that lies there may be removed" in of_cache["remedy"]
+        assert "all files there may be removed" in of_cache["remedy"]
         assert "the disk of the runtime folder is full" in of_runtime["message"]
         assert "a daemon that starts waits" in of_runtime["remedy"]
         cache.mend()
