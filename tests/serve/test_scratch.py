@@ -43,7 +43,11 @@ def another(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def sleeping(attempt: Path) -> subprocess.Popen[bytes]:
     """Start what a job would leave running: long, and in a session of its own."""
-    return subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: str(attempt)}, start_new_session=True)
+    child = subprocess.Popen(["sleep", "600"], env={**os.environ, MARK: str(attempt)}, start_new_session=True)
+    # Popen returns when exec has closed the pipe, which the kernel does a moment before it sets the environment.
+    while MARK.encode() not in Path(f"/proc/{child.pid}/environ").read_bytes():
+        time.sleep(0.001)
+    return child
 
 
 def test_it_is_for_this_user_alone_and_gone_when_it_is_given_back(tmp_path: Path) -> None:
