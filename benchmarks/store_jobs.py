@@ -117,7 +117,14 @@ def _found(
     verdict: EventBody
     if outcome < 0.7:
         verdict = ProofVerified(
-            **common, checks=ALL_PASSED, not_checked=("kernel",), axioms=("propext",), patch=digest(PATCH)
+            **common,
+            checks=ALL_PASSED,
+            not_checked=("kernel",),
+            axioms=("propext",),
+            grade="not_replayed",
+            kernel="",
+            version=None,
+            patch=digest(PATCH),
         )
     elif outcome < 0.9:
         verdict = ProofChecked(

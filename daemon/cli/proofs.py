@@ -255,7 +255,6 @@ async def _propose(
         PullRequests,
         branch_name,
         check_authors,
-        file_then,
         patched,
         text_of,
     )
@@ -277,15 +276,14 @@ async def _propose(
                 await _record(instance, row, ground.opened)
             _tell(instance, row, "found", opened=ground.opened, as_json=as_json)
             return
-        then = await file_then(requests, row, ground)
+        after = patched(row, ground)
         await check_authors(
             Git(timeout_s=settings.poll.timeout_s, token=github.token_for),
             row,
-            then=then,
+            ground,
             paths=instance.paths,
             opted_out=settings.prove.opt_out_authors,
         )
-        after = patched(row, then=then, ground=ground)
         text = text_of(row, ground, evidence)
         if dry_run:
             _tell_plan(instance, row, ground, text, after, as_json=as_json)
@@ -565,6 +563,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
             ("reason", clean(row.reason)),
             ("rests on", ", ".join(row.conditional_on)),
             ("axioms", ", ".join(row.axioms)),
+            ("kernel", f"{row.kernel}: {row.graded}" if row.kernel else row.graded),
             ("not checked", ", ".join(row.not_checked)),
             ("patch", f"unsorry proofs patch {row.proof}" if row.patch_sha256 else "none"),
             (
@@ -622,7 +621,9 @@ def described(row: ProofRow) -> dict[str, Any]:
 
 
 def state_word(row: ProofRow) -> str:
-    """The state, and the word that no simulated proof goes without."""
+    """The state; of a verified proof its grade too, and the word that no simulated proof goes without."""
+    if row.graded:
+        return f"{row.state}, {row.graded}"
     return f"{row.state} SIMULATED" if row.simulated else row.state
 
 

@@ -19,7 +19,7 @@ from pipeline.jobs.specs import CheckSpec, EvaluateSpec, ProveSpec, TrainSpec
 from store.domain.identity import event_id, proof_id
 from store.events.base import BlobRef, EventBody
 from store.events.models import CheckpointSaved, EvaluationFinished
-from store.events.proofs import AttemptFinished, ProofFound, ProofVerified
+from store.events.proofs import AttemptFinished, CheckedVersion, ProofFound, ProofVerified
 from store.events.registry import EVENT_TYPES
 from store.log.envelope import NewEvent
 from store.view.projections.proofs import why_not_verified
@@ -210,8 +210,12 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
         raise ValueError(
             f"{body.type}: proof {proof!r} of sorry {sorry!r} is not the one that the job was given"
         )
-    if isinstance(body, ProofVerified) and (why := why_not_verified(body)) is not None:
-        raise ValueError(f"{body.type}: {why}")
+    if isinstance(body, ProofVerified):
+        version = CheckedVersion(sha=judged.sha, blob=judged.blob, byte_start=judged.byte_start)
+        if body.version != version:
+            raise ValueError(f"{body.type}: it is about {body.version}, and the job was given {version}")
+        if (why := why_not_verified(body)) is not None:
+            raise ValueError(f"{body.type}: {why}")
 
 
 def _check_effort(body: AttemptFinished) -> None:

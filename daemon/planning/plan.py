@@ -32,7 +32,7 @@ from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.identity import job_id
 from store.events.proofs import ProofFound
 from store.view import model_queries, queries, trace_queries
-from store.view.rows import BranchRow, CommitRow, ProofRow
+from store.view.rows import BranchRow, CommitRow, ProofRow, SorryRow
 
 # ---- Which jobs one repository has due, kind by kind; `daemon.planning.plan` puts those of all repositories in order
 # A tip that is scanned is worked on by the Lean that its `lean-toolchain` names. Where that is a real one, it is
@@ -301,20 +301,34 @@ class Planner:
 
     def _checks(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[DueJob]:
         for proof in self._proofs_to_check.get(repo.key, ()):
-            branch = branches.get(proof.branch)
-            if branch is None:
-                continue
-            # The Lean that it was found with: the branch may have gone on to another one since.
-            lean = self._leans.for_toolchain(proof.toolchain or branch.toolchain or "")
-            if lean.kind == "none" or proof.simulated != lean.simulated:
-                continue  # what the simulator found is no matter for Lean, nor the other way round
-            if self._must_build(lean, repo, proof.sha):
-                yield from self._build(repo, branch, lean, proof.sha)
-                continue
-            identity = job_id("check", proof.proof, lean.kind, lean.toolchain)
-            standing = self.standings.of(identity)
-            if standing.state != "ready":
-                continue
+            if (branch := branches.get(proof.branch)) is not None:
+                yield from self._check(repo, branch, proof)
+        if not repo.pull_requests:
+            return
+        # A pull request is made on the branch's tip, so that is where the proof has to be checked.
+        for proof, sorry in queries.proofs_to_check_again(self._view, repo.key):
+            if (branch := branches.get(proof.branch)) is not None:
+                yield from self._check(repo, branch, proof, at_tip=sorry)
+
+    def _check(
+        self, repo: Repo, branch: BranchRow, proof: ProofRow, *, at_tip: SorryRow | None = None
+    ) -> Iterator[DueJob]:
+        """Yield the job that checks a proof where it was found, or where its sorry is at the branch's tip."""
+        if at_tip is None:
+            sha, blob, start, toolchain = proof.sha, proof.blob, proof.byte_start, proof.toolchain
+        else:
+            sha, blob, start, toolchain = branch.tip, at_tip.blob, at_tip.byte_start, branch.toolchain or ""
+        # The Lean that it was found with: the branch may have gone on to another one since.
+        lean = self._leans.for_toolchain(toolchain or branch.toolchain or "")
+        if lean.kind == "none" or proof.simulated != lean.simulated:
+            return  # what the simulator found is no matter for Lean, nor the other way round
+        if self._must_build(lean, repo, sha):
+            yield from self._build(repo, branch, lean, sha)
+            return
+        again = () if at_tip is None else (sha,)
+        identity = job_id("check", proof.proof, lean.kind, lean.toolchain, *again)
+        standing = self.standings.of(identity)
+        if standing.state == "ready":
             yield DueJob(
                 job=identity,
                 kind="check",
@@ -322,8 +336,8 @@ class Planner:
                 lane=f"check:{proof.proof}",
                 repository=repo.key,
                 branch=proof.branch,
-                sha=proof.sha,
-                describes=f"check {proof.declaration} ({proof.proof})",
+                sha=sha,
+                describes=f"check {proof.declaration} ({proof.proof}){' at the tip' if again else ''}",
                 simulated=lean.simulated,
                 built=lean.kind == "pantograph" and self._settings.build.enabled,
                 **self._limits(),
@@ -335,18 +349,18 @@ class Planner:
                         sorry=proof.sorry,
                         repository=proof.repository,
                         branch=proof.branch,
-                        sha=proof.sha,
+                        sha=sha,
                         path=proof.path,
-                        blob=proof.blob,
-                        byte_start=proof.byte_start,
-                        byte_end=proof.byte_end,
+                        blob=blob,
+                        byte_start=start,
+                        byte_end=start + proof.byte_end - proof.byte_start,
                         declaration=proof.declaration,
                         declaration_text_hash=proof.declaration_text_hash,
                         replacement=proof.replacement,
                         tactics=tuple(proof.tactics),
                         prover=proof.prover,
                         rung=proof.rung,
-                        toolchain=proof.toolchain,
+                        toolchain=toolchain,
                         simulated=proof.simulated,
                         job=proof.job,
                     ),

@@ -430,13 +430,14 @@ def _proof(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
         event,
         kind="proof_verified" if verified else "proof_checked",
         simulated=not verified,
-        text=f"proof verified: {where}; unsorry proofs show {proof.proof}"
+        text=f"proof verified ({proof.graded}): {where}; unsorry proofs show {proof.proof}"
         if verified
         else f"SIMULATED, no proof at all: the simulator accepted {where}; unsorry proofs show {proof.proof}",
         about={
             name: getattr(proof, name)
             for name in (
                 "proof", "sorry", "repository", "branch", "sha", "path", "declaration", "prover", "rung", "axioms",
+                "grade", "kernel",
                 "patch_sha256",
             )
         },

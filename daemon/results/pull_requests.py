@@ -28,11 +28,9 @@ from daemon.polling.git_process import is_branch_name
 from daemon.polling.github import Calls, ProposalError
 from daemon.settings import Repo, Settings
 from daemon.store_service import StoreService
-from pipeline.gate.patch import RefusedPatchError, refuse_simulated
-from pipeline.lean.source.scanner import scan_source
+from pipeline.gate.patch import VERIFIED, RefusedPatchError, refuse_simulated
 from pipeline.lean.source.splice import Replacement, splice
 from store.domain.identity import event_id, git_blob
-from store.domain.records import Declaration
 from store.errors import IdempotencyError
 from store.events.proofs import PullRequestOpened
 from store.log.envelope import NewEvent
@@ -137,9 +135,9 @@ class PullRequests:
         commit = await calls.ask("GET", f"{_repo(name)}/git/commits/{head}", what=what)
         tree = calls.sha(commit, "tree", "sha", what=what)
         mode, blob = await self._file(name, tree, wanted.path, base)
-        return TargetState(login, name, may_push, base, head, tree, mode, blob, await self.blob(name, blob))
+        return TargetState(login, name, may_push, base, head, tree, mode, blob, await self._blob(name, blob))
 
-    async def blob(self, name: str, sha: str) -> bytes:
+    async def _blob(self, name: str, sha: str) -> bytes:
         """Return a version of a file.
 
         Raises:
@@ -361,7 +359,7 @@ _LONGEST_EVIDENCE = 300
 _LONGEST_TITLE = 200
 
 _BY_A_PROGRAM = (
-    "The proof was found by a program, unsorry, and verified by Lean. No person wrote it, and perhaps none has read it"
+    "The proof was found by a program, unsorry, and {judged}. No person wrote it, and perhaps none has read it"
     " yet."
 )
 _NO_MORE = (
@@ -438,9 +436,9 @@ def check_consent(view: sqlite3.Connection, row: ProofRow, settings: Settings) -
 
 
 async def check_authors(
-    git: Git, row: ProofRow, *, then: bytes, paths: Paths, opted_out: Collection[str]
+    git: Git, row: ProofRow, ground: TargetState, *, paths: Paths, opted_out: Collection[str]
 ) -> None:
-    """Refuse where an author who opted out wrote the lines that would be replaced, of the file as it was checked.
+    """Refuse where an author who opted out wrote the lines that would be replaced.
 
     Raises:
         ProposalError: one did, or who did cannot be told.
@@ -448,9 +446,10 @@ async def check_authors(
     if not opted_out:
         return
     mirror = paths.mirrors / f"{slug(row.repository)}.git"
-    first, last = (then.count(b"\n", 0, at) + 1 for at in (row.byte_start, row.byte_end))
+    start, end = row.checked_start, row.checked_start + row.byte_end - row.byte_start
+    first, last = (ground.data.count(b"\n", 0, at) + 1 for at in (start, end))
     try:
-        authors = await git.last_authors(mirror, row.sha, row.path, first=first, last=last)
+        authors = await git.last_authors(mirror, row.checked_sha, row.path, first=first, last=last)
     except GitError as error:
         raise ProposalError(
             f"{row.path} in {row.repository}: who wrote the lines is not known ({error}), and [prove] opt_out_authors"
@@ -476,64 +475,25 @@ def evidence_of(view: sqlite3.Connection, row: ProofRow, patch: bytes) -> Eviden
     )
 
 
-async def file_then(requests: PullRequests, row: ProofRow, ground: TargetState) -> bytes:
-    """Return the file as the proof was checked in it.
+def patched(row: ProofRow, ground: TargetState) -> bytes:
+    """Return the file with the proof as it would be on the default branch, whose tip is what was checked.
 
     Raises:
-        ProposalError: the repository does not have it any more, or cannot be asked.
+        ProposalError: the proof was checked at another commit, or the file is another one there.
     """
-    if ground.blob == row.blob:
-        return ground.data
-    try:
-        return await requests.blob(ground.name, row.blob)
-    except ProposalError as error:
-        if error.status != 404:
-            raise
-        raise _changed(row, ground, "the file changed") from error
-
-
-def patched(row: ProofRow, *, then: bytes, ground: TargetState) -> bytes:
-    """Return the file with the proof as it would be on the default branch; `then` is the one it was checked in.
-
-    Raises:
-        ProposalError: the declaration is not the same any more.
-    """
-    place = row.byte_start if then == ground.data else _moved(row, then, ground)
-    end = place + row.byte_end - row.byte_start
-    if not ground.data[place:end].startswith(_TOKENS):
-        raise _changed(row, ground, f"there is no sorry at byte {place}")
-    return splice(ground.data, Replacement(place, end, row.replacement))
-
-
-def _moved(row: ProofRow, then: bytes, ground: TargetState) -> int:
-    """Return the sorry's present place in a file that changed around its declaration only."""
-    before = [one for one in _declarations(then) if one.byte_start <= row.byte_start < one.byte_end]
-    if not before:
-        raise _changed(row, ground, "the file changed")
-    # The innermost: a `mutual` block and the like have theirs inside.
-    old = max(before, key=lambda one: one.byte_start)
-    text = then[old.byte_start : old.byte_end]
-    same = [one for one in _declarations(ground.data) if one.name == old.name]
-    if not same:
-        raise _changed(row, ground, f"{old.name} is not there any more")
-    same = [one for one in same if one.text_hash == old.text_hash]
-    if not same:
-        raise _changed(row, ground, f"{old.name} was changed")
-    same = [one for one in same if ground.data[one.byte_start : one.byte_end] == text]
-    if len(same) != 1:
-        raise _changed(row, ground, f"{old.name} is laid out in another way, or there twice")
-    return same[0].byte_start + row.byte_start - old.byte_start
-
-
-def _declarations(data: bytes) -> tuple[Declaration, ...]:
-    return scan_source(data, path="").declarations
-
-
-def _changed(row: ProofRow, ground: TargetState, what: str) -> ProposalError:
-    return ProposalError(
-        f"{row.path} on {ground.name}'s branch {ground.base} at {ground.head[:12]}: {what} since proof {row.proof} was"
-        f" checked at {row.sha[:12]}; the daemon looks again after its next poll (`unsorry poll`)"
-    )
+    if ground.head != row.checked_sha:
+        raise ProposalError(
+            f"proof {row.proof}: was checked at {row.checked_sha[:12]}, and {ground.name}'s branch {ground.base} is at"
+            f" {ground.head[:12]}, where no Lean has checked it; the daemon does so after its next poll"
+            " (`unsorry poll`), if the sorry is still there and the branch is watched: run the same command again then"
+        )
+    end = row.checked_start + row.byte_end - row.byte_start
+    if ground.blob != row.checked_blob or not ground.data[row.checked_start : end].startswith(_TOKENS):
+        raise ProposalError(
+            f"{row.path} in {ground.name} at {ground.head[:12]}: is not the file that was checked there; report this"
+            " as a defect"
+        )
+    return splice(ground.data, Replacement(row.checked_start, end, row.replacement))
 
 
 def branch_name(row: ProofRow) -> str:
@@ -550,19 +510,20 @@ def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullReque
     # Of "@name" and "fixes #1" a forge makes a call, and a Lean name may hold either.
     name = "".join("_" if one in "@# " or not one.isprintable() else one for one in row.declaration)
     title = f"Fill the sorry in {name}"[:_LONGEST_TITLE]
-    message = f"{title}\n\nFound by unsorry, a program, and verified by Lean."
+    judged = VERIFIED[row.grade]
+    message = f"{title}\n\nFound by unsorry, a program, and {judged}."
     found = evidence.attempt
     model = found.model if found is not None else ""
     whose = "weights of the retriever" if "+" in model else "weights"
     weights = f" ({whose} {_code(f'sha256:{evidence.weights}')})" if evidence.weights else ""
-    again = (
-        "" if ground.head == row.sha else "; the declaration reads the same there, and was not verified again"
-    )
     facts = [
         ("Proof", _code(row.proof)),
         ("Lean toolchain", _code(evidence.judge or "unknown")),
-        ("Verified at commit", _code(row.sha)),
-        ("Proposed on top of", f"{_code(ground.head)} ({_code(ground.base)}){again}"),
+        (
+            "Checked at commit",
+            f"{_code(row.checked_sha)}, which the pull request is made on ({_code(ground.base)})",
+        ),
+        ("Kernel", f"{_code(row.kernel)}: {row.graded}" if row.kernel else row.graded),
         ("Prover", f"{_code(row.prover)}, rung {row.rung}"),
         ("Model", f"{_code(model)}{weights}" if model else "none"),
         ("Seed", "unknown" if found is None else str(found.seed)),
@@ -577,7 +538,7 @@ def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullReque
     lines = [
         f"This fills the sorry in {_code(row.declaration)} ({_code(row.path)}). Nothing else is changed.",
         "",
-        _BY_A_PROGRAM,
+        _BY_A_PROGRAM.format(judged=judged),
         "",
         *(f"- {name}: {value}" for name, value in facts),
         "",

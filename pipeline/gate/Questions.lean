@@ -6,13 +6,17 @@ the constant rests on. Asked once of the build with the sorry and once of the bu
 
 Run as `lean --run Questions.lean ANSWER NONCE MODULE CONSTANT`, with the project's modules on LEAN_PATH. The module is
 read as data: none of its initializers, notations, macros or printers takes part, so nothing in it can change an answer.
-Expressions are written node by node as the kernel has them, up to the names of bound variables: two statements are
-the same if and only if the lines are the same. The answer goes to the file ANSWER, between two lines with NONCE.
+Expressions are written node by node as the kernel has them, without the names and the kinds of bound variables, which
+are no matter to it: two statements are the same if and only if the lines are the same. The answer goes to the file
+ANSWER, between two lines with NONCE.
 
-Lines: `lean V` is the version of Lean that answers. `axiom N`, `sorried N` (uses `sorryAx` itself), `native N` (has the
-kernel believe compiled code), `unsafe N`: what the constant rests on, as far down as it goes. `statement`, `premise`
-(what the statement rests on in this module, with its value) and `declared` (every other constant of the module) begin
-a section: ` kind name`, then tabbed lines, one a node, numbered from 0.
+Lines: `lean V` is the version of Lean that answers. Facts have tabs between their fields: `module init|bare N PATH` is
+a module that was read, the asked one included, with the file that it was read from; `bare` is one that imports no
+`Init` (a `prelude` file). `axiom N MODULE` names an axiom and where it was declared; `sorried N` (uses `sorryAx`
+itself), `native N` (has the kernel believe compiled code), `unsafe N`: what the constant rests on, as far down as it
+goes. `statement`, `premise` (what the statement rests on in this module, with its value) and `declared` (every other
+constant of the module) begin a section: ` kind name`, then tabbed lines, one a node, numbered from 0. In names and
+paths `\\`, `\n`, `\r` and `\t` are escapes.
 
 Written for Lean 4.9 and later, with what all of these have: no `HashMap` (it changed its namespace), no checked name of
 a constant that some of them lack.
@@ -73,13 +77,6 @@ partial def levelNode (l : Level) : W Nat := do
     modify fun w => { w with levels := w.levels.insert l k }
     return k
 
-def binder (i : BinderInfo) : String :=
-  match i with
-  | .default => "d"
-  | .implicit => "i"
-  | .strictImplicit => "s"
-  | .instImplicit => "c"
-
 partial def exprNode (e : Expr) : W Nat := do
   match (← get).exprs.find? e with
   | some k => return k
@@ -99,14 +96,14 @@ partial def exprNode (e : Expr) : W Nat := do
         let f ← exprNode f
         let a ← exprNode a
         node ("A " ++ toString f ++ " " ++ toString a)
-      | .lam _ t b i => do
+      | .lam _ t b _ => do
         let t ← exprNode t
         let b ← exprNode b
-        node ("H " ++ binder i ++ " " ++ toString t ++ " " ++ toString b)
-      | .forallE _ t b i => do
+        node ("H " ++ toString t ++ " " ++ toString b)
+      | .forallE _ t b _ => do
         let t ← exprNode t
         let b ← exprNode b
-        node ("P " ++ binder i ++ " " ++ toString t ++ " " ++ toString b)
+        node ("P " ++ toString t ++ " " ++ toString b)
       | .letE _ t v b _ => do
         let t ← exprNode t
         let v ← exprNode v
@@ -176,13 +173,20 @@ def citedByMeaning (c : ConstantInfo) : Array Name :=
 /-- A module and all that it imports: what a name means there, and what the module itself declares. -/
 structure World where
   find : Name → Option ConstantInfo
+  home : Name → Name
   inside : Name → Bool
   own : Array ConstantInfo
+  modules : Array (Name × Bool)
+
+/-- Whether a module with these imports has Lean's usual beginning. -/
+def startsAtInit (imports : Array Import) : Bool :=
+  imports.any (fun (i : Import) => i.module == `Init)
 
 /-- Read the built files one by one. To Lean before 4.18, importing a module means running its initializers. -/
 def readFiles (home : Name) : IO World := do
-  let mut constants : PersistentHashMap Name ConstantInfo := {}
+  let mut constants : PersistentHashMap Name (ConstantInfo × Name) := {}
   let mut own : Array ConstantInfo := #[]
+  let mut modules : Array (Name × Bool) := #[]
   let mut seen : NameSet := {}
   let mut todo : Array Name := #[home]
   while todo.size > 0 do
@@ -191,15 +195,28 @@ def readFiles (home : Name) : IO World := do
     if !seen.contains n then
       seen := seen.insert n
       let (data, _) ← readModuleData (← findOLean n)
+      modules := modules.push (n, startsAtInit data.imports)
       for c in data.constants do
-        constants := constants.insert c.name c
+        match c, constants.find? c.name with
+        | .axiomInfo _, some _ => throw (IO.userError ("declared twice: " ++ toString c.name))
+        | _, some (.axiomInfo _, _) => throw (IO.userError ("declared twice: " ++ toString c.name))
+        | _, _ => constants := constants.insert c.name (c, n)
       if n == home then
         own := data.constants
       for i in data.imports do
         todo := todo.push i.module
   let all := constants
   let names : NameSet := own.foldl (fun s c => s.insert c.name) {}
-  return { find := fun n => all.find? n, inside := fun n => names.contains n, own := own }
+  return {
+    find := fun n => match all.find? n with
+      | some (c, _) => some c
+      | none => none
+    home := fun n => match all.find? n with
+      | some (_, m) => m
+      | none => Name.anonymous
+    inside := fun n => names.contains n
+    own := own
+    modules := modules }
 
 /-- Import the module without its extensions' states, which runs nothing of it. A module may lie in several files. -/
 def importWhole (home : Name) : IO World := do
@@ -213,7 +230,14 @@ def importWhole (home : Name) : IO World := do
       | none => false
     let own := env.constants.fold
       (fun (all : Array ConstantInfo) n c => if inside n then all.push c else all) #[]
-    return { find := fun n => env.find? n, inside := inside, own := own }
+    let names := env.header.moduleNames
+    let moduleOf := fun (n : Name) =>
+      match env.getModuleIdxFor? n with
+      | some i => names.getD i.toNat Name.anonymous
+      | none => Name.anonymous
+    let modules := (names.zip env.header.moduleData).map
+      (fun (m : Name × ModuleData) => (m.1, startsAtInit m.2.imports))
+    return { find := fun n => env.find? n, home := moduleOf, inside := inside, own := own, modules := modules }
 
 /-- Every constant that these lead to, themselves included, through those that `into` takes. -/
 def reached (world : World) (roots : Array Name) (into : Name → Bool) (cited : ConstantInfo → Array Name) :
@@ -237,14 +261,33 @@ def reached (world : World) (roots : Array Name) (into : Name → Bool) (cited :
 def reducesNatively (n : Name) : Bool :=
   n == `Lean.reduceBool || n == `Lean.reduceNat
 
-/-- Where the answer's lines go. A name with a line end in it would forge lines, so it ends the run. -/
+/-- A name or a path as one field of a line. -/
+def escaped (text : String) : String := Id.run do
+  let mut out := ""
+  for c in text.toList do
+    if c == '\\' then
+      out := out ++ "\\\\"
+    else if c == '\n' then
+      out := out ++ "\\n"
+    else if c == '\r' then
+      out := out ++ "\\r"
+    else if c == '\t' then
+      out := out ++ "\\t"
+    else
+      out := out.push c
+  return out
+
+def shown (n : Name) : String :=
+  escaped (toString n)
+
+/-- Where the answer's lines go. What was not escaped and has a line end would forge lines, so it ends the run. -/
 def say (out : IO.FS.Handle) (text : String) : IO Unit := do
   if text.any (fun (c : Char) => c == '\n' || c == '\r') then
-    throw (IO.userError "a name with a line end in it")
+    throw (IO.userError "a line with a line end in it")
   out.putStr (text ++ "\n")
 
 def section_ (out : IO.FS.Handle) (head : String) (c : ConstantInfo) (withValue : Bool) : IO Unit := do
-  say out (head ++ " " ++ kindOf c ++ " " ++ toString c.name)
+  say out (head ++ " " ++ kindOf c ++ " " ++ shown c.name)
   for text in written c withValue do
     say out ("\t" ++ text)
 
@@ -255,18 +298,21 @@ def answer (out : IO.FS.Handle) (nonce : String) (home : Name) (target : Name) :
   | some c =>
     if !world.inside target then
       throw (IO.userError ("of another module: " ++ toString target))
-    say out ("unsorry-questions 2 " ++ nonce)
+    say out ("unsorry-questions 3 " ++ nonce)
     say out ("lean " ++ Lean.versionString)
+    for (name, init) in world.modules do
+      let path ← findOLean name
+      say out ("module\t" ++ (if init then "init" else "bare") ++ "\t" ++ shown name ++ "\t" ++ escaped path.toString)
     for d in (← reached world #[target] (fun _ => true) citedByAll) do
       match d with
-      | .axiomInfo _ => say out ("axiom " ++ toString d.name)
+      | .axiomInfo _ => say out ("axiom\t" ++ shown d.name ++ "\t" ++ shown (world.home d.name))
       | _ => pure ()
       if (citedByAll d).contains ``sorryAx then
-        say out ("sorried " ++ toString d.name)
+        say out ("sorried\t" ++ shown d.name)
       if (citedByAll d).any reducesNatively then
-        say out ("native " ++ toString d.name)
+        say out ("native\t" ++ shown d.name)
       if d.isUnsafe then
-        say out ("unsafe " ++ toString d.name)
+        say out ("unsafe\t" ++ shown d.name)
     section_ out "statement" c false
     for d in (← reached world c.type.getUsedConstants world.inside citedByMeaning) do
       section_ out "premise" d true

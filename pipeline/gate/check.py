@@ -1,4 +1,4 @@
-"""The check job: is a found proof a proof? DESIGN section 6, as far as the tools that are here reach.
+"""The check job: is a found proof a proof?
 
 `python -m pipeline.gate.check --spec spec.json`, whose parameters are a `CheckSpec`. Emits one of
 proof_verified, proof_checked (nothing failed, not everything could be judged), proof_rejected. A simulated proof is
@@ -22,7 +22,7 @@ from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.worktree import read_inside
 from store.domain.identity import git_blob
 from store.events.base import BlobRef, EventBody
-from store.events.proofs import ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.events.proofs import CheckedVersion, ProofChecked, ProofFound, ProofRejected, ProofVerified
 
 Facts = tuple[tuple[str, str], ...]
 """Names and values, for people."""
@@ -119,6 +119,9 @@ def _conclusion(
             checks=checks,
             not_checked=verdict.not_checked,
             axioms=verdict.axioms,
+            grade=verdict.grade,
+            kernel=verdict.kernel,
+            version=CheckedVersion(sha=proof.sha, blob=proof.blob, byte_start=proof.byte_start),
             patch=patch,
             job=spec.job,
         )
@@ -155,6 +158,7 @@ def _patch(
         search=found,
         toolchain=judge or gate.backend.toolchain,
         verified=verified,
+        grade=verdict.grade,
         simulated=simulated,
         checks=tuple(verdict.checks),
         not_checked=verdict.not_checked,

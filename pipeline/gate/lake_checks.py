@@ -6,11 +6,14 @@ the toolchain, the module, and the SHA-256 of the bytes that were built.
 
 `lake build` applies the project's options. It evaluates the lakefile, which is code, so it may write to `.lake` of the
 job's own worktree and nowhere else. Questions are answered by `lean` alone, in a process that can write to one new
-folder with a random name, and `Questions.lean` runs none of the module's initializers.
+folder with a random name, and `Questions.lean` runs none of the module's initializers. It names every module below the
+asked one with its file: what is neither the toolchain's nor a trusted package's is hashed before and after the
+candidate is built, and replayed in the kernel.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -18,24 +21,29 @@ import re
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pipeline.gate.preconditions import other_lean, shadowed_library
+from pipeline.gate.preconditions import other_lean, shadowed_library, trusted_packages
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
 from pipeline.lean.client.process import lean_path
 from pipeline.lean.sandbox.command import SandboxError
-from pipeline.lean.source.imports import local_file
+from pipeline.lean.source.imports import CORE, local_file
 from pipeline.lean.source.scanner import scan_source
-from store.events.proofs import CheckVerdict, StepName
+from store.events.proofs import CheckVerdict, Grade, StepName
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check. `axioms`, and of them those that use sorry (`sorried`), where Lean named them."""
+    """The result of one check.
+
+    `axioms`, and of them those that use sorry (`sorried`), where Lean named them. `grade` is how far a kernel replayed
+    what the proof rests on; `refused`: a kernel refused a module of it, so that nothing there counts as verified.
+    """
 
     step: StepName
     verdict: CheckVerdict
@@ -43,6 +51,8 @@ class Finding:
     evidence: str
     axioms: tuple[str, ...] | None = None
     sorried: tuple[str, ...] = ()
+    grade: Grade = "not_replayed"
+    refused: bool = False
 
 
 # ---- answers
@@ -51,16 +61,18 @@ class Finding:
 # file), so text that the project prints cannot pass for one.
 
 
-FORMAT = 2
+FORMAT = 3
 ALLOWED_AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})
-_ELIDED = "⋯"
 _KEPT_OUTPUT = 2000
 _PRINTED = re.compile(r"'(?P<name>.+)' depends on axioms: \[(?P<axioms>[^\[\]]+)\]")
 _PRINTED_NONE = re.compile(r"'(?P<name>.+)' does not depend on any axioms")
 _KINDS = "axiom|definition|theorem|opaque|quotient|inductive|constructor|recursor"
 _SECTION = re.compile(rf"(?P<head>statement|premise|declared) (?P<kind>{_KINDS}) (?P<name>\S.*)")
 _VERSION = re.compile(r"lean (?P<version>\S.*)")
-_FACT = re.compile(r"(?P<fact>axiom|sorried|native|unsafe) (?P<name>\S.*)")
+_FACT = re.compile(r"(?P<fact>axiom|sorried|native|unsafe|module)\t(?P<fields>\S.*)")
+_FIELDS = {"axiom": 2, "sorried": 1, "native": 1, "unsafe": 1, "module": 3}
+_ESCAPE = re.compile(r"\\(?P<of>[\\nrt])")
+_ESCAPED = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
 _NODE = re.compile(r"\t(?:[A-Za-z0-9]+|=)(?: .*)?")
 # Both texts that Lean's versions have, and what lake writes before them.
 _SORRY_WARNING = re.compile(
@@ -77,16 +89,42 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class BuiltModule:
+    """A module as Lean read it. `bare`: it imports no `Init`, so that it may declare what stands for Lean's own."""
+
+    name: str
+    path: Path
+    bare: bool
+
+    @property
+    def is_core(self) -> bool:
+        """Return whether it has a name of Lean's own library."""
+        return self.name.split(".")[0] in CORE
+
+    def lies_in(self, folder: Path) -> bool:
+        """Return whether its file is below the folder, links followed."""
+        return self.path.resolve().is_relative_to(folder)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that hold what is imported of it: since Lean 4.22 it may lie in several."""
+        return [file for end in ("", ".server", ".private") if (file := Path(f"{self.path}{end}")).is_file()]
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The answer of `Questions.lean` about one build: see there for each part.
 
-    `lean` is the version of Lean that answered, as it says it. `axioms`, `sorried`, `native` and `unsafe` are names of
-    constants that the asked one rests on, as far down as it goes. `premises` are what its statement rests on in its
-    module, `declared` the module's other constants.
+    `lean` is the version of Lean that answered, as it says it. `modules` are the module and all below it. `axioms`,
+    `sorried`, `native` and `unsafe` are names of constants that the asked one rests on, as far down as it goes, `homes`
+    the module that declares each axiom. `premises` are what its statement rests on in its module, `declared` the
+    module's other constants.
     """
 
     lean: str
+    modules: tuple[BuiltModule, ...]
     axioms: tuple[str, ...]
+    homes: Mapping[str, str]
     sorried: tuple[str, ...]
     native: tuple[str, ...]
     unsafe: tuple[str, ...]
@@ -112,11 +150,16 @@ def read_answer(text: str, *, nonce: str, constant: str) -> Answer | str:
     version = _VERSION.fullmatch(lines[1])
     if version is None:
         return f"the answer does not say which Lean it is by: {end_of(lines[1])}"
-    facts: dict[str, list[str]] = {"axiom": [], "sorried": [], "native": [], "unsafe": []}
+    facts: dict[str, list[list[str]]] = {kind: [] for kind in _FIELDS}
     sections: dict[str, dict[str, Section]] = {"statement": {}, "premise": {}, "declared": {}}
     at = 2
     while at < len(lines) - 2 and (found := _FACT.fullmatch(lines[at])):
-        facts[found["fact"]].append(found["name"])
+        fields = [
+            _ESCAPE.sub(lambda one: _ESCAPED[one["of"]], field) for field in found["fields"].split("\t")
+        ]
+        if len(fields) != _FIELDS[found["fact"]]:
+            break
+        facts[found["fact"]].append(fields)
         at += 1
     while at < len(lines) - 2:
         head = _SECTION.fullmatch(lines[at])
@@ -135,12 +178,18 @@ def read_answer(text: str, *, nonce: str, constant: str) -> Answer | str:
         at = stop
     if list(sections["statement"]) != [constant]:
         return f"the answer is about {', '.join(sections['statement']) or 'nothing'}, not about {constant}"
+    if not facts["module"]:
+        return "the answer names no module that was read"
     return Answer(
         lean=version["version"],
-        axioms=tuple(facts["axiom"]),
-        sorried=tuple(facts["sorried"]),
-        native=tuple(facts["native"]),
-        unsafe=tuple(facts["unsafe"]),
+        modules=tuple(
+            BuiltModule(name, Path(path), start != "init") for start, name, path in facts["module"]
+        ),
+        axioms=tuple(name for name, _ in facts["axiom"]),
+        homes=dict(facts["axiom"]),
+        sorried=tuple(name for (name,) in facts["sorried"]),
+        native=tuple(name for (name,) in facts["native"]),
+        unsafe=tuple(name for (name,) in facts["unsafe"]),
         statement=sections["statement"][constant],
         premises=sections["premise"],
         declared=sections["declared"],
@@ -176,13 +225,6 @@ def differences(before: Answer, after: Answer, *, declared: Iterable[str]) -> li
         if before.declared[name] != after.declared.get(name)
     ]
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class TypeText:
-    """A constant's type with everything printed, universe parameters included: equal texts, equal types."""
-
-    text: str
 
 
 def one_message(output: str, *, file_name: str, lines: range) -> str | None:
@@ -223,17 +265,6 @@ def read_axioms(data: str, declaration: str) -> tuple[str, ...] | str:
     return f"`#print axioms` answered: {end_of(data)}"
 
 
-def read_type(data: str, declaration: str) -> TypeText | str:
-    """Read what `#check @declaration` said with everything printed."""
-    text = " ".join(data.split())
-    named = text.removeprefix("@")
-    if not named.startswith((f"{declaration} :", f"{declaration}.{{")):
-        return f"`#check @{declaration}` answered: {end_of(data)}"
-    if _ELIDED in text:
-        return f"`#check @{declaration}` left something out: the type is too large to print"
-    return TypeText(text)
-
-
 def sorry_warnings(output: str, *, path: str) -> tuple[int, ...]:
     """Return the lines of `path` for which a build said that a declaration uses sorry, in either of its texts.
 
@@ -259,21 +290,16 @@ _DISK_BYTES = 4 * 2**30
 """By how much what the runner may write can grow; one file is compiled, or asked about."""
 BUILD_BOUNDS = Bounds(timeout_s=1500.0, processes=MOST_PROCESSES, disk_bytes=_DISK_BYTES)
 ASK_BOUNDS = Bounds(timeout_s=600.0, processes=MOST_PROCESSES, disk_bytes=_DISK_BYTES)
-OWN_CHECKER = "leanchecker"
-"""The kernel replay that comes with a toolchain; a project that has built one may have built another."""
+CHECKER = "leanchecker"
+"""The kernel replay that comes with a toolchain. One that a project has built may be any program."""
+_CLOSURE_S = 1800.0
+"""Seconds for the replay of all modules below the proof's; what is left after them lowers the grade."""
+_AT_ONCE = 8
+"""Modules of one replay process: it replays them side by side, each with the imports of its own."""
 QUESTIONS = Path(__file__).with_name("Questions.lean")
-_WHOLE = ("pp.all true", "pp.deepTerms true", "pp.maxSteps 10000000", "pp.proofs true")
 _MAX_ANSWER_BYTES = 256 * 1024 * 1024
 # What a build leaves of one module: its files in the folder of its library, and those of its native code.
 _OUTPUTS = re.compile(r"\.(?:olean|ilean|ir|trace|hash|setup|c|bc|o)\b.*")
-
-
-@dataclass(frozen=True, slots=True)
-class Checker:
-    """A kernel replay: how it is called in evidence, and its program."""
-
-    name: str
-    program: Path
 
 
 def leads_outside(runner: LakeRunner) -> str | None:
@@ -401,59 +427,42 @@ def ask_exactly(runner: LakeRunner, *, module: str, declaration: str) -> Answer 
 
 
 def axioms_of(runner: LakeRunner, *, module: str, declaration: str) -> tuple[str, ...] | str:
-    """Return the constant's axioms as another process prints them, which imports the built module; a text says why not.
+    """Return the constant's axioms as `#print axioms` says them in a file that imports the module; a text says why not.
 
-    The candidate's own file could redefine `#print`; the asking file holds nothing of it.
+    The module may have redefined the command, so what it says can speak against a proof and never for it.
     """
-    said = _message(runner, module=module, commands=(f"#print axioms {declaration}",))
-    return read_axioms(said.text, declaration) if isinstance(said, TypeText) else said
-
-
-def type_of(runner: LakeRunner, *, module: str, declaration: str) -> TypeText | str:
-    """Return the constant's type, printed whole, in the same way; a text is the reason why it cannot be printed."""
-    options = tuple(f"set_option {option} in" for option in _WHOLE)
-    said = _message(runner, module=module, commands=(*options, f"#check @{declaration}"))
-    return read_type(said.text, declaration) if isinstance(said, TypeText) else said
-
-
-def _message(runner: LakeRunner, *, module: str, commands: tuple[str, ...]) -> TypeText | str:
-    """Return the one message that the last of these commands makes."""
     folder = _new_folder(runner.project)
     try:
         file = folder / f"Q{secrets.token_hex(16)}.lean"
-        file.write_text("\n".join((f"import {module}", *commands, "")), encoding="utf-8")
+        file.write_text(f"import {module}\n#print axioms {declaration}\n", encoding="utf-8")
         ran = _lean(runner, folder, "--json", str(file))
         if not ran.ok:
             return f"lean: {ran.explain(ASK_BOUNDS)}: {end_of(ran.output)}"
-        # `set_option … in` is one command with what follows; its message may be placed at either.
-        data = one_message(ran.output, file_name=file.name, lines=range(2, len(commands) + 2))
-        return f"lean answered: {end_of(ran.output)}" if data is None else TypeText(data)
+        data = one_message(ran.output, file_name=file.name, lines=range(2, 3))
+        return f"lean answered: {end_of(ran.output)}" if data is None else read_axioms(data, declaration)
     finally:
         _remove(runner.project, folder)
 
 
-def find_checker(runner: LakeRunner) -> Checker | str:
-    """Return the kernel replay that is here: the toolchain's own, or the one that the project has built."""
-    own = runner.program.parent / OWN_CHECKER
-    if own.is_file():
-        return Checker(OWN_CHECKER, own)
-    built = (
-        runner.project / ".lake" / "packages" / "lean4checker" / ".lake" / "build" / "bin" / "lean4checker"
-    )
-    if built.is_file():
-        return Checker("lean4checker", built)
-    return f"{own.parent} has no {OWN_CHECKER}, and the project no lean4checker among its packages"
+def find_checker(runner: LakeRunner) -> Path | str:
+    """Return the toolchain's own kernel replay; a text says that it has none."""
+    own = runner.program.parent / CHECKER
+    return own if own.is_file() else f"{own.parent} has no {CHECKER}"
 
 
-def replay(runner: LakeRunner, checker: Checker, *, module: str) -> Outcome:
-    """Replay every declaration of the built module in the kernel, in a fresh process."""
-    asking = runner.with_(writable=(), environment={"LEAN_PATH": lean_path(runner.project)})
-    return asking.execute((str(checker.program), module), bounds=ASK_BOUNDS)
+def replay(runner: LakeRunner, checker: Path, *modules: str, bounds: Bounds = ASK_BOUNDS) -> Outcome:
+    """Replay every declaration of the built modules in the kernel, in a fresh process."""
+    asking = runner.with_(writable=(), environment=_search_path(runner))
+    return asking.execute((str(checker), *modules), bounds=bounds)
+
+
+def _search_path(runner: LakeRunner) -> dict[str, str]:
+    return {"LEAN_PATH": lean_path(runner.project, library=runner.library)}
 
 
 def _lean(runner: LakeRunner, folder: Path, *arguments: str) -> Outcome:
     """Run lean by itself on what is built, with one folder to write into."""
-    asking = runner.with_(writable=(folder,), environment={"LEAN_PATH": lean_path(runner.project)})
+    asking = runner.with_(writable=(folder,), environment=_search_path(runner))
     return asking.execute((str(runner.program.with_name("lean")), *arguments), bounds=ASK_BOUNDS)
 
 
@@ -519,20 +528,39 @@ def findings(
         # The scanner's name may be another one's: an answer would then speak of that.
         names = ", ".join(sorted(made)) or "nothing"
         reason = f"the command makes {names} and not {declaration}, which could not be asked about by name"
-    if reason is not None or isinstance(runner, str):
+    library = None if isinstance(runner, str) else runner.library
+    if reason is None and library is None:
+        reason = f"{runner} is in no toolchain's folder, so whose library Lean reads is not known"
+    if reason is not None or library is None or isinstance(runner, str):
         yield from _unjudged("nobody", reason or str(runner))
         return
+    inquiry = _Inquiry(
+        runner,
+        library.resolve(),
+        trusted_packages(project),
+        backend.toolchain,
+        by,
+        path,
+        patched,
+        declaration,
+        declared,
+    )
     try:
-        yield from _Inquiry(runner, backend.toolchain, by, path, patched, declaration, declared).findings()
+        yield from inquiry.findings()
     except SandboxError as error:
         yield from _unjudged(by, str(error))
 
 
 @dataclass(frozen=True, slots=True)
 class _Inquiry:
-    """One proof and the lake that builds it."""
+    """One proof and the lake that builds it.
+
+    `library` is the folder of the toolchain's own modules, `trusted` those of the packages that are not replayed.
+    """
 
     runner: LakeRunner
+    library: Path
+    trusted: tuple[Path, ...]
     toolchain: str
     by: str
     path: str
@@ -551,51 +579,104 @@ class _Inquiry:
         if linked is not None:
             yield from _unjudged(self.by, linked)
             return
-        before = self._stated(module)
-        untold = shadowed_library(self.runner.project) or self._whose(before)
-        if untold is not None:
-            yield from _unjudged(self.by, untold)
+        before = self._asked(module)
+        if isinstance(before, str):
+            yield from _unjudged(self.by, before)
             return
-        refused = None
+        below = self._below(before, module)
+        hashes = _hashes(below)
         with patched_in_place(self.runner.project, self.path, self.patched):
             yield self._built(module, build(self.runner, module))
             elsewhere = leads_outside(self.runner) or not_built_here(self.runner.project, self.path)
-            if elsewhere is not None:
-                yield from _unjudged(self.by, elsewhere)
+            after = elsewhere or self._asked(module)
+            if isinstance(after, str):
+                yield from _unjudged(self.by, after)
                 return
-            after = self._stated(module)
+            if self._below(after, module) != below or _hashes(below) != hashes:
+                changed = "what the file imports is not the same before and after the proof was built"
+                yield from _unjudged(self.by, changed)
+                return
             printed = axioms_of(self.runner, module=module, declaration=self.declaration)
-            yield judge_axioms(after.exact, printed, declaration=self.declaration, by=self.by, module=module)
+            yield judge_axioms(after, printed, declaration=self.declaration, by=self.by, library=self.library)
             yield self._statement(before, after)
-            checker = find_checker(self.runner)
-            if isinstance(checker, str):
-                yield Finding("kernel", "not_checked", "nobody", checker)
-                return
-            ran = replay(self.runner, checker, module=module)
-            if ran.ok:
-                yield Finding(
-                    "kernel", "passed", checker.name, f"`{checker.name} {module}`: every declaration replayed"
-                )
-                return
-            refused = (
-                f"{checker.name} refuses {module} ({ran.explain(ASK_BOUNDS)}): {end_of(ran.output)[-300:]}"
-            )
-        # Its refusal speaks against the proof only if it takes the module without the proof.
-        control = replay(self.runner, checker, module=module)
-        if control.ok:
-            yield Finding("kernel", "failed", checker.name, refused)
-        else:
-            yield Finding(
-                "kernel", "not_checked", checker.name, f"{refused}; and it refuses it without the proof too"
-            )
+            kernel = self._kernel(module, below)
+        if kernel.verdict == "failed" and not self._replay(module).ok:
+            # Its refusal speaks against the proof only if it takes the module without the proof.
+            evidence = f"{kernel.evidence}; and it refuses it without the proof too"
+            kernel = dataclasses.replace(kernel, verdict="not_checked", evidence=evidence)
+        yield kernel
 
-    def _whose(self, stated: _StatementAnswer) -> str | None:
-        """Return why the Lean that answers is not the toolchain's: a lake on PATH may be any version's."""
-        if isinstance(stated.exact, Answer):
-            return other_lean(stated.exact.lean, toolchain=self.toolchain)
-        if self.runner.toolchain is None:
-            return f"{self.runner.program} does not say which Lean it has: {stated.exact}"
-        return None
+    def _asked(self, module: str) -> Answer | str:
+        """Return the toolchain's answer on the present build; a text says why there is none that counts."""
+        hidden = shadowed_library(self.runner.project)
+        answer = hidden or ask_exactly(self.runner, module=module, declaration=self.declaration)
+        if isinstance(answer, str):
+            return answer
+        # A lake on PATH may be any version's.
+        other = other_lean(answer.lean, toolchain=self.toolchain)
+        if other is not None:
+            return other
+        for one in answer.modules:
+            if one.lies_in(self.library):
+                continue
+            if one.is_core:
+                return f"Lean read {one.name} from {one.path}, and not from its own library"
+            if one.bare:
+                return (
+                    f"{one.name} is a prelude file, which may say what the names of Lean's own library mean"
+                )
+        return answer
+
+    def _below(self, answer: Answer, module: str) -> tuple[BuiltModule, ...]:
+        """Return the modules below the proof's whose makers nobody vouches for: the project's, and its packages'."""
+        vouched = (self.library, *self.trusted)
+        return tuple(
+            one
+            for one in answer.modules
+            if one.name != module and not any(one.lies_in(folder) for folder in vouched)
+        )
+
+    def _kernel(self, module: str, below: Sequence[BuiltModule]) -> Finding:
+        """Replay the module, then all below it; "failed" if the module is refused."""
+        if isinstance(checker := find_checker(self.runner), str):
+            return Finding("kernel", "not_checked", "nobody", checker)
+        if "«" in module:
+            return Finding(
+                "kernel", "not_checked", "nobody", f"{CHECKER} reads no quoted name such as {module}"
+            )
+        ran = self._replay(module)
+        if ran.ending == "timeout":
+            return Finding("kernel", "not_checked", CHECKER, f"{module}: {ran.explain(ASK_BOUNDS)}")
+        if not ran.ok:
+            why = f"{CHECKER} refuses {module} ({ran.explain(ASK_BOUNDS)}): {end_of(ran.output)[-300:]}"
+            return Finding("kernel", "failed", CHECKER, why, refused=True)
+        names = [one.name for one in below if "«" not in one.name]
+        ends = time.monotonic() + _CLOSURE_S
+        done = 0
+        while done < len(names) and (left_s := ends - time.monotonic()) > 1:
+            some = names[done : done + _AT_ONCE]
+            bounds = dataclasses.replace(ASK_BOUNDS, timeout_s=min(left_s, ASK_BOUNDS.timeout_s))
+            ran = replay(self.runner, checker, *some, bounds=bounds)
+            if ran.ending == "timeout":
+                break
+            if not ran.ok:
+                why = f"{CHECKER} refuses what {module} imports, one of {', '.join(some)}"
+                told = f"{why} ({ran.explain(bounds)}): {end_of(ran.output)[-300:]}"
+                return Finding("kernel", "not_checked", CHECKER, told, grade="replayed_module", refused=True)
+            done += len(some)
+        told = f"`{CHECKER} {module}`: every declaration replayed"
+        if done < len(below):
+            told += f"; of the {len(below)} modules below it that the project or its packages bring, {done} replayed"
+            return Finding("kernel", "passed", CHECKER, told, grade="replayed_module")
+        told += (
+            f", and those of all {done} modules below it that the project or its packages bring"
+            if done
+            else ""
+        )
+        return Finding("kernel", "passed", CHECKER, told, grade="replayed_closure")
+
+    def _replay(self, module: str) -> Outcome:
+        return replay(self.runner, self.runner.program.parent / CHECKER, module)
 
     def _built(self, module: str, built: Outcome) -> Finding:
         digest = hashlib.sha256(self.patched).hexdigest()
@@ -628,85 +709,60 @@ class _Inquiry:
                 return one.line, one.end_line + 1
         return 0, 0
 
-    def _stated(self, module: str) -> _StatementAnswer:
-        exact = ask_exactly(self.runner, module=module, declaration=self.declaration)
-        if isinstance(exact, Answer):
-            return _StatementAnswer(exact, "not asked")
-        return _StatementAnswer(exact, type_of(self.runner, module=module, declaration=self.declaration))
-
-    def _statement(self, before: _StatementAnswer, after: _StatementAnswer) -> Finding:
+    def _statement(self, before: Answer, after: Answer) -> Finding:
         """Check that Lean gives the constant the same statement as without the proof, whatever the source says."""
-        if isinstance(before.exact, Answer) and isinstance(after.exact, Answer):
-            found = differences(before.exact, after.exact, declared=self.declared - {self.declaration})
-            if found:
-                return Finding("statement", "failed", self.by, "; ".join(found))
-            told = (
-                f"the same type and universe parameters as without the proof, node by node, and the same"
-                f" {len(before.exact.premises)} constants of its module below it: sha256 {after.exact.digest}"
-            )
-            return Finding("statement", "passed", self.by, told)
-        if isinstance(before.exact, Answer) != isinstance(after.exact, Answer):
-            silent = before.exact if isinstance(before.exact, str) else after.exact
-            return Finding("statement", "not_checked", self.by, f"it could not be compared: {silent}")
-        if isinstance(before.type, TypeText) and isinstance(after.type, TypeText):
-            if before.type != after.type:
-                why = f"its type became {after.type.text}; it was {before.type.text}"
-                return Finding("statement", "failed", self.by, why)
-            missing = end_of(str(after.exact))[-160:]
-            how = f"as printed ({QUESTIONS.name} did not run: {missing})"
-            told = f"the same type as without the proof, {how}: {after.type.text}"
-            return Finding("statement", "passed", self.by, told)
-        unread = before.type if isinstance(before.type, str) else after.type
-        return Finding("statement", "not_checked", self.by, f"its type could not be compared: {unread}")
+        found = differences(before, after, declared=self.declared - {self.declaration})
+        if found:
+            return Finding("statement", "failed", self.by, "; ".join(found))
+        told = (
+            f"the same type and universe parameters as without the proof, node by node, and the same"
+            f" {len(before.premises)} constants of its module below it: sha256 {after.digest}"
+        )
+        return Finding("statement", "passed", self.by, told)
 
 
-@dataclass(frozen=True, slots=True)
-class _StatementAnswer:
-    """Lean's answer on one build, or the reason for none; the printed type is read only where there is no exact one."""
-
-    exact: Answer | str
-    type: TypeText | str
+def _hashes(modules: Iterable[BuiltModule]) -> dict[str, str]:
+    """Return the SHA-256 of each file that these modules were read from."""
+    found = {}
+    for file in (file for one in modules for file in one.files):
+        with file.open("rb") as data:
+            found[str(file)] = hashlib.file_digest(data, "sha256").hexdigest()
+    return found
 
 
 def judge_axioms(
-    exact: Answer | str, printed: tuple[str, ...] | str, *, declaration: str, by: str, module: str
+    exact: Answer, printed: tuple[str, ...] | str, *, declaration: str, by: str, library: Path
 ) -> Finding:
-    """Judge by all that Lean said: what either answer names has to be allowed, and both have to agree."""
-    voices: list[tuple[str, tuple[str, ...]]] = []
-    silent: list[str] = []
-    sorried: tuple[str, ...] = ()
-    if isinstance(exact, Answer):
-        voices.append((QUESTIONS.name, exact.axioms))
-        sorried = tuple(name for name in exact.sorried if name != declaration)
-        if exact.unsafe:
-            why = f"{declaration} rests on what is unsafe: {', '.join(exact.unsafe)}"
-            return Finding("axioms", "failed", by, why, axioms=exact.axioms)
-        if exact.native:
-            why = f"{declaration} rests on compiled code that the kernel believed: {', '.join(exact.native)}"
-            return Finding("axioms", "failed", by, why, axioms=exact.axioms)
-    else:
-        silent.append(exact)
-    if isinstance(printed, str):
-        silent.append(printed)
-    else:
-        voices.append(("#print axioms", printed))
-    if not voices:
-        return Finding("axioms", "not_checked", by, "; ".join(silent))
-    axioms = tuple(dict.fromkeys(name for _, names in voices for name in names))
-    foreign = [name for name in axioms if name not in ALLOWED_AXIOMS]
-    asked = " and ".join(name for name, _ in voices)
+    """Judge by all that Lean said: what either answer names has to be allowed, and both have to agree.
+
+    An axiom is allowed by its name and by its home: a module of the toolchain's own `library`.
+    """
+    if exact.unsafe:
+        why = f"{declaration} rests on what is unsafe: {', '.join(exact.unsafe)}"
+        return Finding("axioms", "failed", by, why, axioms=exact.axioms)
+    if exact.native:
+        why = f"{declaration} rests on compiled code that the kernel believed: {', '.join(exact.native)}"
+        return Finding("axioms", "failed", by, why, axioms=exact.axioms)
+    told = () if isinstance(printed, str) else printed
+    axioms = tuple(dict.fromkeys((*exact.axioms, *told)))
     if "sorryAx" in axioms:
-        why = f"{declaration} is conditional: it rests on sorryAx ({asked})"
+        sorried = tuple(name for name in exact.sorried if name != declaration)
+        why = f"{declaration} is conditional: it rests on sorryAx"
         return Finding("axioms", "failed", by, why, axioms=axioms, sorried=sorried)
+    core = {one.name for one in exact.modules if one.lies_in(library)}
+    foreign = [name for name in axioms if name not in ALLOWED_AXIOMS]
+    foreign += [
+        f"{name} of {home}" for name, home in exact.homes.items() if name not in foreign and home not in core
+    ]
     if foreign:
         why = "; ".join(f"{declaration} rests on {name}" for name in foreign)
-        return Finding("axioms", "failed", by, f"{why} ({asked})", axioms=axioms)
-    if len({frozenset(names) for _, names in voices}) != 1:
-        said = "; ".join(f"{name}: {', '.join(names) or 'none'}" for name, names in voices)
+        return Finding("axioms", "failed", by, why, axioms=axioms)
+    if not isinstance(printed, str) and set(printed) != set(exact.axioms):
+        said = f"{QUESTIONS.name}: {', '.join(exact.axioms) or 'none'}; #print axioms: {', '.join(printed) or 'none'}"
         return Finding("axioms", "not_checked", by, f"two answers do not agree: {said}")
-    told = f"only {', '.join(axioms)}" if axioms else "no axiom at all"
-    also = f"; not answered: {silent[0]}" if silent else ""
-    evidence = f"{told}, by {asked} in another process that imports {module}{also}"
+    rests = f"only {', '.join(axioms)}, of the toolchain's own library" if axioms else "no axiom at all"
+    also = f"; not answered: {printed}" if isinstance(printed, str) else ", and by #print axioms"
+    evidence = f"{rests}, by {QUESTIONS.name} in another process that reads the built modules{also}"
     return Finding("axioms", "passed", by, evidence, axioms=axioms)
 
 

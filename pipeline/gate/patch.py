@@ -6,15 +6,24 @@ and `refuse_simulated` is what everything that proposes patches to others calls 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from store.events.proofs import Check
+from store.events.proofs import Check, Grade
+from store.view.rows import GRADES
 
 CONTEXT_LINES = 3
 SIMULATED_MARK = "SIMULATED"
 _NOT_SIMULATED = "Simulated: no"
 _NO_NEWLINE = b"\\ No newline at end of file\n"
+
+
+VERIFIED: Mapping[str, str] = {
+    "replayed_closure": "verified by Lean",
+    "replayed_module": "accepted by Lean; a kernel replayed its own module, and not all that it imports",
+    "not_replayed": "accepted by Lean; no kernel replayed it",
+}
+"""The words for each grade. Only the first is called verified in what leaves this machine."""
 
 
 class RefusedPatchError(Exception):
@@ -33,6 +42,7 @@ class PatchHeader:
     prover: str
     toolchain: str
     verified: bool
+    grade: Grade
     simulated: bool
     checks: tuple[Check, ...]
     not_checked: tuple[str, ...]
@@ -47,7 +57,7 @@ class PatchHeader:
                 "do not propose it to anyone."
             )
         elif self.verified:
-            first = f"A proof of {self.declaration}, found by unsorry and verified by Lean"
+            first = f"A proof of {self.declaration}, found by unsorry and {VERIFIED[self.grade]}"
         else:
             first = f"A candidate for a proof of {self.declaration}, found by unsorry; it is not verified, see below"
         fields = [
@@ -64,6 +74,7 @@ class PatchHeader:
                 for check in self.checks
             ),
             ("Not checked", ", ".join(self.not_checked) or "nothing"),
+            *((("Grade", GRADES[self.grade]),) if self.verified else ()),
         ]
         told = [_one_line(f"{name}: {value}") for name, value in fields]
         return [_one_line(first), "", *told, "Simulated: yes" if self.simulated else _NOT_SIMULATED, ""]

@@ -15,8 +15,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.build.dependencies import MANIFEST, ManifestError, key_of, read_dependencies, read_manifest
 from pipeline.lean.build.lake import LAKEFILES
-from pipeline.lean.client.process import lean_path
+from pipeline.lean.client.process import built_folders
+from pipeline.lean.sandbox.command import linked_packages
 from pipeline.lean.source.imports import CORE, closure
 from pipeline.lean.source.worktree import read_inside
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version
@@ -66,11 +68,33 @@ def other_lean(said: str, *, toolchain: str) -> str | None:
 
 def shadowed_library(project: Path) -> str | None:
     """Return a folder that Lean would take for its own library: the project would answer what the gate asks Lean."""
-    for folder in filter(None, lean_path(project).split(":")):
+    for folder in built_folders(project):
         for root in sorted(CORE):
-            if Path(folder, root).is_dir() or Path(folder, f"{root}.olean").exists():
+            if (folder / root).is_dir() or (folder / f"{root}.olean").exists():
                 return f"{folder} has a module {root} of its own, which hides Lean's"
     return None
+
+
+def trusted_packages(project: Path) -> tuple[Path, ...]:
+    """Return the folders of the packages whose modules need no replay here.
+
+    They are those of a manifest that names only what Lean's own organisations have published, as the daemon fetched
+    and built them for this manifest in a folder that no project can write to. One package of somebody else's could
+    have changed what was built of the others, so that with it none is trusted.
+    """
+    folder = linked_packages(project)
+    if folder is None or (folder := folder.resolve()).is_relative_to(project.resolve()):
+        return ()
+    try:
+        data = read_inside(project, MANIFEST)
+        packages = read_manifest(data).packages
+    except (OSError, ManifestError):
+        return ()
+    cache, key = folder.parent.parent.parent, folder.parent.name
+    found = read_dependencies(cache, key)
+    if found is None or not found.trusted or key != key_of(found.toolchain, data):
+        return ()
+    return tuple(folder / one.name for one in packages)
 
 
 def unseen_by_the_kernel(project: Path, *, path: str, text: bytes, imports: Iterable[str]) -> str | None:

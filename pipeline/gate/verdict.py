@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pipeline.gate import lake_checks
 from pipeline.gate.elaborate import Compiled, Files, elaborate, known, track
-from pipeline.gate.lake_checks import OWN_CHECKER, Finding
+from pipeline.gate.lake_checks import Finding
 from pipeline.gate.preconditions import other_toolchain, unseen_by_the_kernel
 from pipeline.gate.source_checks import (
     cites_itself,
@@ -30,7 +30,7 @@ from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.domain.records import PROVABLE_KINDS, Declaration
-from store.events.proofs import Check, CheckVerdict, ProofFound, StepName
+from store.events.proofs import Check, CheckVerdict, Grade, ProofFound, StepName
 
 REQUIRED: tuple[StepName, ...] = ("text", "shape", "compile", "axioms", "statement")
 SCANNER = "scanner"
@@ -45,7 +45,9 @@ class Verdict:
     axioms: tuple[str, ...] = ()
     conditional_on: tuple[str, ...] = ()
     needs_replay: str | None = None
-    """Why the kernel check is required too, where it is."""
+    """Why a replay of the closure is required too, if it is."""
+    grade: Grade = "not_replayed"
+    kernel: str = ""
 
     @property
     def failed(self) -> Check | None:
@@ -60,8 +62,10 @@ class Verdict:
         passed = {check.step for check in self.checks if check.verdict == "passed"}
         # A step may be judged twice, by the scanner and by Lean: both have to pass it.
         unjudged = set(self.not_checked)
-        required = {*REQUIRED, "kernel"} if self.needs_replay is not None else set(REQUIRED)
-        return self.failed is None and passed.issuperset(required) and unjudged.isdisjoint(required)
+        replayed = self.needs_replay is None or self.grade == "replayed_closure"
+        return (
+            self.failed is None and replayed and passed.issuperset(REQUIRED) and unjudged.isdisjoint(REQUIRED)
+        )
 
 
 class _Stop(Exception):  # noqa: N818 - control flow inside this module
@@ -243,11 +247,14 @@ class Gate:
                 named = finding.sorried or self._rests_on()
                 self.verdict.conditional_on = named or ("a sorry that the source does not name",)
         verdict, evidence = finding.verdict, finding.evidence
-        if finding.step == "kernel" and verdict != "failed" and self.verdict.needs_replay is not None:
-            if verdict == "passed" and finding.by != OWN_CHECKER:
-                verdict, evidence = "not_checked", f"{finding.by} is the project's own program: {evidence}"
-            if verdict == "not_checked":
-                evidence = f"{self.verdict.needs_replay}; {evidence}"
+        if finding.step == "kernel":
+            self.verdict.grade = finding.grade
+            self.verdict.kernel = finding.by if finding.grade != "not_replayed" else ""
+            if finding.refused and self.verdict.needs_replay is None:
+                self.verdict.needs_replay = "a kernel refuses a module of it"
+            needed = self.verdict.needs_replay
+            if needed is not None and verdict != "failed" and finding.grade != "replayed_closure":
+                verdict, evidence = "not_checked", f"{needed}; {evidence}"
         self._add(finding.step, verdict, finding.by, evidence)
         if verdict == "failed":
             raise _Stop

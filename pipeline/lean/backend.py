@@ -71,6 +71,11 @@ class LeanBackend:
             raise ValueError(f"lean backend: simulated is {self.simulated!r} for kind {self.kind!r}")
 
     @property
+    def library(self) -> Path | None:
+        """The folder of the oleans of Lean's own library; None if the toolchain's folder is not known."""
+        return Path(self.sysroot) / "lib" / "lean" if self.sysroot else None
+
+    @property
     def judge(self) -> str:
         """Name the judge of a text for people: the simulator's answers are never called Lean's."""
         return "the simulator" if self.simulated else "Lean"

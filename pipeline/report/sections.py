@@ -265,6 +265,7 @@ def _facts(one: ShownProof) -> Iterator[str]:
         yield f"{many(one.attempt.nodes, 'state', 'states')} in {one.attempt.seconds:.1f} s"
     if row.state == "verified":
         yield f"axioms: {', '.join(row.axioms) or 'none'}"
+        yield row.graded
     if row.not_checked:
         yield f"not checked: {', '.join(row.not_checked)}"
     if row.reason:

@@ -11,6 +11,12 @@ from store.events.base import BlobRef, EventBody, Part, Sha
 
 StepName = Literal["text", "shape", "compile", "axioms", "statement", "kernel"]
 CheckVerdict = Literal["passed", "failed", "not_checked"]
+Grade = Literal["replayed_closure", "replayed_module", "not_replayed"]
+"""How far a kernel replayed what a verified proof rests on.
+
+`replayed_closure`: its module, and every module below it but the toolchain's and those of trusted packages;
+`replayed_module`: its module alone; `not_replayed`: nothing, so that the Lean that compiled it is the only witness.
+"""
 
 
 class AttemptFinished(EventBody):
@@ -110,15 +116,31 @@ class ProofChecked(EventBody):
     job: str
 
 
+class CheckedVersion(Part):
+    """The version of a file in which a proof was checked: its commit, its blob, and where the sorry begins there."""
+
+    sha: Sha
+    blob: Sha
+    byte_start: int
+
+
 class ProofVerified(EventBody):
-    """Lean accepted it: every required check passed. Never simulated, so it has no such field."""
+    """Lean accepted it: every required check passed. Never simulated, so it has no such field.
+
+    `kernel` names the program that replayed it, "" where none did. `version` is what was checked, since a proof is
+    checked again where its branch has gone on; None in events of version 1: where the proof was found.
+    """
 
     type: ClassVar[str] = "proof_verified"
+    schema_version: ClassVar[int] = 2
     proof: str
     sorry: str
     checks: tuple[Check, ...]
     not_checked: tuple[str, ...]
     axioms: tuple[str, ...]
+    grade: Grade
+    kernel: str
+    version: CheckedVersion | None
     patch: BlobRef
     job: str
 

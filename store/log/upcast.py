@@ -55,6 +55,17 @@ def _of_lean(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "simulated": False}
 
 
+def _proof_verified_1(data: dict[str, Any]) -> dict[str, Any]:
+    # Version 1 had no grade. Its replay was of the proof's module alone, and by the toolchain's own program or by one
+    # that the project had built, which is no witness.
+    replayed = any(
+        (check["step"], check["verdict"], check["by"]) == ("kernel", "passed", "leanchecker")
+        for check in data["checks"]
+    )
+    graded = ("replayed_module", "leanchecker") if replayed else ("not_replayed", "")
+    return {**data, "grade": graded[0], "kernel": graded[1], "version": None}
+
+
 UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
     {
         ("commit_scanned", 1): _commit_scanned_1,
@@ -62,6 +73,7 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
         ("file_scanned", 1): _file_scanned_1,
         ("file_traced", 1): _file_traced_1,
         ("attempt_finished", 1): _attempt_finished_1,
+        ("proof_verified", 1): _proof_verified_1,
         ("checkpoint_saved", 1): _of_lean,
         ("checkpoint_promoted", 1): _of_lean,
         ("evaluation_finished", 1): _of_lean,

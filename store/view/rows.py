@@ -298,12 +298,23 @@ class AttemptRow:
     recorded_at: str
 
 
+GRADES = {
+    "replayed_closure": "kernel replayed all",
+    "replayed_module": "kernel replayed its module only",
+    "not_replayed": "no kernel replay",
+}
+"""How far a kernel replayed a verified proof (`store.events.proofs.Grade`), in words."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProofRow:
     """A proof text for a sorry. `state`: candidate, verified, rejected, conditional.
 
     candidate with `checked_at` set means: nothing failed, but `not_checked_json` could not be judged here.
-    `patch_sha256` is the patch's blob, `pull_request_url` where it was proposed. `simulated` proofs are never verified.
+    `blob` and `byte_start` are of the version of the file that it was found in, at `sha`; `checked_blob` and
+    `checked_start` of the one that it was last verified in, at `checked_sha`. `grade` is how far a kernel replayed it
+    then (`store.events.proofs.Grade`), by the program `kernel`; both are "" until it is verified. `patch_sha256` is the
+    patch's blob, `pull_request_url` where it was proposed. `simulated` proofs are never verified.
     """
 
     proof: str
@@ -327,6 +338,11 @@ class ProofRow:
     checks: list[dict[str, str]]
     not_checked: list[str]
     axioms: list[str]
+    grade: str
+    kernel: str
+    checked_sha: str
+    checked_blob: str
+    checked_start: int
     conditional_on: list[str]
     reason: str
     patch_sha256: str | None
@@ -335,6 +351,11 @@ class ProofRow:
     found_at: str
     checked_at: str | None
     job: str
+
+    @property
+    def graded(self) -> str:
+        """The grade in words; "" until it is verified."""
+        return GRADES.get(self.grade, "")
 
 
 @dataclass(frozen=True, slots=True)

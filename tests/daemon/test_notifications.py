@@ -201,7 +201,7 @@ def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path: Path)
             )
             assert (item["about"]["repository"], item["about"]["path"]) == (REPOSITORY, "A.lean")
             assert message["id"] == item["id"] == at.headers[0]["webhook-id"]
-            assert message["text"].startswith("proof verified: a in ")
+            assert message["text"].startswith("proof verified (no kernel replay): a in ")
             event = (await here.store.look_up(lambda log: log.last(1, types=("proof_verified",))))[0]
             assert (item["id"], item["seq"], row.position) == (event.event_id, event.seq, event.seq)
             assert "webhook-signature" not in at.headers[0]
@@ -308,7 +308,9 @@ def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(tm
             assert row.told == 6
             together = at.messages[1]
             assert together["counts"] == {"proof_verified": 5}
-            assert together["text"].startswith("5 x proof verified. The first: proof verified: a in")
+            assert together["text"].startswith(
+                "5 x proof verified. The first: proof verified (no kernel replay): a in"
+            )
             assert len({item["id"] for item in together["events"]}) == 5
             assert together["id"] not in {item["id"] for item in together["events"]}
 

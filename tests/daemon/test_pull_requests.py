@@ -23,7 +23,7 @@ from daemon.settings import Settings
 from daemon.store_service import StoreService
 from store.domain.identity import git_blob
 from store.events.base import EventBody
-from store.events.proofs import AttemptFinished, ProofFound, ProofVerified, PullRequestOpened
+from store.events.proofs import AttemptFinished, CheckedVersion, ProofFound, ProofVerified, PullRequestOpened
 from store.events.scans import SorryPlace
 from store.log.envelope import NewEvent
 from tests.support.daemon.deployment import Deployment
@@ -175,8 +175,8 @@ def world_at(folder: Path, github: GitHubServer, *, may_push: bool = True) -> Wo
 
 def verified(**changes: Any) -> ProofVerified:
     body = ProofVerified(
-        proof=PROOF, sorry="5a" * 8, checks=ALL_PASSED, not_checked=("kernel",), axioms=("propext",),
-        patch=digest(PATCH), job="check-1",
+        proof=PROOF, sorry="5a" * 8, checks=ALL_PASSED, not_checked=(), axioms=("propext",),
+        grade="replayed_closure", kernel="leanchecker", version=None, patch=digest(PATCH), job="check-1",
     )  # fmt: skip
     return body.model_copy(update=changes)
 
@@ -213,7 +213,8 @@ def test_a_verified_proof_becomes_one_commit_on_a_branch_and_a_pull_request(worl
     assert after + "\n" == FILE.replace("sorry", "rfl")
     for evidence in (
         "found by a program", "`leanprover/lean4:v4.21.0`", "`generator`, rung 2", "`tactics-3`", "Seed: 7",
-        "`propext`", "1000 tokens", "0.0125 USD", "`compile`: passed", "`kernel`", "opt_out_authors", world.sha,
+        "`propext`", "1000 tokens", "0.0125 USD", "`compile`: passed", "Kernel: `leanchecker`: kernel replayed all",
+        "opt_out_authors", world.sha,
     ):  # fmt: skip
         assert evidence in pull["body"]
     (event,) = world.deployment.events("pull_request_opened")
@@ -253,6 +254,9 @@ def test_an_old_fork_is_brought_forward_and_one_with_commits_of_its_own_is_left_
     ours = fork.git("commit-tree", "main^{tree}", "-p", "main", "-m", "ours")
     before = fork.git("rev-parse", "main")
     fork.git("update-ref", "refs/heads/main", ours)
+    tip = world.remote.git("rev-parse", "main")
+    version = CheckedVersion(sha=tip, blob=world.found.blob, byte_start=world.found.byte_start)
+    world.tell(verified(version=version))
     assert "has 1 commits that remotes/demo has not" in world.refused()
     assert fork.git("rev-parse", "main") == ours
     fork.git("update-ref", "refs/heads/main", before)
@@ -285,36 +289,56 @@ def test_a_dry_run_shows_it_all_and_writes_nothing(world: World) -> None:
     assert (world.github.made("POST", "PATCH"), world.opened) == ([], [])
 
 
-def test_a_change_elsewhere_in_the_file_moves_the_place(world: World) -> None:
-    world.remote.commit("later", {PATH: "-- one line more\n" + FILE.replace("2 = 2", "3 = 3")})
+def test_checked_again_where_the_branch_has_gone_on_it_is_proposed_there(world: World) -> None:
+    text = "-- one line more\n" + FILE.replace("2 = 2", "3 = 3")
+    world.remote.commit("later", {PATH: text})
+    tip = world.remote.git("rev-parse", "main")
+    blob = git_blob(text.encode(), like=tip)
+    world.tell(verified(version=CheckedVersion(sha=tip, blob=blob, byte_start=text.index("sorry"))))
     assert world.pr().exit_code == 0
+    (pull,) = world.pulls
+    assert f"- Checked at commit: `{tip}`" in pull["body"]
     after = world.remote.git("show", f"{BRANCH}:{PATH}")
     assert "one line more" in after
     assert after.endswith("3 = 3 := by\n  rfl")
     assert "sorry" not in after
 
 
+@pytest.mark.parametrize(("grade", "kernel"), [("replayed_module", "leanchecker"), ("not_replayed", "")])
+def test_only_a_replay_of_all_that_it_rests_on_is_called_verified(
+    world: World, grade: str, kernel: str
+) -> None:
+    world.tell(verified(grade=grade, kernel=kernel))
+    assert world.pr().exit_code == 0
+    (pull,) = world.pulls
+    said = pull["title"] + pull["body"] + world.remote.git("log", "-1", "--format=%B", BRANCH)
+    assert "verified" not in said
+    assert "accepted by Lean" in said
+
+
 # --- what is refused ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("changed", "said"),
     [
-        (FILE.replace("sorry", "rfl"), "one was changed"),
-        (FILE.replace("1 = 1", "1 = 1 + 0"), "one was changed"),
-        (FILE.replace("one", "uno"), "one is not there any more"),
-        (FILE.replace("  sorry", "    sorry"), "laid out in another way"),
+        ({PATH: FILE.replace("1 = 1", "1 = 1 + 0")}, "where no Lean has checked it"),
+        ({"Demo/Imported.lean": "def one := 2\n"}, "where no Lean has checked it"),
+        ({"lean-toolchain": "leanprover/lean4:v4.29.0\n"}, "where no Lean has checked it"),
+        ({"README.md": "another one\n"}, "where no Lean has checked it"),
         (None, "is not there any more"),
     ],
+    ids=["the file", "what it imports", "the toolchain", "anything", "the file is gone"],
 )
-def test_what_changed_on_the_default_branch_is_said_and_nothing_is_written(
-    world: World, text: str | None, said: str
+def test_on_a_tip_where_it_was_not_checked_nothing_is_proposed(
+    world: World, changed: dict[str, str] | None, said: str
 ) -> None:
-    world.remote.git("rm", "--quiet", PATH)
-    world.remote.commit("later", {"Other.lean": ""} if text is None else {PATH: text})
+    if changed is None:
+        world.remote.git("rm", "--quiet", PATH)
+    world.remote.commit("later", changed or {"Other.lean": ""})
     message = world.refused()
     assert said in message
-    assert "looks again after its next poll" in message
+    assert "after its next poll" in message
     assert world.github.made("POST", "PATCH") == []
 
 

@@ -22,7 +22,7 @@ from pipeline.build import work
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter
 from pipeline.jobs.specs import BuildSpec
 from pipeline.lean.backend import LeanBackend, find_leans
-from pipeline.lean.build import build_cache
+from pipeline.lean.build import build_cache, dependencies
 from pipeline.lean.build.dependencies import GitFailedError, fetch_package, read_manifest
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.sandbox.network import Gateway, Rules
@@ -223,6 +223,31 @@ def test_packages_are_fetched_at_their_revision_and_lie_read_only_in_the_cache(y
     fresh = yard.worktree("two", {})
     with build_cache.attach(fresh, yard.cache, REPOSITORY, "a" * 40):
         assert (fresh / ".lake" / "packages").readlink() == packages
+
+
+@pytest.mark.parametrize(
+    ("line", "trusted"), [("main", True), ("a tag", True), ("a fork's", False), ("somebody else's", False)]
+)
+def test_packages_are_trusted_only_at_a_commit_that_lean_s_own_organisations_published(
+    yard: BuildFolder, monkeypatch: pytest.MonkeyPatch, line: str, trusted: bool
+) -> None:
+    """A forge gives any fork's commit under the URL of the repository."""
+    entry = yard.package("helper", {"Helper.lean": ""})
+    source = yard.folder / "helper.git-source"
+    git(source, "checkout", "--quiet", "-b", "other")
+    (source / "Helper.lean").write_text("-- evil\n", "utf-8")
+    git(source, "commit", "--quiet", "-am", "two")
+    if line != "main":
+        entry |= {"rev": git(source, "rev-parse", "HEAD"), "inputRev": "v1"}
+    if line == "a tag":
+        git(source, "tag", "v1")
+    git(source, "checkout", "--quiet", "-")
+    if line != "somebody else's":
+        monkeypatch.setattr(dependencies, "OF_LEAN", ("file://",))
+    ended = yard.build(yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)}))
+    made = dependencies.read_dependencies(yard.cache, ended.summary["dependencies"])
+    assert made is not None
+    assert made.trusted is trusted
 
 
 def test_the_same_manifest_is_fetched_once(yard: BuildFolder) -> None:

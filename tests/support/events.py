@@ -33,6 +33,7 @@ from store.events.jobs import (
 from store.events.proofs import (
     AttemptFinished,
     Check,
+    CheckedVersion,
     ProofChecked,
     ProofFound,
     ProofRejected,
@@ -333,6 +334,9 @@ def proof_verified(found: ProofFound) -> ProofVerified:
         checks=ALL_PASSED,
         not_checked=(),
         axioms=("propext",),
+        grade="not_replayed",
+        kernel="",
+        version=CheckedVersion(sha=found.sha, blob=found.blob, byte_start=found.byte_start),
         patch=digest(PATCH),
         job="check-0000000000000000",
     )

@@ -217,7 +217,8 @@ def fill(folder: StateFolder) -> None:
     folder.add(f"proof:{PROOF}", ProofVerified(
         proof=PROOF, sorry=SORRY, not_checked=("kernel",),
         checks=tuple(check(step, "passed") for step in ("axioms", "compile", "text", "shape", "statement")),
-        axioms=("propext",), patch=folder.blob(PATCH.encode()), job="check-1",
+        axioms=("propext",), grade="not_replayed", kernel="", version=None,
+        patch=folder.blob(PATCH.encode()), job="check-1",
     ))  # fmt: skip
     folder.add(f"proof:{SIMULATED_PROOF}", ProofChecked(
         proof=SIMULATED_PROOF, sorry=OTHER_SORRY, checks=(check("compile", "not_checked"),),

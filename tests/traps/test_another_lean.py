@@ -134,19 +134,6 @@ def test_where_the_kernel_can_be_passed_by_only_a_replay_verifies(
     assert "only a kernel replay says" in reason(verdict, "kernel")
 
 
-def test_a_replay_by_the_project_s_own_program_is_none_where_the_kernel_can_be_passed_by(
-    court: GateProject,
-) -> None:
-    (court.tools.sysroot / "bin" / "leanchecker").unlink()
-    own = court.project / ".lake" / "packages" / "lean4checker" / ".lake" / "build" / "bin" / "lean4checker"
-    own.parent.mkdir(parents=True)
-    own.write_text("#!/bin/sh\nexit 0\n")
-    own.chmod(0o755)
-    assert court.verified(HONEST).not_checked == ()
-    verdict = court.candidate(Case(PROOF, file=UNSEEN["an option of the file"]["file"]))
-    assert "the project's own program" in reason(verdict, "kernel")
-
-
 def test_compiled_code_that_the_kernel_believed_without_an_axiom_is_refused(court: GateProject) -> None:
     """`Lean.reduceBool` in a term: older kernels evaluate it, and no axiom shows it."""
     event = court.rejected(
@@ -166,7 +153,6 @@ def test_an_import_that_is_not_there_is_no_silent_empty_environment(court: GateP
 HEADERS = {
     "imports": "/- ü -/\r\nimport Init\r\nimport Lean\r\n\r\n",
     "a module": "/- a module -/\nmodule\n\npublic import Lean\n\n",
-    "nothing before it": "prelude\nimport Init\n",
 }
 
 

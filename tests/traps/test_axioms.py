@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 
-from pipeline.gate.lake_checks import Answer, Section, judge_axioms
+from pipeline.gate.lake_checks import Answer, BuiltModule, Finding, Section, judge_axioms
 from tests.support.gate import Case, GateProject, Refused
 from tests.support.lean.credulous import Rule
 
@@ -42,8 +43,21 @@ FROM_LEAN = {
 }
 
 
-def answer(*axioms: str) -> Answer:
-    return Answer("4.28.0", axioms, (), (), (), Section("theorem", "= [] 0 -"), {}, {})
+LIBRARY = Path("/lean/lib/lean")
+
+
+def answer(*axioms: str, home: str = "Init.Core") -> Answer:
+    """What a Lean says that has read `Init.Core` of its own library and the project's `A`."""
+    modules = (
+        BuiltModule("Init.Core", LIBRARY / "Init" / "Core.olean", bare=True),
+        BuiltModule("A", Path("/project/A.olean"), bare=False),
+    )
+    homes = dict.fromkeys(axioms, home)
+    return Answer("4.28.0", modules, axioms, homes, (), (), (), Section("theorem", "= [] 0 -"), {}, {})
+
+
+def judged(exact: Answer, printed: tuple[str, ...] | str) -> Finding:
+    return judge_axioms(exact, printed, declaration="Demo.mine", by="Lean", library=LIBRARY)
 
 
 @pytest.mark.parametrize("proof", IN_THE_TEXT.values(), ids=IN_THE_TEXT.keys())
@@ -55,17 +69,17 @@ def test_the_text_gives_it_away(refused: Refused, proof: str) -> None:
 def test_an_axiom_that_is_not_allowed_is_refused(axiom: str) -> None:
     for exact, printed in (
         (answer(axiom), "no answer"),
-        ("no answer", ("propext", axiom)),
+        (answer("propext"), ("propext", axiom)),
         (answer(axiom), ()),
     ):
-        finding = judge_axioms(exact, printed, declaration="Demo.mine", by="Lean", module="A")
+        finding = judged(exact, printed)
         assert finding.verdict == "failed"
         assert f"rests on {axiom}" in finding.evidence
 
 
 def test_what_is_unsafe_is_refused() -> None:
     unsafe = dataclasses.replace(answer("propext"), unsafe=("Demo.cheat",))
-    assert judge_axioms(unsafe, (), declaration="Demo.mine", by="Lean", module="A").verdict == "failed"
+    assert judged(unsafe, ()).verdict == "failed"
 
 
 def test_native_computation_is_refused_through_the_whole_job(court: GateProject) -> None:
@@ -73,12 +87,14 @@ def test_native_computation_is_refused_through_the_whole_job(court: GateProject)
     assert court.rejected(case, step="axioms").conditional_on == ()
 
 
-@pytest.mark.parametrize("silent", ["questions", "printed"])
-def test_one_answer_is_enough_to_refuse(court: GateProject, silent: str) -> None:
-    """Whichever of the two ways to ask does not work, the other one still refuses."""
-    other = Rule("finish_it", questions=1) if silent == "questions" else Rule("finish_it", printed="no idea")
-    case = Case("finish_it", rules=(other, Rule("finish_it", axioms=("Demo.cheat",))))
-    court.rejected(case, step="axioms")
+def test_the_exact_answer_alone_refuses(court: GateProject) -> None:
+    rules = (Rule("finish_it", printed="no idea"), Rule("finish_it", axioms=("Demo.cheat",)))
+    court.rejected(Case("finish_it", rules=rules), step="axioms")
+
+
+def test_the_printed_answer_refuses_what_the_exact_one_allows() -> None:
+    finding = judged(answer("propext"), ("propext", "sorryAx"))
+    assert (finding.verdict, finding.axioms) == ("failed", ("propext", "sorryAx"))
 
 
 def test_two_answers_that_do_not_agree_verify_nothing(court: GateProject) -> None:

@@ -92,7 +92,8 @@ def test_without_a_kernel_replay_a_proof_is_verified_and_says_what_was_not_check
     assert court.verified(Case("exact ⟨h.2, h.1⟩")).not_checked == ("kernel",)
 
 
-def test_a_replay_that_refuses_the_module_anyway_blames_no_one(court: GateProject) -> None:
-    """A checker of another version, or a file with a sorry that it minds: it says nothing of the proof."""
+def test_a_replay_that_refuses_the_module_anyway_blames_no_one_and_verifies_nothing(
+    court: GateProject,
+) -> None:
     case = Case("exact ⟨h.2, h.1⟩", rules=(Rule("", replay="no olean"),))
-    assert court.verified(case).not_checked == ("kernel",)
+    assert court.candidate(case).not_checked == ("kernel",)

@@ -55,12 +55,6 @@ def test_a_statement_that_lean_reads_differently_with_the_proof_is_refused(refus
     assert "type" in refused_by_lean(case, step="statement").reason
 
 
-def test_where_our_own_script_does_not_run_the_printed_type_is_compared(refused_by_lean: Refused) -> None:
-    rules = (Rule("Or.inl h", type="∀ (p : Prop), p → p ∨ True", questions=1), Rule("", questions=1))
-    file = "variable (p : Prop) (h : p)\ntheorem mine : p ∨ True := by\n  HOLE\n"
-    refused_by_lean(Case("exact Or.inl h", file=file, declaration="mine", rules=rules), step="statement")
-
-
 def test_a_script_that_runs_only_without_the_proof_leaves_the_statement_unjudged(court: GateProject) -> None:
     case = Case("finish_it", rules=(Rule("finish_it", questions=1),))
     assert "statement" in court.candidate(case).not_checked

@@ -287,6 +287,47 @@ def fetch_package(
     git.run("checkout", "--quiet", "--detach", package.rev, "--")
 
 
+def is_published(
+    package: GitPackage,
+    scratch: Path,
+    *,
+    proxy: str,
+    timeout_s: float,
+    disk_bytes: int | None = None,
+    memory_bytes: int | None = None,
+) -> bool:
+    """Return whether the commit is on its repository's default branch, or on the tag that the manifest names.
+
+    A forge gives a commit by its id from any fork of the repository, so that its URL alone does not say whose it is.
+    `scratch` is a new folder, removed afterwards; only commits are fetched into it, if the server can send them alone.
+    """
+    git = _Git(scratch, package.url, proxy, time.monotonic() + timeout_s, disk_bytes, memory_bytes)
+    try:
+        scratch.mkdir(parents=True)
+        kind = "sha256" if len(package.rev) == 64 else "sha1"
+        git.run("init", "--quiet", "--bare", "--template=", f"--object-format={kind}")
+        for ref in ("HEAD", f"refs/tags/{package.input_rev}"):
+            try:
+                git.run(
+                    "fetch",
+                    "--quiet",
+                    "--no-tags",
+                    "--filter=tree:0",
+                    "--",
+                    package.url,
+                    f"+{ref}:refs/heads/it",
+                )
+                git.run("merge-base", "--is-ancestor", package.rev, "refs/heads/it")
+            except GitFailedError:
+                continue
+            return True
+        return False
+    except GitFailedError:
+        return False
+    finally:
+        remove_tree(scratch)
+
+
 class _Git:
     def __init__(
         self,
@@ -332,6 +373,8 @@ PACKAGES = "packages"
 LOCK = "lock"
 _ROOT_NAME = "unsorry_dependencies"
 _SCHEMA = 1
+OF_LEAN = ("https://github.com/leanprover/", "https://github.com/leanprover-community/")
+"""Where Lean's own organisations publish."""
 
 Step = Callable[[str], None]
 Reason = Literal[
@@ -355,7 +398,8 @@ class Dependencies:
 
     `cache` says what became of Mathlib's compiled files: "" (none offered), "fetched", or why not. `not_built` is ""
     or the end of what lake said when the packages did not build completely; a project may still do with the rest.
-    `refusals` are the connections that were not made.
+    `refusals` are the connections that were not made. `trusted`: every package is published by Lean's own
+    organisations, so that nobody else's code took part in what was built.
     """
 
     key: str
@@ -366,6 +410,7 @@ class Dependencies:
     refusals: tuple[Refusal, ...]
     bytes: int
     seconds: float
+    trusted: bool = False
 
 
 def key_of(toolchain: str, manifest: bytes) -> str:
@@ -444,10 +489,12 @@ class Fetcher:
         packages = staging / PACKAGES
         packages.mkdir(parents=True)
         (staging / LOCK).touch()
+        trusted = bool(manifest.packages)
         with Gateway(self.rules, tcp=True) as gateway:
             for number, package in enumerate(manifest.packages, 1):
                 self.on_step(f"package {package.name} ({number} of {len(manifest.packages)})")
                 self._fetch(package, packages / package.name, gateway, self._left(started))
+                trusted = trusted and self._is_of_lean(package, staging / "commits", gateway, started)
             root = _write_root(staging, manifest, toolchain)
             lake = _Lake(self, root, staging, folder)
             cache = self._ask_for_cache(lake, manifest, packages, gateway, started)
@@ -463,6 +510,7 @@ class Fetcher:
             refusals=gateway.refusals,
             bytes=size,
             seconds=round(time.monotonic() - started, 3),
+            trusted=trusted,
         )
         text = json.dumps({"schema": _SCHEMA, **asdict(made)}, ensure_ascii=False, indent=1)
         with (staging / DESCRIPTION).open("w", encoding="utf-8") as file:
@@ -500,6 +548,16 @@ class Fetcher:
                 remedy="check the network and that the revision still exists; it is tried again by itself",
                 passing=True,
             ) from error
+
+    def _is_of_lean(self, package: GitPackage, scratch: Path, gateway: Gateway, started: float) -> bool:
+        return package.url.startswith(OF_LEAN) and is_published(
+            package,
+            scratch,
+            proxy=gateway.url,
+            timeout_s=self._left(started),
+            disk_bytes=self.disk_bytes,
+            memory_bytes=self.memory_bytes,
+        )
 
     def _ask_for_cache(
         self, lake: _Lake, manifest: Manifest, packages: Path, gateway: Gateway, started: float

@@ -65,6 +65,14 @@ class LakeRunner:
             return "lake is not installed"
         return cls(Path(found), None, backend.sandbox, project)
 
+    @property
+    def library(self) -> Path | None:
+        """The folder of the oleans of Lean's own library; None if the toolchain's folder is not known."""
+        if self.toolchain is not None:
+            return self.toolchain / "lib" / "lean"
+        beside = self.program.resolve().parent.parent / "lib" / "lean"
+        return beside if (beside / "Init.olean").is_file() else None
+
     def with_(self, **changes: object) -> LakeRunner:
         """Return the same runner with other fields."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]

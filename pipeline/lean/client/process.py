@@ -391,20 +391,27 @@ _FOLDER_BYTES = 256 * 2**20
 """A side file is as long as a reply, which may have as much."""
 
 
-def lean_path(project: Path) -> str:
-    """Return LEAN_PATH for a built project: its own oleans and its packages', read off the folders.
+def lean_path(project: Path, *, library: Path | None = None) -> str:
+    """Return LEAN_PATH for a built project: the toolchain's library, the project's oleans, its packages'.
 
-    `lake env` would evaluate the project's lakefile, which is code; the layout is fixed, so no one has to. It ends
-    in no newline, with which the last folder would not be found.
+    `library` is first, so that nothing that a project builds can hide a module of Lean's own; Lean itself would look
+    there last. `lake env` would evaluate the project's lakefile, which is code; the layout is fixed, so no one has to.
+    It ends in no newline, with which the last folder would not be found.
     """
+    first = () if library is None else (library,)
+    return ":".join(str(folder.absolute()) for folder in (*first, *built_folders(project)))
+
+
+def built_folders(project: Path) -> list[Path]:
+    """Return the folders of a built project's oleans and its packages'."""
     roots = [project, *package_folders(project), *sorted((project / ".lake" / "packages").glob("*"))]
     folders = [root / ".lake" / "build" / "lib" / leaf for root in roots for leaf in ("lean", "")]
     # Older lakes have no `lean` below `lib`; with it, `lib` itself holds no oleans.
-    return ":".join(
-        str(folder.absolute())
+    return [
+        folder
         for folder in folders
         if folder.is_dir() and not (folder.name == "lib" and (folder / "lean").is_dir())
-    )
+    ]
 
 
 def command_line(
@@ -434,7 +441,7 @@ def command_line(
     attempt = {name: os.environ[name] for name in (_ATTEMPT,) if name in os.environ}
     if backend.kind == "simulator":
         return _alone(command, limits), {**environment, **attempt}
-    environment["LEAN_PATH"] = lean_path(project)
+    environment["LEAN_PATH"] = lean_path(project, library=backend.library)
     readable = [Path(backend.argv[0])]
     if backend.sysroot:
         environment["LEAN_SYSROOT"] = backend.sysroot

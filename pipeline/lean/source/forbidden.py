@@ -23,11 +23,12 @@ FORBIDDEN_NAMES = _words(
     skipKernelTC addDeclWithoutChecking lcProof lcAny lcUnreachable unsafeCast native
     dbg_trace dbgTrace dbgTraceVal dbgTraceIfShared dbgSleep dbgStackTrace logInfo logWarning logError logAt println
     trace_state trace_message
-    IO EIO BaseIO RealWorld UV ptrAddrUnsafe eval_expr run_conv"""
+    IO EIO BaseIO RealWorld UV FS Process timeit allocprof ptrAddrUnsafe eval_expr run_conv"""
 )
 """Refused as a name or as a part of a dotted name: a sorry, an axiom or unchecked code by another word, what prints,
 since a proof's output could pass for the compiler's, or what acts on the world: a tactic's configuration is evaluated
-while Lean elaborates, and `IO.FS.writeFile` applied to the unit there writes a file."""
+while Lean elaborates, and `IO.FS.writeFile` applied to the unit there writes a file. In a file that opens `IO`, what
+lies below it has no `IO` in its name."""
 
 _ROOTS_OF_CODE = frozenset({"Lean", "Lake", "System"})
 """Namespaces of Lean's own programs, with what reads and writes compiled modules: no lemma lives there."""
@@ -64,6 +65,10 @@ FORBIDDEN_WORDS = (KEYWORDS - _WITH_IN) | _words(
 )
 """Refused as a word of its own: each opens a command, declares something that outlives the proof, leaves the rest
 of the proof out, or runs code while Lean elaborates."""
+
+_CONFIGURATIONS = frozenset({"config", "cfg"})
+_CONSTANTS = _words("true false none some default with in")
+"""Besides field names, the words that a tactic's configuration may have."""
 
 _LETTER = re.compile(f"[{ID_REST}λΠΣ]")
 _BRACKETS = {
@@ -142,6 +147,7 @@ def complaints(replacement: str) -> tuple[str, ...]:
     words = [token.text for token in tokens]
     found += _unbalanced(words)
     found += _commands(words)
+    found += _computed(words)
     for position, word in enumerate(words):
         following = words[position + 1] if position + 1 < len(words) else ""
         complaint = _word(word, following)
@@ -244,6 +250,38 @@ def _commands(words: list[str]) -> list[str]:
         elif (plain, following) == ("let", "rec"):
             return ["let rec, which declares what outlives the proof"]
     return [f"the command {waiting}, which has no `in` with something after it"] if waiting else []
+
+
+def _computed(words: list[str]) -> list[str]:
+    """Return what a tactic's options compute: Lean evaluates them while it elaborates, with whatever they apply.
+
+    `(config := …)` takes literals, field names, `true`, `false` and `.constructor`. Any other `(name := …)` may be a
+    term's argument or a tactic's option: none may hold the unit, without which no action runs.
+    """
+    for at in range(len(words) - 2):
+        if words[at] != "(" or words[at + 2] != ":=" or not _NAME.match(skeleton(words[at + 1])):
+            continue
+        end = _closing(words, at)
+        value = words[at + 3 : end]
+        if skeleton(words[at + 1]) in _CONFIGURATIONS:
+            for inner, word in enumerate(value, at + 3):
+                named = words[inner - 1] == "." or words[inner + 1 : inner + 2] == [":="]
+                if _NAME.match(skeleton(word)) and not named and word not in _CONSTANTS:
+                    return [f"{word} in ({words[at + 1]} := …), which Lean evaluates while it elaborates"]
+        holds_unit = any(pair in (("(", ")"), ("⟨", "⟩")) for pair in itertools.pairwise(value))
+        if holds_unit or any(skeleton(word).split(".")[-1].casefold() in ("unit", "punit") for word in value):
+            return [f"the unit in ({words[at + 1]} := …), which could run an action while Lean elaborates"]
+    return []
+
+
+def _closing(words: list[str], opening: int) -> int:
+    """Return the position of the bracket that closes the one at `opening`, the end if there is none."""
+    depth = 0
+    for at in range(opening, len(words)):
+        depth += (words[at] in _BRACKETS) - (words[at] in _CLOSERS)
+        if depth == 0:
+            return at
+    return len(words)
 
 
 def _unbalanced(words: list[str]) -> list[str]:

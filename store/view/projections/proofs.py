@@ -83,6 +83,11 @@ def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ProofFound) ->
             "checks_json": "[]",
             "not_checked_json": "[]",
             "axioms_json": "[]",
+            "grade": "",
+            "kernel": "",
+            "checked_sha": body.sha,
+            "checked_blob": body.blob,
+            "checked_start": body.byte_start,
             "conditional_on_json": "[]",
             "reason": "",
             "found_at": event.recorded_at,
@@ -123,14 +128,21 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
     if why_not_verified(body) is not None:
         return
     known = _known(db, body.proof)
+    version = body.version
     changed = db.execute(
         f"UPDATE proofs SET {_JUDGED}, state = 'verified', reason = '', not_checked_json = ?, axioms_json = ?, "
-        "conditional_on_json = '[]', patch_sha256 = ? "
+        "grade = ?, kernel = ?, checked_sha = coalesce(?, checked_sha), checked_blob = coalesce(?, checked_blob), "
+        "checked_start = coalesce(?, checked_start), conditional_on_json = '[]', patch_sha256 = ? "
         "WHERE proof = ? AND sorry = ? AND simulated = 0 AND state IN ('candidate', 'verified')",
         (
             *_judged(event, body),
             as_json(body.not_checked),
             as_json(body.axioms),
+            body.grade,
+            body.kernel,
+            version and version.sha,
+            version and version.blob,
+            None if version is None else version.byte_start,
             body.patch.sha256,
             body.proof,
             body.sorry,

@@ -33,7 +33,9 @@ class Rule:
     is printed and written out as; `replay` the kernel's refusal; `printed` what `#print axioms` says instead, as raw
     output with FILE and CONSTANT for their names; `questions` an exit status with which our own script ends and `lean`
     the version that it says; `build` an error that only `lake build` has, `elsewhere` a folder of the project that it
-    builds into. Of every file: `imported` are constants that imports bring, `missing` modules that cannot be loaded.
+    builds into, `writes` a file (relative to the project) that building it leaves behind, `home` the module that
+    declares its axioms. Of every file: `imported` are constants that imports bring, `missing` modules that cannot be
+    loaded.
     """
 
     pattern: str = ""
@@ -52,6 +54,8 @@ class Rule:
     native: tuple[str, ...] = ()
     lean: str | None = None
     elsewhere: str | None = None
+    writes: str | None = None
+    home: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

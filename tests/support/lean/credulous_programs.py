@@ -92,13 +92,21 @@ def _lake(sysroot: Path, arguments: Sequence[str]) -> int:
     if arguments[0] != "build":
         print(f"error: unknown command '{arguments[0]}'")
         return 1
-    for module in arguments[1:]:
-        path = Path(*_parts(module.removeprefix("+"))).with_suffix(".lean")
+    todo, seen = [module.removeprefix("+") for module in arguments[1:]], set()
+    left: dict[Path, str] = {}
+    while todo:
+        module = todo.pop()
+        path = Path(*_parts(module)).with_suffix(".lean")
+        if module in seen or not path.is_file():
+            continue
+        seen.add(module)
         text = path.read_text("utf-8")
+        source = _scan(text)
+        todo += source.imports
         if refusal := _Says(sysroot, text).get("build"):
             print(f"error: {path}:1:0: {refusal}")
             return 1
-        declarations = _scan(text).scanned.declarations
+        declarations = source.scanned.declarations
         for one in declarations:
             own = text.encode()[one.byte_start : one.byte_end].decode()
             if warning := _Says(sysroot, own).get("sorry"):
@@ -106,14 +114,20 @@ def _lake(sysroot: Path, arguments: Sequence[str]) -> int:
         output = Path(_Says(sysroot, text).get("elsewhere") or _LIBRARY) / path.with_suffix(".olean")
         output.parent.mkdir(parents=True, exist_ok=True)
         statements = {one.name: one.statement_hash for one in declarations}
-        output.write_text(json.dumps({"text": text, "statements": statements}), "utf-8")
+        built = {"text": text, "statements": statements, "imports": source.imports}
+        output.write_text(json.dumps(built), "utf-8")
+        if place := _Says(sysroot, text).get("writes"):
+            left[Path(place)] = json.dumps({**built, "text": "-- another one\n"})
+    for file, data in left.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(data, "utf-8")
     return 0
 
 
 def _lean(sysroot: Path, arguments: Sequence[str]) -> int:
     if arguments[0] == "--run":
         answer, nonce, module, constant = arguments[2:]
-        return _questions(sysroot, Path(answer), nonce, _built(module), constant)
+        return _questions(sysroot, Path(answer), nonce, module, constant)
     file = Path(arguments[-1])
     *_, command = lines = file.read_text("utf-8").splitlines()
     built = _built(lines[0].removeprefix("import "))
@@ -134,15 +148,17 @@ def _lean(sysroot: Path, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _questions(sysroot: Path, answer: Path, nonce: str, built: dict[str, Any], constant: str) -> int:
+def _questions(sysroot: Path, answer: Path, nonce: str, module: str, constant: str) -> int:
+    built = _built(module)
     says = _Says(sysroot, built["text"])
     if status := says.get("questions"):
         print("error: unknown identifier")
         return int(status)
-    lines = [f"unsorry-questions 2 {nonce}", f"lean {says.get('lean') or '4.28.0'}"]
-    lines += [f"axiom {name}" for name in says.get("axioms") or ()]
-    lines += [f"sorried {name}" for name in says.get("sorried") or ()]
-    lines += [f"native {name}" for name in says.get("native") or ()]
+    lines = [f"unsorry-questions 3 {nonce}", f"lean {says.get('lean') or '4.28.0'}"]
+    lines += [f"module\t{start}\t{name}\t{file}" for start, name, file in _modules(sysroot, module)]
+    lines += [f"axiom\t{name}\t{says.get('home') or 'Init.Core'}" for name in says.get("axioms") or ()]
+    lines += [f"sorried\t{name}" for name in says.get("sorried") or ()]
+    lines += [f"native\t{name}" for name in says.get("native") or ()]
     lines += [
         f"statement theorem {constant}",
         *_nodes(str(says.get("type") or built["statements"].get(constant))),
@@ -154,23 +170,51 @@ def _questions(sysroot: Path, answer: Path, nonce: str, built: dict[str, Any], c
     return 0
 
 
+def _modules(sysroot: Path, module: str) -> list[tuple[str, str, str]]:
+    """The module and all below it, as Lean finds them: with how it starts, and its file."""
+    found = {name: ("bare", name, str(sysroot / "lib" / "lean" / f"{name}.olean")) for name in ("Init.Core",)}
+    todo = [module]
+    while todo:
+        name = todo.pop()
+        if name in found:
+            continue
+        file = _file(name)
+        if file is None:
+            found[name] = (
+                "init",
+                name,
+                str(Path(sysroot, "lib", "lean", *_parts(name)).with_suffix(".olean")),
+            )
+            continue
+        text = json.loads(file.read_text("utf-8"))
+        found[name] = ("bare" if text["text"].startswith("prelude") else "init", name, str(file))
+        todo += text.get("imports", [])
+    return list(found.values())
+
+
 def _nodes(text: str) -> tuple[str, str]:
     return f"\ts {json.dumps(text)}", "\t= [] 0 -"
 
 
 def _leanchecker(sysroot: Path, arguments: Sequence[str]) -> int:
-    refusal = _Says(sysroot, _built(arguments[0])["text"]).get("replay")
-    if refusal:
-        print(f"uncaught exception: {refusal}")
-    return 1 if refusal else 0
+    for module in arguments:
+        if refusal := _Says(sysroot, _built(module)["text"]).get("replay"):
+            print(f"uncaught exception: {refusal}")
+            return 1
+    return 0
 
 
 def _built(module: str) -> Any:
-    for folder in os.environ["LEAN_PATH"].split(":"):
-        file = Path(folder, *_parts(module)).with_suffix(".olean")
-        if file.is_file():
-            return json.loads(file.read_text("utf-8"))
-    raise SystemExit(f"unknown module '{module}'")
+    file = _file(module)
+    if file is None:
+        raise SystemExit(f"unknown module '{module}'")
+    return json.loads(file.read_text("utf-8"))
+
+
+def _file(module: str) -> Path | None:
+    folders = os.environ["LEAN_PATH"].split(":")
+    files = (Path(folder, *_parts(module)).with_suffix(".olean") for folder in folders)
+    return next((file for file in files if file.is_file()), None)
 
 
 def _scan(text: str) -> Any:

@@ -30,6 +30,7 @@ from store.events.jobs import (
     WorkResumed,
     WorkTriggered,
 )
+from store.events.proofs import ProofFound
 from store.events.repositories import BranchRewritten, BranchUnwatched
 from store.events.scans import SorryOpened, SorryPlace
 from store.events.traces import TraceMeasured
@@ -476,6 +477,35 @@ def test_a_proof_is_checked_with_the_lean_and_the_build_of_its_own_commit(world:
     assert (old.kind, old.sha, asked(old, BuildSpec).lean.toolchain) == ("build", sha(1), OLD)
     check, *_ = world.plan(leans=real(OLD, NEW), builds={*builds, (KEY, sha(1))}).due
     assert (check.kind, asked(check, CheckSpec).lean.toolchain, check.built) == ("check", OLD, True)
+
+
+def test_a_proof_that_may_be_proposed_is_checked_again_where_its_branch_has_gone_on(world: World) -> None:
+    name = events.proof_found("a", place("a"), commit=sha(1)).sorry
+    world.configure(entry="pull_requests = true")
+    proof = [
+        body.model_copy(update={"sorry": name}) for body in found("p" * 16, simulated=False, toolchain=OLD)
+    ]
+    done = [
+        events.proof_verified(body).model_copy(
+            update={"patch": BlobRef(sha256=DIGEST, size_bytes=len(PAYLOAD))}
+        )
+        for body in proof
+        if isinstance(body, ProofFound)
+    ]
+    world.plan(created(), sorry(name), scanned(1, toolchain=OLD), proof, done)
+    builds = {(KEY, sha(1)), (KEY, sha(2))}
+    assert "check" not in kinds(world.plan(leans=real(OLD, NEW), builds=builds))
+    world.plan(observed(2), scanned(2, toolchain=NEW))
+    check = next(one for one in world.plan(leans=real(OLD, NEW), builds=builds).due if one.kind == "check")
+    given = asked(check, CheckSpec)
+    assert (check.sha, given.lean.toolchain, given.proof.toolchain) == (sha(2), NEW, NEW)
+    assert (given.proof.proof, given.proof.sha, given.proof.blob) == ("p" * 16, sha(2), BLOB)
+    world.plan(succeeded(check))
+    assert "check" not in kinds(world.plan(leans=real(OLD, NEW), builds=builds)), "once a tip"
+    world.configure(entry="pull_requests = false")
+    world.plan(observed(3), scanned(3, toolchain=NEW))
+    builds.add((KEY, sha(3)))
+    assert "check" not in kinds(world.plan(leans=real(OLD, NEW), builds=builds)), "no one asked for it"
 
 
 def test_where_nothing_is_built_lean_works_in_the_sources(world: World) -> None:

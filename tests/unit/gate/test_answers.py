@@ -10,19 +10,19 @@ import pytest
 from pipeline.gate.lake_checks import (
     Answer,
     Section,
-    TypeText,
     differences,
     one_message,
     read_answer,
     read_axioms,
-    read_type,
     sorry_warnings,
 )
 
-WHOLE = """unsorry-questions 2 abc
+WHOLE = """unsorry-questions 3 abc
 lean 4.28.0
-axiom propext
-sorried N.gap
+module\tinit\tN\t/w/N.olean
+module\tbare\tInit.Core\t/lean/a\\tb.olean
+axiom\tpropext\tInit.Core
+sorried\tN.gap
 statement theorem N.t
 \tN
 \tS 0 "p"
@@ -41,6 +41,11 @@ def test_a_whole_answer_is_read() -> None:
     answer = read_answer(WHOLE, nonce="abc", constant="N.t")
     assert isinstance(answer, Answer)
     assert (answer.axioms, answer.sorried, answer.unsafe) == (("propext",), ("N.gap",), ())
+    assert answer.homes == {"propext": "Init.Core"}
+    assert [(one.name, str(one.path), one.bare) for one in answer.modules] == [
+        ("N", "/w/N.olean", False),
+        ("Init.Core", "/lean/a\tb.olean", True),
+    ]
     assert answer.statement.kind == "theorem"
     assert list(answer.premises) == ["N.d"]
     assert list(answer.declared) == ["N.other"]
@@ -49,8 +54,8 @@ def test_a_whole_answer_is_read() -> None:
 @pytest.mark.parametrize(
     ("found", "instead"),
     [
-        ("questions 2 abc", "questions 2 abd"),
-        ("questions 2", "questions 1"),
+        ("questions 3 abc", "questions 3 abd"),
+        ("questions 3", "questions 2"),
         ("lean 4.28.0\n", ""),
         ("lean 4.28.0", "lean"),
         ("lean 4.28.0", "version 4.28.0"),
@@ -59,8 +64,11 @@ def test_a_whole_answer_is_read() -> None:
         ("end abc\n", "end abc\nend abc\n"),
         ("theorem N.t", "theorem N.s"),
         ("statement theorem N.t", "declared theorem N.t"),
-        ("axiom propext", "axiom propext\nhello"),
-        ("axiom propext", "axioms propext"),
+        ("axiom\tpropext", "axiom\tpropext\nhello"),
+        ("axiom\tpropext", "axioms\tpropext"),
+        ("axiom\tpropext\tInit.Core", "axiom\tpropext"),
+        ("axiom\tpropext\tInit.Core", "axiom\tpropext\tInit\tCore"),
+        ("module\tinit\tN\t/w/N.olean\nmodule\tbare\tInit.Core\t/lean/a\\tb.olean\n", ""),
         ("\tB 0\n\t= [] 0 0\n", ""),
         ("\t= [] 0 0\n", ""),
         ("declared theorem N.other", "premise definition N.d"),
@@ -171,21 +179,6 @@ def test_any_other_output_is_no_answer(output: str) -> None:
 def test_the_axioms_are_read_or_not_at_all(output: str, expected: tuple[str, ...] | None) -> None:
     found = read_axioms(output, "N.t")
     assert isinstance(found, str) if expected is None else found == expected
-
-
-@pytest.mark.parametrize(
-    ("output", "readable"),
-    [
-        ("N.t : ∀ (p : Prop), p", True),
-        ("@N.t.{u} : ∀ (p : Prop), p", True),
-        ("N.t' : True", False),
-        ("M.t : True", False),
-        ("N.t : a ⋯ b", False),
-        ("", False),
-    ],
-)
-def test_a_type_is_read_whole_or_not_at_all(output: str, readable: bool) -> None:
-    assert isinstance(read_type(output, "N.t"), TypeText) is readable
 
 
 @pytest.mark.parametrize("text", ["declaration uses 'sorry'", "declaration uses `sorry`"])

@@ -16,12 +16,14 @@ from pipeline.gate.patch import (
     is_simulated_patch,
     refuse_simulated,
 )
-from store.events.proofs import Check
+from store.events.proofs import Check, Grade
 
 CHECK = Check(step="text", verdict="passed", by="scanner", evidence="fine\ndiff --git a/x b/x\n--- a/x")
 
 
-def header(*, simulated: bool = False, verified: bool = False) -> PatchHeader:
+def header(
+    *, simulated: bool = False, verified: bool = False, grade: Grade = "replayed_closure"
+) -> PatchHeader:
     return PatchHeader(
         sorry="aa",
         proof="bb",
@@ -31,6 +33,7 @@ def header(*, simulated: bool = False, verified: bool = False) -> PatchHeader:
         prover="tactics, rung 0",
         toolchain="leanprover/lean4:v4.28.0",
         verified=verified,
+        grade=grade,
         simulated=simulated,
         checks=(CHECK,),
         not_checked=("kernel",),
@@ -136,15 +139,27 @@ def test_a_patch_by_lean_passes_the_guard_and_shows_its_evidence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verified", "said"), [(True, "and verified by Lean"), (False, "it is not verified")]
+    ("verified", "grade", "said", "graded"),
+    [
+        (True, "replayed_closure", "and verified by Lean", "kernel replayed all"),
+        (True, "replayed_module", "a kernel replayed its own module, and not all", "its module only"),
+        (True, "not_replayed", "accepted by Lean; no kernel replayed it", "no kernel replay"),
+        (False, "not_replayed", "it is not verified", None),
+    ],
 )
-def test_the_first_line_says_whether_it_was_verified(verified: bool, said: str) -> None:
+def test_the_first_line_says_whether_it_was_verified_and_by_which_grade(
+    verified: bool, grade: Grade, said: str, graded: str | None
+) -> None:
     patch = build_patch(
-        header(verified=verified), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2")
-    )
-    first = patch.decode().splitlines()[0]
+        header(verified=verified, grade=grade), path="A.lean", before=b"a\n", after=b"b\n", blobs=("1", "2")
+    ).decode()
+    first = patch.splitlines()[0]
     assert said in first
     assert first.startswith("A proof of" if verified else "A candidate for")
+    assert ("verified" in first) is (not verified or grade == "replayed_closure")
+    grades = [line for line in patch.splitlines() if line.startswith("Grade: ")]
+    assert len(grades) == (graded is not None)
+    assert all(graded in line for line in grades if graded)
 
 
 def test_evidence_cannot_pass_for_a_part_of_the_diff() -> None:

@@ -1,0 +1,164 @@
+"""Red team: a project whose own code adds to its modules what no kernel has seen.
+
+Only a replay by the toolchain's own program, of the proof's module and of all below it that is neither the toolchain's
+nor a trusted package's, shows that a kernel took the proof. The grade of the verdict says how far it came.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.lean.build import dependencies
+from pipeline.lean.build.dependencies import Dependencies, key_of
+from store.events.proofs import ProofChecked, ProofVerified
+from tests.support.gate import FILE, Case, GateProject
+from tests.support.lean.credulous import TOOLCHAIN, Rule
+
+PROOF = "exact ⟨h.2, h.1⟩"
+UNCHECKED = "-- theorem cheat : False, unchecked\n"
+REFUSED = Rule("unchecked", replay="(kernel) declaration type mismatch")
+WITH_IMPORT = Case(PROOF, file="import Evil\n" + FILE, others={"Evil.lean": UNCHECKED})
+
+
+def evidence(verdict: ProofChecked | ProofVerified) -> str:
+    return next(one.evidence for one in verdict.checks if one.step == "kernel")
+
+
+def first_line(court: GateProject, verdict: ProofChecked | ProofVerified) -> str:
+    return (court.folder / "job" / "staging" / verdict.patch.sha256).read_text("utf-8").splitlines()[0]
+
+
+def without_checker(court: GateProject) -> None:
+    (court.tools.sysroot / "bin" / "leanchecker").unlink()
+
+
+def test_a_replay_of_all_modules_is_the_first_grade_and_names_the_kernel(court: GateProject) -> None:
+    case = Case(PROOF, file="import Good\n" + FILE, others={"Good.lean": "-- honest\n"})
+    verdict = court.verified(case)
+    assert (verdict.grade, verdict.kernel) == ("replayed_closure", "leanchecker")
+    assert "all 1 modules below it" in evidence(verdict)
+    assert first_line(court, verdict).endswith("verified by Lean")
+
+
+def test_an_imported_file_that_the_kernel_refuses_verifies_nothing(court: GateProject) -> None:
+    """F1: a replay of one module adds it to its imports as they are."""
+    verdict = court.candidate(Case(PROOF, file=WITH_IMPORT.file, others=WITH_IMPORT.others, rules=(REFUSED,)))
+    assert verdict.not_checked == ("kernel",)
+    assert "refuses what A imports, one of Evil" in evidence(verdict)
+
+
+def test_a_module_that_the_kernel_refuses_even_without_the_proof_verifies_nothing(court: GateProject) -> None:
+    """F3: the one with an unchecked `theorem cheat : False` is refused with and without the proof that cites it."""
+    verdict = court.candidate(Case(PROOF, file=UNCHECKED + FILE, rules=(REFUSED,)))
+    assert verdict.not_checked == ("kernel",)
+    assert "refuses it without the proof too" in evidence(verdict)
+
+
+HIDDEN = {
+    "a name put together in a program": {"file": 'run_cmd opt "skip" "KernelTC"\n' + FILE},
+    "a package": {
+        "file": "import Evil\n" + FILE,
+        "others": {".lake/packages/evil/Evil.lean": "-- skipKernelTC\n"},
+    },
+    "a module with a quoted name": {
+        "file": "import «Evil-x».Y\n" + FILE,
+        "others": {"Evil-x/Y.lean": "-- skipKernelTC\n"},
+    },
+}
+
+
+@pytest.mark.parametrize("edit", HIDDEN.values(), ids=HIDDEN.keys())
+def test_without_a_replay_the_grade_says_so_however_the_project_reads(
+    court: GateProject, edit: dict[str, object]
+) -> None:
+    """F4: whether a project can bypass the kernel cannot be read off its text."""
+    without_checker(court)
+    verdict = court.verified(Case(PROOF, **edit))  # type: ignore[arg-type]
+    assert (verdict.grade, verdict.kernel, verdict.not_checked) == ("not_replayed", "", ("kernel",))
+    assert first_line(court, verdict).endswith("accepted by Lean; no kernel replayed it")
+
+
+def test_a_module_that_the_checker_cannot_name_lowers_the_grade(court: GateProject) -> None:
+    case = Case(PROOF, file="import «Evil-x»\n" + FILE, others={"Evil-x.lean": "-- no text gives it away\n"})
+    verdict = court.verified(case)
+    assert (verdict.grade, verdict.kernel) == ("replayed_module", "leanchecker")
+    assert "not all that it imports" in first_line(court, verdict)
+
+
+def test_a_checker_that_the_project_built_is_not_run(court: GateProject) -> None:
+    """F8: it may be any program."""
+    without_checker(court)
+    own = court.project / ".lake" / "packages" / "lean4checker" / ".lake" / "build" / "bin" / "lean4checker"
+    own.parent.mkdir(parents=True)
+    own.write_text(f"#!/bin/sh\ntouch {court.folder / 'ran'}\n")
+    own.chmod(0o755)
+    verdict = court.verified(Case(PROOF))
+    assert (verdict.grade, verdict.not_checked) == ("not_replayed", ("kernel",))
+    assert not (court.folder / "ran").exists()
+
+
+def test_a_build_of_the_proof_that_changes_what_it_imports_verifies_nothing(court: GateProject) -> None:
+    """F11: the statement would mean another thing with the proof than without it."""
+    other = Rule(r"theorem mine .*\n  exact", writes=".lake/build/lib/lean/Evil.olean")
+    case = Case(PROOF, file=WITH_IMPORT.file, others=WITH_IMPORT.others, rules=(other,))
+    verdict = court.candidate(case)
+    assert "not the same before and after" in next(
+        one.evidence for one in verdict.checks if one.verdict == "not_checked"
+    )
+
+
+# --- packages -------------------------------------------------------------------------------------------------
+
+
+MANIFEST = json.dumps({
+    "version": "1.1.0", "packagesDir": ".lake/packages", "name": "x", "packages": [{
+        "type": "git", "name": "lib", "url": "https://github.com/leanprover-community/lib", "rev": "c" * 40,
+        "subDir": None, "scope": "", "manifestFile": "lake-manifest.json", "inputRev": "main", "inherited": False,
+        "configFile": "lakefile.toml",
+    }],
+}).encode()  # fmt: skip
+
+
+def with_package(court: GateProject, *, trusted: bool, key: str = "") -> Case:
+    """Put a package into our cache as the build job leaves it, with a module that the kernel refuses."""
+    key = key or key_of(TOOLCHAIN, MANIFEST)
+    folder = dependencies.folder_of(court.folder / "cache", key)
+    oleans = folder / "packages" / "lib" / ".lake" / "build" / "lib" / "lean"
+    oleans.mkdir(parents=True)
+    (oleans / "Lib.olean").write_text(json.dumps({"text": UNCHECKED, "statements": {}, "imports": []}))
+    (folder / dependencies.LOCK).touch()
+    made = Dependencies(key, TOOLCHAIN, ("lib",), "", "", (), 1, 0.1, trusted)
+    fields = {name: getattr(made, name) for name in made.__dataclass_fields__}
+    (folder / dependencies.DESCRIPTION).write_text(json.dumps({"schema": 1, **fields}))
+    (court.project / ".lake").mkdir()
+    (court.project / ".lake" / "packages").symlink_to(folder / "packages")
+    (court.project / dependencies.MANIFEST).write_bytes(MANIFEST)
+    return Case(PROOF, file="import Lib\n" + FILE, rules=(REFUSED,))
+
+
+def test_published_packages_of_lean_s_own_organisations_are_not_replayed(court: GateProject) -> None:
+    assert court.verified(with_package(court, trusted=True)).grade == "replayed_closure"
+
+
+def test_any_other_package_is_replayed_like_the_project(court: GateProject) -> None:
+    verdict = court.candidate(with_package(court, trusted=False))
+    assert "refuses what A imports, one of Lib" in evidence(verdict)
+
+
+def test_packages_of_another_manifest_are_not_trusted(court: GateProject) -> None:
+    assert court.candidate(with_package(court, trusted=True, key="0" * 64)).not_checked == ("kernel",)
+
+
+def test_packages_that_the_project_brings_along_are_not_trusted(court: GateProject) -> None:
+    """With a description beside them that says they are."""
+    case = with_package(court, trusted=True)
+    (court.project / ".lake" / "packages").unlink()
+    real = dependencies.folder_of(court.folder / "cache", key_of(TOOLCHAIN, MANIFEST))
+    own = court.project / "dependencies" / real.name
+    own.parent.mkdir()
+    real.rename(own)
+    (court.project / ".lake" / "packages").symlink_to(Path("..", "dependencies", real.name, "packages"))
+    assert court.candidate(case).not_checked == ("kernel",)
