@@ -42,10 +42,15 @@ $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.train
 	$(PIP) install -c constraints.txt -e ".[train,serve,dev]"
 	@touch $@
 
+# Lean itself, for the tests of that name and the demo's beginning: only for Linux on x86-64, and both do without it.
+$(VENV)/.lean435: locks/lean435.txt | $(VENV)/bin/python
+	@if $(PIP) install --require-hashes -r locks/lean435.txt; then touch $@; \
+	else echo "Lean 4.35.0 could not be installed; what needs it is left out"; fi
+
 docs: $(VENV)/.dev
 	@$(BIN)/python -m tests.support.reference
 
-demo: $(VENV)/.train
+demo: $(VENV)/.train $(VENV)/.lean435
 	@$(BIN)/python examples/demo.py
 
 # One thread in each test process: torch's threads would only wait for each other. What changed since the
@@ -55,11 +60,11 @@ COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
 # What loads torch is run by itself: the other workers then do without it.
 MODELS := $(addprefix tests/,agents golden models prove serve unit/models unit/serve)
-test: $(VENV)/.dev
+test: $(VENV)/.dev $(VENV)/.lean435
 	$(COMPILE)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-all
 
-test-all: $(VENV)/.dev
+test-all: $(VENV)/.dev $(VENV)/.lean435
 	$(PYTEST) tests $(addprefix --ignore=,$(MODELS)); core=$$?; $(PYTEST) $(MODELS) && exit $$core
 
 # The long variants of tests: many more cases of the same; and whether a locked version has become a dangerous one.
@@ -85,6 +90,7 @@ lock: | $(VENV)/bin/python
 	$(BIN)/python -m venv $(VENV)/lock
 	$(VENV)/lock/bin/python -m pip --disable-pip-version-check --quiet install uv
 	echo "hatchling>=1.27" | $(LOCK) - -o locks/build.txt
+	sed -n 's/^lean435 = \["\(.*\)"\]$$/\1/p' pyproject.toml | $(LOCK) - -o locks/lean435.txt
 	$(LOCK) pyproject.toml -o locks/core.txt
 	$(LOCK) pyproject.toml --extra train -o locks/train.txt
 	$(LOCK) pyproject.toml --extra serve -o locks/serve.txt
