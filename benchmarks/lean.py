@@ -1,4 +1,4 @@
-"""Measure what the client of the Lean REPL and the pool cost, with programs in the REPL's place that cost nothing.
+"""Measure the client of the Lean REPL and the pool with programs that cost nothing, and searches with each Lean here.
 
     python benchmarks/lean.py [--quick] [--only NAME ...] [--json FILE]
 
@@ -6,6 +6,8 @@
     together  16 REPLs from one event loop: calls a second, fairness, processor time of the client
     checkout  a process from the pool: one that waits there, and one that has to be started
     replay    the next tactic after the process has died, twenty tactics deep
+    search    each real Lean that is here (a REPL, a language server): its start, a tactic in a place with so many
+              lemmas above it, going back and forth between two branches, tactics a second of two processes, memory
 
 Prints a table; --json writes it with what it was measured on. Every difference and ratio is of figures of the same
 run, taken in turns. --quick does all of it at a fraction of the size: a test of this program, no measurement.
@@ -24,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -34,11 +37,12 @@ if __name__ == "__main__":
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
 
 from benchmarks.store_bench import Row, machine, say, table
-from pipeline.lean.backend import LeanBackend
+from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.pool import PoolLimits
-from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, State, Stepped
 from tests.support.lean import faulty_repl
+from tests.support.lean.wheel.lean import UnavailableError, toolchain
 
 PROGRAM = Path(__file__).resolve().with_name("lean_repl.py")
 TACTIC = "rcases h with ⟨x, hx⟩"
@@ -49,6 +53,8 @@ REPLS = 16
 class Sizes:
     """How much of everything."""
 
+    above: tuple[int, ...] = (0, 30, 300)
+    tactics: int = 200
     rounds: int = 30
     calls: int = 300
     seconds: float = 5.0
@@ -57,7 +63,7 @@ class Sizes:
     replays: int = 10
 
 
-QUICK = Sizes(rounds=2, calls=10, seconds=0.2, checkouts=10, starts=2, replays=1)
+QUICK = Sizes(above=(0,), tactics=5, rounds=2, calls=10, seconds=0.2, checkouts=10, starts=2, replays=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +267,132 @@ async def measure_replay(bench: Bench) -> AsyncIterator[Row]:
     yield Row("replay", what, 1000 * statistics.median(after), "ms", samples=tuple(after))
 
 
+_PLACE = "theorem goal (p q r : Prop) (h : p ∧ (q ∨ r)) : (p ∧ q) ∨ (p ∧ r) := by\n  sorry\n"
+_TRIED = (
+    "exact h.1",
+    "simp_all",
+    "cases h",
+    "left",
+    "right",
+    "constructor",
+    "assumption",
+    "rcases h with ⟨a, b | c⟩",
+    "intro x",
+    "apply Or.inl",
+    "exact Or.inl ⟨h.1, h.2⟩",
+    "refine Or.inr ⟨?_, ?_⟩",
+)
+
+
+def _leans(folder: Path) -> dict[str, LeanBackend]:
+    """Return the real Leans of this machine by what they are."""
+    found = find_leans(backend="auto", repl="", sandbox="none", toolchains=folder).builds
+    leans = {f"{one.kind} {one.toolchain.rpartition(':')[2]}": one for one in found}
+    with suppress(UnavailableError):
+        tools = toolchain()
+        program = (str(tools / "bin" / "lean"),)
+        name = "leanprover/lean4:v4.35.0"
+        server = LeanBackend("server", program, "", name, simulated=False, sandbox="none", sysroot=str(tools))
+        leans["server v4.35.0, own library"] = server
+    return leans
+
+
+async def measure_search(bench: Bench) -> AsyncIterator[Row]:
+    """What a search waits for, with each Lean in turn: the same places, the same tactics."""
+    leans = _leans(bench.folder)
+    if not leans:
+        yield Row("search", "no Lean is here", None, "")
+    for name, backend in leans.items():
+        for above in bench.sizes.above:
+            lemmas = (
+                f"theorem lemma_{number} (a b : Nat) : a + b = b + a := by\n  rw [Nat.add_comm]\n"
+                for number in range(above)
+            )
+            setup = Setup(prefix=("".join(lemmas),) if above else ())
+            limits = PoolLimits(processes=2)
+            key = bench.key(backend)
+            async with ReplPool(limits) as pool, Session(pool, key, setup) as session:
+                began = time.perf_counter()
+                await session.ready()
+                ready = time.perf_counter() - began
+                where = f"{name}, {above} lemmas above"
+                yield Row("search", f"a session's start, {where}", 1000 * ready, "ms")
+                samples = await _tried(session, bench.sizes.tactics)
+                yield Row(
+                    "search",
+                    f"a tactic, {where}",
+                    1000 * statistics.median(samples),
+                    "ms",
+                    samples=tuple(samples),
+                )
+                yield Row(
+                    "search",
+                    f"one in ten takes longer than, {where}",
+                    1000 * sorted(samples)[-len(samples) // 10],
+                    "ms",
+                )
+                jumps = await _jumps(session, bench.sizes.tactics)
+                yield Row(
+                    "search",
+                    f"back and forth, five steps deep, {where}",
+                    1000 * statistics.median(jumps),
+                    "ms",
+                )
+                process = session.process_id
+                assert process is not None
+                async with Session(pool, key, setup) as other:
+                    await other.ready()
+                    began = time.perf_counter()
+                    both = await asyncio.gather(
+                        *(_tried(one, bench.sizes.tactics) for one in (session, other))
+                    )
+                    rate = sum(map(len, both)) / (time.perf_counter() - began)
+                yield Row("search", f"tactics of two processes, {where}", rate, "tactics/s")
+                yield Row("search", f"memory of one process, {where}", _resident_mib(process), "MiB")
+
+
+async def _tried(session: Session, count: int) -> list[float]:
+    """Return the seconds that each of so many tactics took in one place."""
+    (root,) = await session.distil(_PLACE)
+    samples = []
+    for number in range(count):
+        began = time.perf_counter()
+        answer = await session.tactic(root, _TRIED[number % len(_TRIED)])
+        samples.append(time.perf_counter() - began)
+        if isinstance(answer, Stepped):
+            session.release([answer.state])
+    session.release([root])
+    return samples
+
+
+async def _jumps(session: Session, count: int) -> list[float]:
+    """Return the seconds of tactics that go in turn to one and the other of two branches, each five steps deep."""
+    (root,) = await session.distil(_PLACE)
+    ends = []
+    for first in ("left", "right"):
+        state = await _step(session, root, first)
+        for _ in range(4):
+            state = await _step(session, state, "skip")
+        ends.append(state)
+    samples = []
+    for number in range(count):
+        began = time.perf_counter()
+        session.release([await _step(session, ends[number % 2], "constructor")])
+        samples.append(time.perf_counter() - began)
+    return samples
+
+
+def _resident_mib(process: int) -> float:
+    """Return the resident memory of a process and its children, pages that they share counted in each."""
+    found = subprocess.run(
+        ["ps", "-o", "rss=", "--pid", str(process), "--ppid", str(process)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return sum(map(int, found.stdout.split())) / 1024
+
+
 async def _step(session: Session, state: State, tactic: str = TACTIC) -> State:
     answer = await session.tactic(state, tactic)
     assert isinstance(answer, Stepped), answer
@@ -272,6 +404,7 @@ MEASUREMENTS: dict[str, Callable[[Bench], AsyncIterator[Row]]] = {
     "together": measure_together,
     "checkout": measure_checkout,
     "replay": measure_replay,
+    "search": measure_search,
 }
 
 

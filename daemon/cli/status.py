@@ -167,6 +167,8 @@ def _lean(report: dict[str, Any]) -> str:
     match report["lean"]:
         case "pantograph":
             return f"Pantograph: {detail}"
+        case "server":
+            return f"language server: {detail}"
         case "simulator":
             return "SIMULATOR, not Lean: nothing here was checked by Lean"
     return f"none: {detail}" if detail else "none"

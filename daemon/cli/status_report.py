@@ -273,7 +273,7 @@ def _from_log(
         report["proving"]["seconds_per_day"] = None if hours is None else 3600 * hours
         lean = settings.get("lean", {})
         report["sandbox"] = lean.get("sandbox")
-        if report["sandbox"] == "none" and report["lean"] == "pantograph":
+        if report["sandbox"] == "none" and report["lean"] in ("pantograph", "server"):
             problems.append(
                 problem(
                     "no_sandbox",

@@ -633,7 +633,7 @@ class HFAgent(BaseAgent):
         found: dict[tuple[str, str], SourcePlaces] = {}
         for pinned in self.repos:
             folder = paths.worktrees / f"agent-{slug(pinned.key)}"
-            built = pinned.lean.kind == "pantograph" and self.settings.build.enabled
+            built = pinned.lean.is_lean and self.settings.build.enabled
             made = checkout(folder, pinned.key, pinned.commit, built=built, git=session.git, paths=paths)
             try:
                 session.run(session.attached.enter_async_context(made))

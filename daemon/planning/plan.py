@@ -135,9 +135,7 @@ class Planner:
 
     def _must_build(self, lean: LeanBackend, repo: Repo, sha: str) -> bool:
         """Return whether Lean needs the commit built first. The simulator reads sources."""
-        return (
-            lean.kind == "pantograph" and self._settings.build.enabled and (repo.key, sha) not in self._builds
-        )
+        return lean.is_lean and self._settings.build.enabled and (repo.key, sha) not in self._builds
 
     def _build(self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str) -> Iterator[DueJob]:
         build = self._settings.build
@@ -176,6 +174,10 @@ class Planner:
     # --- trace --------------------------------------------------------------------------------------------
 
     def _trace(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
+        if lean.kind == "server":
+            reason = f"tracing {repo.key}: needs a pantograph-repl for {lean.toolchain}, which is not there"
+            self._waiting[reason] = None
+            return
         trace = self._settings.trace
         patterns = json.dumps([repo.include, repo.exclude])
         # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back;
@@ -222,7 +224,7 @@ class Planner:
                 file_timeout_s=trace.file_timeout_s,
                 limits=repl_limits(self._settings, most=trace.parallel),
             ),
-            built=lean.kind == "pantograph" and self._settings.build.enabled,
+            built=lean.is_lean and self._settings.build.enabled,
             **self._limits(),
         )
 
@@ -339,7 +341,7 @@ class Planner:
                 sha=sha,
                 describes=f"check {proof.declaration} ({proof.proof}){' at the tip' if again else ''}",
                 simulated=lean.simulated,
-                built=lean.kind == "pantograph" and self._settings.build.enabled,
+                built=lean.is_lean and self._settings.build.enabled,
                 **self._limits(),
                 spec=CheckSpec(
                     lean=lean,

@@ -484,7 +484,7 @@ class Proving:
             sha=branch.tip,
             describes=f"prove {', '.join(names[:2])}{more}{at_rung}",
             simulated=lean.simulated,
-            built=lean.kind == "pantograph" and settings.build.enabled,
+            built=lean.is_lean and settings.build.enabled,
             timeout_s=settings.jobs.timeout_of("prove"),
             memory_bytes=settings.prove.memory_bytes if rung.local else settings.jobs.memory_bytes,
             gpu=rung.gpu,

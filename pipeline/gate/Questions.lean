@@ -291,13 +291,18 @@ def section_ (out : IO.FS.Handle) (head : String) (c : ConstantInfo) (withValue 
   for text in written c withValue do
     say out ("\t" ++ text)
 
-def answer (out : IO.FS.Handle) (nonce : String) (home : Name) (target : Name) : IO Unit := do
+/-- Lean's own name of a private constant of a module. -/
+def privateName (home : Name) (name : Name) : Name :=
+  Name.num (`_private ++ home) 0 ++ name
+
+def answer (out : IO.FS.Handle) (nonce : String) (home : Name) (asked : Name) : IO Unit := do
   let world ← if Lean.version.major == 4 && Lean.version.minor < 20 then readFiles home else importWhole home
+  let target := if world.inside asked then asked else privateName home asked
   match world.find target with
-  | none => throw (IO.userError ("no such constant: " ++ toString target))
+  | none => throw (IO.userError ("no such constant: " ++ toString asked))
   | some c =>
     if !world.inside target then
-      throw (IO.userError ("of another module: " ++ toString target))
+      throw (IO.userError ("of another module: " ++ toString asked))
     say out ("unsorry-questions 3 " ++ nonce)
     say out ("lean " ++ Lean.versionString)
     for (name, init) in world.modules do

@@ -110,7 +110,7 @@ def _conclusion(
             simulated=simulated,
             job=spec.job,
         )
-    verified = verdict.all_required_passed and not simulated and gate.backend.kind == "pantograph"
+    verified = verdict.all_required_passed and not simulated and gate.backend.is_lean
     patch = _patch(reporter, gate, verdict, found, simulated=simulated, verified=verified)
     if verified:
         return ProofVerified(

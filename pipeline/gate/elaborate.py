@@ -16,6 +16,7 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.errors import BadRequest, ReplError, ReplRefused, UnsupportedByDialect
 from pipeline.lean.client.messages import Message, Unit
 from pipeline.lean.client.repl import Repl
+from pipeline.lean.client.server import start_repl
 from pipeline.lean.source.lexer import lex
 from pipeline.lean.source.scanner import parse
 
@@ -34,6 +35,12 @@ class Files:
     @property
     def imports(self) -> tuple[str, ...]:
         return parse(self.before).imports or ("Init",)
+
+    def with_line_feeds(self) -> Files:
+        """Return the same files with each CRLF as a line feed."""
+        start = len(self.before[: self.byte_start].replace(b"\r\n", b"\n"))
+        before, after = (data.replace(b"\r\n", b"\n") for data in (self.before, self.after))
+        return Files(self.project, before, after, start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +126,8 @@ async def elaborate(backend: LeanBackend, files: Files) -> Compiled:
         HeaderNotLoaded: an import is missing; read with the text, the header would fail without a word.
         ReplError: Lean could not be asked.
     """
+    # Lean takes a CRLF for one line end (since 4.9), and counts it as one byte.
+    files = files.with_line_feeds()
     header_end = parse(files.before).header_end
     header = files.before[:header_end].decode()
     # Bytes and lines stay where they are in the file.
@@ -150,7 +159,7 @@ async def known(backend: LeanBackend, files: Files, names: Iterable[str]) -> fro
         ReplError: Lean could not be asked.
     """
     found = set()
-    async with await Repl.start(backend, imports=files.imports, project=files.project) as repl:
+    async with await start_repl(backend, imports=files.imports, project=files.project) as repl:
         for name in names:
             try:
                 await repl.env_inspect(name)

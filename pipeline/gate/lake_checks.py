@@ -32,7 +32,7 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
 from pipeline.lean.client.process import lean_path
 from pipeline.lean.sandbox.command import SandboxError
-from pipeline.lean.source.imports import CORE, local_file
+from pipeline.lean.source.imports import CORE, local_file, module_of, module_path, source_folders
 from pipeline.lean.source.scanner import scan_source
 from store.events.proofs import CheckVerdict, Grade, StepName
 
@@ -176,8 +176,9 @@ def read_answer(text: str, *, nonce: str, constant: str) -> Answer | str:
             return f"line {at + 1} of the answer cannot be read: {end_of(lines[at])}"
         sections[head["head"]][head["name"]] = Section(head["kind"], "\n".join(nodes))
         at = stop
-    if list(sections["statement"]) != [constant]:
-        return f"the answer is about {', '.join(sections['statement']) or 'nothing'}, not about {constant}"
+    about = list(sections["statement"])
+    if len(about) != 1 or not same_constant(about[0], constant):
+        return f"the answer is about {', '.join(about) or 'nothing'}, not about {constant}"
     if not facts["module"]:
         return "the answer names no module that was read"
     return Answer(
@@ -190,10 +191,16 @@ def read_answer(text: str, *, nonce: str, constant: str) -> Answer | str:
         sorried=tuple(name for (name,) in facts["sorried"]),
         native=tuple(name for (name,) in facts["native"]),
         unsafe=tuple(name for (name,) in facts["unsafe"]),
-        statement=sections["statement"][constant],
+        statement=sections["statement"][about[0]],
         premises=sections["premise"],
         declared=sections["declared"],
     )
+
+
+def same_constant(one: str, declaration: str) -> bool:
+    """Return whether Lean's name of a constant is a declaration's: quotes may differ, a private one has its module."""
+    known, wanted = (name.replace("«", "").replace("»", "") for name in (one, declaration))
+    return known == wanted or (known.startswith("_private.") and known.endswith(f".0.{wanted}"))
 
 
 def differences(before: Answer, after: Answer, *, declared: Iterable[str]) -> list[str]:
@@ -331,12 +338,6 @@ def build(runner: LakeRunner, *modules: str) -> Outcome:
     )
 
 
-def module_of(path: str) -> str:
-    """Return the module name of a file of the project: `Demo/Logic.lean` is `Demo.Logic`."""
-    parts = path.removesuffix(".lean").split("/")
-    return ".".join(part if re.fullmatch(r"[^\W\d][\w'!?]*", part) else f"«{part}»" for part in parts)
-
-
 @contextmanager
 def patched_in_place(project: Path, path: str, patched: bytes) -> Iterator[None]:
     """Put the patched bytes into the worktree, and remove what was built of the old ones, for the length of the block.
@@ -376,7 +377,7 @@ def _outputs_aside(project: Path, path: str) -> Iterator[None]:
 
 def _outputs(project: Path, path: str) -> list[Path]:
     """Return the files that a build has made of one file, in each place that lakes put them."""
-    stem = Path(path).with_suffix("")
+    stem = module_path(module_of(path, source_folders(project)))
     found: list[Path] = []
     for place in ("lib/lean", "lib", "ir"):
         folder = project.joinpath(".lake", "build", place, stem.parent)
@@ -508,7 +509,7 @@ def findings(
     path: str,
     patched: bytes,
     declaration: str,
-    made: frozenset[str],
+    made: frozenset[str] | None,
     declared: frozenset[str],
 ) -> Generator[Finding, None, None]:
     """Yield what the toolchain says of the patched file, in order; the caller stops at the first that failed.
@@ -516,7 +517,7 @@ def findings(
     While it is not closed the patched bytes may be in the worktree, so the caller closes it.
 
     Args:
-        made: the constants of the proof's own command, as Lean names them.
+        made: the constants of the proof's own command, as Lean names them; None if no REPL was asked.
         declared: those of the whole file.
     """
     runner = LakeRunner.find(backend, project=project)
@@ -524,7 +525,7 @@ def findings(
     by = f"lake {backend.toolchain}".strip()
     if reason is None and declaration.rsplit(".", 1)[-1].startswith("_"):
         reason = f"{declaration} makes no constant that could be asked about"
-    if reason is None and declaration not in made:
+    if reason is None and made is not None and not any(same_constant(one, declaration) for one in made):
         # The scanner's name may be another one's: an answer would then speak of that.
         names = ", ".join(sorted(made)) or "nothing"
         reason = f"the command makes {names} and not {declaration}, which could not be asked about by name"
@@ -569,7 +570,7 @@ class _Inquiry:
     declared: frozenset[str]
 
     def findings(self) -> Iterator[Finding]:
-        module = module_of(self.path)
+        module = module_of(self.path, source_folders(self.runner.project))
         built = build(self.runner, module)
         if not built.ok:
             why = f"{built.explain(BUILD_BOUNDS)}: {built.end(400)}"

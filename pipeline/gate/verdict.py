@@ -141,7 +141,9 @@ class Gate:
             against.append(
                 f"{old.name} is a {old.kind}: what is put in a sorry's place there is data, no proof"
             )
-        if cites_itself(proof.replacement, old.name):
+        # A real Lean sees whether that is recursion that ends.
+        recursion = self.backend.is_lean and not proof.simulated and self._not_our_lean is None
+        if not recursion and cites_itself(proof.replacement, old.name):
             against.append(f"the proof cites {old.name} itself")
         if not against:
             against += await self._later(old)
@@ -165,7 +167,7 @@ class Gate:
     @property
     def _not_our_lean(self) -> str | None:
         """Return why the Lean here may not judge: its version differs from the project's, or the proof's."""
-        if self.backend.kind != "pantograph":
+        if not self.backend.is_lean:
             return None
         # A simulated proof was found with no version of Lean.
         found_with = "" if self.proof.simulated else self.proof.toolchain
@@ -180,6 +182,8 @@ class Gate:
         if self._not_our_lean is not None:
             self._add("compile", "not_checked", "nobody", self._not_our_lean)
             return None
+        if backend.kind == "server":
+            return None  # lake compiles it, and the scanner has seen that the commands are the same
         by = "simulator" if backend.simulated else f"pantograph-repl {backend.toolchain}".strip()
         files = self._files
         lake_checks.build_imports(backend, self.project, files.imports)
@@ -189,6 +193,8 @@ class Gate:
             self.verdict.conditional_on = (proof.declaration,)
         if complaint is not None:
             self._judge("compile", by, (complaint,), "")
+        if compiled.broken is not None and not backend.simulated:
+            return None  # with the project's own options lake may take it
         if compiled.broken is not None:
             why = f"the file has errors without the proof (with Lean's default options): {compiled.broken}"
             self._add("compile", "not_checked", by, why)
@@ -208,7 +214,7 @@ class Gate:
     def _rest(self, compiled: Compiled | None) -> None:
         """Axioms, exact statement, kernel: asked of the project's toolchain, or not checked and why."""
         backend, proof = self.backend, self.proof
-        if backend.kind == "pantograph" and not proof.simulated and compiled is not None:
+        if backend.is_lean and not proof.simulated and self._not_our_lean is None:
             self.verdict.needs_replay = unseen_by_the_kernel(
                 self.project, path=proof.path, text=self.after, imports=self._files.imports
             )
@@ -218,8 +224,8 @@ class Gate:
                 path=proof.path,
                 patched=self.after,
                 declaration=proof.declaration,
-                made=compiled.made,
-                declared=compiled.declared,
+                made=None if compiled is None else compiled.made,
+                declared=self._declared if compiled is None else compiled.declared,
             )
             with closing(findings):
                 for finding in findings:
@@ -231,7 +237,7 @@ class Gate:
             self._judge("axioms", SCANNER, (f"conditional on {', '.join(conditional)}",), "")
         if self._not_our_lean is not None:
             why = self._not_our_lean
-        elif backend.kind == "pantograph":
+        elif backend.is_lean:
             why = "the simulator found this proof; what it rests on is asked of Lean only for proofs found with Lean"
         elif backend.simulated:
             why = "the simulator knows no axioms; the source cites nothing that has a sorry"
@@ -264,6 +270,10 @@ class Gate:
     def _rests_on(self) -> tuple[str, ...]:
         start = self._declaration(self.after).byte_start
         return rests_on(self.project, path=self.proof.path, patched=self.after, declaration_start=start)
+
+    @property
+    def _declared(self) -> frozenset[str]:
+        return frozenset(one.name for one in scan_source(self.before, path=self.proof.path).declarations)
 
     def _declaration(self, data: bytes) -> Declaration:
         """Return the declaration that contains the proof; the shape check has shown that it exists."""

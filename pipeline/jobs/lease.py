@@ -23,7 +23,7 @@ def lean_held(backend: LeanBackend) -> Iterator[None]:
             or it needs a sandbox and none can be made here. That is the machine's state and not the commit's, so it
             is said before a program's failure in a broken sandbox is taken for its own.
     """
-    if backend.kind == "pantograph" and backend.sandbox == "bubblewrap":
+    if backend.is_lean and backend.sandbox == "bubblewrap":
         problem = bubblewrap_problem()
         if problem is not None:
             raise JobError(

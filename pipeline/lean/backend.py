@@ -1,11 +1,12 @@
-"""Find out what can run Lean here: `pantograph-repl`, the simulator, or nothing. Starts no process.
+"""Find out what can run Lean here: `pantograph-repl`, Lean's language server, the simulator, or nothing.
 
-A REPL serves exactly the Lean version that it was built with, so the choice is made for each project by its
-`lean-toolchain`: `find_leans(…).for_toolchain(text)`. Looked at in order: the configured path, the REPL inside an
-installed PyPantograph (found through its files, not by importing it), the cache of toolchains,
-`pantograph-repl` on PATH. The package index's `pantograph` is a library for HTML5 canvases; it is recognised and
-named. "auto" never chooses the simulator. A REPL that must be sandboxed on a machine without bubblewrap is no REPL,
-nor is what stands in for one in tests (`pipeline.lean.toolchain.standins`).
+Starts no process. A REPL serves exactly the Lean version that it was built with, so the choice is made for each
+project by its `lean-toolchain`: `find_leans(…).for_toolchain(text)`. Looked at in order: the configured path, the REPL
+inside an installed PyPantograph (found through its files, not by importing it), the cache of toolchains,
+`pantograph-repl` on PATH; then, for versions that have no REPL here, the toolchains of elan, each of which brings a
+language server. The package index's `pantograph` is a library for HTML5 canvases; it is recognised and named. "auto"
+never chooses the simulator. A REPL that must be sandboxed on a machine without bubblewrap is no REPL, nor is what
+stands in for one in tests (`pipeline.lean.toolchain.standins`).
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from pipeline.lean.toolchain.toolchains import (
     VersionError,
     elan_home,
     parse_version,
+    revision_for,
 )
 
-Kind = Literal["pantograph", "simulator", "none"]
+Kind = Literal["pantograph", "server", "simulator", "none"]
 Sandbox = Literal["bubblewrap", "none"]
 
 INSTALL_PYPANTOGRAPH = "pip install git+https://github.com/stanford-centaur/PyPantograph"
@@ -71,6 +73,11 @@ class LeanBackend:
             raise ValueError(f"lean backend: simulated is {self.simulated!r} for kind {self.kind!r}")
 
     @property
+    def is_lean(self) -> bool:
+        """Return whether it is a real Lean."""
+        return self.kind in ("pantograph", "server")
+
+    @property
     def library(self) -> Path | None:
         """The folder of the oleans of Lean's own library; None if the toolchain's folder is not known."""
         return Path(self.sysroot) / "lib" / "lean" if self.sysroot else None
@@ -96,6 +103,8 @@ class LeanBackend:
             with Toolchains(folder.parent).in_use(parse_version(folder.name)):
                 yield
             return
+        if self.kind == "server" and (problem := _refusal(self)):
+            raise ToolchainError(problem)
         if self.kind == "pantograph":
             sandboxed = self.sandbox == "bubblewrap"
             problem = _refusal(self) or standins.refusal_of_answer(
@@ -162,15 +171,15 @@ class Leans:
         versions = [
             _short(build.toolchain) or f"an unknown version ({build.argv[0]})" for build in self.builds
         ]
-        return replace(
-            first, toolchain="", sysroot="", build="", detail=f"pantograph-repl for {', '.join(versions)}"
-        )
+        return replace(first, toolchain="", sysroot="", build="", detail=f"Lean for {', '.join(versions)}")
 
     def _not_installed(self, version: LeanVersion) -> str:
         for release, problem in self.problems:
             if release == version.release:
                 return f"toolchain {version.toolchain}: {problem}"
-        remedy = f"run `unsorry toolchain install {version}`"
+        remedy = f"run `elan toolchain install {version.toolchain}`"
+        if revision_for(version) is not None:  # a REPL, which is faster than Lean's own language server
+            remedy = f"run `unsorry toolchain install {version}`"
         others = ", ".join(filter(None, (_short(build.toolchain) for build in self.builds)))
         there = f" (there is {others})" if others else ""
         return f"toolchain {version.toolchain} is not installed{there}; {remedy}"
@@ -230,6 +239,14 @@ def find_leans(*, backend: str, repl: str, sandbox: str, toolchains: Path) -> Le
             problems.append(
                 ("", f"{on_path}: no lean-toolchain beside it says its Lean version; name it as lean.repl")
             )
+    if backend == "auto":
+        have = {build.toolchain for build in builds}
+        damaged = dict(problems)
+        for server in _servers(box):
+            if server.toolchain not in have:
+                problem = damaged.get(_short(server.toolchain))
+                detail = f"{server.detail}; its REPL is {problem}" if problem else server.detail
+                builds.append(replace(server, detail=detail))
     return Leans(
         None,
         tuple(builds),
@@ -238,6 +255,24 @@ def find_leans(*, backend: str, repl: str, sandbox: str, toolchains: Path) -> Le
         missing=f"{missing}; or run `unsorry toolchain install VERSION`" if missing else "",
         sandbox=box,
     )
+
+
+def _servers(sandbox: Sandbox) -> Iterator[LeanBackend]:
+    """Yield the language server of each toolchain that elan has, the newest names last."""
+    for folder in sorted((elan_home() / "toolchains").glob("*---v*")):
+        with suppress(VersionError):
+            version = parse_version(folder.name.replace("---", ":").replace("--", "/"))
+            server = LeanBackend(
+                kind="server",
+                argv=(str(folder / "bin" / "lean"),),
+                detail=f"Lean's language server for {version.toolchain} at {folder}",
+                toolchain=version.toolchain,
+                simulated=False,
+                sandbox=sandbox,
+                sysroot=str(folder),
+            )
+            if Path(server.argv[0]).is_file() and not _refusal(server):
+                yield server
 
 
 def _because_configured(build: LeanBackend, why: str) -> LeanBackend:

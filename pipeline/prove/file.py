@@ -141,7 +141,11 @@ class FileProver:
         for one in wanted:
             if one.blob != git_blob(self._data, like=one.blob):
                 self._report([one], "error", f"{self._path} in the worktree is not blob {one.blob}")
-            elif self._data[one.byte_start : one.byte_end] not in (b"sorry", b"admit"):
+            elif (word := self._data[one.byte_start : one.byte_end]) == b"stop":
+                self._report(
+                    [one], "unsupported", "a stop leaves the tactics after it out; write sorry in its place"
+                )
+            elif word not in (b"sorry", b"admit"):
                 self._report(
                     [one], "error", f"{self._path}: no sorry at bytes {one.byte_start}..{one.byte_end}"
                 )

@@ -345,7 +345,7 @@ def checked_out(
             ) from error
         lean = leans.for_toolchain(_toolchain(folder))
         empty_lake(folder)
-        if lean.kind == "pantograph" and spec.built:
+        if lean.is_lean and spec.built:
             try:
                 held.enter_context(attach(folder, spec.cache, commit.repository.key, commit.sha))
             except BuildMissingError as error:

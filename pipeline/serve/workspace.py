@@ -151,7 +151,7 @@ class Workspace:
     def _require_sandbox(self, leans: Leans, chosen: Sequence[str]) -> None:
         # Elaborating a text runs its code as this user on this machine. A mirror may hold commits of strangers.
         lean = leans.summary
-        if chosen and lean.kind == "pantograph" and lean.sandbox == "none" and not self._guarded:
+        if chosen and lean.is_lean and lean.sandbox == "none" and not self._guarded:
             raise Problem(
                 403,
                 "no_sandbox",

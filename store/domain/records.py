@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple, get_args
 
-SorryToken = Literal["sorry", "admit"]
+SorryToken = Literal["sorry", "admit", "stop"]
 SorryMode = Literal["term", "tactic"]
 THEOREM_KINDS = ("theorem", "lemma")
 """The kinds of declarations that are theorems to people."""
@@ -46,7 +46,7 @@ class Declaration(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sorry:
-    """One `sorry` or `admit` that Lean would elaborate.
+    """One `sorry` or `admit` that Lean would elaborate, or a `stop`, which is `repeat sorry` and leaves the rest out.
 
     `index` is the position of its declaration in the file's list (two declarations can share a name),
     `ordinal` counts the sorries inside that declaration from 0. `context_hash` covers the few tokens around
@@ -448,7 +448,8 @@ def _extra(extra: Mapping[str, Any]) -> dict[str, Any]:
     return {"extra": dict(extra)} if extra else {}
 
 
-SORRY_TOKENS = frozenset({"sorry", "admit"})
+SORRY_TOKENS = frozenset({"sorry", "admit", "stop"})
+_SORRY_TOKEN = re.compile("|".join(SORRY_TOKENS))
 
 # Python's letters are a superset of Lean's; the subscripts and the marks that Lean allows in a name come with \w or
 # are added. What Lean reads as an operator (λ, Π, Σ) cannot begin a name.
@@ -475,8 +476,11 @@ _BLOCK_EDGE = re.compile(r"/-|-/")
 
 
 def holds_sorry(text: str) -> bool:
-    """Return whether Lean would read a `sorry` or `admit` in this tactic or term. An open comment hides its rest."""
-    if "sorry" not in text and "admit" not in text:
+    """Return whether Lean would read a sorry, by any of its words, in this tactic or term.
+
+    An open comment hides its rest.
+    """
+    if _SORRY_TOKEN.search(text) is None:
         return False
     at = 0
     while (found := _TOKEN.search(text, at)) is not None:

@@ -100,7 +100,7 @@ class SorryPlace(Part):
     statement: str
     statement_hash: str
     ordinal: int
-    token: Literal["sorry", "admit"]
+    token: Literal["sorry", "admit", "stop"]
     mode: Literal["term", "tactic"]
     context_hash: str
 

@@ -14,7 +14,7 @@ class DaemonStarted(EventBody):
     version: str
     pid: int
     host: str
-    lean: Literal["pantograph", "simulator", "none"]
+    lean: Literal["pantograph", "server", "simulator", "none"]
     lean_detail: str
     sqlite: str
 

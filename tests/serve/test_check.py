@@ -109,7 +109,6 @@ def test_what_does_not_prove_it_is_rejected_with_the_evidence(simulated: Served)
     ("trap", "step"),
     [
         ("exact sorryAx _", "text"),
-        ("exact Demo.swap p q h", "statement"),
         pytest.param("exact (by native_decide)", "text", marks=pytest.mark.slow),
         pytest.param("trivial\n\naxiom cheat : False", "text", marks=pytest.mark.slow),
     ],

@@ -6,7 +6,7 @@
 
 The file is a text with `HOLE` where the judged sorry stands. "credulous" is the Lean that says yes to everything
 (`tests.support.lean.credulous`) under the name of a real one, so what refuses a proof there is the gate itself, or a
-`Rule` by which that Lean answers as the real one would.
+`Rule` by which that Lean answers as the real one would. "server" is the same without a REPL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from store.events.registry import EVENT_TYPES
 from tests.support.lean.credulous import TOOLCHAIN, Rule, make_credulous
 
 Verdict = ProofVerified | ProofChecked | ProofRejected
-Lean = Literal["credulous", "simulator", "none"]
+Lean = Literal["credulous", "server", "simulator", "none"]
 Refused = Callable[..., ProofRejected]
 """The suite's fixtures: `refused(case, step=…)`."""
 
@@ -74,12 +74,12 @@ class GateProject:
         self.tools = make_credulous(folder / "toolchain", leanchecker=leanchecker)
 
     def backend(self, lean: Lean) -> LeanBackend:
-        if lean != "credulous":
+        if lean in ("simulator", "none"):
             return find_leans(backend=lean, repl="", sandbox="none", toolchains=self.folder).summary
         sysroot = self.tools.sysroot
         return LeanBackend(
-            "pantograph",
-            (str(sysroot / "bin" / "repl"),),
+            "server" if lean == "server" else "pantograph",
+            (str(sysroot / "bin" / ("lean" if lean == "server" else "repl")),),
             "a Lean that says yes",
             TOOLCHAIN,
             simulated=False,

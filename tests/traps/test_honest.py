@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.gate import FILE, Case, GateProject
-from tests.support.lean.credulous import Rule
+from tests.support.lean.credulous import TOOLCHAIN, Rule
 
 TEXTS = {
     "a term": "exact ⟨h.2, h.1⟩",
@@ -97,3 +97,40 @@ def test_a_replay_that_refuses_the_module_anyway_blames_no_one_and_verifies_noth
 ) -> None:
     case = Case("exact ⟨h.2, h.1⟩", rules=(Rule("", replay="no olean"),))
     assert court.candidate(case).not_checked == ("kernel",)
+
+
+# --- what is proved in a form of its own ----------------------------------------------------------------------
+
+
+def test_recursion_that_lean_accepts_is_a_proof(court: GateProject) -> None:
+    """It cites the theorem, of a smaller number."""
+    file = "theorem mine : (n : Nat) → 0 + n = n := by\n  HOLE\n"
+    proof = "intro n\n  cases n with\n  | zero => rfl\n  | succ n => exact congrArg Nat.succ (mine n)"
+    assert court.verified(Case(proof, file=file, declaration="mine")).grade == "replayed_closure"
+
+
+def test_line_ends_of_two_bytes_are_one_to_lean(court: GateProject) -> None:
+    assert court.verified(Case("exact ⟨h.2, h.1⟩", file=FILE.replace("\n", "\r\n"))).not_checked == ()
+
+
+def test_a_file_that_needs_the_project_s_own_options_is_lake_s_to_judge(court: GateProject) -> None:
+    """Under default options another declaration of it has an error, with and without the proof."""
+    case = Case("exact ⟨h.2, h.1⟩", rules=(Rule("theorem later", error="unknown identifier"),))
+    assert court.verified(case).not_checked == ()
+
+
+def test_a_toolchain_alone_verifies(court: GateProject) -> None:
+    """Of a version that no REPL was built for."""
+    (court.tools.sysroot / "bin" / "repl").unlink()
+    verdict = court.verified(Case("exact ⟨h.2, h.1⟩"), lean="server")
+    assert (verdict.grade, verdict.not_checked) == ("replayed_closure", ())
+    assert {check.by for check in verdict.checks} == {"scanner", f"lake {TOOLCHAIN}", "leanchecker"}
+
+
+def test_a_toolchain_alone_rejects_what_does_not_compile_and_what_uses_sorry(court: GateProject) -> None:
+    built = Case("exact h", rules=(Rule("exact h", build="type mismatch"),))
+    assert "type mismatch" in court.rejected(built, step="compile", lean="server").reason
+    warned = Case("cheat", rules=(Rule("cheat", sorry="declaration uses `sorry`"),))
+    assert "uses sorry" in court.rejected(warned, step="compile", lean="server").reason
+    hidden = Case("cheat", rules=(Rule("cheat", axioms=("sorryAx",)),))
+    court.rejected(hidden, step="axioms", lean="server")

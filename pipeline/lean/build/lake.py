@@ -18,7 +18,14 @@ from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend, Sandbox
 from pipeline.lean.sandbox.bounded import Bounds, Ending, Outcome, run_bounded
-from pipeline.lean.sandbox.command import PRIVATE_HOME, Limits, SandboxError, bubblewrap, unconfined
+from pipeline.lean.sandbox.command import (
+    LEAN_STACKS,
+    PRIVATE_HOME,
+    Limits,
+    SandboxError,
+    bubblewrap,
+    unconfined,
+)
 
 __all__ = ["Bounds", "Ending", "LakeRunner", "Outcome", "run_bounded"]
 
@@ -52,7 +59,7 @@ class LakeRunner:
     @classmethod
     def find(cls, backend: LeanBackend, *, project: Path) -> LakeRunner | str:
         """Return the lake of the backend's toolchain, or one sentence on why it cannot be used."""
-        if backend.kind != "pantograph":
+        if not backend.is_lean:
             return f"no Lean here: {backend.detail or 'the backend is ' + backend.kind}"
         if not any((project / name).is_file() for name in LAKEFILES):
             return "the project has no lakefile"
@@ -135,6 +142,7 @@ class LakeRunner:
             "MATHLIB_NO_CACHE_ON_UPDATE": "1",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_CONFIG_NOSYSTEM": "1",
+            **LEAN_STACKS,
         }
         if self.sandbox == "none":
             listed["HOME"] = str(Path.home())

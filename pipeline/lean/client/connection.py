@@ -114,7 +114,7 @@ class Connection:
                 pantograph-repl that this client knows; the text has what it said on standard error.
         """
         names = module_names(imports)
-        process = await _launched(backend, names, project=project, memory_bytes=memory_bytes)
+        process = await launched(backend, names, project=project, memory_bytes=memory_bytes, kind=ReplProcess)
         try:
             await _greeted(process, backend.argv[0], ready_timeout_s)
             repl = cls(
@@ -143,7 +143,9 @@ class Connection:
         Raises:
             ReplStartError: it cannot be run, or prints nothing.
         """
-        process = await _launched(backend, ("--version",), project=project, memory_bytes=None)
+        process = await launched(
+            backend, ("--version",), project=project, memory_bytes=None, kind=ReplProcess
+        )
         try:
             return (
                 (await process.exchange(b"", _PROBE_TIMEOUT_S, "--version")).decode(errors="replace").strip()
@@ -331,9 +333,23 @@ async def _greeted(process: ReplProcess, program: str, limit_s: float) -> None:
         raise ReplStartError(f"{program}: said {excerpt(line)} where `ready.` was expected{process.said()}")
 
 
-async def _launched(
-    backend: LeanBackend, arguments: Sequence[str], *, project: Path, memory_bytes: int | None
-) -> ReplProcess:
+P = TypeVar("P", bound=ReplProcess)
+
+
+async def launched(
+    backend: LeanBackend,
+    arguments: Sequence[str],
+    *,
+    project: Path,
+    memory_bytes: int | None,
+    kind: type[P],
+    modules: Path | None = None,
+) -> P:
+    """Start the backend's program with a private folder of its own; `modules` are further compiled ones.
+
+    Raises:
+        ReplStartError: there is no backend, or it could not be run.
+    """
     # A process that outlived its group (it can only without a sandbox) may still write there: then something stays in
     # the system's folder for temporary files, which is less than the error that would hide why the process ended.
     folder = tempfile.TemporaryDirectory(prefix="unsorry-repl-", ignore_cleanup_errors=True)
@@ -344,11 +360,12 @@ async def _launched(
             project=project,
             folder=Path(folder.name),
             memory_bytes=memory_bytes,
+            modules=modules,
         )
     except BaseException:
         folder.cleanup()
         raise
-    return await ReplProcess.start(
+    return await kind.start(
         argv,
         cwd=project,
         environment=environment,

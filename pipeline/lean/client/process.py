@@ -19,14 +19,15 @@ import shutil
 import signal
 import stat
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
 
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.dependencies import package_folders
 from pipeline.lean.client.errors import ReplDied, ReplProtocolError, ReplStartError, ReplTimeout
-from pipeline.lean.sandbox.command import Limits, SandboxError, bubblewrap, unconfined
+from pipeline.lean.sandbox.command import LEAN_STACKS, Limits, SandboxError, bubblewrap, unconfined
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
 # So much may a process say that was asked nothing; what it said is an error's text, no more.
@@ -46,6 +47,7 @@ class _Pipes(asyncio.SubprocessProtocol):
         self.errors = bytearray()
         self.panicked = False
         self.asked = True  # it owes a line; the first is its greeting
+        self.framed = False  # what it says is no line and comes unasked
         self.flooded = False
         self.eof = False
         self.deaf = False
@@ -66,7 +68,7 @@ class _Pipes(asyncio.SubprocessProtocol):
             del self.errors[:-STDERR_KEPT_BYTES]
             return
         self.output += data
-        if self.asked and b"\n" in data:
+        if self.framed or (self.asked and b"\n" in data):
             self.wake()
         elif len(self.output) > (MAX_LINE_BYTES if self.asked else _UNASKED_BYTES) and not self.flooded:
             self.flooded = True
@@ -138,7 +140,7 @@ class ReplProcess:
         environment: Mapping[str, str],
         folder: tempfile.TemporaryDirectory[str],
         memory_bytes: int | None = None,
-    ) -> ReplProcess:
+    ) -> Self:
         """Start the program in a session of its own. It takes `folder` over and removes it with the process.
 
         Args:
@@ -346,6 +348,62 @@ class ReplProcess:
                 path.unlink()
 
 
+class ServerProcess(ReplProcess):
+    """A process that is spoken to in frames, each after a header with its length, and that may speak at any time."""
+
+    def __init__(
+        self,
+        transport: asyncio.SubprocessTransport,
+        pipes: _Pipes,
+        folder: tempfile.TemporaryDirectory[str],
+        memory_bytes: int | None,
+    ) -> None:
+        super().__init__(transport, pipes, folder, memory_bytes)
+        pipes.framed = True
+
+    def write(self, data: bytes) -> None:
+        """Send a frame; a process that is gone says so when it is read from."""
+        if self.dead is None:
+            self._stdin.write(data)
+
+    async def frame(self, header: re.Pattern[bytes], limit_s: float, what: str) -> bytes | None:
+        """Return the next frame's content; None if it has not come in time.
+
+        Args:
+            header: matches a frame's header, with the length of its content as first group.
+            limit_s: seconds to wait.
+            what: what this is, for the errors.
+
+        Raises:
+            ReplDied, ReplProtocolError: the process is gone.
+        """
+        pipes = self._pipes
+        ends = time.monotonic() + limit_s
+        while True:
+            if self.dead is not None:
+                raise ReplDied(f"{what}: {self.dead}")
+            found = header.match(pipes.output)
+            if found is not None:
+                end = found.end() + int(found[1])
+                if len(pipes.output) >= end:
+                    data = bytes(pipes.output[found.end() : end])
+                    del pipes.output[:end]
+                    return data
+            if pipes.flooded:
+                raise await self.fatal(ReplProtocolError, f"{what}: more than {MAX_LINE_BYTES} bytes at once")
+            if pipes.eof:
+                raise await self.fatal(ReplDied, f"{what}: the server closed its output", wait=True)
+            if (left_s := ends - time.monotonic()) <= 0:
+                return None
+            waiter = pipes.waiter = self._loop.create_future()
+            timer = self._loop.call_later(left_s, pipes.wake)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                pipes.waiter = None
+
+
 def kill_group(pid: int) -> None:
     """Kill every process of a group, if any is left."""
     # PermissionError is macOS's answer for a group of zombies.
@@ -421,12 +479,15 @@ def command_line(
     project: Path,
     folder: Path,
     memory_bytes: int | None,
+    modules: Path | None = None,
+    compiles: bool = False,
 ) -> tuple[tuple[str, ...], dict[str, str]]:
     """Return the argument list and the whole environment. The argument list sets the memory cap.
 
     No variable of ours leaks into the environment but the one by which the daemon finds a job's remains. `folder` is
-    private to the process and writable to it, in the sandbox as a folder in memory. The process dies with the thread
-    that starts it, sandboxed or not.
+    private to the process and writable to it, in the sandbox as a folder in memory. `modules` is a further folder of
+    compiled modules, which a process that `compiles` writes. The process dies with the thread that starts it, sandboxed
+    or not.
 
     Raises:
         ReplStartError: there is no backend, no such project, no sandbox, or no util-linux.
@@ -441,8 +502,13 @@ def command_line(
     attempt = {name: os.environ[name] for name in (_ATTEMPT,) if name in os.environ}
     if backend.kind == "simulator":
         return _alone(command, limits), {**environment, **attempt}
+    environment |= LEAN_STACKS
     environment["LEAN_PATH"] = lean_path(project, library=backend.library)
     readable = [Path(backend.argv[0])]
+    writable: list[Path] = []
+    if modules is not None:
+        environment["LEAN_PATH"] += f":{modules}"
+        (writable if compiles else readable).append(modules)
     if backend.sysroot:
         environment["LEAN_SYSROOT"] = backend.sysroot
         environment["PATH"] = f"{backend.sysroot}/bin:{environment['PATH']}"
@@ -455,6 +521,7 @@ def command_line(
             command,
             project=project,
             readable=readable,
+            writable=writable,
             # In memory and of limited size, because what a file's `#eval` writes there no one watches.
             scratch={folder: _FOLDER_BYTES},
             environment=environment,

@@ -25,6 +25,7 @@ from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import ReplError
 from pipeline.lean.client.messages import StateRef
 from pipeline.lean.client.repl import Repl
+from pipeline.lean.client.server import start_repl
 from pipeline.lean.pool import PoolLimits
 
 # ---- One REPL process of a pool
@@ -435,7 +436,7 @@ class ReplPool:
         # A task of its own, so that closing the pool can end it; a cancelled taker ends it too, and waits for that.
         began = time.monotonic()
         starting = self._spawn(
-            Repl.start(
+            start_repl(
                 key.backend,
                 imports=key.imports,
                 project=key.project,

@@ -172,6 +172,14 @@ class SandboxError(Exception):
     """The sandbox cannot be composed; the message says what is missing and what to do."""
 
 
+LEAN_STACKS = {"LEAN_STACK_SIZE_KB": "65536"}
+"""The environment by which Lean's threads have stacks of 64 MiB.
+
+Lean 4.35 reserves 1 GiB for each, and RLIMIT_DATA counts what is reserved: the worker of its server needs more than
+8 GiB for an empty file, and `lean` more than 4, "failed to create thread". Older ones do not read the variable.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of one sandbox. None leaves a limit as it is for the process that starts the sandbox.

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 
 EVERY_LEAN_FILE = "**/*.lean"
+LAKEFILE = "lakefile.lean"
 _PIECE = re.compile(r"(?:\*\*/)+|\*\*|\*|\?|\[!?[^\]/]+\]|.", re.DOTALL)
 
 
@@ -42,6 +43,8 @@ def translate(pattern: str) -> str:
 def path_filter(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str], bool]:
     """Return whether one of `include` (by default every Lean file) and none of `exclude` matches the path.
 
+    A `lakefile.lean` is a program for lake and no source of the library: only its own path takes it.
+
     Raises:
         ValueError: A pattern is malformed; the message names it.
     """
@@ -49,6 +52,8 @@ def path_filter(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str
     unwanted = _compile(exclude)
 
     def meant(path: str) -> bool:
+        if path.rpartition("/")[2] == LAKEFILE and path not in include:
+            return False
         return any(item.fullmatch(path) for item in wanted) and not any(
             item.fullmatch(path) for item in unwanted
         )

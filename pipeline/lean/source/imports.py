@@ -1,18 +1,23 @@
 """Resolve the imports of a file: files of the project, directly or not, and libraries.
 
-Read off the text: a module that is a file under the project's root is the project's own, any other a library's.
+Read off the text: a module that is a file in one of the project's source folders is its own, any other a library's.
 """
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pipeline.lean.source.scanner import SourceFile, parse
 from pipeline.lean.source.worktree import read_inside
 
 MAX_FILES = 5000
+_SOURCE_FOLDER = re.compile(r'\bsrcDir\s*:=\s*"([^"]+)"')
+_PART = re.compile(r"«[^»]*»|[^.«»]+")
 CORE = frozenset({"Init", "Std", "Lean", "Lake"})
 
 
@@ -39,14 +44,46 @@ class Closure:
         return self.complete and self.libraries <= CORE
 
 
-def local_file(project: Path, module: str) -> Path | None:
+def source_folders(project: Path) -> tuple[str, ...]:
+    """Return the folders that the project's modules lie in, as its lakefile has them (`srcDir`); "" is its root.
+
+    A lakefile in Lean is a program: what it computes is not seen, a `srcDir := "…"` in its text is.
+    """
+    found = {""}
+    with suppress(OSError, ValueError):
+        table = tomllib.loads(read_inside(project, "lakefile.toml").decode())
+        base = table.get("srcDir", "")
+        for one in (table, *table.get("lean_lib", ()), *table.get("lean_exe", ())):
+            found.add(str(PurePosixPath(str(base), str(one.get("srcDir", "")) if one is not table else "")))
+    with suppress(OSError, ValueError):
+        found.update(_SOURCE_FOLDER.findall(read_inside(project, "lakefile.lean").decode()))
+    return tuple(
+        sorted({one.strip("/").removeprefix("./") for one in found if one != "."}, key=len, reverse=True)
+    )
+
+
+def module_of(path: str, folders: Iterable[str] = ("",)) -> str:
+    """Return the module of a file: `Demo/Logic.lean` is `Demo.Logic`, and `src/A.lean` is `A` below a folder `src`."""
+    folder = next((one for one in folders if one and path.startswith(f"{one}/")), "")
+    parts = path.removeprefix(f"{folder}/" if folder else "").removesuffix(".lean").split("/")
+    return ".".join(part if re.fullmatch(r"[^\W\d][\w'!?]*", part) else f"«{part}»" for part in parts)
+
+
+def module_path(module: str) -> PurePosixPath:
+    """Return where a module lies below its source folder, without its ending; quotes are no part of a file's name."""
+    return PurePosixPath(*(part.strip("«»") for part in _PART.findall(module)))
+
+
+def local_file(project: Path, module: str, folders: Iterable[str] | None = None) -> Path | None:
     """Return the module's file if the project has one, and not by a link that leads out of it."""
-    try:
-        file = project.joinpath(*module.split(".")).with_suffix(".lean")
-        inside = file.is_file() and file.resolve().is_relative_to(project.resolve())
-    except (OSError, ValueError):
-        return None  # longer than any file's name, or no name at all
-    return file if inside else None
+    for folder in source_folders(project) if folders is None else folders:
+        try:
+            file = Path(project, folder, f"{module_path(module)}.lean")
+            if file.is_file() and file.resolve().is_relative_to(project.resolve()):
+                return file
+        except (OSError, ValueError):
+            continue  # longer than any file's name, or no name at all
+    return None
 
 
 def closure(project: Path, imports: Iterable[str]) -> Closure:
@@ -56,9 +93,10 @@ def closure(project: Path, imports: Iterable[str]) -> Closure:
     files: list[Imported] = []
     libraries: set[str] = set()
     unread = False
+    folders = source_folders(project)
     while todo and len(files) < MAX_FILES:
         module = todo.pop()
-        file = local_file(project, module)
+        file = local_file(project, module, folders)
         if file is None:
             libraries.add(module.split(".")[0])
             continue

@@ -266,7 +266,7 @@ class _Reader:
                         declaration=item.record.name,
                         index=index,
                         ordinal=ordinal,
-                        token="sorry" if word == "sorry" else "admit",
+                        token=word,
                         mode=mode,
                         line=self.positions.line(at),
                         column=self.positions.column(at),

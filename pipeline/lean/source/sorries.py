@@ -1,9 +1,9 @@
-"""Find each `sorry` and `admit` that Lean would elaborate, and whether it is a tactic or a term.
+"""Find each `sorry`, `admit` and `stop` that Lean would elaborate, and whether it is a tactic or a term.
 
 A word counts when it is exactly that word: no part of a longer or dotted name, no quoted name, not in a comment or
 string. Not counted, because nothing there is elaborated as a proof: syntax quotations (`` `(tactic| sorry) ``,
-except inside `$(…)`), and commands that declare nothing (`#check sorry`, `macro`, `notation`). `admit` is no
-reserved word in Lean, so it counts only where a tactic is expected.
+except inside `$(…)`), and commands that declare nothing (`#check sorry`, `macro`, `notation`). `admit` and `stop` are
+no reserved words in Lean, so they count only where a tactic is expected.
 
 Tactic or term is decided by layout: a `by` block is the column of its first tactic, and a word is a tactic when it
 is where one begins in the innermost block. It is a reading of the text and not Lean's parser: a tactic
@@ -15,14 +15,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from pipeline.lean.source.commands import CLOSERS
 from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Lexed, Positions, words
 from store.domain.identity import short_hash
-from store.domain.records import SorryMode
+from store.domain.records import SorryMode, SorryToken
 
 # The words come first so that the search looks for two letters only; the text before is looked at afterwards.
-_SORRY = re.compile(rf"(?:sorry|admit)(?![{ID_REST}])(?!\.[{ID_FIRST}])")
+_SORRY = re.compile(rf"(?:sorry|admit|stop)(?![{ID_REST}])(?!\.[{ID_FIRST}])")
 _MAY_STAND_BEFORE = re.compile(rf"(?:\A|[^{ID_REST}.`]|\.\.)\Z")
 _TOKEN = re.compile(
     rf"[{ID_FIRST}][{ID_REST}]*(?:\.[{ID_FIRST}][{ID_REST}]*)*|[0-9]+|:=|=>|<;>|[^\s{ID_FIRST}0-9]"
@@ -184,7 +185,7 @@ class _Layout:
 
 def read_sorries(
     lexed: Lexed, positions: Positions, start: int, end: int, wanted: list[int]
-) -> Iterator[tuple[int, str, SorryMode]]:
+) -> Iterator[tuple[int, SorryToken, SorryMode]]:
     """The sorries among the offsets `wanted` of the declaration `start`..`end`: offset, word, mode."""
     layout = _Layout(lexed.bare, positions)
     remaining = set(wanted)
@@ -194,7 +195,7 @@ def read_sorries(
         word = match.group()
         starts = layout.step(word, at)
         if at in remaining and not layout.quoted and (word == "sorry" or starts):
-            yield at, word, "tactic" if starts else "term"
+            yield at, cast(SorryToken, word), "tactic" if starts else "term"
         if at >= last:
             return
 

@@ -60,6 +60,7 @@ def _reply(sysroot: Path, command: str, payload: dict[str, Any]) -> dict[str, An
 
 
 def _units(sysroot: Path, text: str) -> list[dict[str, Any]]:
+    text = text.replace("\r\n", "\n")  # as Lean does, which then counts no CR
     source = _scan(text)
     declarations = source.scanned.declarations
     units = []

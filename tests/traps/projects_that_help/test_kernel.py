@@ -65,7 +65,7 @@ HIDDEN = {
     },
     "a module with a quoted name": {
         "file": "import «Evil-x».Y\n" + FILE,
-        "others": {"Evil-x/Y.lean": "-- skipKernelTC\n"},
+        "others": {"Evil-x/Y.lean": 'run_cmd opt "skip" "KernelTC"\n'},
     },
 }
 

@@ -16,12 +16,13 @@ from pipeline.gate.lake_checks import (
     build,
     find_checker,
     leads_outside,
-    module_of,
     patched_in_place,
+    same_constant,
 )
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.sandbox.command import bubblewrap_problem
+from pipeline.lean.source.imports import local_file, module_of, module_path, source_folders
 from tests.support.lean.credulous import Rule, make_credulous
 
 SOURCE = b"theorem t (p : Prop) : p := sorry\n"
@@ -133,6 +134,48 @@ def test_the_kernel_replay_is_the_toolchain_s(runner: LakeRunner, tmp_path: Path
 @pytest.mark.parametrize(("path", "module"), [("Demo/Logic.lean", "Demo.Logic"), ("a b/C.lean", "«a b».C")])
 def test_a_path_names_its_module(path: str, module: str) -> None:
     assert module_of(path) == module
+    assert f"{module_path(module)}.lean" == path
+
+
+@pytest.mark.parametrize(
+    ("lakefile", "text"),
+    [
+        ("lakefile.toml", 'name = "x"\n[[lean_lib]]\nname = "A"\nsrcDir = "src"\n'),
+        ("lakefile.toml", 'name = "x"\nsrcDir = "./src/"\n[[lean_lib]]\nname = "A"\n'),
+        ("lakefile.lean", 'import Lake\npackage x where\n  srcDir := "src"\n'),
+    ],
+)
+def test_modules_below_a_source_folder_have_no_part_of_it_in_their_names(
+    project: Path, lakefile: str, text: str
+) -> None:
+    (project / lakefile).write_text(text)
+    file = project / "src" / "A" / "B.lean"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    folders = source_folders(project)
+    assert module_of("src/A/B.lean", folders) == "A.B"
+    assert module_of("Test.lean", folders) == "Test"
+    assert local_file(project, "A.B") == file
+    assert local_file(project, "A") == project / "A.lean"
+    assert local_file(project, "B") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "declaration", "same"),
+    [
+        ("Demo.mine", "Demo.mine", True),
+        ("_private.A.B.0.Demo.mine", "Demo.mine", True),
+        ("Demo.mine", "«Demo».mine", True),
+        ("«a b».c", "«a b».c", True),
+        ("Demo.mine'", "Demo.mine", False),
+        ("Other.Demo.mine", "Demo.mine", False),
+        ("_private.A.0.Other.Demo.mine", "Demo.mine", False),
+    ],
+)
+def test_a_constant_is_the_declaration_s_in_quotes_or_private_too(
+    said: str, declaration: str, same: bool
+) -> None:
+    assert same_constant(said, declaration) is same
 
 
 def test_the_script_is_part_of_the_package_and_no_rule_keeps_it_out_of_a_wheel() -> None:

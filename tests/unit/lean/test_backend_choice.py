@@ -83,12 +83,35 @@ def test_a_version_that_is_not_there_says_how_to_get_it(machine: Machine) -> Non
 
 def test_a_damaged_build_is_never_chosen(machine: Machine) -> None:
     machine.build("v4.21.0").write_text("#!/bin/sh\necho changed\n")
-    chosen = machine.chosen("v4.21.0")
+    for chosen in (
+        machine.chosen("v4.21.0"),
+        machine.leans().summary,
+        machine.leans(backend="pantograph").for_toolchain("v4.21.0"),
+    ):
+        assert chosen.kind != "pantograph"
+        assert "damaged" in chosen.detail
+        assert "unsorry toolchain install v4.21.0" in chosen.detail
 
-    assert chosen.kind == "none"
-    assert "damaged" in chosen.detail
-    assert "unsorry toolchain install v4.21.0" in chosen.detail
-    assert "damaged" in machine.leans().summary.detail
+
+def test_of_a_version_without_a_repl_the_toolchain_s_own_language_server_is_taken(machine: Machine) -> None:
+    """Elan has it; with [lean] backend = "pantograph" it is not taken."""
+    folder = machine.folder / "elan" / "toolchains" / "leanprover--lean4---v4.35.0"
+    program(folder / "bin" / "lean")
+    machine.build("v4.21.0")
+    chosen = machine.chosen("v4.35.0")
+    assert (chosen.kind, chosen.argv, chosen.sysroot) == (
+        "server",
+        (str(folder / "bin" / "lean"),),
+        str(folder),
+    )
+    assert (chosen.toolchain, chosen.simulated, chosen.is_lean) == ("leanprover/lean4:v4.35.0", False, True)
+    assert machine.chosen("v4.21.0").kind == "pantograph"
+    assert machine.leans(backend="pantograph").for_toolchain("v4.35.0").kind == "none"
+    missing = machine.chosen("v4.34.0")
+    assert (missing.kind, "elan toolchain install leanprover/lean4:v4.34.0" in missing.detail) == (
+        "none",
+        True,
+    )
 
 
 def test_the_bundled_repl_is_found_without_an_import_and_serves_its_own_version_only(
@@ -248,7 +271,7 @@ def test_the_summary_names_every_version(machine: Machine) -> None:
     assert (both.kind, both.toolchain, both.detail) == (
         "pantograph",
         "",
-        "pantograph-repl for v4.21.0, v4.28.0",
+        "Lean for v4.21.0, v4.28.0",
     )
 
 

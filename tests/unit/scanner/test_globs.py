@@ -48,3 +48,9 @@ def test_exclude_wins_and_no_include_means_every_lean_file() -> None:
 def test_a_malformed_pattern_is_named() -> None:
     with pytest.raises(ValueError, match=r"\[z-a\]"):
         path_filter(["[z-a].lean"], [])
+
+
+def test_a_lakefile_is_no_source_unless_it_is_named() -> None:
+    meant = path_filter([], [])
+    assert [path for path in ("A.lean", "lakefile.lean", "sub/lakefile.lean") if meant(path)] == ["A.lean"]
+    assert path_filter(["lakefile.lean"], [])("lakefile.lean")

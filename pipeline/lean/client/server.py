@@ -1,0 +1,677 @@
+"""Search through Lean's own language server, which every toolchain brings: the REPL's requests, answered by it.
+
+`ServerRepl` takes the requests of `requests.py` and answers as `pantograph-repl` does, so that the pool, sessions and
+searches do not know the difference. The server knows texts and no states: a state here is a text with holes, each with
+the steps that were taken in it. A tactic is one more step, and the whole text is sent again; Lean elaborates from the
+place where it differs from the last one. What is left to prove is asked for at an `all_goals sorry` behind the steps.
+
+Going from one branch of a search to another costs the steps below the place where they part. What stands before the
+text (a session's prefix) costs some time for each of its commands with every request, so that from a few commands on it
+is compiled and imported.
+
+What the server cannot say, a `pantograph-repl` is needed for: new constants, records of tactics, `frontend.track`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, wire
+from pipeline.lean.client.connection import launched
+from pipeline.lean.client.dialect import Dialect
+from pipeline.lean.client.errors import (
+    ReplDied,
+    ReplError,
+    ReplProtocolError,
+    ReplStartError,
+    ReplTimeout,
+)
+from pipeline.lean.client.process import (
+    MAX_LINE_BYTES,
+    ServerProcess,
+    command_line,
+    kill_group,
+    module_names,
+)
+from pipeline.lean.client.repl import Repl
+from pipeline.lean.client.wire import Json
+from pipeline.lean.source.scanner import SourceFile, parse
+
+# Without the option each answer waits for 200 ms, in case that more is to be said at once.
+_ARGUMENTS = ("--server", "-Dserver.reportDelayMs=0")
+_DIALECT = Dialect("newer", "newer", frozenset({"goal.subsume", "frontend.distil"}))
+_HEADER = re.compile(rb"Content-Length: *(\d+)\r\n(?:[^\r\n]+\r\n)*\r\n", re.IGNORECASE)
+_SEVERITIES = {1: "error", 2: "warning", 3: "information", 4: "information"}
+_NO_PARSE = re.compile(r"(?:<input>:\d+:\d+: )?(?:unexpected|expected|unterminated) ")
+_LIMITS = ("(deterministic) timeout", "maximum recursion depth", "heartbeats")
+_MOST_ABOVE = 8
+"""Commands above the text; what is more is compiled. Each costs about 0.7 ms a request, starting anew 200 ms once."""
+_PRIVATE = re.compile(r"\bprivate\b")
+_REST = "all_goals sorry"
+_AS_IT_IS = "set_option autoImplicit false in\n"
+"""A statement by itself has no names but those that it binds."""
+_SCOPE = re.compile(r"^.*?\b(?:namespace|section)\b")
+
+
+_Object = dict[str, Any]
+"""A JSON object of the server's protocol, or of the REPL's, in the making."""
+
+
+class _Refused(Exception):  # noqa: N818 - becomes an error object of the protocol
+    def __init__(self, kind: str, desc: str) -> None:
+        super().__init__(desc)
+        self.reply: _Object = {"error": kind, "desc": desc}
+
+
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    """A `sorry` of a state's text: its offsets in code points, the steps in its place, the goals that they leave."""
+
+    start: int
+    end: int
+    term: bool
+    steps: tuple[str, ...]
+    goals: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    text: str
+    holes: tuple[_Hole, ...]
+
+    @property
+    def goals(self) -> list[_Object]:
+        return [_goal(goal) for hole in self.holes for goal in hole.goals]
+
+    def rendered(self) -> tuple[str, tuple[int, ...]]:
+        """Return the text with the steps in their holes, and the offset behind the steps of each hole."""
+        parts, at, length, ends = [], 0, 0, []
+        for hole in self.holes:
+            before = self.text[at : hole.start]
+            indent = " " * (_indent(self.text, hole.start) + 2)
+            filled, end = _filled(hole, indent) if hole.steps else (self.text[hole.start : hole.end], 0)
+            parts += [before, filled]
+            ends.append(length + len(before) + end)
+            length += len(before) + len(filled)
+            at = hole.end
+        return "".join([*parts, self.text[at:]]), tuple(ends)
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A diagnostic: lines and columns from 0, columns in code points."""
+
+    severity: str
+    data: str
+    start: tuple[int, int]
+    end: tuple[int, int]
+
+    def to_json(self) -> _Object:
+        """Return it as the REPL has it, with lines from 1."""
+        (line, column), (end_line, end_column) = self.start, self.end
+        return {
+            "severity": self.severity,
+            "data": self.data,
+            "pos": {"line": line + 1, "column": column},
+            "endPos": {"line": end_line + 1, "column": end_column},
+        }
+
+
+async def start_repl(
+    backend: LeanBackend,
+    *,
+    imports: Sequence[str],
+    project: Path,
+    ready_timeout_s: float = READY_TIMEOUT_S,
+    call_timeout_s: float = CALL_TIMEOUT_S,
+    grace_s: float = GRACE_S,
+    memory_bytes: int | None = None,
+    dialect: Dialect | None = None,
+) -> Repl:
+    """Start what the backend has: the language server or a REPL. Arguments and errors are those of `Repl.start`."""
+    kind = ServerRepl if backend.kind == "server" else Repl
+    return await kind.start(
+        backend,
+        imports=imports,
+        project=project,
+        ready_timeout_s=ready_timeout_s,
+        call_timeout_s=call_timeout_s,
+        grace_s=grace_s,
+        memory_bytes=memory_bytes,
+        dialect=dialect,
+    )
+
+
+class ServerRepl(Repl):
+    """One running language server with one document, under the REPL's commands."""
+
+    _process: ServerProcess
+
+    def __init__(
+        self,
+        process: ServerProcess,
+        compiler: _Compiler,
+        *,
+        imports: tuple[str, ...],
+        call_timeout_s: float,
+        grace_s: float,
+    ) -> None:
+        super().__init__(process, _DIALECT, imports=imports, call_timeout_s=call_timeout_s, grace_s=grace_s)
+        self._uri = _uri(process.folder / "Search.lean")
+        self._version = 0
+        self._ids = itertools.count(1)
+        self._header = "".join(f"import {name}\n" for name in imports)
+        self._prefix = ""
+        self._above = 0
+        self._compiler = compiler
+        self._states: dict[int, _State] = {}
+        self._next_state = 0
+        self._answers: dict[str, Callable[[_Object, float], Coroutine[Any, Any, _Object]]] = {
+            "frontend.process": self._on_process,
+            "frontend.distil": self._on_distil,
+            "goal.start": self._on_start,
+            "goal.tactic": self._on_tactic,
+            "env.inspect": self._on_inspect,
+        }
+
+    @classmethod
+    async def start(
+        cls,
+        backend: LeanBackend,
+        *,
+        imports: Sequence[str],
+        project: Path,
+        ready_timeout_s: float = READY_TIMEOUT_S,
+        call_timeout_s: float = CALL_TIMEOUT_S,
+        grace_s: float = GRACE_S,
+        memory_bytes: int | None = None,
+        dialect: Dialect | None = None,  # noqa: ARG003 - there is one
+    ) -> Self:
+        """Start the server in `project` and load the imports. Arguments and errors are those of `Repl.start`."""
+        names = module_names(imports)
+        compiler = _Compiler(backend, project, memory_bytes)
+        try:
+            process = await launched(
+                backend,
+                _ARGUMENTS,
+                project=project,
+                memory_bytes=memory_bytes,
+                kind=ServerProcess,
+                modules=compiler.folder,
+            )
+        except BaseException:
+            compiler.close()
+            raise
+        repl = cls(process, compiler, imports=names, call_timeout_s=call_timeout_s, grace_s=grace_s)
+        try:
+            ends = time.monotonic() + ready_timeout_s
+            await repl._request(
+                "initialize",
+                {"processId": None, "rootUri": _uri(project), "capabilities": {}},
+                ends,
+            )
+            repl._notify("initialized", {})
+            messages = await repl._elaborated("", ends)
+        except ReplTimeout:
+            compiler.close()
+            raise ReplStartError(
+                f"{backend.argv[0]} --server: not ready after {ready_timeout_s:g} s{process.said()};"
+                " raise the time-out if the imports are large"
+            ) from None
+        except ReplDied as error:
+            compiler.close()
+            raise ReplStartError(f"{backend.argv[0]} --server: {error}") from error
+        except BaseException:
+            await repl.close()
+            raise
+        wrong = next((one for one in messages or () if one.severity == "error"), None)
+        if messages is None or wrong is not None:
+            await repl.close()
+            why = f"no end of loading after {ready_timeout_s:g} s" if wrong is None else wrong.data
+            raise ReplStartError(f"{backend.argv[0]} --server: import {' '.join(names)}: {why}")
+        return repl
+
+    async def close(self) -> None:
+        """End the server and remove what was compiled for it."""
+        await super().close()
+        self._compiler.close()
+
+    # ---- the protocol
+
+    def _notify(self, method: str, params: _Object) -> None:
+        self._process.write(_framed({"jsonrpc": "2.0", "method": method, "params": params}))
+
+    async def _receive(self, ends: float, what: str) -> _Object | None:
+        """Return the next message; None if none came in time."""
+        while True:
+            data = await self._process.frame(_HEADER, ends - time.monotonic(), what)
+            if data is None:
+                return None
+            try:
+                message = wire.loads(data)
+            except (ValueError, RecursionError) as error:
+                raise await self._process.fatal(ReplProtocolError, f"{what}: no JSON ({error})") from error
+            if not isinstance(message, dict):
+                raise await self._process.fatal(ReplProtocolError, f"{what}: no object")
+            if "method" in message and "id" in message:  # the server asks for what we do not have
+                self._process.write(_framed({"jsonrpc": "2.0", "id": message["id"], "result": None}))
+                continue
+            return message
+
+    async def _request(self, method: str, params: _Object, ends: float) -> Any:
+        """Send a request and return its result, whatever else comes before it.
+
+        Raises:
+            ReplTimeout: no answer; the process is gone.
+            ReplDied: the server answered with an error.
+        """
+        number = next(self._ids)
+        self._process.write(_framed({"jsonrpc": "2.0", "id": number, "method": method, "params": params}))
+        while (message := await self._receive(ends, method)) is not None:
+            if message.get("id") == number:
+                if "error" in message:
+                    raise await self._process.fatal(ReplDied, f"{method}: {_error(message)}")
+                return message.get("result")
+        raise await self._process.fatal(ReplTimeout, f"{method}: no answer")
+
+    async def _elaborated(self, text: str, ends: float) -> list[_Message] | None:
+        """Send the document and return what Lean says of it; None if it has not ended in time."""
+        whole = self._header + self._prefix + text
+        self._version += 1
+        version = {"uri": self._uri, "version": self._version}
+        if self._version == 1:
+            self._notify(
+                "textDocument/didOpen", {"textDocument": {**version, "languageId": "lean4", "text": whole}}
+            )
+        else:
+            self._notify(
+                "textDocument/didChange", {"textDocument": version, "contentChanges": [{"text": whole}]}
+            )
+        number, what = next(self._ids), "textDocument/waitForDiagnostics"
+        self._process.write(_framed({"jsonrpc": "2.0", "id": number, "method": what, "params": version}))
+        found: list[_Object] = []
+        while (message := await self._receive(ends, what)) is not None:
+            params = message.get("params")
+            if message.get("method") == "textDocument/publishDiagnostics" and isinstance(params, dict):
+                if params.get("version") == self._version:
+                    found = (found if params.get("isIncremental") else []) + list(params["diagnostics"])
+            elif message.get("id") == number:
+                if "error" in message:
+                    raise await self._process.fatal(ReplDied, f"the server's worker: {_error(message)}")
+                lines = whole.split("\n")
+                return [_message(one, lines) for one in found]
+        return None
+
+    async def _told(self, text: str, limit_s: float) -> list[_Message]:
+        """Return what Lean says of a text, and not of what is above it; one that takes too long is withdrawn.
+
+        Raises:
+            _Refused: it took too long.
+            ReplTimeout: the server did not come back either; the process is gone.
+        """
+        messages = await self._elaborated(text, time.monotonic() + limit_s)
+        if messages is None:
+            if await self._elaborated("", time.monotonic() + self._grace_s) is None:
+                raise await self._process.fatal(
+                    ReplTimeout, f"no answer in {limit_s:g} s, nor to its withdrawal"
+                )
+            raise _Refused("io", f"interrupt: no end after {limit_s:g} s")
+        above = (self._header + self._prefix).count("\n")
+        return [
+            replace(one, start=(one.start[0] - above, one.start[1]), end=(one.end[0] - above, one.end[1]))
+            for one in messages
+            if one.start[0] >= above
+        ]
+
+    async def _goals_at(self, text: str, offset: int, *, term: bool, limit_s: float) -> list[str] | None:
+        """Return Lean's text of the goals at an offset of the last text; None if there is no proof there."""
+        line, column = _place(self._header + self._prefix + text, len(self._header + self._prefix) + offset)
+        params = {"textDocument": {"uri": self._uri}, "position": {"line": line, "character": column}}
+        method = "$/lean/plainTermGoal" if term else "$/lean/plainGoal"
+        result = await self._request(method, params, time.monotonic() + limit_s)
+        if result is None:
+            return None
+        return [str(result["goal"])] if term else [str(goal) for goal in result["goals"]]
+
+    # ---- the commands
+
+    async def _exchange(self, command: str, payload: Json, limit_s: float) -> Json:
+        self._calls += 1
+        given: _Object = dict(payload)
+        if self._process.dead is not None:
+            raise self._process.dead
+        try:
+            match command:
+                case "options.set":
+                    return {}
+                case "stat":
+                    return {"nGoals": len(self._states)}
+                case "reset":
+                    held = len(self._states)
+                    self._states.clear()
+                    return {"nGoals": held}
+                case "goal.delete":
+                    for number in given["stateIds"]:
+                        self._states.pop(number, None)
+                    return {}
+                case "goal.print":
+                    flags = dict.fromkeys(("rootHasSorry", "rootHasUnsafe"), False)
+                    goals = self._state(given["stateId"]).goals
+                    return {"goals": goals, "extraMVars": [], "rootHasMVar": bool(goals), **flags}
+                case "env.describe":
+                    return {"imports": list(self.imports), "modules": list(self.imports)}
+            answer = self._answers.get(command)
+            if answer is None:
+                raise _Refused(
+                    "command", f"Unknown command {command}: Lean's language server does not have it"
+                )
+            try:
+                return await answer(given, max(0.1, limit_s - self._grace_s))
+            except asyncio.CancelledError:
+                # Its answer would be read as the next one's.
+                await self._process.fatal(ReplDied, f"{command}: given up with its answer outstanding")
+                raise
+        except _Refused as error:
+            return error.reply
+
+    def _state(self, number: int) -> _State:
+        try:
+            return self._states[number]
+        except KeyError:
+            raise _Refused("index", f"Invalid state index {number}") from None
+
+    def _kept(self, state: _State) -> int:
+        number, self._next_state = self._next_state, self._next_state + 1
+        self._states[number] = state
+        return number
+
+    async def _on_process(self, payload: _Object, limit_s: float) -> _Object:
+        if payload.get("newConstants") or payload.get("invocations"):
+            raise _Refused(
+                "command", "frontend.process: the language server names no constants and no tactics"
+            )
+        text = str(payload["file"])
+        messages = await self._told(text, limit_s)
+        source = parse(text.encode())
+        starts = [0, *(command.byte_start for command in source.commands[1:]), len(text.encode())]
+        units: list[_Object] = [
+            {"boundary": [start, end], "messages": []} for start, end in itertools.pairwise(starts)
+        ]
+        lines = list(itertools.accumulate((len(line.encode()) + 1 for line in text.split("\n")), initial=0))
+        for one in messages:
+            byte = lines[min(one.start[0], len(lines) - 1)] + one.start[1]
+            unit = next((unit for unit in reversed(units) if unit["boundary"][0] <= byte), units[0])
+            unit["messages"].append(one.to_json())
+        if payload.get("inheritEnv"):
+            self._prefix += _closed(text, source)
+            self._above += len(source.commands)
+            # A private constant is known by its name in its own file only.
+            if self._above > _MOST_ABOVE and not _PRIVATE.search(self._prefix):
+                await self._compile(limit_s)
+        return {"units": units}
+
+    async def _compile(self, limit_s: float) -> None:
+        """Have what is above the text in a compiled module; what does not compile stays above it."""
+        module = await self._compiler.compile(self._header + self._prefix, limit_s)
+        if module is not None:
+            self._header += f"import {module}\n"
+            self._prefix = ""
+        self._above = 0
+
+    async def _on_distil(self, payload: _Object, limit_s: float) -> _Object:
+        if payload.get("ignoreValues"):
+            raise _Refused("command", "frontend.distil: the language server opens the goals of sorries only")
+        text = str(payload["file"])
+        return {"targets": [await self._opened(text, limit_s)]}
+
+    async def _on_start(self, payload: _Object, limit_s: float) -> _Object:
+        if (statement := payload.get("expr")) is None:
+            raise _Refused(
+                "command", "goal.start: the language server takes a statement and no constant's name"
+            )
+        try:
+            opened = await self._opened(
+                f"{_AS_IT_IS}theorem unsorry_goal : {statement} := by\n  sorry\n", limit_s
+            )
+        except _Refused as error:
+            if error.reply["error"] == "frontend":
+                raise _Refused("elab", str(error)) from error
+            raise
+        return {"stateId": opened["stateId"], "root": ""}
+
+    async def _opened(self, text: str, limit_s: float) -> _Object:
+        """Make a state of a text's sorries."""
+        messages = await self._told(text, limit_s)
+        errors = [one.data for one in messages if one.severity == "error"]
+        if errors:
+            raise _Refused("frontend", "\n".join(errors))
+        data = text.encode()
+        holes = []
+        for sorry in parse(data).scanned.sorries:
+            start, end = (len(data[:at].decode()) for at in (sorry.byte_start, sorry.byte_end))
+            term = sorry.mode == "term"
+            goals = await self._goals_at(text, start, term=term, limit_s=limit_s)
+            if goals is None:
+                raise _Refused("frontend", f"no goal at the sorry on line {sorry.line}")
+            holes.append(_Hole(start, end, term, (), tuple(goals[:1])))
+        state = _State(text, tuple(holes))
+        return {"stateId": self._kept(state), "goals": state.goals}
+
+    async def _on_tactic(self, payload: _Object, limit_s: float) -> _Object:
+        tactic = payload.get("tactic")
+        if not isinstance(tactic, str):
+            raise _Refused(
+                "command", "goal.tactic: the language server takes tactics and no terms or fragments"
+            )
+        ends = time.monotonic() + limit_s
+        state = self._state(payload["stateId"])
+        at, goal = 0, int(payload.get("goalId") or 0)
+        while at < len(state.holes) and goal >= len(state.holes[at].goals):
+            goal -= len(state.holes[at].goals)
+            at += 1
+        if at == len(state.holes):
+            raise _Refused("index", f"Invalid goal index {payload.get('goalId')}")
+        hole = state.holes[at]
+        steps = (*hole.steps, *_steps(tactic, goal=goal, goals=len(hole.goals)))
+        tried = _State(
+            state.text,
+            tuple(replace(hole, steps=steps) if n == at else one for n, one in enumerate(state.holes)),
+        )
+        text, behind = tried.rendered()
+        messages = await self._told(text, limit_s)
+        errors = [one for one in messages if one.severity == "error"]
+        if errors:
+            if any(mark in errors[0].data for mark in _LIMITS):
+                raise _Refused("io", errors[0].data)
+            unread = next((one.data for one in errors if _NO_PARSE.match(one.data)), None)
+            if unread is not None:
+                return {"parseError": unread, "hasSorry": False, "hasUnsafe": False}
+            return {"messages": [one.to_json() for one in errors], "hasSorry": False, "hasUnsafe": False}
+        left = await self._goals_at(text, behind[at], term=False, limit_s=max(1.0, ends - time.monotonic()))
+        if left is None:
+            reason = "the text ends the proof that it stands in"
+            return {"parseError": reason, "hasSorry": False, "hasUnsafe": False}
+        made = _State(
+            state.text,
+            tuple(replace(one, goals=tuple(left)) if n == at else one for n, one in enumerate(tried.holes)),
+        )
+        # While there are goals, the sorry behind the steps has Lean say so anyway.
+        sorried = not made.goals and any(one.data.startswith("declaration uses ") for one in messages)
+        return {
+            "nextStateId": self._kept(made),
+            "goals": made.goals,
+            "messages": [],
+            "hasSorry": sorried,
+            "hasUnsafe": False,
+        }
+
+    async def _on_inspect(self, payload: _Object, limit_s: float) -> _Object:
+        name = str(payload["name"])
+        said = await self._told(f"#check @{name}\n", limit_s)
+        if not said or said[0].severity == "error":
+            raise _Refused("index", f"Symbol not found {name}")
+        return {"type": {"pp": said[0].data.partition(" : ")[2]}, "isUnsafe": False}
+
+
+class _Compiler:
+    """Compiles texts into modules of a folder that the server reads, in a sandbox of their own."""
+
+    def __init__(self, backend: LeanBackend, project: Path, memory_bytes: int | None) -> None:
+        self._backend = backend
+        self._project = project
+        self._memory_bytes = memory_bytes
+        # Not below the server's private folder, which in a sandbox is memory of its own.
+        self._modules = tempfile.TemporaryDirectory(prefix="unsorry-modules-", ignore_cleanup_errors=True)
+        self._numbers = itertools.count(1)
+        self.folder = Path(self._modules.name).resolve()
+
+    async def compile(self, text: str, limit_s: float) -> str | None:
+        """Return the name of the text's module; None if it does not compile, or not in time."""
+        name = f"UnsorryAbove{next(self._numbers)}"
+        source = self.folder / f"{name}.lean"
+        await asyncio.to_thread(source.write_text, text, "utf-8")
+        with tempfile.TemporaryDirectory(prefix="unsorry-repl-", ignore_cleanup_errors=True) as scratch:
+            argv, environment = command_line(
+                self._backend,
+                arguments=("-R", str(self.folder), "-o", str(source.with_suffix(".olean")), str(source)),
+                project=self._project,
+                folder=Path(scratch),
+                memory_bytes=self._memory_bytes,
+                modules=self.folder,
+                compiles=True,
+            )
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                cwd=self._project,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            try:
+                status = await asyncio.wait_for(process.wait(), limit_s)
+            except TimeoutError:
+                return None
+            finally:
+                if process.returncode is None:
+                    kill_group(process.pid)
+                    await process.wait()
+        return name if status == 0 else None
+
+    def close(self) -> None:
+        self._modules.cleanup()
+
+
+# ---- texts
+
+
+def _uri(path: Path) -> str:
+    return path.absolute().as_uri()
+
+
+def _framed(message: _Object) -> bytes:
+    try:
+        data = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the request holds a lone surrogate, which is no text: {error}") from error
+    if len(data) > MAX_LINE_BYTES:
+        raise ReplError(f"a text of {len(data)} bytes is longer than {MAX_LINE_BYTES}")
+    return b"Content-Length: %d\r\n\r\n" % len(data) + data
+
+
+def _error(message: _Object) -> str:
+    error = message["error"]
+    return str(error.get("message", error)) if isinstance(error, dict) else str(error)
+
+
+def _closed(text: str, source: SourceFile) -> str:
+    """Return a text with its open scopes closed and its settings kept inside: what follows starts afresh."""
+    scopes: list[str] = []
+    for command in source.commands:
+        if command.closes:
+            del scopes[-command.closes :]
+        elif command.opens:
+            names = (_SCOPE.sub("", line).strip() for line in command.preamble.splitlines())
+            scopes.extend(names)
+    ends = "".join(f"end {name}\n" if name else "end\n" for name in reversed(scopes))
+    return f"section\n{text}\n{ends}end\n"
+
+
+def _steps(tactic: str, *, goal: int, goals: int) -> tuple[str, ...]:
+    """Return the steps that run a tactic on one of several goals, with the others where they were."""
+    body = "\n".join(f"  {line}" if line.strip() else "" for line in tactic.split("\n"))
+    # In brackets, so that a text that is no whole tactic cannot take what follows for its own.
+    step = f"focus (\n{body}\n)" if goals > 1 else f"(\n{body}\n)"
+    return (f"rotate_left {goal}", step, f"rotate_right {goal}") if goal else (step,)
+
+
+def _filled(hole: _Hole, indent: str) -> tuple[str, int]:
+    """Return a hole with its steps, and the offset in it behind them."""
+    lines = [f"{indent}{line}" if line else "" for step in hole.steps for line in step.split("\n")]
+    start = "(by\n" if hole.term else "(\n"
+    body = start + "\n".join(lines) + "\n" + indent
+    return f"{body}{_REST})", len(body)
+
+
+def _indent(text: str, offset: int) -> int:
+    line = text[text.rfind("\n", 0, offset) + 1 : offset]
+    return len(line) - len(line.lstrip(" "))
+
+
+def _place(text: str, offset: int) -> tuple[int, int]:
+    """Return line and column, both from 0, the column in UTF-16 units."""
+    start = text.rfind("\n", 0, offset) + 1
+    return text.count("\n", 0, start), len(text[start:offset].encode("utf-16-le")) // 2
+
+
+def _message(raw: _Object, lines: Sequence[str]) -> _Message:
+    places = []
+    span = raw.get("fullRange") or raw["range"]
+    for end in ("start", "end"):
+        line, units = int(span[end]["line"]), int(span[end]["character"])
+        text = lines[line] if line < len(lines) else ""
+        column = len(text.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "ignore"))
+        places.append((line, column))
+    return _Message(
+        _SEVERITIES.get(raw.get("severity", 1), "error"), str(raw["message"]), places[0], places[1]
+    )
+
+
+def _goal(text: str) -> _Object:
+    """Return Lean's text of one goal as the REPL's object."""
+    entries: list[str] = []
+    for line in text.split("\n"):
+        if line.startswith(" ") and entries:
+            entries[-1] += "\n" + line
+        else:
+            entries.append(line)
+    found: _Object = {"name": "", "vars": []}
+    for entry in entries:
+        if entry.startswith("case ") and not found["vars"]:
+            found["userName"] = entry.removeprefix("case ")
+        elif entry.startswith(("⊢ ", "| ")):
+            found["target"] = {"pp": entry[2:]}
+            found["fragment"] = "tactic" if entry.startswith("⊢") else "conv"
+        else:
+            names, _, said = entry.partition(" : ")
+            kind, assigned, value = said.partition(" := ")
+            for name in names.split():
+                one: _Object = {
+                    "name": name,
+                    "userName": name,
+                    "isInaccessible": "✝" in name,
+                    "type": {"pp": kind},
+                }
+                found["vars"].append({**one, "value": {"pp": value}} if assigned else one)
+    return found

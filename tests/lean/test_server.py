@@ -1,0 +1,385 @@
+"""Search through Lean's own language server, against Lean 4.35.0 itself: sessions, limits, and a whole job."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client.errors import (
+    InputRejected,
+    ReplDied,
+    ReplRefused,
+    ReplStartError,
+    UnsupportedByDialect,
+)
+from pipeline.lean.client.messages import StateRef, TacticFailed, TacticOk, TacticParseError
+from pipeline.lean.client.process import _tree
+from pipeline.lean.client.repl import Repl
+from pipeline.lean.client.server import start_repl
+from pipeline.lean.pool import PoolLimits
+from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
+from pipeline.lean.pool.session import Session, Stepped
+from pipeline.lean.sandbox.command import bubblewrap_problem
+from tests.support.prove import attempts, parameters, run
+
+SWAP = "theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  sorry\n"
+
+
+def backend(tools: Path, *, sandbox: Literal["bubblewrap", "none"] = "none") -> LeanBackend:
+    program = str(tools / "bin" / "lean")
+    toolchain = "leanprover/lean4:v4.35.0"
+    return LeanBackend(
+        "server", (program,), "", toolchain, simulated=False, sandbox=sandbox, sysroot=str(tools)
+    )
+
+
+@pytest.fixture
+def talk(real_lean: Path, tmp_path: Path) -> Callable[[Callable[[Repl], Coroutine[Any, Any, None]]], None]:
+    """Run a conversation with a server of its own."""
+
+    @asynccontextmanager
+    async def started() -> AsyncIterator[Repl]:
+        async with await start_repl(backend(real_lean), imports=("Init",), project=tmp_path) as repl:
+            yield repl
+
+    def hold(conversation: Callable[[Repl], Coroutine[Any, Any, None]]) -> None:
+        async def go() -> None:
+            async with started() as repl:
+                await conversation(repl)
+
+        asyncio.run(go())
+
+    return hold
+
+
+Talk = Callable[[Callable[[Repl], Coroutine[Any, Any, None]]], None]
+
+
+async def opened(repl: Repl, text: str) -> StateRef:
+    (target,) = await repl.distil(text)
+    return target.state
+
+
+async def step(repl: Repl, state: StateRef, tactic: str, *, goal: int | None = None) -> TacticOk:
+    answer = await repl.goal_tactic(state, tactic, goal=goal)
+    assert isinstance(answer, TacticOk), answer
+    return answer
+
+
+def texts(answer: TacticOk) -> list[str]:
+    return [goal.target.render() for goal in answer.goals]
+
+
+# --- goals and tactics ----------------------------------------------------------------------------------------
+
+
+def test_a_sorry_s_goal_has_its_hypotheses_and_its_target(talk: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        (target,) = await repl.distil(
+            "theorem t (m n : Nat) (h : m = n) : n = m := by\n  let k := 2\n  sorry\n"
+        )
+        (goal,) = target.goals
+        assert [(one.user_name, one.type and one.type.pp) for one in goal.vars] == [
+            ("m", "Nat"), ("n", "Nat"), ("h", "m = n"), ("k", "Nat"),
+        ]  # fmt: skip
+        assert goal.vars[3].value is not None
+        assert (goal.vars[3].value.pp, goal.target.pp) == ("2", "n = m")
+
+    talk(conversation)
+
+
+def test_goals_keep_their_order_whichever_one_a_tactic_is_for(talk: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        text = "theorem t (p q r s : Prop) (h : (p ∧ q) ∧ r ∧ s) : (p ∧ q) ∧ r ∧ s := by\n  sorry\n"
+        split = await step(repl, await opened(repl, text), "refine ⟨?_, ?_⟩")
+        assert texts(split) == ["p ∧ q", "r ∧ s"]
+        second = await step(repl, split.state, "constructor", goal=1)
+        assert texts(second) == ["p ∧ q", "r", "s"]
+        third = await step(repl, second.state, "exact h.2.1", goal=1)
+        assert texts(third) == ["p ∧ q", "s"]
+        fourth = await step(repl, third.state, "exact h.2.2", goal=1)
+        assert texts(fourth) == ["p ∧ q"]
+        last = await step(repl, fourth.state, "exact h.1")
+        assert last.finished
+
+    talk(conversation)
+
+
+def test_an_earlier_state_is_still_there_after_other_branches(talk: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        start = await opened(repl, SWAP)
+        split = await step(repl, start, "constructor")
+        assert isinstance(await repl.goal_tactic(split.state, "exact h.1"), TacticFailed)
+        assert (await step(repl, start, "exact ⟨h.2, h.1⟩")).finished
+        assert texts(await step(repl, split.state, "exact h.2")) == ["p"]
+        assert await repl.stat() == 4
+        await repl.goal_delete([split.state])
+        assert await repl.stat() == 3
+        assert await repl.reset() == 3
+
+    talk(conversation)
+
+
+@pytest.mark.parametrize(
+    ("tactic", "kind"),
+    [
+        ("exact h", TacticFailed),
+        ("exact nothing", TacticFailed),
+        ("done", TacticFailed),
+        ("first | rfl |", TacticParseError),
+        ("cases h with", TacticFailed),
+        ("exact (h", TacticParseError),
+        ("exact h) (", TacticParseError),
+        ("/- no end", TacticParseError),
+        ("\nend Demo\ntheorem other : True := by", TacticParseError),
+        ("", TacticParseError),
+    ],
+)
+def test_what_does_not_hold_or_is_no_tactic_makes_no_state(talk: Talk, tactic: str, kind: type) -> None:
+    async def conversation(repl: Repl) -> None:
+        assert isinstance(await repl.goal_tactic(await opened(repl, SWAP), tactic), kind)
+        assert await repl.stat() == 1
+
+    talk(conversation)
+
+
+@pytest.mark.parametrize(
+    "tactic",
+    [
+        "cases h with\n| intro a b =>\n  constructor\n  · exact b\n  · exact a",
+        "constructor -- a comment\nexact h.2\nexact h.1 -- another one",
+        "exact ⟨h.2,\n\n  h.1⟩",
+        "(constructor <;> simp [h])",
+    ],
+)
+def test_a_tactic_of_several_lines_is_one_step(talk: Talk, tactic: str) -> None:
+    async def conversation(repl: Repl) -> None:
+        assert (await step(repl, await opened(repl, SWAP), tactic)).finished
+
+    talk(conversation)
+
+
+@pytest.mark.parametrize("tactic", ["sorry", "exact sorry", "have k : q := by sorry\nexact ⟨k, h.1⟩"])
+def test_a_sorry_in_a_tactic_is_no_end(talk: Talk, tactic: str) -> None:
+    async def conversation(repl: Repl) -> None:
+        answer = await step(repl, await opened(repl, SWAP), tactic)
+        assert (answer.goals, answer.has_sorry, answer.finished) == ((), True, False)
+
+    talk(conversation)
+
+
+def test_a_term_and_several_sorries_are_the_goals_of_one_state(talk: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        text = "theorem t (α : Type) (p q : Prop) (h : p ∧ q) : q ∧ p :=\n  ⟨sorry, by\n    sorry⟩\n"
+        (target,) = await repl.distil(text)
+        assert [goal.target.pp for goal in target.goals] == ["q", "p"]
+        one = await step(repl, target.state, "exact h.1", goal=1)
+        assert texts(one) == ["q"]
+        assert (await step(repl, one.state, "exact h.2")).finished
+
+    talk(conversation)
+
+
+def test_a_closed_statement_is_a_goal(talk: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        state = await repl.goal_start("∀ n : Nat, 0 + n = n")
+        intro = await step(repl, state, "intro n")
+        induction = await step(repl, intro.state, "induction n")
+        assert [goal.user_name for goal in induction.goals] == ["zero", "succ"]
+        with pytest.raises(InputRejected, match="nothing"):
+            await repl.goal_start("nothing = 1")
+
+    talk(conversation)
+
+
+# --- files ----------------------------------------------------------------------------------------------------
+
+
+def test_messages_stand_at_their_command_and_place(talk: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        await repl.process("theorem above : True := by\n  sorry\n", inherit_env=True)
+        text = "theorem «𝔸 ⟨» : True := trivial\n\ntheorem b : «𝔸 ⟨» = 1 := rfl\ntheorem c : True := sorry\n"
+        first, second, third = await repl.process(text)
+        assert first.messages == ()
+        (error,) = second.errors
+        assert (error.pos.line, error.pos.column) == (3, 20)
+        assert third.uses_sorry
+        assert text.encode()[third.byte_start :].startswith(b"theorem c")
+
+    talk(conversation)
+
+
+def test_what_stands_before_is_known_and_its_scope_is_not_in_force(talk: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        before = (
+            "namespace Demo.Deep\nvariable (p : Prop)\nsection Named\nopen Nat\ntheorem known : p → p := id\n"
+        )
+        (unit, *_) = await repl.process(before, inherit_env=True)
+        assert not unit.errors
+        await repl.process("theorem unfinished : 1 = 2 := sorry\n", inherit_env=True)
+        text = "theorem t (r : Prop) (h : r) : r := by\n  sorry\n"
+        state = await opened(repl, text)
+        assert (await step(repl, state, "exact Demo.Deep.known r h")).finished
+        assert isinstance(await repl.goal_tactic(state, "exact known r h"), TacticFailed)
+        assert (await repl.env_inspect("Demo.Deep.known")).type.pp == "∀ (p : Prop), p → p"
+        with pytest.raises(ReplRefused, match="not found"):
+            await repl.env_inspect("known")
+
+    talk(conversation)
+
+
+def test_what_the_server_cannot_say_is_refused_by_name(talk: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        with pytest.raises(ReplRefused, match="names no constants"):
+            await repl.process("theorem t : True := trivial\n", new_constants=True)
+        with pytest.raises(UnsupportedByDialect):
+            await repl.track("", "")
+        assert await repl.stat() == 0
+
+    talk(conversation)
+
+
+# --- limits, ends ---------------------------------------------------------------------------------------------
+
+
+def test_a_tactic_without_end_is_withdrawn_and_the_next_one_answered_at_once(talk: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        state = await opened(repl, SWAP)
+        began = time.monotonic()
+        answer = await repl.goal_tactic(state, "repeat (first | skip)", timeout_s=0.5)
+        assert isinstance(answer, TacticFailed)
+        assert answer.interrupted
+        assert (await step(repl, state, "exact ⟨h.2, h.1⟩")).finished
+        assert time.monotonic() - began < 20
+
+    talk(conversation)
+
+
+def test_an_import_that_is_not_there_is_said_at_the_start(real_lean: Path, tmp_path: Path) -> None:
+    async def go() -> None:
+        with pytest.raises(ReplStartError, match=r"import Not\.There"):
+            await start_repl(backend(real_lean), imports=("Not.There",), project=tmp_path)
+
+    asyncio.run(go())
+
+
+def test_a_server_that_is_killed_is_named_and_a_session_goes_on_in_another(
+    real_lean: Path, tmp_path: Path
+) -> None:
+    async def go() -> None:
+        async with ReplPool(PoolLimits(processes=1)) as pool:
+            key = ReplKey(backend(real_lean), tmp_path, ("Init",))
+            async with Session(
+                pool, key, Setup(prefix=("theorem known (p : Prop) : p → p := id\n",))
+            ) as session:
+                (start,) = await session.distil(SWAP)
+                split = await session.tactic(start, "constructor")
+                assert isinstance(split, Stepped)
+                assert session.process_id is not None
+                os.kill(session.process_id, signal.SIGKILL)
+                answer = await session.tactic(split.state, "exact known _ h.2")
+                assert isinstance(answer, Stepped)
+                assert [goal.target.pp for goal in answer.state.goals] == ["p"]
+                assert session.lives == 2
+
+    asyncio.run(go())
+
+
+@pytest.mark.skipif(bubblewrap_problem() is not None, reason="no sandbox can be made here")
+def test_a_worker_that_dies_in_the_sandbox_is_replaced_or_said_and_leaves_nothing_behind(
+    real_lean: Path, tmp_path: Path
+) -> None:
+    async def go() -> list[int]:
+        repl = await start_repl(backend(real_lean, sandbox="bubblewrap"), imports=("Init",), project=tmp_path)
+        state = await opened(repl, SWAP)
+        there = _tree(repl.pid)
+        os.kill(there[-1], signal.SIGKILL)
+        with contextlib.suppress(ReplDied):
+            assert (await step(repl, state, "exact ⟨h.2, h.1⟩")).finished
+        await repl.close()
+        return there
+
+    processes = asyncio.run(go())
+    ends = time.monotonic() + 30
+    while any(Path("/proc", str(one)).exists() for one in processes):
+        assert time.monotonic() < ends
+        time.sleep(0.05)
+
+
+def test_a_limit_on_memory_that_holds_no_lean_is_said(real_lean: Path, tmp_path: Path) -> None:
+    async def go() -> None:
+        lean, init = backend(real_lean), ("Init",)
+        with pytest.raises(ReplStartError, match="failed to create thread"):
+            await start_repl(lean, imports=init, project=tmp_path, memory_bytes=2**29, ready_timeout_s=10)
+        # 1 GiB that Lean reserves for each of its threads would not fit.
+        async with await start_repl(lean, imports=init, project=tmp_path, memory_bytes=2**32) as repl:
+            assert repl.rss_bytes() < 2**29
+
+    asyncio.run(go())
+
+
+# --- a whole job ----------------------------------------------------------------------------------------------
+
+
+def test_the_demo_project_s_sorries_are_found_by_lean_itself(real_lean: Path, tmp_path: Path) -> None:
+    source = Path("examples/demo-project/Demo/Logic.lean").read_text("utf-8")
+    lean = backend(real_lean, sandbox="none" if bubblewrap_problem() else "bubblewrap")
+    bodies, _ = run(parameters(tmp_path, source, lean=lean), tmp_path / "job")
+    found = {name: one.outcome for name, one in attempts(bodies).items()}
+    assert found == dict.fromkeys(
+        ("Demo.and_regroup_back", "Demo.or_swap", "Demo.or_regroup", "Demo.and_over_or", "Demo._example"),
+        "found",
+    )
+    assert not any(getattr(body, "simulated", False) for body in bodies)
+
+
+# --- what stands before ---------------------------------------------------------------------------------------
+
+
+LEMMAS = "".join(
+    f"theorem lemma_{n} (a b : Nat) : a + b = b + a := by\n  rw [Nat.add_comm]\n" for n in range(40)
+)
+
+
+@pytest.mark.parametrize("sandbox", ["none", "bubblewrap"])
+def test_many_commands_above_are_compiled_and_imported(
+    real_lean: Path, tmp_path: Path, sandbox: Literal["bubblewrap", "none"]
+) -> None:
+    if sandbox == "bubblewrap" and bubblewrap_problem() is not None:
+        pytest.skip("no sandbox can be made here")
+
+    async def go() -> None:
+        lean = backend(real_lean, sandbox=sandbox)
+        async with await start_repl(lean, imports=("Init",), project=tmp_path) as repl:
+            units = await repl.process(f"namespace Demo\n{LEMMAS}", inherit_env=True)
+            assert len(units) == 41
+            await repl.process("theorem one_more (p : Prop) : p → p := id\n", inherit_env=True)
+            state = await opened(repl, SWAP)
+            assert (await step(repl, state, "exact one_more _ ⟨h.2, h.1⟩")).finished
+            assert (await repl.env_inspect("Demo.lemma_39")).type.pp == "∀ (a b : Nat), a + b = b + a"
+            (unit,) = await repl.process("theorem t : 1 = 2 := by\n  decide\n")
+            assert [one.pos.line for one in unit.errors] == [2]
+            folder = repl._compiler.folder  # type: ignore[attr-defined]
+            assert [one.name for one in folder.glob("*.olean")] == ["UnsorryAbove1.olean"]
+        assert not folder.exists()
+
+    asyncio.run(go())
+
+
+def test_private_names_above_are_known(talk: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        await repl.process(f"{LEMMAS}private theorem hidden (p : Prop) : p → p := id\n", inherit_env=True)
+        state = await opened(repl, SWAP)
+        assert (await step(repl, state, "exact hidden _ ⟨h.2, h.1⟩")).finished
+
+    talk(conversation)
