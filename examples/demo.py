@@ -10,7 +10,8 @@ life, and takes a small LeanDojo database in and out.
 Everything stays in `demo-run/` until the next run. The daemon is the real one, started as systemd would start it;
 should it die on the way, it is started again, as systemd would.
 
-Lean is used where it is found. Where it is not, the simulator stands in and every line about it says so.
+Lean is used where it is found. Where it is not, Lean 4.35.0 with a library of our own proves one file first, if its
+package is installed; then the simulator stands in and every line about it says so.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from daemon.http.control_client import ControlError, request
 from daemon.lock import holder
 from daemon.paths import Paths, paths_from_config
 from examples import demo_library
+from examples.demo_lean import prove_with_lean
 from examples.demo_repositories import (
     PROJECT,
     DemoError,
@@ -231,7 +233,11 @@ def choose_backend(directory: Path) -> str:
     if found.kind == "pantograph":
         say(f"Lean: {found.detail}")
         return "pantograph"
-    say("Lean was not found: the simulator stands in for it, and nothing shown here was checked by Lean.")
+    prove_with_lean(directory)
+    say(
+        "A Lean toolchain with lake was not found: from here on the simulator stands in for Lean, and nothing shown"
+        " below was checked by Lean."
+    )
     return "simulator"
 
 
