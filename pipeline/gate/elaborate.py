@@ -138,7 +138,7 @@ async def elaborate(backend: LeanBackend, files: Files) -> Compiled:
     for data in (files.before, files.after):
         # A process of its own: what the first text leaves behind must not help the second.
         async with await Repl.start(backend, imports=files.imports, project=files.project) as repl:
-            await repl.load_header(header, timeout_s=TIMEOUT_S)
+            await repl.check_imports(timeout_s=TIMEOUT_S)
             text = data.decode() if own_kind else blank + data[header_end:].decode()
             units.append(
                 await repl.process(

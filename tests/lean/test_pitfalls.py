@@ -754,38 +754,35 @@ def test_what_follows_a_structured_have_is_refused_as_evidence(
 # ---- files
 
 
-def test_imports_of_a_header_that_failed_are_found_out(fake_repl: FakeRepl, tmp_path: Path) -> None:
+def test_imports_that_failed_are_found_out_and_nothing_is_imported_twice(
+    fake_repl: FakeRepl, tmp_path: Path
+) -> None:
     described = {"imports": ["Init"], "modules": ["Init.Prelude", "Init"]}
-    backend = scripted(fake_repl, tmp_path, {"units": []}, described, {"units": []}, described)
+    whole = {"imports": ["Init"], "modules": ["Init", "Ours.Missing"]}
+    backend = scripted(fake_repl, tmp_path, described, whole)
 
     async def use(repl: Repl) -> None:
         with pytest.raises(
             HeaderNotLoaded, match=r"import Ours\.Missing: not loaded; build the project"
         ) as lost:
-            await repl.load_header("import Init\nimport Ours.Missing\n\ntheorem t : True := trivial\n")
+            await repl.check_imports()
         assert lost.value.missing == ("Ours.Missing",)
-        assert (await repl.load_header("import Init\n")).imports == ("Init",)
+        assert (await repl.check_imports()).imports == ("Init",)
 
     drive(backend, tmp_path, use, imports=("Init", "Ours.Missing"))
-    first = json.loads(wire(tmp_path)[1])["payload"]
-    assert first["file"] == "import Init\nimport Ours.Missing\n"
-    assert (first["readHeader"], first["inheritEnv"]) == (True, True)
+    assert {json.loads(line)["cmd"] for line in wire(tmp_path)} == {"env.describe"}
 
 
 def test_a_module_is_imported_at_the_start_or_not_at_all(fake_repl: FakeRepl, tmp_path: Path) -> None:
     """One with an `[init]` declaration that is imported later ends the process with an abort."""
-    described = {"imports": ["Init"], "modules": ["Init", "Ours.Tactic"]}
 
     async def use(repl: Repl) -> None:
         for text in ("import Mathlib\n", "import Ours.Tactic\nimport Mathlib\n\n#eval 1\n"):
             with pytest.raises(ValueError, match=r"import Mathlib: .* start one with the file's imports"):
-                await repl.load_header(text)
-            with pytest.raises(ValueError, match="import Mathlib"):
                 await repl.process(text, read_header=True)
         await repl.process("import Ours.Tactic\n", read_header=True)
-        await repl.load_header("import Ours.Tactic\n")
 
-    backend = scripted(fake_repl, tmp_path, {"units": []}, {"units": []}, described)
+    backend = scripted(fake_repl, tmp_path, {"units": []})
     drive(backend, tmp_path, use, imports=("Init", "Ours.Tactic"))
     assert all(b"Mathlib" not in line for line in wire(tmp_path))
 

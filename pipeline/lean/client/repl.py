@@ -80,7 +80,7 @@ class Repl(Connection):
         """Elaborate a file's text (`frontend.process`); errors in it are messages of its units.
 
         Its scope is fresh: what an earlier text opened or declared as variables is not in effect, even where its
-        environment was inherited. With `read_header`, imports that fail leave no message; `load_header` tells.
+        environment was inherited. With `read_header`, imports that fail leave no message; `check_imports` tells.
         `invocations` adds each unit's tactic records. `sorrys` adds each unit's goals, in the older dialect only.
 
         Raises:
@@ -112,24 +112,19 @@ class Repl(Connection):
             )
         return self._with_invocations(units, name) if invocations else units
 
-    async def load_header(self, text: str, *, timeout_s: float | None = None) -> EnvDescription:
-        """Make the environment that a file's header imports this process's, and hold that it has all of them.
+    async def check_imports(self, *, timeout_s: float | None = None) -> EnvDescription:
+        """Check that the process has every module that it was started with.
 
-        `text` is the file or its header; only the imports are used. Goal states made before stay as they are. The
-        old environment's memory is not freed.
+        The environment is asked, and nothing imported again: a second import of a large library takes its size in
+        private memory, since Lean maps a compiled file once only.
 
         Raises:
             HeaderNotLoaded: modules are missing; the REPL says nothing of it by itself.
-            ValueError: a module that the process was not started with.
         """
-        imports = parse(text.encode()).imports
-        header = "".join(f"import {name}\n" for name in imports)
-        await self.process(header, read_header=True, inherit_env=True, timeout_s=timeout_s)
         loaded = await self.send(requests.EnvDescribe(), timeout_s=timeout_s)
         # Not `imports`: what was asked for may stand there without being loaded.
         there = set(loaded.modules)
-        missing = tuple(name for name in imports if name not in there)
-        if missing:
+        if missing := tuple(name for name in self.imports if name not in there):
             raise HeaderNotLoaded(missing)
         return loaded
 
