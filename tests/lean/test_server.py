@@ -383,3 +383,30 @@ def test_private_names_above_are_known(talk: Talk) -> None:
         assert (await step(repl, state, "exact hidden _ ⟨h.2, h.1⟩")).finished
 
     talk(conversation)
+
+
+@pytest.mark.parametrize(
+    ("lakefile", "text"),
+    [
+        ("lakefile.toml", 'name = "x"\nleanOptions.autoImplicit = false\nleanOptions.weak.no.such = true\n'),
+        ("lakefile.toml", 'name = "x"\n[[lean_lib]]\nname = "A"\nleanOptions = { autoImplicit = false }\n'),
+        ("lakefile.lean", "package x where\n  leanOptions := #[⟨`autoImplicit, false⟩]\n"),
+    ],
+)
+def test_the_project_s_own_options_hold(real_lean: Path, tmp_path: Path, lakefile: str, text: str) -> None:
+    (tmp_path / lakefile).write_text(text, "utf-8")
+
+    async def go() -> None:
+        async with await start_repl(backend(real_lean), imports=("Init",), project=tmp_path) as repl:
+            (unit,) = await repl.process("theorem t (h : α = β) : β = α := h.symm\n")
+            assert "α" in unit.errors[0].data
+
+    asyncio.run(go())
+
+
+def test_without_such_options_lean_s_own_hold(talk: Talk) -> None:
+    async def conversation(repl: Repl) -> None:
+        (unit,) = await repl.process("theorem t (h : α = β) : β = α := h.symm\n")
+        assert unit.errors == ()
+
+    talk(conversation)

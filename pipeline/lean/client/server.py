@@ -45,6 +45,7 @@ from pipeline.lean.client.process import (
 )
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.client.wire import Json
+from pipeline.lean.source.imports import lean_options
 from pipeline.lean.source.scanner import SourceFile, parse
 
 # Without the option each answer waits for 200 ms, in case that more is to be said at once.
@@ -199,11 +200,12 @@ class ServerRepl(Repl):
     ) -> Self:
         """Start the server in `project` and load the imports. Arguments and errors are those of `Repl.start`."""
         names = module_names(imports)
-        compiler = _Compiler(backend, project, memory_bytes)
+        options = tuple(f"-D{option}" for option in await asyncio.to_thread(lean_options, project))
+        compiler = _Compiler(backend, project, options, memory_bytes)
         try:
             process = await launched(
                 backend,
-                _ARGUMENTS,
+                (*_ARGUMENTS, *options),
                 project=project,
                 memory_bytes=memory_bytes,
                 kind=ServerProcess,
@@ -526,9 +528,12 @@ class ServerRepl(Repl):
 class _Compiler:
     """Compiles texts into modules of a folder that the server reads, in a sandbox of their own."""
 
-    def __init__(self, backend: LeanBackend, project: Path, memory_bytes: int | None) -> None:
+    def __init__(
+        self, backend: LeanBackend, project: Path, options: tuple[str, ...], memory_bytes: int | None
+    ) -> None:
         self._backend = backend
         self._project = project
+        self._options = options
         self._memory_bytes = memory_bytes
         # Not below the server's private folder, which in a sandbox is memory of its own.
         self._modules = tempfile.TemporaryDirectory(prefix="unsorry-modules-", ignore_cleanup_errors=True)
@@ -538,12 +543,12 @@ class _Compiler:
     async def compile(self, text: str, limit_s: float) -> str | None:
         """Return the name of the text's module; None if it does not compile, or not in time."""
         name = f"UnsorryAbove{next(self._numbers)}"
-        source = self.folder / f"{name}.lean"
+        source, compiled = (self.folder / f"{name}.{ending}" for ending in ("lean", "olean"))
         await asyncio.to_thread(source.write_text, text, "utf-8")
         with tempfile.TemporaryDirectory(prefix="unsorry-repl-", ignore_cleanup_errors=True) as scratch:
             argv, environment = command_line(
                 self._backend,
-                arguments=("-R", str(self.folder), "-o", str(source.with_suffix(".olean")), str(source)),
+                arguments=(*self._options, "-R", str(self.folder), "-o", str(compiled), str(source)),
                 project=self._project,
                 folder=Path(scratch),
                 memory_bytes=self._memory_bytes,

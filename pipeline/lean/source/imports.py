@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -17,6 +17,8 @@ from pipeline.lean.source.worktree import read_inside
 
 MAX_FILES = 5000
 _SOURCE_FOLDER = re.compile(r'\bsrcDir\s*:=\s*"([^"]+)"')
+_OPTION = re.compile(r"[⟨{]\s*`([\w.]+)\s*,\s*\.?(?:ofNat )?(true|false|\d+)\s*[⟩}]")
+_OPTION_NAME = re.compile(r"\w+(?:\.\w+)*")
 _PART = re.compile(r"«[^»]*»|[^.«»]+")
 CORE = frozenset({"Init", "Std", "Lean", "Lake"})
 
@@ -60,6 +62,32 @@ def source_folders(project: Path) -> tuple[str, ...]:
     return tuple(
         sorted({one.strip("/").removeprefix("./") for one in found if one != "."}, key=len, reverse=True)
     )
+
+
+def lean_options(project: Path) -> tuple[str, ...]:
+    """Return the options that the project's lakefile has every file elaborated with, as `name=value`.
+
+    Those of its libraries hold too. Of a lakefile in Lean, which is a program, what its text lists is seen.
+    """
+    found: dict[str, str] = {}
+    with suppress(OSError, ValueError):
+        table = tomllib.loads(read_inside(project, "lakefile.toml").decode())
+        for one in (table, *table.get("lean_lib", ())):
+            found.update(_flat(one.get("leanOptions", {})))
+    with suppress(OSError, ValueError):
+        found.update(_OPTION.findall(read_inside(project, "lakefile.lean").decode()))
+    return tuple(f"{name}={value}" for name, value in found.items() if _OPTION_NAME.fullmatch(name))
+
+
+def _flat(options: Mapping[str, object], before: str = "") -> Iterator[tuple[str, str]]:
+    """Yield options by their whole names: TOML takes the dots of a bare key for tables."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        elif isinstance(value, bool):
+            yield f"{before}{name}", str(value).lower()
+        elif isinstance(value, int | str):
+            yield f"{before}{name}", str(value)
 
 
 def module_of(path: str, folders: Iterable[str] = ("",)) -> str:
