@@ -348,7 +348,7 @@ end Questions
 def main (args : List String) : IO UInt32 := do
   match args with
   | [path, nonce, home, target] =>
-    initSearchPath (← findSysroot)
+    initSearchPath (← getBuildDir)
     let out ← IO.FS.Handle.mk path IO.FS.Mode.write
     Questions.answer out nonce (Questions.nameOf home) (Questions.nameOf target)
     out.flush
