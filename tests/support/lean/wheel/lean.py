@@ -11,8 +11,12 @@ library of our own in their place; `generate.py` adds the grammar, which it find
 A verdict of this Lean says that Lean 4.35.0 accepts a proof *with a library of its own*. It never vouches for a
 user's project: what a statement means depends on the library's definitions, and these are not Lean's.
 
+`import Lean` brings `do`, input and output, terms, constants and environments, as far as the gate's `Questions.lean`
+uses them: programs of that kind run with `lean --run`. All that is bound to the shared library's functions by name, and
+one with the wrong arguments or fields ends the process.
+
 Not there: omega, bv_decide, ac_rfl, grind beyond equalities, native_decide, recursion that is not structural, `#eval`,
-`do`, Int, `import Lean`, Std, Mathlib, lake.
+Int, the rest of `import Lean`, Std, Mathlib, lake.
 """
 
 from __future__ import annotations
@@ -48,6 +52,10 @@ _MODULES = (
     "Init/Macro",
     "Init/Show",
     "Init",
+    "Lean/Control",
+    "Lean/Data",
+    "Lean/Environment",
+    "Lean",
 )
 _SECONDS = 120
 

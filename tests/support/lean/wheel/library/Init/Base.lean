@@ -26,9 +26,11 @@ init_quot
 unsafe axiom Quot.lcInv {α : Sort u} {r : α → α → Prop} (q : Quot r) : α
 abbrev Eq.ndrec {α : Sort v} {a : α} {C : α → Sort u} (m : C a) {b : α} (h : Eq a b) : C b :=
   Eq.rec (motive := fun x _ => C x) m h
-@[match_pattern] def rfl {α : Sort u} {a : α} : Eq a a := Eq.refl a
 theorem Eq.symm {α : Sort u} {a b : α} (h : Eq a b) : Eq b a :=
-  Eq.ndrec (C := fun x => Eq x a) rfl h
+  Eq.ndrec (C := fun x => Eq x a) (Eq.refl a) h
+abbrev Eq.ndrec_symm {α : Sort v} {a : α} {C : α → Sort u} (m : C a) {b : α} (h : Eq b a) : C b :=
+  Eq.ndrec m (Eq.symm h)
+@[match_pattern] def rfl {α : Sort u} {a : α} : Eq a a := Eq.refl a
 theorem Eq.trans {α : Sort u} {a b c : α} (h₁ : Eq a b) (h₂ : Eq b c) : Eq a c :=
   Eq.ndrec (C := fun x => Eq a x) h₁ h₂
 theorem Eq.subst {α : Sort u} {motive : α → Prop} {a b : α} (h₁ : Eq a b) (h₂ : motive a) : motive b :=
@@ -163,6 +165,8 @@ inductive List (α : Type u) where
 structure Array (α : Type u) where
   mk ::
   toList : List α
+/-! Arrays and texts lie in memory in their own way, so that not even a field of theirs is just read. -/
+attribute [extern "lean_array_to_list"] Array.toList
 
 inductive Option (α : Type u) where
   | none : Option α
@@ -178,6 +182,7 @@ structure Char where
 structure String where
   ofList ::
   toList : List Char
+attribute [extern "lean_string_data"] String.toList
 
 inductive Lean.Name : Type where
   | anonymous : Name
