@@ -49,3 +49,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if marked and (reason := lacking()):
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def real_lean() -> Path:
+    """Return the folder of a toolchain with Lean 4.35.0 and a library of our own; skip where it cannot be had."""
+    from tests.support.lean.wheel.lean import UnavailableError, toolchain
+
+    try:
+        return toolchain()
+    except UnavailableError as error:
+        pytest.skip(str(error))

@@ -303,6 +303,8 @@ _CLOSURE_S = 1800.0
 """Seconds for the replay of all modules below the proof's; what is left after them lowers the grade."""
 _AT_ONCE = 8
 """Modules of one replay process: it replays them side by side, each with the imports of its own."""
+FIRST_MODULE = "Init.Prelude"
+"""The module below every other of Lean's own library; a library of somebody's own in its place has another."""
 QUESTIONS = Path(__file__).with_name("Questions.lean")
 _MAX_ANSWER_BYTES = 256 * 1024 * 1024
 # What a build leaves of one module: its files in the folder of its library, and those of its native code.
@@ -617,8 +619,14 @@ class _Inquiry:
         other = other_lean(answer.lean, toolchain=self.toolchain)
         if other is not None:
             return other
+        own = {one.name for one in answer.modules if one.lies_in(self.library)}
+        if FIRST_MODULE not in own:
+            return (
+                f"the library in {self.library} is not Lean's own, since {FIRST_MODULE} is not in it: what the"
+                " statement means there is that library's to say"
+            )
         for one in answer.modules:
-            if one.lies_in(self.library):
+            if one.name in own:
                 continue
             if one.is_core:
                 return f"Lean read {one.name} from {one.path}, and not from its own library"

@@ -11,7 +11,6 @@ import pytest
 
 from pipeline.lean import backend
 from pipeline.lean.backend import LeanBackend
-from tests.support.lean.wheel.lean import UnavailableError, toolchain
 
 PRELUDE = """
 import json, os, sys, time
@@ -55,12 +54,3 @@ def fake_repl(tmp_path: Path) -> FakeRepl:
 @pytest.fixture
 def simulator() -> LeanBackend:
     return backend.simulator()
-
-
-@pytest.fixture(scope="session")
-def real_lean() -> Path:
-    """Return the folder of a toolchain with Lean 4.35.0 and a library of our own; skip where it cannot be had."""
-    try:
-        return toolchain()
-    except UnavailableError as error:
-        pytest.skip(str(error))

@@ -173,7 +173,10 @@ def _questions(sysroot: Path, answer: Path, nonce: str, module: str, constant: s
 
 def _modules(sysroot: Path, module: str) -> list[tuple[str, str, str]]:
     """The module and all below it, as Lean finds them: with how it starts, and its file."""
-    found = {name: ("bare", name, str(sysroot / "lib" / "lean" / f"{name}.olean")) for name in ("Init.Core",)}
+    found = {
+        name: ("bare", name, str(sysroot / "lib" / "lean" / f"{name}.olean"))
+        for name in ("Init.Prelude", "Init.Core")
+    }
     todo = [module]
     while todo:
         name = todo.pop()

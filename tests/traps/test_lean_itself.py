@@ -1,0 +1,149 @@
+"""The gate before Lean 4.35.0 itself: honest proofs, traps, and projects that help, as far as its library can say them.
+
+Build, questions, axioms and statements are Lean's own answers. The grade is always the lowest, since nothing replays.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.gate import lake_checks
+from store.events.proofs import ProofChecked
+from tests.support.gate import FILE, Case
+from tests.support.lean.real_gate import FIRST_MODULE, RealGate
+
+PROOF = "exact ⟨h.2, h.1⟩"
+
+
+@pytest.fixture
+def strict(real_lean: Path, tmp_path: Path) -> RealGate:
+    return RealGate(tmp_path)
+
+
+@pytest.fixture
+def lean(strict: RealGate, monkeypatch: pytest.MonkeyPatch) -> RealGate:
+    """One that takes our library for Lean's own, so that every other question is seen."""
+    monkeypatch.setattr(lake_checks, "FIRST_MODULE", FIRST_MODULE)
+    return strict
+
+
+def reason(verdict: ProofChecked, step: str) -> str:
+    return next(one.evidence for one in verdict.checks if one.step == step and one.verdict == "not_checked")
+
+
+def test_a_library_that_is_not_lean_s_own_verifies_nothing(strict: RealGate) -> None:
+    verdict = strict.candidate(Case(PROOF))
+    assert {"axioms", "statement"} <= set(verdict.not_checked)
+    assert "is not Lean's own, since Init.Prelude is not in it" in reason(verdict, "axioms")
+
+
+# --- honest ---------------------------------------------------------------------------------------------------
+
+
+HONEST = {
+    "a term": Case(PROOF),
+    "tactics on lines": Case("constructor\n  · exact h.2\n  · exact h.1"),
+    "a lemma before it": Case("exact helper _ ⟨h.2, h.1⟩"),
+    "by simp": Case("simp [h]"),
+    "line ends of two bytes": Case(
+        "constructor\r\n  · exact h.2\r\n  · exact h.1", file=FILE.replace("\n", "\r\n")
+    ),
+    "recursion": Case(
+        "intro n\n  cases n with\n  | zero => rfl\n  | succ n => exact congrArg Nat.succ (mine n)",
+        file="theorem mine : (n : Nat) → 0 + n = n := by\n  HOLE\n",
+        declaration="mine",
+    ),
+    "a private theorem": Case(PROOF, file=FILE.replace("theorem mine", "private theorem mine")),
+    "a quoted name": Case(
+        "exact h", file="theorem «a b».mine (p : Prop) (h : p) : p := by\n  HOLE\n", declaration="«a b».mine"
+    ),
+    "a quoted name that needs no quotes": Case(
+        "exact h", file="theorem «mine» (p : Prop) (h : p) : p := by\n  HOLE\n", declaration="«mine»"
+    ),
+    "an import of the project": Case(
+        "exact swap h",
+        file="import Demo.Lemmas\n" + FILE,
+        others={"Demo/Lemmas.lean": "theorem swap {p q : Prop} (h : p ∧ q) : q ∧ p := ⟨h.2, h.1⟩\n"},
+    ),
+    "an option of the file": Case(PROOF, file="set_option autoImplicit true\n" + FILE),
+}
+
+
+@pytest.mark.parametrize("case", HONEST.values(), ids=HONEST.keys())
+def test_an_honest_proof_passes_every_question(lean: RealGate, case: Case) -> None:
+    verdict = lean.verified(case)
+    assert (verdict.grade, verdict.not_checked) == ("not_replayed", ("kernel",))
+    assert set(verdict.axioms) <= {"propext", "Classical.choice", "Quot.sound"}
+
+
+def test_the_axioms_are_lean_s_own(lean: RealGate) -> None:
+    file = "theorem mine (p : Prop) : p ∨ ¬p := by\n  HOLE\n"
+    verdict = lean.verified(Case("exact Classical.em p", file=file, declaration="mine"))
+    assert set(verdict.axioms) == {"propext", "Classical.choice", "Quot.sound"}
+
+
+# --- traps ----------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_compile_is_rejected(lean: RealGate) -> None:
+    assert "Type mismatch" in lean.rejected(Case("exact h"), step="compile").reason
+
+
+def test_recursion_without_end_is_rejected(lean: RealGate) -> None:
+    lean.rejected(Case("exact mine p q h"), step="compile")
+
+
+def test_a_proof_that_rests_on_a_sorry_is_conditional_and_names_it(lean: RealGate) -> None:
+    file = FILE.replace("p → p := fun h => h\n\ntheorem mine", "p → p := sorry\n\ntheorem mine")
+    event = lean.rejected(Case("exact helper _ ⟨h.2, h.1⟩", file=file), step="axioms")
+    assert event.conditional_on == ("Demo.helper",)
+
+
+def test_a_proof_that_rests_on_a_sorry_of_another_file_is_conditional_and_names_it(lean: RealGate) -> None:
+    case = Case(
+        "exact swap h",
+        file="import Demo.Lemmas\n" + FILE,
+        others={"Demo/Lemmas.lean": "theorem swap {p q : Prop} (h : p ∧ q) : q ∧ p := sorry\n"},
+    )
+    assert lean.rejected(case, step="axioms").conditional_on == ("swap",)
+
+
+def test_an_axiom_of_the_project_is_rejected(lean: RealGate) -> None:
+    file = "axiom cheat : False\n" + FILE
+    assert "rests on cheat" in lean.rejected(Case("exact cheat.elim", file=file), step="axioms").reason
+
+
+def test_a_statement_that_a_variable_makes_another_is_rejected(lean: RealGate) -> None:
+    """`include` by the proof's own words: Lean 4.35 decides before the proof, so that this one does not compile."""
+    file = "variable (p : Prop) (h : p)\ntheorem mine : p ∨ True := by\n  HOLE\n"
+    lean.rejected(Case("exact Or.inl h", file=file, declaration="mine"), step="compile")
+
+
+# --- projects that help ---------------------------------------------------------------------------------------
+
+
+def test_what_the_kernel_has_not_seen_is_not_verified_without_a_replay(lean: RealGate) -> None:
+    file = "set_option debug.skipKernelTC true\n" + FILE
+    assert "only a kernel replay says" in reason(lean.candidate(Case(PROOF, file=file)), "kernel")
+
+
+def test_a_prelude_file_is_refused(lean: RealGate) -> None:
+    """It can say what `propext` means."""
+    case = Case(
+        "exact swap h",
+        file="import Demo.Own\n" + FILE,
+        others={
+            "Demo/Own.lean": "prelude\nimport Init.Nat\ntheorem swap {p q : Prop} (h : p ∧ q) : q ∧ p := ⟨h.2, h.1⟩\n"
+        },
+    )
+    assert "is a prelude file" in reason(lean.candidate(case), "axioms")
+
+
+@pytest.mark.parametrize("module", ["Lean", "Std"])
+def test_a_module_of_lean_s_name_in_the_project_is_no_library(lean: RealGate, module: str) -> None:
+    folder = lean.project / ".lake" / "build" / "lib" / "lean"
+    folder.mkdir(parents=True)
+    (folder / f"{module}.olean").touch()
+    assert f"a module {module} of its own" in reason(lean.candidate(Case(PROOF)), "axioms")
