@@ -295,7 +295,7 @@ def test_a_pause_survives_a_restart_and_the_command_line_says_so_and_ends_it(
         deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the first scan")
         assert unsorry("pause", "all", "--reason", "the room is hot")["paused"]
     with deployment.daemon():
-        deployment.wait_for(lambda: "daemon_ready" in deployment.log(), what="the second start")
+        deployment.wait_for(lambda: deployment.log().count("daemon_ready") == 2, what="the second start")
         status = unsorry("status")
         (pause,) = status["work"]["paused"]
         assert (pause["work"], pause["reason"]) == ("all", "the room is hot")
