@@ -128,11 +128,11 @@ def test_the_two_ways_to_read_a_module_agree(
     ("old", "new", "told"),
     [
         ("2 = n", "n = 2", "its type"),
-        ("(n : Nat)", "{n : Nat} (m : Nat)", "its type"),
+        pytest.param("(n : Nat)", "{n : Nat} (m : Nat)", "its type", marks=pytest.mark.slow),
         ("Nat := 2", "Nat := 1 + 1", "N.two, on which its statement rests"),
-        ("def two", "abbrev two", None),
+        pytest.param("def two", "abbrev two", None, marks=pytest.mark.slow),
         ("theorem mine", "def mine", "it is a theorem without the proof and a definition with it"),
-        ("own : two = 2", "own : two = 3", "N.own is another"),
+        pytest.param("own : two = 2", "own : two = 3", "N.own is another", marks=pytest.mark.slow),
     ],
 )
 def test_another_statement_or_premise_differs(old: str, new: str, told: str | None, project: Project) -> None:
@@ -152,6 +152,7 @@ def test_binder_names_and_kinds_are_no_part_of_a_statement(project: Project) -> 
     )
 
 
+@pytest.mark.slow
 def test_what_rests_on_a_gap_names_it(project: Project) -> None:
     answer = project.proved("absurd gap (by decide)")
     assert (answer.axioms, answer.sorried) == (("sorryAx",), ("N.gap",))
@@ -195,6 +196,7 @@ def test_what_another_module_declares_is_no_premise_but_its_axioms_count(project
     assert set(second.sorried) == {"N.gap", "N.mine"}
 
 
+@pytest.mark.slow
 def test_a_private_theorem_is_found_by_its_name_in_the_source(project: Project) -> None:
     text = "namespace N\nprivate theorem mine : 1 = 1 := PROOF\nend N\n"
     without, with_it = project.proved("sorry", text), project.proved("rfl", text)
@@ -202,6 +204,7 @@ def test_a_private_theorem_is_found_by_its_name_in_the_source(project: Project) 
     assert (without.sorried, with_it.sorried) == (("_private.A.0.N.mine",), ())
 
 
+@pytest.mark.slow
 def test_quoted_names_of_modules_and_constants_are_found(project: Project) -> None:
     project.build("2 b", "theorem «a b».«c.d».e : True := trivial\n")
     answer = project.asked("«a b».«c.d».e", "«2 b»")
@@ -220,6 +223,7 @@ def test_names_with_line_ends_are_escaped_and_read_back(project: Project) -> Non
     assert list(answer.premises) == ["«p\\nq»"]
 
 
+@pytest.mark.slow
 def test_texts_in_terms_keep_to_their_line(project: Project) -> None:
     literal = '"a\\n\\t\\"\\\\ \\x01 ∀ é"'
     project.build("A", f"theorem t : {literal} = {literal} := rfl\n")

@@ -71,7 +71,23 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("case", HONEST.values(), ids=HONEST.keys())
+# What other tests show of Lean too is judged every night.
+NIGHTLY = {
+    "tactics on lines",
+    "a lemma before it",
+    "by simp",
+    "a quoted name that needs no quotes",
+    "an option of the file",
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[pytest.mark.slow] if name in NIGHTLY else [])
+        for name, case in HONEST.items()
+    ],
+)
 def test_an_honest_proof_passes_every_question(lean: RealGate, case: Case) -> None:
     verdict = lean.verified(case)
     assert (verdict.grade, verdict.not_checked) == ("not_replayed", ("kernel",))
@@ -141,7 +157,7 @@ def test_a_prelude_file_is_refused(lean: RealGate) -> None:
     assert "is a prelude file" in reason(lean.candidate(case), "axioms")
 
 
-@pytest.mark.parametrize("module", ["Lean", "Std"])
+@pytest.mark.parametrize("module", ["Lean", pytest.param("Std", marks=pytest.mark.slow)])
 def test_a_module_of_lean_s_name_in_the_project_is_no_library(lean: RealGate, module: str) -> None:
     folder = lean.project / ".lake" / "build" / "lib" / "lean"
     folder.mkdir(parents=True)

@@ -22,6 +22,7 @@ Int, the rest of `import Lean`, Std, Mathlib, lake.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import importlib.util
 import os
@@ -88,7 +89,12 @@ def toolchain() -> Path:
         finished = _cache() / _key(library)
         if not finished.is_dir():
             _check(library)
-            _make(finished, library)
+            finished.parent.mkdir(parents=True, exist_ok=True)
+            # Of several processes that want it at once one builds, which takes both cores for some seconds.
+            with (finished.parent / f".{finished.name}.lock").open("w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not finished.is_dir():
+                    _make(finished, library)
     except OSError as error:
         raise UnavailableError(f"Lean {VERSION} cannot be built here: {error}") from error
     return finished
@@ -137,16 +143,11 @@ def _check(library: Path) -> None:
 
 def _make(finished: Path, library: Path) -> None:
     """Build the folder beside its place and rename it, so that nobody ever sees half of it."""
-    finished.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=finished.parent, prefix="building-") as folder:
         made = Path(folder) / "toolchain"
         _lay_out(made, library)
         _compile(made)
-        try:
-            made.rename(finished)
-        except OSError:
-            if not finished.is_dir():  # else another process was faster, and its folder is the same
-                raise
+        made.rename(finished)
 
 
 def _lay_out(folder: Path, library: Path) -> None:
