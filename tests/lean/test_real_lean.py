@@ -396,7 +396,12 @@ def test_of_two_that_want_it_at_once_one_builds(
     compiled: list[Path] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(wheel, "_lay_out", lambda made, library: (made / "bin").mkdir(parents=True))
-    monkeypatch.setattr(wheel, "_compile", lambda made: (time.sleep(0.2), compiled.append(made)))
+
+    def compile_slowly(made: Path) -> None:
+        time.sleep(0.2)
+        compiled.append(made)
+
+    monkeypatch.setattr(wheel, "_compile", compile_slowly)
     with ThreadPoolExecutor(2) as both:
         found = {one.result() for one in [both.submit(wheel.toolchain) for _ in range(2)]}
     assert found == {tmp_path / "unsorry-lean435" / real_lean.name}
