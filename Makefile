@@ -56,8 +56,8 @@ demo: $(VENV)/.train $(VENV)/.lean435
 # One thread in each test process: torch's threads would only wait for each other. What changed since the
 # installation is compiled first, or each of the thousands of processes that the tests start would compile it anew.
 COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon store pipeline
-# Three workers on two cores: many tests wait for a process or a clock.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
+# Four workers on two cores: many tests wait for a process or a clock.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal
 # What loads torch is run by itself: the other workers then do without it.
 MODELS := $(addprefix tests/,agents golden models prove serve unit/models unit/serve)
 test: $(VENV)/.dev $(VENV)/.lean435

@@ -73,7 +73,17 @@ def test_a_lean_of_no_known_version_verifies_nothing(
     assert "not known" in reason(court.candidate(HONEST), "compile")
 
 
-@pytest.mark.parametrize("said", ["4.9.0", "4.28.0-rc1", "4.28.0-nightly-2026-01-01", "4.280.0", "v"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "4.9.0",
+        "4.28.0-rc1",
+        *(
+            pytest.param(said, marks=pytest.mark.slow)
+            for said in ("4.28.0-nightly-2026-01-01", "4.280.0", "v")
+        ),
+    ],
+)
 def test_the_lean_that_answers_has_to_be_the_toolchain_s(court: GateProject, said: str) -> None:
     """A lake from PATH brings whatever Lean it likes."""
     verdict = court.candidate(Case(PROOF, rules=(Rule("", lean=said),)))
@@ -99,7 +109,9 @@ def test_an_olean_that_lies_there_already_does_not_answer_for_the_file(court: Ga
     assert {"axioms", "statement"} <= set(verdict.not_checked)
 
 
-@pytest.mark.parametrize("root", ["Lean", "Init", "Std"])
+@pytest.mark.parametrize(
+    "root", ["Lean", *(pytest.param(root, marks=pytest.mark.slow) for root in ("Init", "Std"))]
+)
 @pytest.mark.parametrize("package", ["", ".lake/packages/evil/"])
 def test_a_project_that_hides_lean_s_own_library_is_not_asked(
     court: GateProject, root: str, package: str
@@ -122,7 +134,15 @@ UNSEEN: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("edit", UNSEEN.values(), ids=UNSEEN.keys())
+@pytest.mark.parametrize(
+    "edit",
+    [
+        pytest.param(
+            edit, id=name, marks=[] if "imports" in name or name.endswith("the file") else pytest.mark.slow
+        )
+        for name, edit in UNSEEN.items()
+    ],
+)
 def test_where_the_kernel_can_be_passed_by_only_a_replay_verifies(
     court: GateProject, edit: dict[str, object]
 ) -> None:

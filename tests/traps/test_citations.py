@@ -48,10 +48,14 @@ LATER = {
 
 @pytest.mark.parametrize("proof", ITSELF.values(), ids=ITSELF.keys())
 def test_a_proof_that_cites_its_own_theorem_is_refused(court: GateProject, proof: str) -> None:
-    """By a real Lean for what it sees: recursion that does not end, or a name that is not there."""
     for lean in ("simulator", "none"):
         event = court.rejected(Case(proof), step="statement", lean=lean)
         assert "cites Demo.mine itself" in event.reason
+
+
+def test_a_real_lean_refuses_it_for_what_it_sees(court: GateProject) -> None:
+    """Recursion that does not end, or a name that is not there."""
+    proof = ITSELF["plainly"]
     error = Rule(r"theorem mine[^=]*:= by(?s:.*)\bmine\b", error="fail to show termination for Demo.mine")
     assert "termination" in court.rejected(Case(proof, rules=(error,)), step="compile").reason
 

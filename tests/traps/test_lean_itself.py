@@ -73,6 +73,8 @@ HONEST = {
 
 # What other tests show of Lean too is judged every night.
 NIGHTLY = {
+    "a term",
+    "a quoted name",
     "tactics on lines",
     "a lemma before it",
     "by simp",

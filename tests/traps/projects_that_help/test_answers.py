@@ -20,7 +20,9 @@ def reason(verdict: ProofChecked, step: str = "axioms") -> str:
     return next(one.evidence for one in verdict.checks if one.step == step and one.verdict == "not_checked")
 
 
-@pytest.mark.parametrize("module", ["Lean", "Init", "Std"])
+@pytest.mark.parametrize(
+    "module", ["Lean", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Init", "Std"))]
+)
 def test_building_the_proof_puts_no_module_before_lean_s_own(court: GateProject, module: str) -> None:
     """F2: written by the second build, the project's `Lean` would be what `import Lean` of the question means."""
     rules = (Rule(WITH_THE_PROOF, writes=f"{LIBRARY}{module}.olean"),)
@@ -62,7 +64,10 @@ def test_a_printed_answer_that_names_more_than_the_exact_one_refuses(court: Gate
     court.rejected(Case(PROOF, rules=(Rule("", printed=said),)), step="axioms")
 
 
-@pytest.mark.parametrize("axiom", ["propext", "Quot.sound", "Classical.choice"])
+@pytest.mark.parametrize(
+    "axiom",
+    ["propext", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Quot.sound", "Classical.choice"))],
+)
 def test_an_axiom_is_allowed_by_its_home_and_not_by_its_name(court: GateProject, axiom: str) -> None:
     """F6: `axiom propext : ∀ p : Prop, p` of a file without Lean's beginning proves anything."""
     allowed = Case(PROOF, rules=(Rule("", axioms=(axiom,)),))
