@@ -238,7 +238,7 @@ def _dedent(line: str, column: int) -> str:
 
 # ---- goals of sorries
 # A `sorry` tactic has a record with the goals before it; so has a tactic whose whole text is `exact sorry`. For a
-# `sorry` inside a term Lean gives only the goals of the whole declaration, when it is distilled: a goal that no
+# `sorry` inside a term Lean gives only the goals of the whole declaration, when its sorries are opened: a goal that no
 # tactic accounts for, or one that equals all remaining ones, belongs to the term. Otherwise the goal is unknown.
 
 
@@ -357,7 +357,7 @@ class _Distiller:
             raise _Stuck(self._stuck)
         await self._advance(command.byte_start)
         declaration = Declaration.cut(self._data, self._text, command)
-        targets = await self._repl.distil(declaration.framed_for_distil(), timeout_s=self._timeout_s)
+        targets = await self._repl.open_sorries(declaration.framed_for_distil(), timeout_s=self._timeout_s)
         await self._repl.goal_delete({target.state for target in targets})
         return [as_lean_prints(goal) for target in targets for goal in target.goals]
 

@@ -186,10 +186,14 @@ def test_a_sorry_is_shown_with_its_goal(traced: Workshop) -> None:
     assert all(item["goal"]["simulated"] and item["goal"]["sha"] == traced.sha for item in shown)
 
 
+def goals_told(workshop: Workshop) -> dict[str, str]:
+    """The goals of the sorries by their declarations."""
+    rows = {row.sorry: row for row in queries.sorries(workshop.db, repository=KEY)}
+    return {rows[item.sorry].declaration: item.goal for item in trace_queries.sorry_goals(workshop.db)}
+
+
 def test_every_open_sorry_has_its_goal(traced: Workshop) -> None:
-    rows = {row.sorry: row for row in queries.sorries(traced.db, repository=KEY)}
-    goals = {rows[item.sorry].declaration: item.goal for item in trace_queries.sorry_goals(traced.db)}
-    assert goals == {
+    assert goals_told(traced) == {
         "open_one": "case left\np : Prop\nhp : p\n⊢ p",
         "open_term": "p q : Prop\nf : p → q\nhp : p\n⊢ q",
         "given_away": "p : Prop\n⊢ p → p",
@@ -197,6 +201,14 @@ def test_every_open_sorry_has_its_goal(traced: Workshop) -> None:
     steps = [step for step in queries.sorry_steps(traced.db) if step.step == "stated"]
     assert len(steps) == 3
     assert all(step.detail.startswith("SIMULATED goal: ") for step in steps)
+
+
+def test_an_older_repl_tells_the_goals_of_sorries_too(traced: Workshop, workshop: Workshop) -> None:
+    """It has no `frontend.distil`; its `frontend.process` answers them."""
+    workshop.lean = simulator("--dialect", "old")
+    workshop.commit(FILES)
+    assert workshop.trace().returncode == 0
+    assert goals_told(workshop) == goals_told(traced)
 
 
 def test_what_lean_refuses_is_a_gap_with_its_reason(workshop: Workshop) -> None:

@@ -17,6 +17,7 @@ from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, messa
 from pipeline.lean.client.connection import Connection
 from pipeline.lean.client.errors import (
     HeaderNotLoaded,
+    InputRejected,
     MalformedReply,
     ReplDied,
     ReplError,
@@ -143,6 +144,25 @@ class Repl(Connection):
         """
         request = requests.FrontendDistil(file=text, ignore_values=ignore_values)
         return await self.send(request, timeout_s=timeout_s)
+
+    async def open_sorries(
+        self, text: str, *, ignore_values: bool = False, timeout_s: float | None = None
+    ) -> tuple[Target, ...]:
+        """Turn declarations with sorries into goal states, by whichever command this REPL has for it.
+
+        Raises:
+            InputRejected: the text does not compile.
+            UnsupportedByDialect: this REPL has neither.
+        """
+        if not self.dialect.sorry_goals:
+            return await self.distil(text, ignore_values=ignore_values, timeout_s=timeout_s)
+        units = await self.process(text, sorrys=True, timeout_s=timeout_s)
+        complaint = messages.first_error(units)
+        if complaint is not None:
+            raise InputRejected("frontend", complaint.data, command="frontend.process")
+        return tuple(
+            Target(unit.goal_state, unit.goals or ()) for unit in units if unit.goal_state is not None
+        )
 
     async def track(self, source: str, result: str, *, timeout_s: float | None = None) -> Track:
         """Compare two texts (`frontend.track`): does `result` keep every statement of `source`, without sorries?"""

@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import TypeVar
 
 from pipeline.lean.client.errors import (
-    InputRejected,
     ReplDied,
     ReplError,
     ReplRefused,
@@ -147,14 +146,9 @@ class Origin:
             ref = await repl.goal_start(self.expr, timeout_s=self.timeout_s)
             shown = await repl.goal_print(ref, root=False, timeout_s=self.timeout_s)
             return [(ref, shown.goals)]
-        if repl.dialect.sorry_goals:
-            units = await repl.process(self.text, sorrys=True, timeout_s=self.timeout_s)
-            complaint = next((message for unit in units for message in unit.errors), None)
-            if complaint is not None:
-                # As the newer dialect's refusal of the same text.
-                raise InputRejected("frontend", complaint.data, command="frontend.process")
-            return [(unit.goal_state, unit.goals or ()) for unit in units if unit.goal_state is not None]
-        targets = await repl.distil(self.text, ignore_values=self.ignore_values, timeout_s=self.timeout_s)
+        targets = await repl.open_sorries(
+            self.text, ignore_values=self.ignore_values, timeout_s=self.timeout_s
+        )
         return [(target.state, target.goals) for target in targets]
 
 
