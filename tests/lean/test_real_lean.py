@@ -216,6 +216,22 @@ def test_a_goal_is_printed_with_the_notation_of_the_file(lean: Lean) -> None:
     assert lean.said(text, "error") == ["unsolved goals\nn m : Nat\n⊢ n ⊞ m = 0"]
 
 
+def running(lean: Lean, folder: Path) -> Callable[..., str]:
+    """Return a function that runs `lean` in a folder which is its search path."""
+
+    def run(*arguments: str) -> str:
+        return subprocess.run(
+            [lean.program, *arguments],
+            cwd=folder,
+            env={"LEAN_PATH": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+        ).stdout
+
+    return run
+
+
 def test_modules_import_each_other(lean: Lean, tmp_path: Path) -> None:
     (tmp_path / "Own").mkdir()
     (tmp_path / "Own/Basic.lean").write_text(
@@ -225,21 +241,35 @@ def test_modules_import_each_other(lean: Lean, tmp_path: Path) -> None:
         "import Own.Basic\ntheorem t : double 0 = 0 := by simp\n#print axioms t\n", "utf-8"
     )
 
-    def run(*arguments: str) -> str:
-        return subprocess.run(
-            [lean.program, *arguments],
-            cwd=tmp_path,
-            env={"LEAN_PATH": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        ).stdout
-
+    run = running(lean, tmp_path)
     assert "Own.Basic does not exist" in run("Own.lean")
     assert run("-o", "Own/Basic.olean", "-i", "Own/Basic.ilean", "Own/Basic.lean") == ""
     assert (tmp_path / "Own/Basic.olean").stat().st_size > 0
     assert json.loads((tmp_path / "Own/Basic.ilean").read_text("utf-8"))["module"] == "Own.Basic"
     assert run("Own.lean") == "'t' depends on axioms: [propext]\n"
+
+
+@pytest.mark.parametrize("file", ["passes.lean", "macros.lean"])
+def test_what_passes_passes_in_a_module_file_too(lean: Lean, file: str) -> None:
+    text = (CASES / file).read_text("utf-8")
+    assert lean.said(f"module\n{text}", "error") == []
+
+
+def test_a_module_file_shows_what_is_public_and_to_import_all_the_rest(lean: Lean, tmp_path: Path) -> None:
+    (tmp_path / "Own.lean").write_text(
+        "module\npublic section\ndef two : Nat := 2\n@[expose] def three : Nat := 3\n"
+        "private theorem inner : two = 2 := rfl\n",
+        "utf-8",
+    )
+    text = "module\npublic import Own\nexample : three = 3 := rfl\nexample : two = 2 := by rfl\n"
+    (tmp_path / "Public.lean").write_text(text, "utf-8")
+    (tmp_path / "All.lean").write_text(
+        text.replace("public import", "import all") + "example : two = 2 := inner\n", "utf-8"
+    )
+    run = running(lean, tmp_path)
+    assert run("-o", "Own.olean", "Own.lean") == ""
+    assert run("Public.lean").startswith("Public.lean:4:24: error: Tactic `rfl` failed")
+    assert run("All.lean") == ""
 
 
 class Server:

@@ -316,9 +316,16 @@ def helpers(functions: dict[str, int], what: str) -> Iterator[Helper]:
             yield Helper(symbol, ".".join([*space, f"«{last}»"]), match[3])
 
 
+def _header(above: str) -> Iterator[str]:
+    """Yield the first lines of a module whose declarations run while other files are elaborated, and show all."""
+    yield from ("module", "prelude", f"public import {above}", f"public meta import {above}")
+    yield "@[expose] public meta section"
+
+
 def grammar(found: list[Rule], functions: dict[str, int]) -> Iterator[str]:
     """Yield the lines of Grammar.lean."""
-    yield from ("prelude", "import Init.Base", "open Lean (Macro)")
+    yield from _header("Init.Base")
+    yield "open Lean (Macro)"
     for name in _NEW_CATEGORIES:
         yield f"declare_syntax_cat {name}{_BOTH if name in ('conv', 'grind') else ''}"
     for rule in found:
@@ -338,7 +345,8 @@ def grammar(found: list[Rule], functions: dict[str, int]) -> Iterator[str]:
 
 def show(functions: dict[str, int]) -> Iterator[str]:
     """Yield the lines of Show.lean."""
-    yield from ("prelude", "import Init.Macro", "open Lean.PrettyPrinter (Unexpander)")
+    yield from _header("Init.Macro")
+    yield "open Lean.PrettyPrinter (Unexpander)"
     printers = [
         (helper.symbol, helper.declaration, _PRINTED[unmangled(helper.subject)])
         for helper in helpers(functions, "unexpand")

@@ -15,6 +15,9 @@ user's project: what a statement means depends on the library's definitions, and
 uses them: programs of that kind run with `lean --run`. All that is bound to the shared library's functions by name, and
 one with the wrong arguments or fields ends the process.
 
+The library's files are `module` files that expose everything, so that others that begin with `module` can import them;
+those of `import Lean` are not.
+
 Not there: omega, bv_decide, ac_rfl, grind beyond equalities, native_decide, recursion that is not structural, `#eval`,
 Int, the rest of `import Lean`, Std, Mathlib, lake.
 """

@@ -1,8 +1,9 @@
+module
 prelude
-import Init.Base
-import Init.Grammar
-import Init.Logic
-import Init.Simp
-import Init.Nat
-import Init.Macro
-import Init.Show
+public import Init.Base
+public import Init.Grammar
+public import Init.Logic
+public import Init.Simp
+public import Init.Nat
+public import Init.Macro
+public import Init.Show

@@ -1,5 +1,7 @@
+module
 prelude
 /-! The data types that the compiled library hands to and takes from our files. -/
+@[expose] public section
 set_option autoImplicit false
 set_option linter.defProp false
 universe u v w

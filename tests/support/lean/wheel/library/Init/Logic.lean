@@ -1,6 +1,9 @@
+module
 prelude
-import Init.Grammar
+public import Init.Grammar
+public meta import Init.Grammar
 /-! Connectives, classes and instances that the elaborator looks for by name. -/
+@[expose] public section
 set_option autoImplicit false
 set_option linter.defProp false
 set_option linter.unusedVariables false

@@ -1,7 +1,10 @@
+module
 prelude
-import Init.Nat
+public import Init.Nat
+public meta import Init.Nat
 /-! What `macro`, `notation` and `syntax` in a file turn into: functions on syntax trees in one of two monads.
 What is `opaque` with an `extern` is the function of that name in the shared library; its value here is never used. -/
+@[expose] public section
 set_option autoImplicit false
 set_option linter.unusedVariables false
 universe u v

@@ -1,6 +1,9 @@
+module
 prelude
-import Init.Simp
+public import Init.Simp
+public meta import Init.Simp
 /-! Natural numbers and lists: definitions whose names the kernel, the literals and `simp` know. -/
+@[expose] public section
 set_option autoImplicit false
 universe u v w
 

@@ -1,6 +1,9 @@
+module
 prelude
-import Init.Logic
+public import Init.Logic
+public meta import Init.Logic
 /-! Facts that `simp`, `simp_all`, `split`, `by_cases` and friends build their proofs from. -/
+@[expose] public section
 set_option autoImplicit false
 set_option linter.unusedVariables false
 universe u v w
