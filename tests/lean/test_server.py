@@ -30,6 +30,7 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.lean.sandbox.command import bubblewrap_problem
+from tests.support.lean.wheel.lean import build
 from tests.support.prove import attempts, parameters, run
 
 SWAP = "theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  sorry\n"
@@ -402,6 +403,23 @@ def test_the_project_s_own_options_hold(real_lean: Path, tmp_path: Path, lakefil
             assert "α" in unit.errors[0].data
 
     asyncio.run(go())
+
+
+def test_lake_is_never_asked_to_set_a_file_up(real_lean: Path, tmp_path: Path) -> None:
+    """It would evaluate the project's lakefile, and build what is imported."""
+    tools, project = build(tmp_path / "tools"), tmp_path / "project"
+    project.mkdir()
+    (project / "lakefile.toml").write_text('name = "x"\n', "utf-8")
+    lake = tools / "bin" / "lake"
+    lake.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\necho the lakefile is wrong\nexit 1\n", "utf-8")
+    lake.chmod(0o755)
+
+    async def go() -> None:
+        async with await start_repl(backend(tools), imports=("Init",), project=project) as repl:
+            assert (await step(repl, await opened(repl, SWAP), "exact ⟨h.2, h.1⟩")).finished
+
+    asyncio.run(go())
+    assert not (tmp_path / "asked").exists()
 
 
 def test_without_such_options_lean_s_own_hold(talk: Talk) -> None:

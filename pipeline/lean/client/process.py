@@ -513,6 +513,9 @@ def command_line(
         environment["LEAN_SYSROOT"] = backend.sysroot
         environment["PATH"] = f"{backend.sysroot}/bin:{environment['PATH']}"
         readable.append(Path(backend.sysroot))
+    # The language server has lake set up each file, which evaluates the lakefile and builds: with no lake it takes
+    # LEAN_PATH and the options of its command line, which are ours.
+    environment["LAKE"] = "/nonexistent/lake"
     if backend.sandbox == "none":
         home = {name: os.environ[name] for name in ("HOME", "ELAN_HOME") if name in os.environ}
         return _alone(command, limits), {**home, **environment, **attempt}
