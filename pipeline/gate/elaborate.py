@@ -17,7 +17,6 @@ from pipeline.lean.client.errors import BadRequest, ReplError, ReplRefused, Unsu
 from pipeline.lean.client.messages import Message, Unit
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.client.server import start_repl
-from pipeline.lean.source.lexer import lex
 from pipeline.lean.source.scanner import parse
 
 TIMEOUT_S = 600.0
@@ -128,12 +127,13 @@ async def elaborate(backend: LeanBackend, files: Files) -> Compiled:
     """
     # Lean takes a CRLF for one line end (since 4.9), and counts it as one byte.
     files = files.with_line_feeds()
-    header_end = parse(files.before).header_end
+    source = parse(files.before)
+    header_end = source.header_end
     header = files.before[:header_end].decode()
     # Bytes and lines stay where they are in the file.
     blank = "".join(c if c in "\r\n" else " " * len(c.encode()) for c in header)
     # Such a file means something else in an environment that was made without these words.
-    own_kind = lex(header).bare.split()[:1] in (["module"], ["prelude"])
+    own_kind = source.own_header != ""
     units = []
     for data in (files.before, files.after):
         # A process of its own: what the first text leaves behind must not help the second.

@@ -83,6 +83,15 @@ class LeanBackend:
         return Path(self.sysroot) / "lib" / "lean" if self.sysroot else None
 
     @property
+    def server(self) -> LeanBackend | None:
+        """The language server of the same toolchain; None if the toolchain's folder is not known."""
+        if self.kind == "server":
+            return self
+        if self.kind != "pantograph" or not self.sysroot:
+            return None
+        return _server(Path(self.sysroot), self.toolchain, self.sandbox)
+
+    @property
     def judge(self) -> str:
         """Name the judge of a text for people: the simulator's answers are never called Lean's."""
         return "the simulator" if self.simulated else "Lean"
@@ -262,17 +271,21 @@ def _servers(sandbox: Sandbox) -> Iterator[LeanBackend]:
     for folder in sorted((elan_home() / "toolchains").glob("*---v*")):
         with suppress(VersionError):
             version = parse_version(folder.name.replace("---", ":").replace("--", "/"))
-            server = LeanBackend(
-                kind="server",
-                argv=(str(folder / "bin" / "lean"),),
-                detail=f"Lean's language server for {version.toolchain} at {folder}",
-                toolchain=version.toolchain,
-                simulated=False,
-                sandbox=sandbox,
-                sysroot=str(folder),
-            )
+            server = _server(folder, version.toolchain, sandbox)
             if Path(server.argv[0]).is_file() and not _refusal(server):
                 yield server
+
+
+def _server(folder: Path, toolchain: str, sandbox: Sandbox) -> LeanBackend:
+    return LeanBackend(
+        kind="server",
+        argv=(str(folder / "bin" / "lean"),),
+        detail=f"Lean's language server for {toolchain} at {folder}",
+        toolchain=toolchain,
+        simulated=False,
+        sandbox=sandbox,
+        sysroot=str(folder),
+    )
 
 
 def _because_configured(build: LeanBackend, why: str) -> LeanBackend:

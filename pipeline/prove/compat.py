@@ -159,7 +159,7 @@ class Server:
 
     def session(self, theorem: RestatedTheorem) -> Session:
         """Return a session where a theorem is stated; for work that `run` runs."""
-        key = ReplKey(self.backend, self.project, theorem.imports or self.imports)
+        key = theorem.key or ReplKey(self.backend, self.project, self.imports)
         return Session(self._pool, key, theorem.setup)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -237,14 +237,14 @@ class RestatedTheorem:
 
     Attributes:
         declaration: see `pipeline.prove.declaration`.
-        imports: of its file; none: the server's.
+        key: of its file's processes; None: the server's.
         setup: the file's text before it.
         place: in its file, for retrieval.
         whole_file: whether its own file is the context.
     """
 
     declaration: Declaration
-    imports: tuple[str, ...] = ()
+    key: ReplKey | None = None
     setup: Setup = Setup()  # noqa: RUF009 - frozen
     place: Place = Place()  # noqa: RUF009 - frozen
     whole_file: bool = False
@@ -375,9 +375,8 @@ def _in_file(server: Server, path: str, name: str, start: tuple[int, int] | None
         raise StatementError(
             f"{name} shares its command with other declarations (mutual), or its statement has a sorry"
         )
-    imports = found.key.imports
-    place = Place(path, position, name, imports)
-    return RestatedTheorem(declaration, imports, found.setup, place, whole_file=True)
+    place = Place(path, position, name, found.key.imports)
+    return RestatedTheorem(declaration, found.key, found.setup, place, whole_file=True)
 
 
 # ---- Provers

@@ -151,7 +151,7 @@ class FileProver:
                 )
             else:
                 fitting.append(one)
-        self._key = ReplKey(self._backend, self._project, self._source.imports or ("Init",))
+        self._key = ReplKey.of_file(self._backend, self._project, self._source)
         imports = self._source.imports
         self._propose = self._engine.propose(
             FilePlace(self._path, imports, core_only=closure(self._project, imports).core_only)

@@ -472,9 +472,8 @@ class FileTracer:
         data = await asyncio.to_thread(item.data)
         source = await asyncio.to_thread(FileSource.read, item.path, data)
         text = await asyncio.to_thread(parse, data)
-        asked = _TraceTarget(
-            data, text, source, ReplKey(self._backend, self._project, text.imports or ("Init",))
-        )
+        imports = text.imports or ("Init",)
+        asked = _TraceTarget(data, text, source, ReplKey(self._backend, self._project, imports))
         try:
             async with asyncio.timeout(self._timeout_s):
                 trace = await self._ask(item, asked)
@@ -490,7 +489,7 @@ class FileTracer:
         # Goals are requested separately: a process that dies of it costs no more than the answer.
         goals, missing = await sorry_goals(
             self._pool,
-            asked.key,
+            ReplKey.of_file(self._backend, self._project, text),
             data=data,
             text=text,
             source=source,
@@ -506,8 +505,11 @@ class FileTracer:
         theorems: list[TracedTheorem] = []
         unknown: dict[str, None] = {}
         async with taken(self._pool, asked.key) as repl:
+            # A `module` file means something else in an environment that was made without its own header.
+            own = asked.text.own_header != ""
             units = await repl.process(
-                _without_header(asked.data, asked.text.header_end),
+                asked.data.decode() if own else _without_header(asked.data, asked.text.header_end),
+                read_header=own,
                 inherit_env=True,
                 new_constants=True,
                 invocations=True,

@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +32,7 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.lean.sandbox.command import bubblewrap_problem
+from pipeline.lean.source.scanner import parse
 from tests.support.lean.wheel.lean import build
 from tests.support.prove import attempts, parameters, run
 
@@ -428,3 +431,119 @@ def test_without_such_options_lean_s_own_hold(talk: Talk) -> None:
         assert unit.errors == ()
 
     talk(conversation)
+
+
+# --- module files ---------------------------------------------------------------------------------------------
+
+OWN = """module
+public section
+def two : Nat := 2
+@[expose] def three : Nat := 3
+private theorem inner : two = 2 := rfl
+"""
+MODULE = f"""/- what a `module` file may say -/
+module
+
+public import Own
+import all Own
+
+{LEMMAS.replace("theorem", "private theorem", 1)}
+@[expose] public section
+namespace Demo
+
+macro "by_rfl" : tactic => `(tactic| rfl)
+
+private def four : Nat := 4
+
+theorem again : two = 2 := inner
+
+theorem shown : three = 3 := by
+  sorry
+
+theorem told : two = 2 := by
+  sorry
+
+private theorem hidden : four = two + two := by
+  sorry
+
+theorem both (p q : Prop) (h : p ∧ q) : q ∧ p := by
+  sorry
+
+end Demo
+"""
+
+
+def built(project: Path, real_lean: Path) -> LeanBackend:
+    """Write and compile a `module` file `Own` of a project, as lake does, and return what searches there."""
+    compiled = project / ".lake" / "build" / "lib" / "lean"
+    compiled.mkdir(parents=True)
+    (project / "Own.lean").write_text(OWN, "utf-8")
+    lean = real_lean / "bin" / "lean"
+    subprocess.run([lean, "-o", compiled / "Own.olean", "Own.lean"], cwd=project, env={}, check=True)
+    return backend(real_lean)
+
+
+def header_of(text: str) -> str:
+    return parse(text.encode()).own_header
+
+
+async def searching(lean: LeanBackend, project: Path, header: str) -> Repl:
+    return await start_repl(lean, imports=("Own",), header=header, project=project)
+
+
+def test_a_module_file_s_session_sees_what_its_header_shows(real_lean: Path, tmp_path: Path) -> None:
+    lean = built(tmp_path, real_lean)
+
+    async def closed(header: str, statement: str) -> bool:
+        async with await searching(lean, tmp_path, header) as repl:
+            state = await opened(repl, f"theorem t : {statement} := by\n  sorry\n")
+            return isinstance(await repl.goal_tactic(state, "rfl"), TacticOk)
+
+    public, everything = "module\npublic import Own\n", "module\nimport all Own\n"
+    assert asyncio.run(closed(public, "three = 3"))
+    assert not asyncio.run(closed(public, "two = 2"))
+    assert asyncio.run(closed(everything, "two = 2"))
+
+
+def test_what_is_above_in_a_module_file_is_compiled_with_its_private_names(
+    real_lean: Path, tmp_path: Path
+) -> None:
+    lean = built(tmp_path, real_lean)
+
+    async def go() -> None:
+        async with await searching(lean, tmp_path, header_of(MODULE)) as repl:
+            above = MODULE[MODULE.index("private theorem") : MODULE.index("theorem shown")]
+            units = await repl.process(above, inherit_env=True)
+            assert [one.data for unit in units for one in unit.errors] == []
+            folder = repl._compiler.folder  # type: ignore[attr-defined]
+            assert [one.name for one in folder.glob("*.olean")] == ["UnsorryAbove1.olean"]
+            inside = "@[expose] public section\nnamespace Demo\n"
+            state = await opened(repl, f"{inside}private theorem t : four = 4 := by\n  sorry\n")
+            assert (await step(repl, state, "by_rfl")).finished
+            assert isinstance(await repl.goal_tactic(state, "exact inner"), TacticFailed)
+            # A public statement shows no private name, and Lean says so as it does in the file.
+            with pytest.raises(InputRejected, match="private declaration `four`"):
+                await opened(repl, f"{inside}theorem t : four = 4 := by\n  sorry\n")
+
+    asyncio.run(go())
+
+
+def test_a_module_file_s_sorries_are_found(real_lean: Path, tmp_path: Path) -> None:
+    lean = built(tmp_path, real_lean)
+    bodies, _ = run(parameters(tmp_path, MODULE, lean=lean), tmp_path / "job")
+    assert {name: one.outcome for name, one in attempts(bodies).items()} == dict.fromkeys(
+        ("Demo.shown", "Demo.told", "Demo.hidden", "Demo.both"), "found"
+    )
+
+
+def test_a_repl_s_toolchain_searches_module_files_through_its_language_server(
+    real_lean: Path, tmp_path: Path
+) -> None:
+    """A `pantograph-repl` is started with names of modules: it cannot say `module`, nor `import all`."""
+    repl = replace(backend(real_lean), kind="pantograph", argv=("/no/such/repl",))
+    key = ReplKey.of_file(repl, tmp_path, parse(MODULE.encode()))
+    assert (key.backend.kind, key.backend.argv) == ("server", (str(real_lean / "bin" / "lean"),))
+    assert key.header == "module\npublic import Own\nimport all Own\n"
+    assert ReplKey.of_file(repl, tmp_path, parse(b"import Own\n")) == ReplKey(repl, tmp_path, ("Own",))
+    nowhere = replace(repl, sysroot="")
+    assert ReplKey.of_file(nowhere, tmp_path, parse(MODULE.encode())).backend == nowhere

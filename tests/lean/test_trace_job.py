@@ -17,7 +17,17 @@ from store.leandojo.exporting import export_leandojo
 from store.leandojo.reading import import_leandojo
 from store.view import queries, trace_queries
 from store.view.rebuild import verify
-from tests.support.trace import ALONE, FILES, KEY, Workshop, simulator, simulator_that_fails
+from tests.support.trace import (
+    ALONE,
+    BASE,
+    FILES,
+    KEY,
+    MID,
+    Workshop,
+    simulator,
+    simulator_that_fails,
+    simulator_that_is_heard,
+)
 
 
 @pytest.fixture(scope="module")
@@ -209,6 +219,34 @@ def test_an_older_repl_tells_the_goals_of_sorries_too(traced: Workshop, workshop
     workshop.commit(FILES)
     assert workshop.trace().returncode == 0
     assert goals_told(workshop) == goals_told(traced)
+
+
+def test_a_module_file_is_traced_as_what_it_is(workshop: Workshop) -> None:
+    """Its header goes to Lean with it; without, `import all` and `public` would mean something else."""
+    base = BASE.replace("namespace", "@[expose] public section\nnamespace", 1)
+    mid = MID.removeprefix("import Base\n").replace("theorem by_term", "private theorem by_term")
+    workshop.lean = simulator_that_is_heard(workshop.root)
+    workshop.commit(
+        {
+            "Base.lean": f"/- ∀ -/\nmodule\n{base}",
+            "Mid.lean": f"module -- one\n\npublic import Base\nimport all Base\n{mid}",
+            "Open.lean": "module\nimport Mid\ntheorem given (p : Prop) : p → p := sorry\n",
+        }
+    )
+    outcome = workshop.trace()
+    assert {name: outcome.summary[name] for name in ("files", "failed", "theorems")} == {
+        "files": 3,
+        "failed": 0,
+        "theorems": 6,
+    }
+    assert workshop.theorem("twice").tactics[0].annotated == "have g := <a>swap</a> p q h"
+    assert workshop.theorem("twice").start == (7, 1)
+    assert workshop.file("Mid.lean").imports == ("Base.lean",)
+    assert goals_told(workshop) == {"given": "p : Prop\n⊢ p → p"}
+    heard = map(json.loads, (workshop.root / "heard").read_text("utf-8").splitlines())
+    texts = [one["payload"] for one in heard if one["payload"].get("newConstants")]
+    assert len(texts) == 3
+    assert all(one["readHeader"] and "module" in one["file"] for one in texts)
 
 
 def test_what_lean_refuses_is_a_gap_with_its_reason(workshop: Workshop) -> None:

@@ -55,7 +55,8 @@ def test_a_theorem_is_restated_in_its_file_with_a_sorry_for_its_proof(server: Se
     before = "".join(found.setup.prefix)
     assert "theorem earlier" in before
     assert "both" not in before
-    assert found.imports == ("Init",)
+    assert found.key is not None
+    assert found.key.imports == ("Init",)
     assert found.place.path == "Demo.lean"
     assert (found.place.name, found.place.imports) == ("Demo.both", ("Init",))
     assert found.place.position is not None

@@ -335,3 +335,12 @@ def simulator_that_fails(folder: Path, *, importing: str, fault: str) -> LeanBac
     )
     program.chmod(0o755)
     return replace(simulator(), argv=(str(program),))
+
+
+def simulator_that_is_heard(folder: Path) -> LeanBackend:
+    """The simulator, whose requests are written to the file `heard`."""
+    program = folder / "repl.sh"
+    words = " ".join(simulator().argv)
+    program.write_text(f'#!/bin/sh\ntee -a "{folder}/heard" | {words} "$@"\n')
+    program.chmod(0o755)
+    return replace(simulator(), argv=(str(program),))

@@ -133,15 +133,26 @@ async def start_repl(
     *,
     imports: Sequence[str],
     project: Path,
+    header: str = "",
     ready_timeout_s: float = READY_TIMEOUT_S,
     call_timeout_s: float = CALL_TIMEOUT_S,
     grace_s: float = GRACE_S,
     memory_bytes: int | None = None,
     dialect: Dialect | None = None,
 ) -> Repl:
-    """Start what the backend has: the language server or a REPL. Arguments and errors are those of `Repl.start`."""
-    kind = ServerRepl if backend.kind == "server" else Repl
-    return await kind.start(
+    """Start what the backend has: the language server or a REPL. Arguments and errors are those of their `start`."""
+    if backend.kind == "server":
+        return await ServerRepl.start(
+            backend,
+            imports=imports,
+            header=header,
+            project=project,
+            ready_timeout_s=ready_timeout_s,
+            call_timeout_s=call_timeout_s,
+            grace_s=grace_s,
+            memory_bytes=memory_bytes,
+        )
+    return await Repl.start(
         backend,
         imports=imports,
         project=project,
@@ -164,6 +175,7 @@ class ServerRepl(Repl):
         compiler: _Compiler,
         *,
         imports: tuple[str, ...],
+        header: str,
         call_timeout_s: float,
         grace_s: float,
     ) -> None:
@@ -171,7 +183,8 @@ class ServerRepl(Repl):
         self._uri = _uri(process.folder / "Search.lean")
         self._version = 0
         self._ids = itertools.count(1)
-        self._header = "".join(f"import {name}\n" for name in imports)
+        self._header = header or "".join(f"import {name}\n" for name in imports)
+        self._is_module = header.startswith("module")
         self._prefix = ""
         self._above = 0
         self._compiler = compiler
@@ -192,13 +205,17 @@ class ServerRepl(Repl):
         *,
         imports: Sequence[str],
         project: Path,
+        header: str = "",
         ready_timeout_s: float = READY_TIMEOUT_S,
         call_timeout_s: float = CALL_TIMEOUT_S,
         grace_s: float = GRACE_S,
         memory_bytes: int | None = None,
         dialect: Dialect | None = None,  # noqa: ARG003 - there is one
     ) -> Self:
-        """Start the server in `project` and load the imports. Arguments and errors are those of `Repl.start`."""
+        """Start the server in `project` and load the imports. Arguments and errors are those of `Repl.start`.
+
+        `header` is that of a file that begins with `module` or `prelude`: it has the same imports.
+        """
         names = module_names(imports)
         options = tuple(f"-D{option}" for option in await asyncio.to_thread(lean_options, project))
         compiler = _Compiler(backend, project, options, memory_bytes)
@@ -214,7 +231,9 @@ class ServerRepl(Repl):
         except BaseException:
             compiler.close()
             raise
-        repl = cls(process, compiler, imports=names, call_timeout_s=call_timeout_s, grace_s=grace_s)
+        repl = cls(
+            process, compiler, imports=names, header=header, call_timeout_s=call_timeout_s, grace_s=grace_s
+        )
         try:
             ends = time.monotonic() + ready_timeout_s
             await repl._request(
@@ -417,8 +436,9 @@ class ServerRepl(Repl):
         if payload.get("inheritEnv"):
             self._prefix += _closed(text, source)
             self._above += len(source.commands)
-            # A private constant is known by its name in its own file only.
-            if self._above > _MOST_ABOVE and not _PRIVATE.search(self._prefix):
+            # A private constant is known by its name in its own file only, and where a `module` file imports all.
+            hides = not self._is_module and _PRIVATE.search(self._prefix)
+            if self._above > _MOST_ABOVE and not hides:
                 await self._compile(limit_s)
         return {"units": units}
 
@@ -426,7 +446,8 @@ class ServerRepl(Repl):
         """Have what is above the text in a compiled module; what does not compile stays above it."""
         module = await self._compiler.compile(self._header + self._prefix, limit_s)
         if module is not None:
-            self._header += f"import {module}\n"
+            own = f"public import {module}\nimport all {module}\n"
+            self._header += own if self._is_module else f"import {module}\n"
             self._prefix = ""
         self._above = 0
 

@@ -27,6 +27,7 @@ from pipeline.lean.client.messages import StateRef
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.client.server import start_repl
 from pipeline.lean.pool import PoolLimits
+from pipeline.lean.source.scanner import SourceFile
 
 # ---- One REPL process of a pool
 # What it was started as, what it has been brought to, whose goal states it holds.
@@ -40,11 +41,28 @@ _WORN_AFTER_CALLS = 64
 
 @dataclass(frozen=True, slots=True)
 class ReplKey:
-    """The immutable start parameters of a process. Equal keys may share processes."""
+    """The immutable start parameters of a process. Equal keys may share processes.
+
+    `header` is a `module` file's own, which says more than the names of its imports.
+    """
 
     backend: LeanBackend
     project: Path
     imports: tuple[str, ...]
+    header: str = ""
+
+    @classmethod
+    def of_file(cls, backend: LeanBackend, project: Path, source: SourceFile) -> ReplKey:
+        """Return the key of a search in a file.
+
+        A REPL starts with the names of modules and knows no `module` file: those are searched through the language
+        server of the same toolchain, where its folder is known.
+        """
+        imports = source.imports or ("Init",)
+        server = backend.server if source.own_header else None
+        if server is None:
+            return cls(backend, project, imports)
+        return cls(server, project, imports, source.own_header)
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,6 +457,7 @@ class ReplPool:
             start_repl(
                 key.backend,
                 imports=key.imports,
+                header=key.header,
                 project=key.project,
                 ready_timeout_s=limits.ready_timeout_s,
                 call_timeout_s=limits.call_timeout_s,

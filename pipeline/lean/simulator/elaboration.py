@@ -577,9 +577,12 @@ class Header(NamedTuple):
 
 
 def read_header(text: str) -> Header:
-    """Read the imports; a module docstring does not belong to the header."""
+    """Read the imports; a module docstring does not belong to the header.
+
+    A `module` file hides nothing from those that import it here.
+    """
     tokens = all_tokens(text)
-    index = 0
+    index = 1 if tokens[0].text == "module" else 0
     imports: list[str] = []
     while True:
         start = index

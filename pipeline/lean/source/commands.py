@@ -84,9 +84,13 @@ class RawCommand:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A file in commands. `limit` is where Lean stops reading (`#exit`), else the end of the text."""
+    """A file in commands. `limit` is where Lean stops reading (`#exit`), else the end of the text.
+
+    `own_kind`: it begins with `module` or `prelude`.
+    """
 
     header_end: int
+    own_kind: bool
     imports: tuple[str, ...]
     commands: tuple[RawCommand, ...]
     limit: int
@@ -94,15 +98,16 @@ class Split:
 
 def split(lexed: Lexed, positions: Positions) -> Split:
     """Find the header and the commands. Linear in the text."""
-    at, imports = 0, []
+    at, imports, own_kind = 0, [], False
     while match := _IMPORT.match(lexed.bare, at):
         at = match.end()
+        own_kind = own_kind or match.group(1) is not None
         if match.group(2):
             start, end = match.span(2)
             imports.append(lexed.code[start:end])
     header_end = _skip_space(lexed.bare, at)
     commands, limit = _Splitter(lexed, positions, header_end).run()
-    return Split(header_end=header_end, imports=tuple(imports), commands=tuple(commands), limit=limit)
+    return Split(header_end, own_kind, tuple(imports), tuple(commands), limit)
 
 
 def _skip_space(bare: str, at: int) -> int:

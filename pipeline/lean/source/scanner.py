@@ -54,10 +54,15 @@ class Command:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file in commands. `header_end` is the byte where its first command may begin."""
+    """A file in commands. `header_end` is the byte where its first command may begin.
+
+    `own_header` is the header of a file that begins with `module` or `prelude`, without its comments; "" in others,
+    whose imports tell everything.
+    """
 
     text: str
     header_end: int
+    own_header: str
     imports: tuple[str, ...]
     commands: tuple[Command, ...]
     scanned: ScannedFile
@@ -139,6 +144,7 @@ def parse(data: bytes, *, path: str = "") -> SourceFile:
     return SourceFile(
         text=printable(reader.lexed.text),
         header_end=reader.positions.byte(reader.split.header_end),
+        own_header=reader.own_header,
         imports=scanned.imports,
         commands=reader.commands(),
         scanned=scanned,
@@ -179,6 +185,12 @@ class _Reader:
 
     def scan(self, path: str) -> ScannedFile:
         return self._scanned(path, self._declarations())
+
+    @property
+    def own_header(self) -> str:
+        code = printable(self.lexed.code[: self.split.header_end])
+        lines = [line.strip() for line in code.splitlines() if line.strip()]
+        return "\n".join(lines) + "\n" if self.split.own_kind else ""
 
     def read(self, path: str) -> ReadFile:
         found = self._declarations()

@@ -150,7 +150,7 @@ class SourcePlaces:
         number = file.declaration_at(_byte_at(file.data, int(line), int(column)))
         if number is None:
             return None
-        key = ReplKey(self._backend, self._project, file.source.imports or ("Init",))
+        key = ReplKey.of_file(self._backend, self._project, file.source)
         prefix = tuple(text for text in file.before[: number + 1] if text.strip())
         return GoalContext(key, Setup(prefix=prefix), file.preambles[number])
 

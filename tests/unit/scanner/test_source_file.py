@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from pipeline.lean.source.scanner import parse
 
 SOURCE = """\
@@ -55,6 +57,23 @@ def test_commands_lie_in_order_and_hold_their_own_text() -> None:
         between.split() == ["/-", "Copyright", "-/", "import", "A", "--", "about", "--", "c"]
         or "theorem" not in between
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("/- a\nb -/ module -- c\r\n\r\npublic  import A.B\nimport all C\n\ndef x := 1\n",
+         "module\npublic  import A.B\nimport all C\n"),
+        ("module\n\n@[expose] public section\n", "module\n"),
+        ("prelude\nimport Init.Core\n", "prelude\nimport Init.Core\n"),
+        ("import A\n\ndef module := 1\n", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_header_says_more_than_imports_only_where_it_begins_with_module_or_prelude(
+    text: str, header: str
+) -> None:
+    assert parse(text.encode()).own_header == header
 
 
 def test_commands_have_their_kinds() -> None:
