@@ -159,7 +159,9 @@ async def known(backend: LeanBackend, files: Files, names: Iterable[str]) -> fro
         ReplError: Lean could not be asked.
     """
     found = set()
-    async with await start_repl(backend, imports=files.imports, project=files.project) as repl:
+    header = parse(files.before).own_header
+    lean = backend.reading(header)
+    async with await start_repl(lean, imports=files.imports, header=header, project=files.project) as repl:
         for name in names:
             try:
                 await repl.env_inspect(name)

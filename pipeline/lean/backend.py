@@ -82,13 +82,14 @@ class LeanBackend:
         """The folder of the oleans of Lean's own library; None if the toolchain's folder is not known."""
         return Path(self.sysroot) / "lib" / "lean" if self.sysroot else None
 
-    @property
-    def server(self) -> LeanBackend | None:
-        """The language server of the same toolchain; None if the toolchain's folder is not known."""
-        if self.kind == "server":
+    def reading(self, header: str) -> LeanBackend:
+        """Return what searches below a header of a `module` file ("": the file is none).
+
+        A REPL starts with the names of modules and knows no such header: that is the language server of the same
+        toolchain, where its folder is known.
+        """
+        if not header or self.kind != "pantograph" or not self.sysroot:
             return self
-        if self.kind != "pantograph" or not self.sysroot:
-            return None
         return _server(Path(self.sysroot), self.toolchain, self.sandbox)
 
     @property

@@ -80,6 +80,9 @@ NIGHTLY = {
     "by simp",
     "a quoted name that needs no quotes",
     "an option of the file",
+    "by a body that is not exposed",
+    "a theorem that is not public",
+    "a private theorem of a module file",
 }
 
 
@@ -137,6 +140,84 @@ def test_a_statement_that_a_variable_makes_another_is_rejected(lean: RealGate) -
     """`include` by the proof's own words: Lean 4.35 decides before the proof, so that this one does not compile."""
     file = "variable (p : Prop) (h : p)\ntheorem mine : p ∨ True := by\n  HOLE\n"
     lean.rejected(Case("exact Or.inl h", file=file, declaration="mine"), step="compile")
+
+
+# --- module files ---------------------------------------------------------------------------------------------
+
+HEADER = """module
+
+public import Demo.Lemmas
+import all Demo.Lemmas
+
+@[expose] public section
+
+"""
+LEMMAS = {
+    "Demo/Lemmas.lean": """module
+
+private theorem swap {p q : Prop} (h : p ∧ q) : q ∧ p := ⟨h.2, h.1⟩
+
+public section
+
+def hidden : Nat := 2
+
+theorem open_one {p q : Prop} (h : p ∧ q) : q ∧ p := by
+  sorry
+"""
+}
+HONEST_IN_MODULES = {
+    "by what the header imports all of": Case("exact swap h", file=HEADER + FILE, others=LEMMAS),
+    "by what the header imports all of, which a later declaration is named after": Case(
+        "exact swap h",
+        file=HEADER + FILE.replace("theorem later", "theorem swap"),
+        others=LEMMAS,
+    ),
+    "by a body that is not exposed": Case(
+        "rfl",
+        file=HEADER + "theorem mine : hidden = 2 := by\n  HOLE\n",
+        others=LEMMAS,
+        declaration="mine",
+    ),
+    "a theorem that is not public": Case(PROOF, file="module\n" + FILE),
+    "a private theorem of a module file": Case(
+        PROOF, file=HEADER + FILE.replace("theorem mine", "private theorem mine"), others=LEMMAS
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=[pytest.mark.slow] if name in NIGHTLY else [])
+        for name, case in HONEST_IN_MODULES.items()
+    ],
+)
+def test_an_honest_proof_in_a_module_file_passes_every_question(lean: RealGate, case: Case) -> None:
+    verdict = lean.verified(case)
+    assert (verdict.grade, verdict.not_checked) == ("not_replayed", ("kernel",))
+
+
+def test_what_a_module_file_does_not_see_is_no_proof_there(lean: RealGate) -> None:
+    file = HEADER.replace("import all Demo.Lemmas\n", "") + FILE
+    lean.rejected(Case("exact swap h", file=file, others=LEMMAS), step="compile")
+
+
+def test_a_proof_by_a_sorry_of_another_module_file_is_conditional(lean: RealGate) -> None:
+    event = lean.rejected(Case("exact open_one h", file=HEADER + FILE, others=LEMMAS), step="axioms")
+    assert event.conditional_on == ("open_one",)
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        f"{PROOF}\n\n@[expose] public section",
+        f"{PROOF}\n\nattribute [expose] helper",
+        f"{PROOF}\n\npublic section",
+        f"{PROOF}\n\nend\n\nsection",
+    ],
+)
+def test_a_proof_that_changes_what_its_file_shows_is_rejected(lean: RealGate, proof: str) -> None:
+    lean.rejected(Case(proof, file=HEADER + FILE, others=LEMMAS), step="text")
 
 
 # --- projects that help ---------------------------------------------------------------------------------------

@@ -53,16 +53,9 @@ class ReplKey:
 
     @classmethod
     def of_file(cls, backend: LeanBackend, project: Path, source: SourceFile) -> ReplKey:
-        """Return the key of a search in a file.
-
-        A REPL starts with the names of modules and knows no `module` file: those are searched through the language
-        server of the same toolchain, where its folder is known.
-        """
-        imports = source.imports or ("Init",)
-        server = backend.server if source.own_header else None
-        if server is None:
-            return cls(backend, project, imports)
-        return cls(server, project, imports, source.own_header)
+        """Return the key of a search in a file."""
+        header = source.own_header
+        return cls(backend.reading(header), project, source.imports or ("Init",), header)
 
 
 @dataclass(frozen=True, slots=True)
