@@ -174,10 +174,6 @@ class Planner:
     # --- trace --------------------------------------------------------------------------------------------
 
     def _trace(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
-        if lean.kind == "server":
-            reason = f"tracing {repo.key}: needs a pantograph-repl for {lean.toolchain}, which is not there"
-            self._waiting[reason] = None
-            return
         trace = self._settings.trace
         patterns = json.dumps([repo.include, repo.exclude])
         # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back;

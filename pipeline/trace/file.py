@@ -1,7 +1,8 @@
-"""Trace one file with one REPL: theorems, tactics, premises, the goals of its sorries, and the gaps.
+"""Trace one file: theorems, tactics, premises, the goals of its sorries, and the gaps.
 
-The file's text is processed whole, with its header blanked, in a process that was started with its imports; so all
-offsets are the file's own. Afterwards Lean names the constants that each proof uses.
+Lean's part comes from `Trace.lean`, a program that the project's own toolchain runs, or from a REPL. To a REPL the
+text is given whole, with its header blanked, in a process that was started with its imports, so that all offsets are
+the file's own; afterwards it names the constants that each proof uses.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,17 @@ from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.source.lexer import MODIFIERS, OTHERS, lex
 from pipeline.lean.source.scanner import Command, Located, SourceFile, parse
 from pipeline.lean.source.splice import Declaration
-from pipeline.trace.source import FileSource, Sites, Span, annotate, open_namespaces, place, plain_name
+from pipeline.trace.program import Answer, ask
+from pipeline.trace.source import (
+    FileSource,
+    Inspector,
+    Sites,
+    Span,
+    annotate,
+    open_namespaces,
+    place,
+    plain_name,
+)
 from pipeline.trace.tree import LeanFile, Tree
 from store.domain.records import (
     THEOREM_KINDS,
@@ -176,17 +187,26 @@ def tactics(
 def _share(source: FileSource, unit: Unit, group: list[Proof]) -> None:
     """Assign a command's records to the declaration whose text holds them (a `mutual` block has several)."""
     records = list(_counting(unit.invocations or ()))
-    spans = place(
-        [record.tactic for record in records],
-        code=source.code,
-        start=group[0].item.stated,
-        end=max(proof.item.end for proof in group),
+    spans: Iterable[Span | None] = (
+        [_span(source, record.place) for record in records if record.place is not None]
+        if all(record.place is not None for record in records)
+        else place(
+            [record.tactic for record in records],
+            code=source.code,
+            start=group[0].item.stated,
+            end=max(proof.item.end for proof in group),
+        )
     )
     owner = group[0]
     for record, span in zip(records, spans, strict=True):
         if span is not None:
             owner = next((one for one in group if one.item.start <= span.start < one.item.end), owner)
         owner.steps.append(Step(record, span))
+
+
+def _span(source: FileSource, place: tuple[int, int]) -> Span:
+    start, end = (source.positions.offset(byte) for byte in place)
+    return Span(start, end)
 
 
 def _counting(records: Sequence[Invocation]) -> Iterator[Invocation]:
@@ -253,23 +273,25 @@ async def sorry_goals(
     text: SourceFile,
     source: FileSource,
     proofs: Sequence[Proof],
+    told: Mapping[int, str] | None,
     wanted: Sequence[int],
     timeout_s: float,
 ) -> tuple[dict[int, str], list[TraceGap]]:
     """Return the goals of the sorries that begin at the wanted bytes, and a gap for each that is not known.
 
-    A second REPL is taken only where a sorry in a term is asked for.
+    `told` are the goals of the sorries in terms where Lean told them with the file; None where a REPL has to be asked,
+    a second one, which is taken only if there are such sorries.
     """
     asked = [sorry for sorry in text.scanned.sorries if sorry.byte_start in set(wanted)]
     if not asked:
         return {}, []
-    by_record = _by_record(source, proofs)
+    by_record = {**(told or {}), **_by_record(source, proofs)}
     goals = {
         sorry.byte_start: by_record[sorry.byte_start] for sorry in asked if sorry.byte_start in by_record
     }
     rest = [sorry for sorry in asked if sorry.byte_start not in goals]
-    if not rest:
-        return goals, []
+    if not rest or told is not None:
+        return goals, _unknown(rest, "Lean told no goal at its place")
     gaps: list[TraceGap] = []
     try:
         async with asyncio.timeout(timeout_s), taken(pool, key) as repl:
@@ -429,6 +451,7 @@ class _TraceTarget:
     source: FileSource
     key: ReplKey
     proofs: list[Proof] = field(default_factory=list)
+    told: Mapping[int, str] | None = None
 
 
 class ImportsFailed(Exception):  # noqa: N818 - named by what happened
@@ -451,6 +474,18 @@ class FileTracer:
         self._tree = tree
         self._timeout_s = timeout_s
         self._sites = Sites(tree)
+
+    async def try_lean(self) -> None:
+        """Have Lean look at a file that holds nothing.
+
+        Raises:
+            ReplStartError: it does not run.
+        """
+        if self._backend.kind == "server":
+            await self._told("Empty.lean", b"")
+        else:
+            repl = await Repl.start(self._backend, imports=("Init",), project=self._project)
+            await repl.close()
 
     def without_lean(self, item: LeanFile) -> FileTrace:
         """Trace a dependency's file: its premises and imports, as the scanner reads them."""
@@ -494,6 +529,7 @@ class FileTracer:
             text=text,
             source=source,
             proofs=asked.proofs,
+            told=asked.told,
             wanted=wanted,
             timeout_s=self._timeout_s,
         )
@@ -504,17 +540,7 @@ class FileTracer:
         gaps: list[TraceGap] = []
         theorems: list[TracedTheorem] = []
         unknown: dict[str, None] = {}
-        async with taken(self._pool, asked.key) as repl:
-            # A `module` file means something else in an environment that was made without its own header.
-            own = asked.text.own_header != ""
-            units = await repl.process(
-                asked.data.decode() if own else _without_header(asked.data, asked.text.header_end),
-                read_header=own,
-                inherit_env=True,
-                new_constants=True,
-                invocations=True,
-                timeout_s=self._timeout_s,
-            )
+        async with self._elaborated(item, asked) as (units, lean):
             asked.proofs = await asyncio.to_thread(proofs, asked.source, units)
             for proof in asked.proofs:
                 if not proof.is_theorem:
@@ -523,8 +549,8 @@ class FileTracer:
                 if refusal is not None:
                     gaps.append(refusal)
                 else:
-                    used, unsaid = await constants_used(repl, proof)
-                    theorem = await self._theorem(repl, asked.text, asked.source, proof, used)
+                    used, unsaid = await constants_used(lean, proof)
+                    theorem = await self._theorem(lean, asked.text, asked.source, proof, used)
                     theorems.append(theorem)
                     gaps += unsaid
                     unknown |= {use.full_name: None for use in theorem.premises if use.site is None}
@@ -545,12 +571,45 @@ class FileTracer:
         )
         return self._file(item, asked.source, theorems=theorems, gaps=gaps, seen=seen)
 
+    @asynccontextmanager
+    async def _elaborated(
+        self, item: LeanFile, asked: _TraceTarget
+    ) -> AsyncIterator[tuple[Sequence[Unit], Inspector]]:
+        """Have the file elaborated by a program of ours or by a REPL: its commands, and what knows its constants."""
+        if self._backend.kind == "server":
+            answer = await self._told(item.path, asked.data)
+            asked.told = answer.sorries
+            yield answer.units, answer
+            return
+        async with taken(self._pool, asked.key) as repl:
+            # A `module` file means something else in an environment that was made without its own header.
+            own = asked.text.own_header != ""
+            units = await repl.process(
+                asked.data.decode() if own else _without_header(asked.data, asked.text.header_end),
+                read_header=own,
+                inherit_env=True,
+                new_constants=True,
+                invocations=True,
+                timeout_s=self._timeout_s,
+            )
+            yield units, repl
+
+    async def _told(self, path: str, data: bytes) -> Answer:
+        return await ask(
+            self._backend,
+            project=self._project,
+            path=path,
+            data=data,
+            memory_bytes=self._pool.limits.memory_bytes,
+            limit_s=self._timeout_s,
+        )
+
     async def _theorem(
-        self, repl: Repl, text: SourceFile, source: FileSource, proof: Proof, used: Sequence[str]
+        self, lean: Inspector, text: SourceFile, source: FileSource, proof: Proof, used: Sequence[str]
     ) -> TracedTheorem:
         record = proof.item.record
         names = list(dict.fromkeys([*used, *proof.constants]))
-        uses = await self._sites.uses(names, own=source, repl=repl)
+        uses = await self._sites.uses(names, own=source, lean=lean)
         namespaces = open_namespaces(_scopes(text, record.byte_start), record.name)
         return TracedTheorem(
             full_name=record.name,
@@ -586,7 +645,7 @@ class FileTracer:
         return FileTrace(trace, reason)
 
 
-async def constants_used(repl: Repl, proof: Proof) -> tuple[list[str], list[TraceGap]]:
+async def constants_used(lean: Inspector, proof: Proof) -> tuple[list[str], list[TraceGap]]:
     """Read the constants of a proof's term and of what Lean split off it (`foo.match_1`); what it hides is a gap."""
     assert proof.made is not None
     todo, asked, used = [proof.made], {proof.made}, dict[str, None]()
@@ -595,7 +654,7 @@ async def constants_used(repl: Repl, proof: Proof) -> tuple[list[str], list[Trac
         name = todo.pop()
         n_questions += 1
         try:
-            constant = await repl.env_inspect(name, value=True, dependency=True)
+            constant = await lean.env_inspect(name, value=True, dependency=True)
         except ReplRefused as error:
             unsaid = unsaid or f"Lean did not say what {name} uses: {error}"
             continue

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, bad_spec
 from pipeline.jobs.specs import TRACER_VERSION, KnownFile, OpenSorry, TraceSpec
 from pipeline.lean.backend import REPL_FAILED_REMEDY
-from pipeline.lean.client.repl import Repl, ReplStartError
+from pipeline.lean.client.errors import ReplStartError
 from pipeline.lean.goal_text import same_goal
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.source.globs import path_filter
@@ -170,10 +170,9 @@ class Run:
         """Distinguish a file whose imports fail from a Lean that does not run: the latter fails the job."""
         if self._lean_runs is None:
             try:
-                repl = await Repl.start(self._given.lean, imports=("Init",), project=self._project)
+                await self._tracer.try_lean()
             except ReplStartError as error:
                 raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from failed
-            await repl.close()
             self._lean_runs = True
 
     # --- events -------------------------------------------------------------------------------------------

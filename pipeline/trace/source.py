@@ -12,8 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
+from typing import Protocol
 
-from pipeline.lean.client.repl import Repl, ReplRefused
+from pipeline.lean.client.errors import ReplRefused
+from pipeline.lean.client.messages import Constant
 from pipeline.lean.source.declarations import name_parts
 from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Positions, lex
 from pipeline.lean.source.scanner import Located, locate
@@ -353,6 +355,16 @@ def _outer(name: str) -> list[str]:
 _CORE_MODULES = frozenset({"Init", "Std", "Lean", "Lake"})
 
 
+class Inspector(Protocol):
+    """What describes a constant once a file was elaborated: a REPL, or an answer that has all of them."""
+
+    async def env_inspect(
+        self, name: str, *, value: bool | None = False, dependency: bool = False, source: bool = False
+    ) -> Constant:
+        """See `Repl.env_inspect`."""
+        ...
+
+
 class Sites:
     """The definition sites of one commit, shared by all of its files."""
 
@@ -361,18 +373,18 @@ class Sites:
         self._by_file: dict[str, dict[str, Site]] = {}
         self._library: dict[str, Site | None] = {}
 
-    async def uses(self, names: Iterable[str], *, own: FileSource, repl: Repl) -> dict[str, ConstantUse]:
-        """Return the constants with their sites, by name. `own` is the file that the REPL has just processed."""
-        return {name: ConstantUse(name, await self._site(name, own, repl)) for name in names}
+    async def uses(self, names: Iterable[str], *, own: FileSource, lean: Inspector) -> dict[str, ConstantUse]:
+        """Return the constants with their sites, by name. `own` is the file that Lean has just elaborated."""
+        return {name: ConstantUse(name, await self._site(name, own, lean)) for name in names}
 
-    async def _site(self, name: str, own: FileSource, repl: Repl) -> Site | None:
+    async def _site(self, name: str, own: FileSource, lean: Inspector) -> Site | None:
         here = own.sites.get(plain_name(name))
         if here is not None:
             return here
         if name in self._library:
             return self._library[name]
         try:
-            found = await repl.env_inspect(name, source=True)
+            found = await lean.env_inspect(name, source=True)
         except ReplRefused:
             return None  # a name that Lean shows and does not take back: private, or with macro scopes
         if found.module is None:

@@ -35,16 +35,9 @@ from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.source.scanner import parse
 from tests.support.lean.wheel.lean import build
 from tests.support.prove import attempts, parameters, run
+from tests.support.trace import lean_itself
 
 SWAP = "theorem swap (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  sorry\n"
-
-
-def backend(tools: Path, *, sandbox: Literal["bubblewrap", "none"] = "none") -> LeanBackend:
-    program = str(tools / "bin" / "lean")
-    toolchain = "leanprover/lean4:v4.35.0"
-    return LeanBackend(
-        "server", (program,), "", toolchain, simulated=False, sandbox=sandbox, sysroot=str(tools)
-    )
 
 
 @pytest.fixture
@@ -53,7 +46,7 @@ def talk(real_lean: Path, tmp_path: Path) -> Callable[[Callable[[Repl], Coroutin
 
     @asynccontextmanager
     async def started() -> AsyncIterator[Repl]:
-        async with await start_repl(backend(real_lean), imports=("Init",), project=tmp_path) as repl:
+        async with await start_repl(lean_itself(real_lean), imports=("Init",), project=tmp_path) as repl:
             yield repl
 
     def hold(conversation: Callable[[Repl], Coroutine[Any, Any, None]]) -> None:
@@ -272,7 +265,7 @@ def test_a_tactic_without_end_is_withdrawn_and_the_next_one_answered_at_once(tal
 def test_an_import_that_is_not_there_is_said_at_the_start(real_lean: Path, tmp_path: Path) -> None:
     async def go() -> None:
         with pytest.raises(ReplStartError, match=r"import Not\.There"):
-            await start_repl(backend(real_lean), imports=("Not.There",), project=tmp_path)
+            await start_repl(lean_itself(real_lean), imports=("Not.There",), project=tmp_path)
 
     asyncio.run(go())
 
@@ -282,7 +275,7 @@ def test_a_server_that_is_killed_is_named_and_a_session_goes_on_in_another(
 ) -> None:
     async def go() -> None:
         async with ReplPool(PoolLimits(processes=1)) as pool:
-            key = ReplKey(backend(real_lean), tmp_path, ("Init",))
+            key = ReplKey(lean_itself(real_lean), tmp_path, ("Init",))
             async with Session(
                 pool, key, Setup(prefix=("theorem known (p : Prop) : p → p := id\n",))
             ) as session:
@@ -304,7 +297,9 @@ def test_a_worker_that_dies_in_the_sandbox_is_replaced_or_said_and_leaves_nothin
     real_lean: Path, tmp_path: Path
 ) -> None:
     async def go() -> list[int]:
-        repl = await start_repl(backend(real_lean, sandbox="bubblewrap"), imports=("Init",), project=tmp_path)
+        repl = await start_repl(
+            lean_itself(real_lean, sandbox="bubblewrap"), imports=("Init",), project=tmp_path
+        )
         state = await opened(repl, SWAP)
         there = _tree(repl.pid)
         os.kill(there[-1], signal.SIGKILL)
@@ -322,7 +317,7 @@ def test_a_worker_that_dies_in_the_sandbox_is_replaced_or_said_and_leaves_nothin
 
 def test_a_limit_on_memory_that_holds_no_lean_is_said(real_lean: Path, tmp_path: Path) -> None:
     async def go() -> None:
-        lean, init = backend(real_lean), ("Init",)
+        lean, init = lean_itself(real_lean), ("Init",)
         with pytest.raises(ReplStartError, match="failed to create thread"):
             await start_repl(lean, imports=init, project=tmp_path, memory_bytes=2**29, ready_timeout_s=10)
         # 1 GiB that Lean reserves for each of its threads would not fit.
@@ -337,7 +332,7 @@ def test_a_limit_on_memory_that_holds_no_lean_is_said(real_lean: Path, tmp_path:
 
 def test_the_demo_project_s_sorries_are_found_by_lean_itself(real_lean: Path, tmp_path: Path) -> None:
     source = Path("examples/demo-project/Demo/Logic.lean").read_text("utf-8")
-    lean = backend(real_lean, sandbox="none" if bubblewrap_problem() else "bubblewrap")
+    lean = lean_itself(real_lean, sandbox="none" if bubblewrap_problem() else "bubblewrap")
     bodies, _ = run(parameters(tmp_path, source, lean=lean), tmp_path / "job")
     found = {name: one.outcome for name, one in attempts(bodies).items()}
     assert found == dict.fromkeys(
@@ -363,7 +358,7 @@ def test_many_commands_above_are_compiled_and_imported(
         pytest.skip("no sandbox can be made here")
 
     async def go() -> None:
-        lean = backend(real_lean, sandbox=sandbox)
+        lean = lean_itself(real_lean, sandbox=sandbox)
         async with await start_repl(lean, imports=("Init",), project=tmp_path) as repl:
             units = await repl.process(f"namespace Demo\n{LEMMAS}", inherit_env=True)
             assert len(units) == 41
@@ -401,7 +396,7 @@ def test_the_project_s_own_options_hold(real_lean: Path, tmp_path: Path, lakefil
     (tmp_path / lakefile).write_text(text, "utf-8")
 
     async def go() -> None:
-        async with await start_repl(backend(real_lean), imports=("Init",), project=tmp_path) as repl:
+        async with await start_repl(lean_itself(real_lean), imports=("Init",), project=tmp_path) as repl:
             (unit,) = await repl.process("theorem t (h : α = β) : β = α := h.symm\n")
             assert "α" in unit.errors[0].data
 
@@ -418,7 +413,7 @@ def test_lake_is_never_asked_to_set_a_file_up(real_lean: Path, tmp_path: Path) -
     lake.chmod(0o755)
 
     async def go() -> None:
-        async with await start_repl(backend(tools), imports=("Init",), project=project) as repl:
+        async with await start_repl(lean_itself(tools), imports=("Init",), project=project) as repl:
             assert (await step(repl, await opened(repl, SWAP), "exact ⟨h.2, h.1⟩")).finished
 
     asyncio.run(go())
@@ -480,7 +475,7 @@ def built(project: Path, real_lean: Path) -> LeanBackend:
     (project / "Own.lean").write_text(OWN, "utf-8")
     lean = real_lean / "bin" / "lean"
     subprocess.run([lean, "-o", compiled / "Own.olean", "Own.lean"], cwd=project, env={}, check=True)
-    return backend(real_lean)
+    return lean_itself(real_lean)
 
 
 def header_of(text: str) -> str:
@@ -540,7 +535,7 @@ def test_a_repl_s_toolchain_searches_module_files_through_its_language_server(
     real_lean: Path, tmp_path: Path
 ) -> None:
     """A `pantograph-repl` is started with names of modules: it cannot say `module`, nor `import all`."""
-    repl = replace(backend(real_lean), kind="pantograph", argv=("/no/such/repl",))
+    repl = replace(lean_itself(real_lean), kind="pantograph", argv=("/no/such/repl",))
     key = ReplKey.of_file(repl, tmp_path, parse(MODULE.encode()))
     assert (key.backend.kind, key.backend.argv) == ("server", (str(real_lean / "bin" / "lean"),))
     assert key.header == "module\npublic import Own\nimport all Own\n"

@@ -24,6 +24,7 @@ from tests.support.trace import (
     KEY,
     MID,
     Workshop,
+    lean_itself,
     simulator,
     simulator_that_fails,
     simulator_that_is_heard,
@@ -40,6 +41,22 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     workshop.close()
 
 
+@pytest.fixture(scope="module", params=["simulator", "Lean"])
+def told(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    """The repository, traced once by the simulator and once by Lean 4.35.0 itself; not to be changed."""
+    if request.param == "simulator":
+        yield request.getfixturevalue("traced")
+        return
+    workshop = Workshop(
+        tmp_path_factory.mktemp("told"), lean=lean_itself(request.getfixturevalue("real_lean"))
+    )
+    workshop.commit({**FILES, "lean-toolchain": "leanprover/lean4:v4.35.0\n"})
+    workshop.build("Base.lean", "Mid.lean", "Leaf.lean", "Sub/Alone.lean")
+    assert workshop.trace().returncode == 0
+    yield workshop
+    workshop.close()
+
+
 @pytest.fixture
 def workshop(tmp_path: Path) -> Iterator[Workshop]:
     made = Workshop(tmp_path)
@@ -47,8 +64,8 @@ def workshop(tmp_path: Path) -> Iterator[Workshop]:
     made.close()
 
 
-def test_a_traced_theorem_is_leandojo_s_record(traced: Workshop) -> None:
-    twice = traced.theorem("twice")
+def test_a_traced_theorem_is_leandojo_s_record(told: Workshop) -> None:
+    twice = told.theorem("twice")
     assert twice.statement == "theorem twice (p q : Prop) (h : p ∧ q) : p ∧ q :="
     assert (twice.start, twice.end) == ((4, 1), (7, 8))
     have, exact = twice.tactics
@@ -64,34 +81,34 @@ def test_a_traced_theorem_is_leandojo_s_record(traced: Workshop) -> None:
     assert exact.state_after == "no goals"
 
 
-def test_goals_are_parted_by_an_empty_line_and_inner_steps_come_after_the_outer_one(traced: Workshop) -> None:
-    constructor, first, second = traced.theorem("Base.swap").tactics
+def test_goals_are_parted_by_an_empty_line_and_inner_steps_come_after_the_outer_one(told: Workshop) -> None:
+    constructor, first, second = told.theorem("Base.swap").tactics
     assert constructor.state_after.split("\n\n") == [
         "case left\np q : Prop\nh : p ∧ q\n⊢ q",
         "case right\np q : Prop\nh : p ∧ q\n⊢ p",
     ]
     assert (first.tactic, second.tactic) == ("exact h.2", "exact h.1")
     assert first.constants == ("And.right",)
-    outer, *inner = traced.theorem("cases_of").tactics
+    outer, *inner = told.theorem("cases_of").tactics
     assert outer.tactic == "cases h with\n| inl h => exact h\n| inr h => exact h"
     assert [step.tactic for step in inner] == ["exact h", "exact h"]
 
 
-def test_a_proof_by_a_term_keeps_its_premises(traced: Workshop) -> None:
-    by_term = traced.theorem("by_term")
+def test_a_proof_by_a_term_keeps_its_premises(told: Workshop) -> None:
+    by_term = told.theorem("by_term")
     assert by_term.tactics == ()
     sites = {use.full_name: use.site for use in by_term.premises}
     assert sites["Base.swap"] == ("Base.lean", (11, 9), (11, 13))
     assert sites["Base.both"] == ("Base.lean", (16, 9), (16, 13))
-    (row,) = trace_queries.theorems_named(traced.db, "by_term")
-    kept = trace_queries.premises_of_theorem(traced.db, row.content, row.index)
+    (row,) = trace_queries.theorems_named(told.db, "by_term")
+    kept = trace_queries.premises_of_theorem(told.db, row.content, row.index)
     assert {use.full_name: use.site for use in kept} == sites
-    users = trace_queries.users_of_premise(traced.db, "Base.swap")
+    users = trace_queries.users_of_premise(told.db, "Base.swap")
     assert [(user.full_name, user.n_uses) for user in users] == [("by_term", 1), ("twice", 2)]
 
 
-def test_the_corpus_has_every_declaration_and_the_imports(traced: Workshop) -> None:
-    base, mid = traced.file("Base.lean"), traced.file("Mid.lean")
+def test_the_corpus_has_every_declaration_and_the_imports(told: Workshop) -> None:
+    base, mid = told.file("Base.lean"), told.file("Mid.lean")
     assert (base.imports, mid.imports) == ((), ("Base.lean",))
     assert [(item.full_name, item.kind) for item in base.premises] == [
         ("Base.dozen", "commanddeclaration"),
@@ -158,13 +175,13 @@ def test_leandojo_s_own_keys_and_no_others_are_exported_and_can_be_imported(
         assert (again.n_theorems, again.n_tactics) == (traced.newest.n_theorems, traced.newest.n_tactics)
 
 
-def test_the_measure_counts_what_there_is_and_what_the_trace_has(traced: Workshop) -> None:
-    (measure,) = trace_queries.newest_measures(traced.db)
+def test_the_measure_counts_what_there_is_and_what_the_trace_has(told: Workshop) -> None:
+    (measure,) = trace_queries.newest_measures(told.db)
     assert (measure.files_seen, measure.files_traced) == (4, 4)
     assert (measure.theorems_seen, measure.theorems_traced) == (10, 10)
-    assert measure.tactics_seen == measure.tactics_traced == traced.newest.n_tactics
+    assert measure.tactics_seen == measure.tactics_traced == told.newest.n_tactics
     assert set(measure.gaps) <= {"premise_site"}  # what is built into the simulator stands in no file
-    gaps = trace_queries.gaps_of_trace(traced.db, measure.trace)
+    gaps = trace_queries.gaps_of_trace(told.db, measure.trace)
     assert sum(measure.gaps.values()) == len(gaps)
     assert all("no definition site is known of" in gap.reason for gap in gaps)
 
@@ -202,15 +219,16 @@ def goals_told(workshop: Workshop) -> dict[str, str]:
     return {rows[item.sorry].declaration: item.goal for item in trace_queries.sorry_goals(workshop.db)}
 
 
-def test_every_open_sorry_has_its_goal(traced: Workshop) -> None:
-    assert goals_told(traced) == {
+def test_every_open_sorry_has_its_goal(told: Workshop) -> None:
+    assert goals_told(told) == {
         "open_one": "case left\np : Prop\nhp : p\n⊢ p",
         "open_term": "p q : Prop\nf : p → q\nhp : p\n⊢ q",
         "given_away": "p : Prop\n⊢ p → p",
     }
-    steps = [step for step in queries.sorry_steps(traced.db) if step.step == "stated"]
+    steps = [step for step in queries.sorry_steps(told.db) if step.step == "stated"]
     assert len(steps) == 3
-    assert all(step.detail.startswith("SIMULATED goal: ") for step in steps)
+    said = "SIMULATED goal: " if told.lean.simulated else "goal: "
+    assert all(step.detail.startswith(said) for step in steps)
 
 
 def test_an_older_repl_tells_the_goals_of_sorries_too(traced: Workshop, workshop: Workshop) -> None:

@@ -1,6 +1,7 @@
 """For tests: a repository with a history, its log and view, and the trace job run on it as the daemon runs it.
 
-The jobs are real processes, and so are git, the log and the view; in Lean's place is the simulator.
+The jobs are real processes, and so are git, the log and the view; in Lean's place is the simulator, where no other is
+named.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pipeline.jobs.known import known_to_scan, known_to_trace
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import ScanSpec
 from pipeline.lean import backend
-from pipeline.lean.backend import LeanBackend
+from pipeline.lean.backend import LeanBackend, Sandbox
 from pipeline.lean.pool import PoolLimits
 from pipeline.scan import scan_commit
 from store.domain.records import TracedFile, TracedTheorem
@@ -106,6 +107,19 @@ def simulator(*words: str) -> LeanBackend:
     """The simulator, with words added to its command line."""
     found = backend.simulator()
     return replace(found, argv=(*found.argv, *words))
+
+
+def lean_itself(tools: Path, *, sandbox: Sandbox = "none") -> LeanBackend:
+    """Lean 4.35.0 of a toolchain's folder."""
+    return LeanBackend(
+        "server",
+        (str(tools / "bin" / "lean"),),
+        "",
+        "leanprover/lean4:v4.35.0",
+        simulated=False,
+        sandbox=sandbox,
+        sysroot=str(tools),
+    )
 
 
 @dataclass
@@ -253,6 +267,21 @@ class Workshop:
             "known": known_to_trace(self.db, repository=KEY, branch="main"),
             **changes,
         }
+
+    def build(self, *names: str) -> None:
+        """Compile files in this order with the real Lean, to where lake would put them."""
+        (self.tree / ".git/info/exclude").write_text(".lake\n")
+        modules = self.tree / ".lake/build/lib/lean"
+        for name in names:
+            target = (modules / name).with_suffix(".olean")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            words = (*self.lean.argv, "-R", str(self.tree), "-o", str(target), name)
+            environment = {"LEAN_PATH": str(modules)}
+            done = subprocess.run(
+                words, cwd=self.tree, env=environment, check=False, capture_output=True, text=True
+            )
+            if done.returncode != 0:
+                raise RuntimeError(f"{name}: {done.stdout}{done.stderr}")
 
     def trace(self, **changes: Any) -> Outcome:
         """Trace the tip and record what the job asks for."""

@@ -298,15 +298,17 @@ __all__ = [
 class Invocation:
     """One tactic as it ran while a file was compiled: goals before and after, as Lean prints them.
 
-    Records have no positions and nest: a structured tactic comes before the ones inside it. `tactic` is printed
-    anew from the syntax tree (no comments), so it is no excerpt of the source. `used_constants` are those in the
-    term that the step itself assigned. `goal_after` is "" when nothing was left.
+    Records nest: a structured tactic comes before the ones inside it. `used_constants` are those in the term that the
+    step itself assigned. `goal_after` is "" when nothing was left. A REPL's have no place, and their `tactic` is
+    printed anew from the syntax tree (no comments), so that it is no excerpt of the source. `place` is the range of
+    bytes of those that have one, and their `tactic` is the source's.
     """
 
     goal_before: str
     goal_after: str
     tactic: str
     used_constants: tuple[str, ...]
+    place: tuple[int, int] | None = None
 
     @classmethod
     def from_json(cls, raw: object, where: str = "invocation") -> Invocation:

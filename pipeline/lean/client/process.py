@@ -535,6 +535,60 @@ def command_line(
     return argv, attempt
 
 
+async def run_to_end(
+    backend: LeanBackend,
+    arguments: Sequence[str],
+    *,
+    project: Path,
+    folder: Path,
+    memory_bytes: int | None,
+    limit_s: float,
+) -> tuple[int | None, str]:
+    """Run the backend's program once, which may write to `folder`; return its exit status and the end of what it said.
+
+    The status is None where it was ended because the time was over.
+
+    Raises:
+        ReplStartError: as `command_line`, or it cannot be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="unsorry-repl-", ignore_cleanup_errors=True) as scratch:
+        argv, environment = command_line(
+            backend,
+            arguments=arguments,
+            project=project,
+            folder=Path(scratch),
+            memory_bytes=memory_bytes,
+            modules=folder,
+            compiles=True,
+        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                cwd=project,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ReplStartError(f"{argv[0]}: {error}") from error
+        assert process.stdout is not None
+        said = b""
+        try:
+            async with asyncio.timeout(limit_s):
+                while piece := await process.stdout.read(STDERR_KEPT_BYTES):
+                    said = (said + piece)[-STDERR_KEPT_BYTES:]
+                await process.wait()
+        except TimeoutError:
+            return None, said.decode(errors="replace")
+        finally:
+            if process.returncode is None:
+                kill_group(process.pid)
+                await process.wait()
+        return process.returncode, said.decode(errors="replace")
+
+
 def _alone(command: Sequence[str], limits: Limits) -> tuple[str, ...]:
     """Return the argument list for a process without a sandbox, which the kernel kills when we die.
 

@@ -39,9 +39,8 @@ from pipeline.lean.client.errors import (
 from pipeline.lean.client.process import (
     MAX_LINE_BYTES,
     ServerProcess,
-    command_line,
-    kill_group,
     module_names,
+    run_to_end,
 )
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.client.wire import Json
@@ -566,33 +565,14 @@ class _Compiler:
         name = f"UnsorryAbove{next(self._numbers)}"
         source, compiled = (self.folder / f"{name}.{ending}" for ending in ("lean", "olean"))
         await asyncio.to_thread(source.write_text, text, "utf-8")
-        with tempfile.TemporaryDirectory(prefix="unsorry-repl-", ignore_cleanup_errors=True) as scratch:
-            argv, environment = command_line(
-                self._backend,
-                arguments=(*self._options, "-R", str(self.folder), "-o", str(compiled), str(source)),
-                project=self._project,
-                folder=Path(scratch),
-                memory_bytes=self._memory_bytes,
-                modules=self.folder,
-                compiles=True,
-            )
-            process = await asyncio.create_subprocess_exec(
-                *argv,
-                cwd=self._project,
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            try:
-                status = await asyncio.wait_for(process.wait(), limit_s)
-            except TimeoutError:
-                return None
-            finally:
-                if process.returncode is None:
-                    kill_group(process.pid)
-                    await process.wait()
+        status, _ = await run_to_end(
+            self._backend,
+            (*self._options, "-R", str(self.folder), "-o", str(compiled), str(source)),
+            project=self._project,
+            folder=self.folder,
+            memory_bytes=self._memory_bytes,
+            limit_s=limit_s,
+        )
         return name if status == 0 else None
 
     def close(self) -> None:

@@ -93,6 +93,15 @@ class Positions:
         tail = self._text[at - rest : at].encode("utf-8", "surrogateescape")
         return self._chunks[chunk] + len(tail)
 
+    def offset(self, byte: int) -> int:
+        """Return the code point that begins at a byte of the text."""
+        if self._chunks is None:
+            return byte
+        chunk = bisect_right(self._chunks, byte) - 1
+        at = chunk * self._CHUNK
+        before = self._text[at : at + self._CHUNK].encode("utf-8", "surrogateescape")
+        return at + len(before[: byte - self._chunks[chunk]].decode("utf-8", "surrogateescape"))
+
     def is_first(self, at: int) -> bool:
         """Return whether only white space and comments precede it on its line."""
         line = bisect_right(self._starts, at) - 1

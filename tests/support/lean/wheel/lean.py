@@ -59,6 +59,7 @@ _MODULES = (
     "Lean/Control",
     "Lean/Data",
     "Lean/Environment",
+    "Lean/Elab",
     "Lean",
 )
 _SECONDS = 120

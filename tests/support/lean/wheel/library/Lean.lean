@@ -1,2 +1,2 @@
 prelude
-import Lean.Environment
+import Lean.Elab

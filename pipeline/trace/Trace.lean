@@ -1,0 +1,208 @@
+import Lean
+
+/-!
+What tracing asks of one file: its commands, what Lean says of them, the goals before and after each tactic, the goals
+of sorries in terms, the constants that the file makes and those that they use.
+
+Run as `lean --run Trace.lean ANSWER FILE MODULE [OPTION KIND VALUE]…`, with the project's modules on LEAN_PATH; FILE
+is elaborated as the compiler does it. MODULE has a `/` between its parts; KIND is `bool`, `nat` or `text`. The answer
+goes to the file ANSWER.
+
+Each line is a word and then texts in quotes, with tabs between. Places are offsets in bytes, but for messages and
+declarations, which have a line (from 1) and a column (from 0, in code points):
+
+* `command START`
+* `message SEVERITY LINE COLUMN LINE COLUMN TEXT`
+* `tactic START END N GOAL… M GOAL… CONSTANT…`: N goals before it, M goals after it, and the constants in what it
+  made of the goals itself
+* `sorry START GOAL`: a sorry that stands for a term
+* `made CONSTANT LINE COLUMN LINE COLUMN`: where the file declares it; without the place, a constant of no declaration
+* `uses CONSTANT CONSTANT…`: what the value or proof of one that the file made mentions
+* `home CONSTANT MODULE LINE COLUMN LINE COLUMN`: where another module declares it; the place only if it is known
+* `unread`: the imports failed, and the messages say how; nothing else follows
+* `end`
+
+Written for Lean 4.9 and later, with what all of these have.
+-/
+
+open Lean Elab
+
+namespace Trace
+
+def say (out : IO.FS.Handle) (word : String) (texts : List String) : IO Unit :=
+  out.putStr (texts.foldl (fun line text => line ++ "\t" ++ text.quote) word ++ "\n")
+
+/-- Where a syntax begins and ends in the file; none for what a macro made. -/
+def place (stx : Syntax) : Option (String × String) :=
+  match stx.getPos? true, stx.getTailPos? true with
+  | some start, some stop => some (toString start.byteIdx, toString stop.byteIdx)
+  | _, _ => none
+
+/-- How many goals there are, and each as Lean prints it. -/
+def shown (ctx : ContextInfo) (mctx : MetavarContext) (goals : List MVarId) : IO (List String) := do
+  let ctx : ContextInfo := { ctx with mctx := mctx }
+  let texts ← goals.mapM fun goal => do
+    let text ← ctx.ppGoals [goal]
+    return text.pretty
+  return toString goals.length :: texts
+
+/-- The constants in what a tactic assigned to its goals, without what the tactics inside it did. -/
+def assigned (info : TacticInfo) : Array Name :=
+  info.goalsBefore.foldl (fun (all : Array Name) goal =>
+    match info.mctxAfter.getExprAssignmentCore? goal with
+    | some value => all ++ value.getUsedConstants
+    | none => all) #[]
+
+def texts (names : Array Name) : List String :=
+  names.toList.map toString
+
+/-- The goal of a term: a goal of the expected type, with the variables that the term may use. -/
+def termGoal (ctx : ContextInfo) (info : TermInfo) (type : Expr) : IO String := do
+  let goal : MVarId := { name := `goal }
+  let mctx := ctx.mctx.addExprMVarDecl goal Name.anonymous info.lctx #[] type
+  let ctx : ContextInfo := { ctx with mctx := mctx }
+  let text ← ctx.ppGoals [goal]
+  return text.pretty
+
+/-- What only holds other tactics together. -/
+def around : Array Name :=
+  #[`null, `Lean.cdot, `Lean.cdotTk, `Lean.Parser.Term.byTactic, `Lean.Parser.Tactic.tacticSeq,
+    `Lean.Parser.Tactic.tacticSeq1Indented, `Lean.Parser.Tactic.tacticSeqBracketed, `Lean.Parser.Tactic.paren,
+    `Lean.Parser.Tactic.inductionAlt, `Lean.Parser.Tactic.case, `Lean.Parser.Tactic.«tactic_<;>_»]
+
+/-- Where a tactic stands; none for one that is no step of a proof. -/
+def step (stx : Syntax) : Option (String × String) :=
+  match stx with
+  | .node _ kind _ => if around.contains kind then none else place stx
+  | _ => none
+
+/-- Tell of one node of what the elaborator noted; return the constants that it names. -/
+def node (out : IO.FS.Handle) (ctx : ContextInfo) (info : Info) : IO (Array Name) := do
+  match info with
+  | .ofTacticInfo info =>
+    match step info.stx with
+    | some (start, stop) =>
+      let before ← shown ctx info.mctxBefore info.goalsBefore
+      let after ← shown ctx info.mctxAfter info.goalsAfter
+      let names := assigned info
+      say out "tactic" ([start, stop] ++ before ++ after ++ texts names)
+      return names
+    | none => return #[]
+  | .ofTermInfo info =>
+    match place info.stx, info.expectedType? with
+    | some (start, _), some type =>
+      if info.elaborator == `Lean.Elab.Term.elabSorry then
+        let goal ← termGoal ctx info type
+        say out "sorry" [start, goal]
+      return #[]
+    | _, _ => return #[]
+  | _ => return #[]
+
+def message (out : IO.FS.Handle) (m : Message) : IO Unit := do
+  let severity := match m.severity with
+    | .error => "error"
+    | .warning => "warning"
+    | .information => "info"
+  let stop := match m.endPos with
+    | some stop => stop
+    | none => m.pos
+  let text ← m.data.toString
+  let places := [m.pos.line, m.pos.column, stop.line, stop.column].map toString
+  say out "message" ([severity] ++ places ++ [text])
+
+/-- Where a constant is declared, as far as the environment knows. -/
+def declared (env : Environment) (name : Name) : List String :=
+  match declRangeExt.find? env name with
+  | some ranges =>
+    let range := ranges.range
+    [range.pos.line, range.pos.column, range.endPos.line, range.endPos.column].map toString
+  | none => []
+
+/-- The constants in the value or proof of one. -/
+def cited (c : ConstantInfo) : Array Name :=
+  match c with
+  | .defnInfo v => v.value.getUsedConstants
+  | .thmInfo v => v.value.getUsedConstants
+  | .opaqueInfo v => v.value.getUsedConstants
+  | _ => #[]
+
+/-- Tell of the constants that the file made, and of the homes of those that they and the tactics use. -/
+def constants (out : IO.FS.Handle) (env : Environment) (named : Array Name) : IO Unit := do
+  let own := env.constants.foldStage2 (fun (all : Array ConstantInfo) _ c => all.push c) #[]
+  let mut used := named
+  for c in own do
+    say out "made" (toString c.name :: declared env c.name)
+    let names := cited c
+    if names.size > 0 then
+      say out "uses" (toString c.name :: texts names)
+      used := used ++ names
+  let mut seen : NameSet := {}
+  for name in used do
+    if !seen.contains name then
+      seen := seen.insert name
+      match env.getModuleIdxFor? name with
+      | some i =>
+        let home := env.header.moduleNames.getD i.toNat Name.anonymous
+        -- What Lean adds to a type (`Or.casesOn`) stands where the type does.
+        let owner := if (declared env name).isEmpty then name.getPrefix else name
+        say out "home" (toString name :: toString home :: declared env owner)
+      | none => pure ()
+
+def file (out : IO.FS.Handle) (path : String) (home : Name) (options : Options) : IO Unit := do
+  let text ← IO.FS.readFile path
+  let input := Parser.mkInputContext text path
+  let (header, start, messages) ← Parser.parseHeader input
+  let (env, messages) ← processHeader header options messages input
+  if messages.hasErrors then
+    for m in messages.toList do
+      message out m
+    say out "unread" []
+  else
+    let state := Command.mkState (env.setMainModule home) messages options
+    let state := { state with infoState := { state.infoState with enabled := true } }
+    let done ← IO.processCommands input start state
+    for stx in done.commands do
+      match stx.getPos? with
+      | some start => say out "command" [toString start.byteIdx]
+      | none => pure ()
+    let state := done.commandState
+    for m in state.messages.toList do
+      message out m
+    let mut named : Array Name := #[]
+    for tree in state.infoState.trees.toArray do
+      let nodes := tree.foldInfo (fun ctx info (all : Array (ContextInfo × Info)) => all.push (ctx, info)) #[]
+      for (ctx, info) in nodes do
+        let names ← node out ctx info
+        named := named ++ names
+    constants out state.env named
+  say out "end" []
+
+/-- A name from its parts. -/
+def nameOf (parts : List String) : Name :=
+  parts.foldl Name.str Name.anonymous
+
+/-- Options, each as its name, `bool`, `nat` or `text`, and its value. -/
+def read (options : Options) : List String → Options
+  | name :: kind :: value :: rest =>
+    let name := nameOf (name.splitOn ".")
+    let options :=
+      if kind == "bool" then options.set name (value == "true")
+      else if kind == "nat" then options.set name value.toNat!
+      else options.set name value
+    read options rest
+  | _ => options
+
+end Trace
+
+unsafe def main (args : List String) : IO UInt32 := do
+  match args with
+  | answer :: path :: home :: options =>
+    initSearchPath (← getBuildDir)
+    enableInitializersExecution
+    let out ← IO.FS.Handle.mk answer IO.FS.Mode.write
+    Trace.file out path (Trace.nameOf (home.splitOn "/")) (Trace.read {} options)
+    out.flush
+    return 0
+  | _ =>
+    IO.eprintln "usage: lean --run Trace.lean ANSWER FILE MODULE [OPTION KIND VALUE]…"
+    return 2
