@@ -7,7 +7,7 @@ PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo docs test test-all nightly unit lint lock audit clean install uninstall install-user uninstall-user
+.PHONY: help demo docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user
 
 help:
 	@echo "make demo       the whole loop, from a commit to a checked proof, on a small Lean project"
@@ -15,13 +15,14 @@ help:
 	@echo "make unit       the fast tests only"
 	@echo "make docs       write the generated parts of docs/cli.md and docs/configuration.md"
 	@echo "make nightly    the long variants of tests"
+	@echo "make acceptance the whole loop with Lean's own toolchains, by elan (ACCEPTANCE=\"--newest 1 --mathlib\")"
 	@echo "make lint       ruff, the layers of imports, and mypy"
 	@echo "make lock       choose the dependencies' versions anew and write their hashes to locks/ (needs the network)"
 	@echo "make audit      look the locked versions up among the known vulnerabilities (needs the network)"
 	@echo "make install    unit file, sysusers, tmpfiles, configuration and the application (PREFIX, DESTDIR)"
 	@echo "make uninstall  remove what install put there; the state directory stays"
 	@echo "make install-user    the same for one user, without root: ~/.local and ~/.config (uninstall-user)"
-	@echo "make clean      remove .venv, caches and the demo's folder"
+	@echo "make clean      remove .venv, caches, and the folders of the demo and of acceptance"
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -72,6 +73,16 @@ nightly: $(VENV)/.dev $(VENV)/.audit
 	$(COMPILE)
 	$(PYTEST) -m slow
 
+# What runs Lean's own toolchains needs elan and the network, and of the tests' packages only those that the marked tests need.
+ACCEPTANCE ?= --newest 1
+$(VENV)/.acceptance: pyproject.toml constraints.txt $(VENV)/.core
+	$(PIP) install -c constraints.txt pytest pytest-timeout
+	@touch $@
+
+acceptance: $(VENV)/.acceptance
+	$(COMPILE)
+	@$(BIN)/python -m tests.acceptance.real_lean $(ACCEPTANCE)
+
 unit: $(VENV)/.dev
 	$(COMPILE)
 	$(PYTEST) tests/unit
@@ -118,5 +129,5 @@ uninstall-user:
 	PREFIX="$(HOME)/.local" DESTDIR= sh systemd/install.sh uninstall --user
 
 clean:
-	rm -rf $(VENV) demo-run .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) demo-run acceptance-run .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.backend import find_leans
+from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.toolchain.standins import SWITCH
 
 # Programs that stand in for Lean run in these tests, and in the processes that they start, and nowhere else.
@@ -22,10 +22,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def _no_lean() -> str:
+def _found() -> LeanBackend:
     nowhere = Path("/nonexistent")
-    found = find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=nowhere).summary
-    return "" if found.kind == "pantograph" else f"no Lean: {found.detail}"
+    return find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=nowhere).summary
+
+
+def _no_lean() -> str:
+    found = _found()
+    return "" if found.is_lean else f"no Lean: {found.detail}"
+
+
+def _no_repl() -> str:
+    found = _found()
+    return "" if found.kind == "pantograph" else f"no pantograph-repl: {found.detail}"
 
 
 def _no_network() -> str:
@@ -36,7 +45,7 @@ def _no_network() -> str:
     return ""
 
 
-LACKS: dict[str, Callable[[], str]] = {"lean": _no_lean, "network": _no_network}
+LACKS: dict[str, Callable[[], str]] = {"lean": _no_lean, "repl": _no_repl, "network": _no_network}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -16,12 +16,30 @@ from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
 from tests.support.gate import GateProject, Lean
+from tests.support.lean import real_gate_lake
+from tests.support.lean.toolchain import interpreter_in_usr, make_elan
 from tests.support.lean.wheel.lean import VERSION, build
 
 FIRST_MODULE = "Init.Base"
 """What stands below all of our own library, as `pipeline.gate.lake_checks.FIRST_MODULE` does of Lean's."""
 TOOLCHAIN = f"leanprover/lean4:v{VERSION}"
-_ROOT = Path(__file__).resolve().parents[3]
+
+
+def with_lake(sysroot: Path) -> Path:
+    """Put the stand-in for lake into a toolchain's folder, as one file that a sandbox can run."""
+    program = sysroot / "bin" / "lake"
+    interpreter = interpreter_in_usr() or sys.executable
+    text = Path(real_gate_lake.__file__).read_text("utf-8")
+    program.write_text(f"#!{interpreter} -ISB\n{text}", "utf-8")
+    program.chmod(0o755)
+    return sysroot
+
+
+def real_elan(folder: Path) -> Path:
+    """Make an ELAN_HOME in `folder`/elan: elan's stand-in, and Lean 4.35.0 itself as the toolchain that it has."""
+    home = make_elan(folder, releases=(TOOLCHAIN,), offline=True)
+    with_lake(build(home / "toolchains" / TOOLCHAIN.replace("/", "--").replace(":", "---")))
+    return home
 
 
 class RealGate(GateProject):
@@ -29,14 +47,7 @@ class RealGate(GateProject):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.real = build(folder / "lean")
-        program = self.real / "bin" / "lake"
-        lake = f"{__name__}_lake"
-        start = f'import sys; sys.path.insert(0, "{_ROOT}"); from {lake} import main; sys.exit(main(sys.argv[1:]))'
-        words = (sys.executable, "-I", "-S", "-B", "-c", start, str(self.real))
-        quoted = " ".join(f"'{word}'" for word in words)
-        program.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n', "utf-8")
-        program.chmod(0o755)
+        self.real = with_lake(build(folder / "lean"))
 
     def backend(self, lean: Lean) -> LeanBackend:
         program = (str(self.real / "bin" / "lean"),)

@@ -1,0 +1,631 @@
+"""`make acceptance`: the whole loop with elan, lake and Lean themselves, for each version of Lean that is asked for.
+
+    python -m tests.acceptance.real_lean --newest 3 --candidate --mathlib
+
+Installs a toolchain, makes a small project and one that requires Mathlib, and has the daemon watch, build, trace,
+search and check them, all through the public command line. Each step has a time limit, a file with everything that it
+said, and a verdict of its own: held, failed, timed out, or not reached with what it needs. A table of them is printed,
+and written with the output to the folder `--out`, in which everything lies that this makes: elan's toolchains too,
+unless `--elan-home` names where they are. Exit status: 0 if no step failed, 1 if one did, 69 where a program is missing
+(then nothing was changed), 2 if the command line is wrong.
+"""
+
+# ruff: noqa: T201 - a program prints
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import sys
+import time
+import tomllib
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.lean.sandbox.command import bubblewrap_problem
+from pipeline.lean.toolchain.toolchains import VersionError, parse_version, revision_for
+from tests.acceptance.real_lean_projects import MATHLIB, PROJECTS, SMALL, Project, requiring_mathlib
+from tests.acceptance.real_lean_site import (
+    ROOT,
+    NotHeldError,
+    OutOfReachError,
+    Result,
+    Site,
+    Step,
+    last,
+    make,
+    written,
+)
+
+EX_UNAVAILABLE = 69
+RELEASES = "https://api.github.com/repos/leanprover/lean4/releases?per_page=100"
+MARKER = ".unsorry-acceptance"
+MARK = "@pytest.mark.lean\n"
+INSTALL = {
+    "elan": "curl -sSf https://elan.lean-lang.org/elan-init.sh | sh -s -- -y --default-toolchain none",
+    "git": "apt install git",
+    "curl": "apt install curl",
+    "bwrap": "apt install bubblewrap",
+}
+_STABLE = re.compile(r"v4\.(\d+)\.(\d+)")
+_CANDIDATE = re.compile(r"v4\.(\d+)\.(\d+)-rc(\d+)")
+_SORRY = re.compile(r"declaration uses .?sorry")
+
+# ---- steps that need no daemon
+
+
+def machine(site: Site) -> str:
+    """Say what this machine is, and whether a sandbox can be made."""
+    said = [site.run(program, "--version")[1].partition("\n")[0] for program in INSTALL]
+    site.run("df", "-h", site.folder)
+    site.run("free", "-m")
+    if problem := bubblewrap_problem():
+        raise NotHeldError(f"no sandbox: {problem}")
+    return f"{'; '.join(said)}; {shutil.disk_usage(site.folder).free / 2**30:.0f} GiB free"
+
+
+def toolchain(site: Site) -> str:
+    there = (site.sysroot / "bin" / "lean").is_file()
+    if not there:
+        site.must("elan", "toolchain", "install", site.toolchain)
+        site.lean()
+    extras = [name for name in ("lake", "leanchecker") if (site.sysroot / "bin" / name).exists()]
+    how = "was there" if there else "installed"
+    return f"{site.sysroot.name} {how}, with {', '.join(extras) or 'neither lake nor leanchecker'}"
+
+
+def lean(site: Site) -> str:
+    said = site.must(site.lean(), "--version").strip()
+    if f"version {site.version.removeprefix('v')}," not in said:
+        raise NotHeldError(f"it says that it is another one: {said}")
+    return said.splitlines()[0]
+
+
+def programs(site: Site) -> str:
+    """Compile each Lean program of ours, and have the gate's one answer about a small module."""
+    compiler = site.lean()
+    sources = sorted((ROOT / "pipeline").rglob("*.lean"))
+    folder = site.folder / "programs"
+    folder.mkdir(exist_ok=True)
+    (folder / "Tiny.lean").write_text("theorem tiny (n : Nat) : n + 0 = n := sorry\n", "utf-8")
+    refused = []
+    for source in [*sources, folder / "Tiny.lean"]:
+        if source.parent != folder:  # Lean compiles what lies below the folder that it runs in
+            shutil.copy(source, folder)
+        status, said = site.run(compiler, "-o", f"{source.stem}.olean", source.name, cwd=folder)
+        if status != 0:
+            refused.append(f"{source.name}: {last(said)}")
+    if refused:
+        raise NotHeldError("; ".join(refused))
+    answer, questions = folder / "answer", folder / "Questions.lean"
+    path = {"LEAN_PATH": f"{site.sysroot / 'lib' / 'lean'}:{folder}"}
+    asked = (compiler, "--run", questions, answer, "nonce", "Tiny", "tiny")
+    site.must(*asked, cwd=folder, environment=path)
+    lines = answer.read_text("utf-8").splitlines()
+    site.say("\n".join(lines))
+    wanted = {f"lean {site.version.removeprefix('v')}", "sorried tiny", "end nonce"}
+    missing = wanted - {line.replace("\t", " ") for line in lines}
+    if missing:
+        raise NotHeldError(f"{questions.name} does not answer: {', '.join(sorted(missing))}")
+    return f"{', '.join(one.name for one in sources)} compile; {len(lines)} lines of answer"
+
+
+def marked_tests(site: Site) -> str:
+    """Run the project's own tests that are marked `lean`, with this toolchain on PATH."""
+    site.lean()
+    status, _ = site.run(sys.executable, "-c", "import pytest, pytest_timeout")
+    site.need(status == 0, "pytest and pytest-timeout in this Python")
+    marked = (file for file in (ROOT / "tests").rglob("test_*.py") if MARK in file.read_text("utf-8"))
+    path = {"PATH": f"{site.sysroot / 'bin'}:{os.environ['PATH']}"}
+    options = ("-p", "no:cacheprovider", "-m", "lean and not slow", f"--basetemp={site.folder / 'pytest'}")
+    status, said = site.run(sys.executable, "-m", "pytest", *options, *sorted(marked), environment=path)
+    skipped = re.findall(r"^SKIPPED \[\d+\] \S+ (.*)", said, re.MULTILINE)
+    if status != 0:
+        failed = re.findall(r"^(?:FAILED|ERROR) \S*?::(\S+)", said, re.MULTILINE)
+        raise NotHeldError(f"{', '.join(failed) or last(said)}")
+    site.need(" passed" in said, f"what the tests skip for: {'; '.join(sorted(set(skipped))) or last(said)}")
+    return last(said).strip("= ")
+
+
+def repl(site: Site) -> str:
+    """Build Pantograph's REPL, which traces need, where a commit of it is known for this version."""
+    site.need(
+        revision_for(parse_version(site.version)),
+        f"a known commit of Pantograph for {site.version} (`unsorry toolchain list --json`, known)",
+    )
+    status, document = site.unsorry(SMALL, "toolchain", "install", site.version)
+    if status != 0 or document is None:
+        raise NotHeldError(f"`unsorry toolchain install {site.version}` ended with {status}")
+    return str(document["toolchain"]["says"])
+
+
+def latency(site: Site) -> str:
+    """Measure searches through the language server, and through the REPL where one was built."""
+    site.lean()
+    built = site.folder / "cache" / "toolchains" / site.version
+    figures = site.folder / "latency.json"
+    site.must(
+        *(sys.executable, ROOT / "benchmarks" / "lean.py", "--only", "search", "--quick", "--json", figures),
+        environment={"PATH": f"{built}:{os.environ['PATH']}"},
+    )
+    rows = json.loads(figures.read_text("utf-8"))["rows"]
+    kinds = ("server", "pantograph") if built.is_dir() else ("server",)
+    told = []
+    for kind in kinds:
+        what = f"a tactic, {kind} {site.version}, "
+        found = [row for row in rows if row["what"].startswith(what) and "own library" not in row["what"]]
+        if not found:
+            raise NotHeldError(f"no figure for {kind} {site.version}")
+        told.append(f"{kind}: {found[0]['value']:.1f} {found[0]['unit']} a tactic (median of few)")
+    return "; ".join(told)
+
+
+# ---- the steps of a project
+
+
+def project_made(site: Site, project: Project) -> str:
+    """Write the project's files and commit them."""
+    folder = site.place(project) / "repository"
+    if folder.exists():
+        raise OutOfReachError(f"needs a new folder: {folder} is there from an earlier run")
+    files = {**project.files, "lean-toolchain": f"{site.toolchain}\n", ".gitignore": "/.lake/\n"}
+    if project.requires_mathlib:
+        files |= _mathlib(site)
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode())
+    who = ("-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    site.must("git", "init", "--quiet", "--initial-branch=main", cwd=folder)
+    site.must("git", "-c", "core.autocrlf=false", "add", "--all", cwd=folder)
+    site.must("git", *who, "commit", "--quiet", "-m", "A project with sorries", cwd=folder)
+    return f"{len(files)} files, {len(project.sorries)} sorries"
+
+
+def _mathlib(site: Site) -> dict[str, str]:
+    """Return lakefile and manifest for the commit that Mathlib tagged for this version of Lean."""
+    said = site.must("git", "ls-remote", "--tags", MATHLIB, f"refs/tags/{site.version}*")
+    tags = {name: commit for commit, _, name in (line.partition("\t") for line in said.splitlines())}
+    name = f"refs/tags/{site.version}"
+    commit = tags.get(f"{name}^{{}}") or tags.get(name)
+    site.need(commit, f"a tag {site.version} of Mathlib")
+    assert commit is not None
+    raw = MATHLIB.replace("github.com", "raw.githubusercontent.com")
+    theirs = site.must("curl", "-fsSL", f"{raw}/{commit}/lean-toolchain").strip()
+    site.need(theirs == site.toolchain, f"a Mathlib for {site.toolchain}; its tag is for {theirs}")
+    manifest = site.must("curl", "-fsSL", f"{raw}/{commit}/lake-manifest.json")
+    return requiring_mathlib(site.version, commit, manifest)
+
+
+def plain_build(site: Site, project: Project) -> str:
+    """Build a clone with lake as people do: what fails here is no fault of the daemon."""
+    site.lean()
+    return _green(site, _clone(site, project, "plain"), remaining=len(project.sorries))
+
+
+def doctor(site: Site, project: Project) -> str:
+    status, document = site.unsorry(project, "doctor")
+    if document is None:
+        raise NotHeldError(f"`unsorry doctor` ended with {status} and no answer")
+    bad = [one for one in document["checks"] if one["verdict"] == "missing" and one["essential"]]
+    if bad or status != 0:
+        raise NotHeldError("; ".join(f"{one['name']}: {one['detail']}" for one in bad))
+    about = [one["detail"] for one in document["checks"] if "lean" in one["name"].lower()]
+    return "; ".join(about) or "nothing essential is missing"
+
+
+def watched(site: Site, project: Project) -> str:
+    """Have the daemon scan the commit, and compare the sorries that it finds with those that are there."""
+    sha = _sha(site, project)
+
+    def scanned() -> bool:
+        heads = [head for one in site.asked(project, "repos")["repositories"] for head in one["heads"]]
+        return any(head["scanned"] == sha for head in heads)
+
+    site.work_off(project, scanned, "the scan")
+    found = {
+        one["declaration"]: one["path"] for one in site.asked(project, "sorries", quiet=False)["sorries"]
+    }
+    wrong = sorted(set(found.items()) ^ set(project.sorries.items()))
+    if wrong:
+        raise NotHeldError(f"sorries found or expected, and not both: {wrong}")
+    return f"{len(found)} sorries in {len(set(found.values()))} files"
+
+
+def built(site: Site, project: Project) -> str:
+    site.lean()
+    site.work_off(project, lambda: _ended(site, project, "build"), "the build")
+    job = _succeeded(site, project, "build")
+    if lacking := job["summary"]["modules_failed"]:
+        raise NotHeldError(f"without {', '.join(lacking)}: {'; '.join(job['summary']['first_errors'])}")
+    cache = job["summary"].get("cache")
+    return f"{job['seconds']:.0f} s, {job['summary']['bytes'] / 2**20:.1f} MiB" + f"; cache: {cache}" * bool(
+        cache
+    )
+
+
+def traced(site: Site, project: Project) -> str:
+    site.lean()
+    site.need(_ended(site, project, "build", "succeeded"), f"a build (the step {project.name}-build)")
+
+    def waits() -> list[str]:
+        said = site.asked(project, "status")["proving"]["waits_for"]
+        return [one for one in said if one.startswith("tracing")]
+
+    site.work_off(project, lambda: _ended(site, project, "trace") or bool(waits()), "the trace")
+    if not site.jobs(project, "trace") and (why := waits()):
+        raise OutOfReachError("; ".join(why))
+    _succeeded(site, project, "trace")
+    rows = site.asked(project, "repos", "--gaps", quiet=False)["repositories"]
+    (found,) = [trace for row in rows for trace in row["traces"]]
+    files, theorems = found["files_traced"], found["theorems_traced"]
+    told = f"{files} of {found['files_seen']} files, {theorems} of {project.theorems} theorems"
+    if files < found["files_seen"] or theorems < project.theorems or found["simulated"]:
+        gaps = [f"{gap['path']} {gap['declaration']}: {gap['reason']}" for gap in found["gaps"]]
+        raise NotHeldError(f"{told}; {'; '.join(gaps[:5])}")
+    return f"{told}, {found['tactics_traced']} tactics; gaps: {found['lacking'] or 'none'}"
+
+
+def searched(site: Site, project: Project) -> str:
+    """Have every sorry searched: what can be proved has a proof, what is false has none that a check let pass."""
+    site.lean()
+    site.need(_ended(site, project, "build", "succeeded"), f"a build (the step {project.name}-build)")
+
+    def tried() -> bool:
+        return all(one["tried"] for one in site.rows(project, "sorries"))
+
+    site.work_off(project, tried, "the search")
+    sorries = {one["declaration"]: one for one in site.asked(project, "sorries", quiet=False)["sorries"]}
+    proofs = {one["declaration"]: one for one in site.asked(project, "proofs", quiet=False)["proofs"]}
+    for name, proof in proofs.items():
+        site.say(f"{name}: {proof['replacement']!r}")
+    if none := sorted(set(project.provable) - set(proofs)):
+        why = {
+            name: (sorries[name]["tried"] or {}).get("outcome", "not tried")
+            for name in none
+            if name in sorries
+        }
+        raise NotHeldError(f"no proof for {', '.join(f'{name} ({how})' for name, how in why.items())}")
+    false = {name: (sorries[name]["tried"] or {}).get("outcome", "not tried") for name in project.false}
+    return f"{len(project.provable)} proofs; false: {false}"
+
+
+def checked(site: Site, project: Project) -> str:
+    """Have every proof judged."""
+    site.lean()
+    _proofs(site, project)
+
+    def judged() -> bool:
+        return all(one["checked_at"] for one in site.rows(project, "proofs"))
+
+    site.work_off(project, judged, "the checks")
+    checker = (site.sysroot / "bin" / "leanchecker").exists()
+    return grades(project, _proofs(site, project), checker=checker)
+
+
+def grades(project: Project, proofs: Sequence[dict[str, Any]], *, checker: bool) -> str:
+    """Hold that each proof is verified, by a kernel's replay where there is a checker, and that nothing false is."""
+    state = {one["declaration"]: one["state"] for one in proofs if one["state"] != "rejected"}
+    if proved := {name: state[name] for name in project.false if name in state}:
+        raise NotHeldError(f"FALSE STATEMENTS HAVE PROOFS: {proved}")
+    bad: dict[str, list[str]] = {}
+    for one in proofs:
+        if one["state"] != "verified" and one["declaration"] in project.provable:
+            not_made = [each for each in one["checks"] if each["verdict"] == "not_checked"]
+            why = one["reason"] or "; ".join(f"{each['step']}: {each['evidence']}" for each in not_made)
+            bad.setdefault(f"{one['label']}: {why}", []).append(one["declaration"])
+    if bad:
+        raise NotHeldError("; ".join(f"{', '.join(names)}: {why}" for why, names in bad.items()))
+    verified = [one for one in proofs if one["state"] == "verified"]
+    counts = Counter(f"{one['grade']} by {one['kernel'] or 'no kernel'}" for one in verified)
+    told = "; ".join(f"{count} verified, {grade}" for grade, count in counts.items())
+    if checker and any(one["grade"] != "replayed_closure" for one in verified):
+        raise NotHeldError(f"the toolchain has a leanchecker, and not all is replayed: {told}")
+    return told
+
+
+def patched(site: Site, project: Project) -> str:
+    """Apply every patch to a clone, and build that with lake: it is green, and those sorries are gone."""
+    site.lean()
+    proofs = [one for one in _proofs(site, project) if one["patch_sha256"] and one["state"] != "rejected"]
+    site.need(proofs, "a proof with a patch")
+    folder = _clone(site, project, "patched")
+    before, _ = site.run(site.sysroot / "bin" / "lake", "build", cwd=folder)
+    filled = {one["declaration"]: one for one in proofs}
+    for name, proof in filled.items():
+        patch = site.place(project) / f"{name}.patch"
+        text = site.asked(project, "proofs", "patch", proof["proof"])["patch"]
+        patch.write_bytes(text.encode())
+        site.must("git", "apply", "--verbose", patch, cwd=folder)
+    told = f"{len(filled)} patches applied"
+    if before != 0:
+        raise NotHeldError(f"{told}, but lake build is red without them (the step {project.name}-lake)")
+    return f"{told}; {_green(site, folder, remaining=len(project.sorries) - len(filled))}"
+
+
+def database(site: Site, project: Project) -> str:
+    """Rebuild the view beside the live one and compare, check the log, and ask for the health."""
+    site.need(
+        (site.place(project) / "state" / "events.db").exists(), f"a log (the step {project.name}-watch)"
+    )
+    for words in (("db", "verify"), ("db", "check")):
+        status, document = site.unsorry(project, *words)
+        if status != 0:
+            raise NotHeldError(f"`unsorry {' '.join(words)}` ended with {status}: {document}")
+    site.watch(project)
+    status = site.asked(project, "status", quiet=False)
+    problems = [
+        f"{one['code']}: {one['message']}" for one in status["problems"] if one["severity"] == "error"
+    ]
+    if problems and not all(one.startswith("daemon_") for one in problems):
+        raise NotHeldError("; ".join(problems))
+    return f"{status['log']['position']} events; {status['summary']}"
+
+
+def _clone(site: Site, project: Project, name: str) -> Path:
+    """Clone the project to a new folder; a project with packages gets those that the daemon fetched."""
+    source = site.repository(project)
+    folder = site.place(project) / name
+    shutil.rmtree(folder, ignore_errors=True)
+    site.must("git", "-c", "core.autocrlf=false", "clone", "--quiet", source, folder)
+    if project.requires_mathlib:
+        fetched = sorted((site.folder / "cache" / "dependencies").glob("[!.]*/packages"))
+        site.need(fetched, f"Mathlib (the step {project.name}-build)")
+        (folder / ".lake").mkdir()
+        (folder / ".lake" / "packages").symlink_to(fetched[0])
+    return folder
+
+
+def _green(site: Site, folder: Path, *, remaining: int) -> str:
+    """Build with lake; it has no error, and as many declarations use a sorry as are left."""
+    said = site.must(site.sysroot / "bin" / "lake", "build", cwd=folder)
+    left = len(_SORRY.findall(said))
+    if left != remaining:
+        raise NotHeldError(f"lake names {left} declarations with a sorry, not {remaining}")
+    return f"lake build is green, in which {left} declarations have a sorry"
+
+
+def _log(site: Site, project: Project) -> None:
+    """End the step where no daemon has recorded anything yet."""
+    there = (site.place(project) / "state" / "database.db").exists()
+    site.need(there, f"a log (the step {project.name}-watch)")
+
+
+def _sha(site: Site, project: Project) -> str:
+    return site.must("git", "rev-parse", "HEAD", cwd=site.repository(project)).strip()
+
+
+def _ended(site: Site, project: Project, kind: str, *states: str) -> bool:
+    """Return whether the newest job of a kind has ended, in one of these states."""
+    _log(site, project)
+    jobs = site.jobs(project, kind)
+    return bool(jobs) and jobs[0]["state"] in (states or ("succeeded", "failed", "cancelled"))
+
+
+def _succeeded(site: Site, project: Project, kind: str) -> dict[str, Any]:
+    """Return the newest job of a kind, which has to have succeeded."""
+    jobs = site.jobs(project, kind)
+    if not jobs:
+        queued = [one["describes"] for one in site.asked(project, "status")["jobs"]["queued"]]
+        waits = site.asked(project, "status")["problems"]
+        raise NotHeldError(f"no {kind} was begun; queued: {queued}; {[one['message'] for one in waits]}")
+    site.unsorry(project, "jobs", "show", jobs[0]["job"])
+    site.unsorry(project, "jobs", "logs", jobs[0]["job"])
+    if jobs[0]["state"] != "succeeded":
+        raise NotHeldError(f"the {kind} {jobs[0]['state']}: {jobs[0]['reason']}: {jobs[0]['message']}")
+    return jobs[0]
+
+
+def _proofs(site: Site, project: Project) -> list[dict[str, Any]]:
+    """Return the proofs, of which there have to be some."""
+    _log(site, project)
+    proofs = site.rows(project, "proofs")
+    site.need(proofs, f"a proof (the step {project.name}-search)")
+    return proofs
+
+
+# ---- all steps, and the command line
+
+
+def steps(projects: Iterable[Project]) -> list[Step]:
+    """Return the steps in their order: name, time limit in seconds, work."""
+    found = [
+        Step("machine", 60, machine),
+        Step("toolchain", 900, toolchain),
+        Step("lean", 60, lean),
+        Step("programs", 300, programs),
+        Step("tests", 900, marked_tests),
+        Step("repl", 1800, repl),
+        Step("latency", 600, latency),
+    ]
+    for project in projects:
+        large = project.requires_mathlib
+        parts: list[tuple[str, float, Callable[[Site, Project], str]]] = [
+            ("project", 120, project_made),
+            *([] if large else [("lake", 600.0, plain_build)]),
+            ("doctor", 60, doctor),
+            ("watch", 120, watched),
+            ("build", 5400 if large else 600, built),
+            ("trace", 1800 if large else 900, traced),
+            ("search", 900 if large else 600, searched),
+            ("check", 1800 if large else 600, checked),
+            ("patches", 900 if large else 600, patched),
+            ("database", 120, database),
+        ]
+        for name, seconds, work in parts:
+            found.append(Step(f"{project.name}-{name}", seconds, _of(work, project)))
+    return found
+
+
+def _of(work: Callable[[Site, Project], str], project: Project) -> Callable[[Site], str]:
+    return lambda site: work(site, project)
+
+
+CONFIG = """# Made by `make acceptance`. What is not here has its default.
+[daemon]
+state_dir = "state"
+cache_dir = "../cache"
+runtime_dir = "run"
+
+[poll]
+jitter = "0s"
+
+[train]
+enabled = false
+
+[[repos]]
+url = "./repository"
+every = "5s"
+"""
+
+
+def prepare(out: Path, versions: Sequence[str], elan_home: Path | None, *, again: bool) -> list[Site]:
+    """Make a folder for each version. What an earlier run made goes, but for toolchains, or all stays (`again`)."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / MARKER).touch()
+    sites = []
+    for version in versions:
+        folder = out / version
+        for old in folder.iterdir() if folder.is_dir() and not again else ():
+            if old.name != "elan":
+                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+        site = Site(version, folder, elan_home or folder / "elan")
+        for made in (site.folder / "home", site.elan_home):
+            made.mkdir(parents=True, exist_ok=True)
+        for project in PROJECTS:
+            site.place(project).mkdir(exist_ok=True)
+            site.config(project).write_text(CONFIG, "utf-8")
+        sites.append(site)
+    return sites
+
+
+def perform(sites: Sequence[Site], chosen: Sequence[Step], out: Path, about: Sequence[str]) -> list[Result]:
+    """Make every step for every version, one line each; the table is on the disk after each step."""
+    results: list[Result] = []
+    for site in sites:
+        try:
+            for number, step in enumerate(chosen, start=1):
+                print(f"[{number}/{len(chosen)}] {site.version} {step.name} … ", end="", flush=True)
+                results.append(result := make(site, step, number))
+                print(f"{result.verdict}, {result.seconds:.1f} s: {result.reason}", flush=True)
+                written(results, about, out)
+        finally:
+            site.stop_all()
+    return results
+
+
+def missing() -> list[str]:
+    """Return what is not installed and is needed, each with how to install it."""
+    return [f"{name} is not on PATH: {how}" for name, how in INSTALL.items() if shutil.which(name) is None]
+
+
+def choose(releases: Sequence[dict[str, Any]], newest: int, *, candidate: bool) -> list[str]:
+    """Return the newest releases, one for each minor version, and the candidate if it is newer than all of them."""
+    names = [str(one["tag_name"]) for one in releases if not one.get("draft")]
+    stable = sorted((int(one[1]), int(one[2])) for name in names if (one := _STABLE.fullmatch(name)))
+    by_minor = dict(stable)
+    chosen = [f"v4.{minor}.{by_minor[minor]}" for minor in sorted(by_minor, reverse=True)[:newest]]
+    ahead = [(int(one[1]), int(one[2]), int(one[3])) for name in names if (one := _CANDIDATE.fullmatch(name))]
+    if candidate and ahead and (not stable or max(ahead)[:2] > stable[-1]):
+        chosen.append("v4.{}.{}-rc{}".format(*max(ahead)))
+    return chosen
+
+
+def releases_of_lean() -> list[dict[str, Any]]:
+    """Ask GitHub for Lean's releases."""
+    token = os.environ.get("GITHUB_TOKEN")
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    with urllib.request.urlopen(urllib.request.Request(RELEASES, headers=headers), timeout=60) as answer:
+        return list(json.load(answer))
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(
+        prog="python -m tests.acceptance.real_lean", description=__doc__.splitlines()[0]
+    )
+    found.add_argument(
+        "--lean", action="append", default=[], metavar="V", help="a version, such as v4.35.0; may be repeated"
+    )
+    found.add_argument(
+        "--newest", type=int, default=0, metavar="N", help="the N newest releases, as GitHub lists them"
+    )
+    found.add_argument(
+        "--candidate", action="store_true", help="the release candidate that is newer than those"
+    )
+    found.add_argument("--list", action="store_true", help="print the versions as JSON and do nothing")
+    found.add_argument(
+        "--mathlib", action="store_true", help="also the project that requires Mathlib (10 GB)"
+    )
+    found.add_argument(
+        "--out", type=Path, default=Path("acceptance-run"), metavar="FOLDER", help="where everything goes"
+    )
+    found.add_argument(
+        "--elan-home",
+        type=Path,
+        metavar="FOLDER",
+        help="elan's toolchains, such as ~/.elan; default: in --out",
+    )
+    found.add_argument(
+        "--step",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="only this step, in what an earlier run left; may be repeated",
+    )
+    found.add_argument("--limit", type=float, metavar="SECONDS", help="no step may take longer than this")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    known = steps(PROJECTS if options.mathlib else (SMALL,))
+    if unknown := set(options.step) - {step.name for step in known}:
+        parser().error(
+            f"--step {', '.join(sorted(unknown))}: there are {', '.join(step.name for step in known)}"
+        )
+    try:
+        versions = [str(parse_version(one)) for one in options.lean]
+        if options.newest or options.candidate:
+            versions += choose(releases_of_lean(), options.newest, candidate=options.candidate)
+    except VersionError as error:
+        parser().error(f"--lean {error}")
+    except OSError as error:
+        print(f"{RELEASES}: {error}; name the versions by --lean", file=sys.stderr)
+        return EX_UNAVAILABLE
+    if options.list:
+        print(json.dumps(versions))
+        return 0
+    if not versions:
+        parser().error("name a version: --lean v4.35.0, or --newest 1")
+    if lacking := missing():
+        print("\n".join(["`make acceptance` needs what is not here:", *lacking]), file=sys.stderr)
+        return EX_UNAVAILABLE
+    out = options.out.absolute()
+    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).exists():
+        parser().error(f"--out {out}: exists and was not made by this; name another folder")
+    elan_home = options.elan_home.expanduser().absolute() if options.elan_home else None
+    chosen = [step for step in known if not options.step or step.name in options.step]
+    if options.limit:
+        chosen = [Step(step.name, min(step.seconds, options.limit), step.work) for step in chosen]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the daemon is stopped
+    sites = prepare(out, versions, elan_home, again=bool(options.step))
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    about = [
+        f"unsorry {version}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}",
+        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors",
+    ]
+    results = perform(sites, chosen, out, about)
+    print("\n" + written(results, about, out))
+    print(f"Everything that the steps said is in {out}.")
+    return 1 if any(one.verdict in ("failed", "timed out") for one in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,328 @@
+"""`make acceptance` without elan: steps, limits, the table, the workflow; and all of it on the Lean of the tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from pipeline.lean.build.dependencies import read_manifest
+from pipeline.lean.sandbox.command import bubblewrap_problem
+from pipeline.lean.source.scanner import scan_source
+from tests.acceptance import real_lean
+from tests.acceptance.real_lean import choose, grades, main, perform, prepare, steps
+from tests.acceptance.real_lean_projects import PROJECTS, SMALL, Project, requiring_mathlib
+from tests.acceptance.real_lean_site import (
+    NotHeldError,
+    OutOfReachError,
+    Result,
+    Site,
+    Step,
+    table,
+)
+from tests.support.lean.real_gate import TOOLCHAIN, real_elan
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKFLOW = ROOT / ".github" / "workflows" / "acceptance.yml"
+VERSION = TOOLCHAIN.partition(":")[2]
+
+
+def performed(folder: Path, *chosen: Step) -> list[Result]:
+    return perform(prepare(folder, [VERSION], None, again=False), chosen, folder, ["a test"])
+
+
+def raising(error: Exception) -> Callable[[Site], str]:
+    def work(site: Site) -> str:
+        raise error
+
+    return work
+
+
+# --- steps ----------------------------------------------------------------------------------------------------
+
+
+def test_no_step_s_end_keeps_the_next_from_being_made(tmp_path: Path) -> None:
+    results = performed(
+        tmp_path,
+        Step("wrong", 9, raising(NotHeldError("two is three"))),
+        Step("broken", 9, raising(KeyError("nobody thought of it"))),
+        Step("far", 9, raising(OutOfReachError("needs a bridge"))),
+        Step("right", 9, lambda site: site.must("echo", "here").strip()),
+    )
+    assert [(one.step, one.verdict) for one in results] == [
+        ("wrong", "failed"),
+        ("broken", "failed"),
+        ("far", "not reached"),
+        ("right", "held"),
+    ]
+    assert results[1].reason == "KeyError: 'nobody thought of it'"
+    assert "Traceback" in (tmp_path / results[1].output).read_text("utf-8")
+    assert results[3].reason == "here"
+    kept = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    assert kept["results"] == [dataclasses.asdict(one) for one in results]
+
+
+def test_a_program_that_fails_ends_its_step_with_its_error_and_all_that_it_said_is_kept(
+    tmp_path: Path,
+) -> None:
+    script = "for i in $(seq 9999); do echo line $i; done; echo 'error: no such thing' >&2; echo bye; exit 3"
+    (result,) = performed(tmp_path, Step("talks", 60, lambda site: site.must("sh", "-c", script)))
+    assert (result.verdict, result.reason.endswith("status 3: error: no such thing")) == ("failed", True)
+    said = (tmp_path / result.output).read_text("utf-8")
+    assert "\nline 1\n" in said
+    assert "\nline 5000\n" in said
+    assert "\nline 9999\nerror: no such thing\nbye\n" in said
+
+
+def test_the_time_limit_ends_a_step_with_all_that_it_started(tmp_path: Path) -> None:
+    mark = "86399.25"
+    script = f"setsid sleep {mark} & sleep {mark}"
+    slow, after = performed(
+        tmp_path,
+        Step("slow", 1, lambda site: site.must("sh", "-c", script)),
+        Step("after", 9, lambda site: "made"),
+    )
+    assert (slow.verdict, after.verdict) == ("timed out", "held")
+    assert 1 <= slow.seconds < 20
+    assert [one.pid for one in psutil.process_iter(["cmdline"]) if mark in (one.info["cmdline"] or ())] == []
+
+
+def test_the_table_counts_the_verdicts_and_has_a_row_for_each_step() -> None:
+    held = Result("v4.1.0", "one", "held", 1.25, "a | b", "f")
+    text = table([held, dataclasses.replace(held, step="two", verdict="timed out")], ["a machine"])
+    assert text.splitlines()[0] == "1 held, 0 failed, 1 timed out, 0 not reached"
+    assert "- a machine" in text
+    assert "| v4.1.0 | one | held | 1.2 | a \\| b |" in text
+    assert "| v4.1.0 | two | **timed out** | 1.2 | a \\| b |" in text
+
+
+def test_all_steps_of_a_version_are_over_before_github_ends_its_job() -> None:
+    job = yaml.safe_load(WORKFLOW.read_text("utf-8"))["jobs"]["lean"]
+    assert sum(step.seconds for step in steps(PROJECTS)) < 60 * job["timeout-minutes"]
+
+
+# --- the command line -----------------------------------------------------------------------------------------
+
+
+def test_a_machine_without_elan_is_told_what_to_install_and_nothing_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status = main(["--lean", VERSION, "--out", str(tmp_path / "out")])
+    said = capsys.readouterr().err
+    assert status == real_lean.EX_UNAVAILABLE
+    assert "elan is not on PATH: curl -sSf https://elan.lean-lang.org/elan-init.sh" in said
+    assert "bwrap is not on PATH: apt install bubblewrap" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_something_else_made_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "thesis.tex").touch()
+    monkeypatch.setattr(real_lean, "missing", list)
+    with pytest.raises(SystemExit) as ended:
+        main(["--lean", VERSION, "--out", str(tmp_path)])
+    assert ended.value.code == 2
+    assert [one.name for one in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_another_run_begins_anew_but_for_the_toolchains_and_single_steps_find_what_is_there(
+    tmp_path: Path,
+) -> None:
+    (site,) = prepare(tmp_path, [VERSION], None, again=False)
+    lean, repository = site.elan_home / "toolchains" / "x", site.place(SMALL) / "repository"
+    for folder in (lean, repository):
+        folder.mkdir(parents=True)
+    prepare(tmp_path, [VERSION], None, again=True)
+    assert repository.is_dir()
+    prepare(tmp_path, [VERSION], None, again=False)
+    assert not repository.exists()
+    assert lean.is_dir()
+
+
+def test_the_newest_releases_are_one_for_each_minor_version_and_the_candidate_is_ahead_of_them() -> None:
+    tags = (
+        "v4.36.0-rc1",
+        "v4.35.0",
+        "v4.9.1",
+        "v4.34.0",
+        "v4.34.1",
+        "v4.36.0-rc2",
+        "v4.35.0-rc3",
+        "v3.51.1",
+        "x",
+    )
+    releases: list[dict[str, Any]] = [{"tag_name": tag} for tag in tags]
+    releases.append({"tag_name": "v4.99.0", "draft": True})
+    assert choose(releases, 3, candidate=True) == ["v4.35.0", "v4.34.1", "v4.9.1", "v4.36.0-rc2"]
+    assert choose(releases, 1, candidate=False) == ["v4.35.0"]
+    assert choose([*releases, {"tag_name": "v4.36.0"}], 1, candidate=True) == ["v4.36.0"]
+
+
+def test_the_workflow_calls_what_there_is_and_shows_its_table_whatever_happened() -> None:
+    jobs = yaml.safe_load(WORKFLOW.read_text("utf-8"))["jobs"]
+    commands = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    calls = "\n".join(
+        line for text in commands for line in text.splitlines() if "acceptance" in line or "--" in line
+    )
+    known = {option for action in real_lean.parser()._actions for option in action.option_strings}
+    ours = re.findall(
+        r"(?<!\S)(?:\"|')?(--(?:lean|newest|candidate|list|mathlib|out|\S*step|limit)\b)", calls
+    )
+    assert set(ours) <= known
+    assert {"--newest", "--candidate", "--list", "--mathlib", "--out", "--lean"} <= set(ours)
+    targets = re.findall(r"^([\w.$()/-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+    assert {"acceptance", "$(VENV)/.core"} <= set(targets)
+    assert any("make acceptance ACCEPTANCE=" in text for text in commands)
+    last_two = jobs["lean"]["steps"][-2:]
+    assert [step["if"] for step in last_two] == ["always()", "always()"]
+    assert "GITHUB_STEP_SUMMARY" in last_two[0]["run"]
+    assert last_two[1]["uses"].startswith("actions/upload-artifact@v")
+    assert jobs["lean"]["strategy"]["fail-fast"] is False
+
+
+def test_the_help_of_make_and_the_script_name_each_other() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    (default,) = re.findall(r"^ACCEPTANCE \?= (.*)$", makefile, re.MULTILINE)
+    assert real_lean.parser().parse_args(shlex.split(default)).newest == 1
+    assert "-m tests.acceptance.real_lean $(ACCEPTANCE)" in makefile
+
+
+# --- the projects ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("project", PROJECTS, ids=lambda project: project.name)
+def test_a_project_s_sorries_and_theorems_are_those_that_it_says(project: Project) -> None:
+    scanned = {
+        path: scan_source(text.encode(), path=path)
+        for path, text in project.files.items()
+        if path.endswith(".lean")
+    }
+    found = {sorry.declaration: path for path, one in scanned.items() for sorry in one.sorries}
+    assert found == project.sorries
+    theorems = [each for one in scanned.values() for each in one.declarations if each.kind == "theorem"]
+    assert len(theorems) == project.theorems
+
+
+def test_the_small_project_has_line_ends_of_two_bytes_a_module_header_and_a_source_folder() -> None:
+    assert "\n" not in SMALL.files["Small/Windows.lean"].replace("\r\n", "")
+    assert SMALL.files["Small/Modern.lean"].startswith("module\n")
+    libraries = tomllib.loads(SMALL.files["lakefile.toml"])["lean_lib"]
+    assert {one["name"]: one.get("srcDir", "") for one in libraries} == {"Small": "", "Deep": "below"}
+
+
+def test_the_project_that_requires_mathlib_pins_its_commit_and_all_that_mathlib_pins() -> None:
+    batteries = {"url": "https://github.com/leanprover-community/batteries", "type": "git", "rev": "b" * 40}
+    batteries |= {"name": "batteries", "inputRev": "v4.35.0", "configFile": "lakefile.toml"}
+    theirs = {"version": "1.1.0", "packagesDir": ".lake/packages", "name": "mathlib", "packages": [batteries]}
+    files = requiring_mathlib("v4.35.0", "a" * 40, json.dumps(theirs))
+    manifest = read_manifest(files["lake-manifest.json"].encode())
+    assert {one.name: (one.rev, one.inherited) for one in manifest.packages} == {
+        "mathlib": ("a" * 40, False),
+        "batteries": ("b" * 40, True),
+    }
+    assert tomllib.loads(files["lakefile.toml"])["require"][0]["rev"] == "v4.35.0"
+
+
+# --- what the gate has to have said ---------------------------------------------------------------------------
+
+
+def proof(declaration: str, state: str = "verified", grade: str = "replayed_closure") -> dict[str, Any]:
+    kernel = "leanchecker" if grade == "replayed_closure" else ""
+    made = {"declaration": declaration, "state": state, "grade": grade, "kernel": kernel, "label": state}
+    skipped = {"step": "kernel", "verdict": "not_checked", "evidence": "no checker"}
+    return {**made, "reason": "", "checks": [skipped]}
+
+
+def test_a_proof_of_a_false_statement_fails_the_step_whatever_the_others_are() -> None:
+    assert (
+        grades(SMALL, [proof("Small.by_rfl")], checker=True) == "1 verified, replayed_closure by leanchecker"
+    )
+    for state in ("verified", "candidate", "conditional"):
+        with pytest.raises(NotHeldError, match=f"FALSE STATEMENTS HAVE PROOFS.*Small.wrong.*{state}"):
+            grades(SMALL, [proof("Small.by_rfl"), proof("Small.wrong", state)], checker=True)
+    grades(SMALL, [proof("Small.by_rfl"), proof("Small.wrong", "rejected")], checker=True)
+
+
+def test_a_proof_that_is_not_verified_or_not_replayed_where_it_could_be_fails_the_step() -> None:
+    with pytest.raises(NotHeldError, match=r"Small\.windows: candidate: kernel: no checker"):
+        grades(SMALL, [proof("Small.by_rfl"), proof("Small.windows", "candidate")], checker=True)
+    once = [proof("Small.by_rfl", grade="not_replayed")]
+    assert grades(SMALL, once, checker=False) == "1 verified, not_replayed by no kernel"
+    with pytest.raises(NotHeldError, match="not all is replayed"):
+        grades(SMALL, once, checker=True)
+
+
+# --- on Lean 4.35.0 itself, with a library of our own, and stand-ins for elan and lake ------------------------
+
+
+def without_the_library(project: Project) -> Project:
+    """Leave out what our own library has no words for."""
+    path = "Small/Arithmetic.lean"
+    root = project.files["Small.lean"].replace("import Small.Arithmetic\n", "")
+    files = {name: text for name, text in project.files.items() if name != path} | {"Small.lean": root}
+    provable = {name: at for name, at in project.provable.items() if at != path}
+    return dataclasses.replace(project, files=files, provable=provable, theorems=project.theorems - 4)
+
+
+def said_here(folder: Path, monkeypatch: pytest.MonkeyPatch, wanted: Callable[[str], bool]) -> dict[str, str]:
+    """Perform these steps of the small project on the Lean of the tests; return verdict and reason of each."""
+    home = real_elan(folder)
+    monkeypatch.setenv("PATH", f"{home / 'bin'}:/usr/bin:/bin")
+    chosen = [step for step in steps([without_the_library(SMALL)]) if wanted(step.name)]
+    out = folder / "out"
+    results = perform(prepare(out, [VERSION], home, again=False), chosen, out, ["a test"])
+    return {one.step: f"{one.verdict}: {one.reason}" for one in results}
+
+
+def test_what_needs_no_daemon_holds_on_lean_itself(
+    real_lean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = {
+        "toolchain",
+        "lean",
+        "programs",
+        "small-project",
+        "small-lake",
+        "small-search",
+        "small-database",
+    }
+    said = said_here(tmp_path, monkeypatch, wanted.__contains__)
+    assert said.pop("toolchain") == "held: leanprover--lean4---v4.35.0 was there, with lake"
+    assert said.pop("lean").startswith("held: Lean (version 4.35.0, ")
+    assert re.fullmatch(r"held: .*Questions\.lean.* compile; \d+ lines of answer", said.pop("programs"))
+    assert said == {
+        "small-project": "held: 10 files, 7 sorries",
+        "small-lake": "held: lake build is green, in which 7 declarations have a sorry",
+        "small-search": "not reached: needs a log (the step small-watch)",
+        "small-database": "not reached: needs a log (the step small-watch)",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(bubblewrap_problem() is not None, reason="no sandbox can be made here")
+def test_every_step_holds_on_lean_itself_but_what_lean_s_own_library_is_needed_for(
+    real_lean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = said_here(tmp_path, monkeypatch, lambda name: name not in ("tests", "latency"))
+    trace = said.pop("small-trace")
+    assert trace.startswith(("held", "not reached: tracing local/small/repository: needs a ")), trace
+    assert said.pop("repl").startswith("not reached: needs a known commit of Pantograph for v4.35.0")
+    checked = said.pop("small-check")
+    assert checked.startswith("failed: "), checked
+    assert "is not Lean's own, since Init.Prelude is not in it" in checked
+    assert {step: one for step, one in said.items() if not one.startswith("held: ")} == {}
+    assert said["small-watch"] == "held: 7 sorries in 4 files"
+    patches = "6 patches applied; lake build is green, in which 1 declarations have a sorry"
+    assert said["small-patches"] == f"held: {patches}"
