@@ -293,13 +293,12 @@ def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
     for need in needed:
         places = ", ".join(f"{repository} ({branch})" for repository, branch in need.branches[:3])
         more = f" and {len(need.branches) - 3} more" if len(need.branches) > 3 else ""
-        remedy = f"unsorry toolchain install {need.version}" if need.version else "see docs/install.md"
-        if leans.fixed is not None:  # then it is not for want of a build
-            remedy = "see `lean backend`"
+        # With one thing for all versions it is not for want of a build.
+        remedy = need.remedy if leans.fixed is None else "see `lean backend`"
         yield Finding(
             f"lean {need.version or 'version'}",
             "ok" if need.met else "missing",
-            f"needed by {places}{more}: {need.backend.detail}",
+            f"needed by {places}{more}: {need.detail}",
             "" if need.met else remedy,
         )
 

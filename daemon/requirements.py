@@ -13,7 +13,7 @@ from pathlib import Path
 
 from daemon.settings.models import Prove, Train
 from pipeline.lean.backend import LeanBackend, Leans
-from pipeline.lean.toolchain.toolchains import VersionError, parse_version
+from pipeline.lean.toolchain.toolchains import VersionError, parse_version, revision_for
 from store.view import queries
 
 
@@ -21,17 +21,32 @@ from store.view import queries
 class Need:
     """One Lean version that watched branches need. `toolchain` is "" for those without a `lean-toolchain`.
 
-    `branches` are (repository, branch); `version` is the short name, "" where the text names none.
+    `branches` are (repository, branch); `version` is the short name, "" where the text names none. `remedy` gets what
+    runs it, "" where something does.
     """
 
     toolchain: str
     version: str
     branches: tuple[tuple[str, str], ...]
     backend: LeanBackend
+    remedy: str = ""
 
     @property
     def met(self) -> bool:
         return self.backend.kind != "none"
+
+    @property
+    def detail(self) -> str:
+        """Say for people what runs it and what that cannot do, or why nothing does."""
+        detail = self.backend.detail
+        if self.backend.kind != "server":
+            return detail
+        version = parse_version(self.toolchain)
+        if revision_for(version) is None:
+            why = f"no revision of Pantograph is known for {version}, and none is needed but for tracing"
+        else:
+            why = f"`unsorry toolchain install {version}` builds a REPL, which traces too"
+        return f"{detail}: its branches are searched and checked, and not traced; {why}"
 
 
 def needs(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
@@ -44,10 +59,17 @@ def needs(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
     for branch in queries.branches(database):
         if branch.repository in watched and branch.state == "live" and branch.toolchain is not None:
             found.setdefault(_full(branch.toolchain), []).append((branch.repository, branch.branch))
-    return tuple(
-        Need(toolchain, _short(toolchain), tuple(sorted(branches)), leans.for_toolchain(toolchain))
-        for toolchain, branches in sorted(found.items())
-    )
+    return tuple(_need(leans, toolchain, sorted(branches)) for toolchain, branches in sorted(found.items()))
+
+
+def _need(leans: Leans, toolchain: str, branches: Sequence[tuple[str, str]]) -> Need:
+    backend = leans.for_toolchain(toolchain)
+    try:
+        version = parse_version(toolchain)
+    except VersionError:
+        return Need(toolchain, "", tuple(branches), backend, "see docs/install.md")
+    remedy = leans.remedy(version) if backend.kind == "none" else ""
+    return Need(toolchain, version.release, tuple(branches), backend, remedy)
 
 
 def lacking(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
@@ -65,13 +87,6 @@ def _full(text: str) -> str:
         return parse_version(text).toolchain
     except VersionError:
         return text  # shown as it is, with the reason
-
-
-def _short(toolchain: str) -> str:
-    try:
-        return parse_version(toolchain).release
-    except VersionError:
-        return ""
 
 
 # ---- Whether a model can be trained, or asked, on this machine

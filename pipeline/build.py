@@ -36,6 +36,7 @@ from pipeline.lean.build.lake import LAKEFILES, MOST_PROCESSES, Bounds, BuildLog
 from pipeline.lean.build.sources import Sources, read_sources
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.sandbox.network import Rules
+from pipeline.lean.toolchain.toolchains import VersionError, install_command, parse_version
 from store.events.jobs import ProjectBuilt
 
 _REQUIRES = re.compile(r"^\s*(require\b|\[\[\s*require\s*\]\])", re.MULTILINE)
@@ -142,7 +143,7 @@ class _Job:
             raise JobError(
                 "toolchain_missing",
                 f"{self._what}: toolchain {wanted or 'of no name'}: {here}",
-                remedy=f"run `unsorry toolchain install {wanted.rpartition(':')[2] or 'vX.Y.Z'}`",
+                remedy=_installing(wanted),
             )
         return runner, wanted or given.lean.toolchain
 
@@ -304,6 +305,14 @@ def _lakefile_hash(worktree: Path) -> str:
         else:
             digest.update(bytes(32))
     return digest.hexdigest()
+
+
+def _installing(wanted: str) -> str:
+    """Return what gets the toolchain that a `lean-toolchain` names."""
+    try:
+        return f"run `{install_command(parse_version(wanted))}`"
+    except VersionError as error:
+        return f"name a version of Lean in lean-toolchain: {error}"
 
 
 def _text(path: Path) -> str:

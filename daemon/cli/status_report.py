@@ -373,11 +373,10 @@ def lacking_problem(lacking: dict[str, Any]) -> Problem:
     branches: list[str] = lacking["branches"]
     more = f" and {len(branches) - BRANCHES_NAMED} more" if len(branches) > BRANCHES_NAMED else ""
     named = f"{', '.join(branches[:BRANCHES_NAMED])}{more}"
-    version = lacking["version"]
     return problem(
         "toolchain_missing",
         f"{named}: nothing is built, traced or proved there: {lacking['detail']}",
-        f"unsorry toolchain install {version}" if version else "unsorry toolchain list",
+        lacking["remedy"],
         severity="warning",
         subject=lacking["toolchain"],
     )

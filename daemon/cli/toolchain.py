@@ -223,7 +223,7 @@ def _need(item: Need) -> dict[str, Any]:
         "version": item.version,
         "branches": [{"repository": repository, "branch": branch} for repository, branch in item.branches],
         "kind": item.backend.kind,
-        "detail": item.backend.detail,
+        "detail": item.detail,
     }
 
 
@@ -267,4 +267,4 @@ def _show(
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         label = need.version or (clean(need.toolchain) if need.toolchain else "no lean-toolchain")
         say(f"{label}: needed by {clean(', '.join(names[:3]))}{more}")
-        say(f"  {'' if need.met else 'missing: '}{clean(need.backend.detail)}")
+        say(f"  {'' if need.met else 'missing: '}{clean(need.detail)}")

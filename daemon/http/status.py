@@ -88,7 +88,8 @@ class RuntimeStatus:
                     "toolchain": need.toolchain,
                     "version": need.version,
                     "branches": [f"{repository} ({branch})" for repository, branch in need.branches],
-                    "detail": need.backend.detail,
+                    "detail": need.detail,
+                    "remedy": need.remedy,
                 }
                 for need in self.work.lacking
             ],

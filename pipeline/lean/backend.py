@@ -30,6 +30,7 @@ from pipeline.lean.toolchain.toolchains import (
     Toolchains,
     VersionError,
     elan_home,
+    install_command,
     parse_version,
     revision_for,
 )
@@ -130,7 +131,8 @@ class Leans:
     """The Lean backends of this machine: one for every project (`fixed`), or builds for single versions.
 
     `builds` are in the order of preference; of a REPL whose version is not known `toolchain` is "". `problems` says of
-    what was found but cannot be used why, `missing` why there is no REPL outside the cache.
+    what was found but cannot be used why, `missing` why there is no REPL outside the cache. `servers`: without a
+    REPL a language server will do.
     """
 
     fixed: LeanBackend | None
@@ -139,6 +141,7 @@ class Leans:
     problems: tuple[tuple[str, str], ...] = ()
     missing: str = ""
     sandbox: Sandbox = "bubblewrap"
+    servers: bool = True
 
     def for_toolchain(self, toolchain: str) -> LeanBackend:
         """Return what runs Lean for a project whose `lean-toolchain` holds this text ("": it has none).
@@ -187,12 +190,19 @@ class Leans:
         for release, problem in self.problems:
             if release == version.release:
                 return f"toolchain {version.toolchain}: {problem}"
-        remedy = f"run `elan toolchain install {version.toolchain}`"
-        if revision_for(version) is not None:  # a REPL, which is faster than Lean's own language server
-            remedy = f"run `unsorry toolchain install {version}`"
         others = ", ".join(filter(None, (_short(build.toolchain) for build in self.builds)))
         there = f" (there is {others})" if others else ""
-        return f"toolchain {version.toolchain} is not installed{there}; {remedy}"
+        return f"toolchain {version.toolchain} is not installed{there}; {self.remedy(version)}"
+
+    def remedy(self, version: LeanVersion) -> str:
+        """Return what gets something that runs this version: a REPL, which traces too, or Lean with its server."""
+        run = f"run `{install_command(version)}`"
+        if self.servers or revision_for(version) is not None:
+            return run
+        return (
+            f'no revision of Pantograph is known for {version}: write backend = "auto" under [lean], by which Lean\'s'
+            f" own language server searches, and {run}"
+        )
 
     def _none(self, reason: str) -> LeanBackend:
         return _nothing(reason, self.sandbox)
@@ -264,12 +274,13 @@ def find_leans(*, backend: str, repl: str, sandbox: str, toolchains: Path) -> Le
         problems=tuple(problems),
         missing=f"{missing}; or run `unsorry toolchain install VERSION`" if missing else "",
         sandbox=box,
+        servers=backend == "auto",
     )
 
 
 def _servers(sandbox: Sandbox) -> Iterator[LeanBackend]:
     """Yield the language server of each toolchain that elan has, the newest names last."""
-    for folder in sorted((elan_home() / "toolchains").glob("*---v*")):
+    for folder in sorted((elan_home() / "toolchains").glob("*---*")):
         with suppress(VersionError):
             version = parse_version(folder.name.replace("---", ":").replace("--", "/"))
             server = _server(folder, version.toolchain, sandbox)

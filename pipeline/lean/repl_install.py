@@ -35,6 +35,7 @@ from pipeline.lean.toolchain.toolchains import (
     elan_home,
     file_record,
     find_elan,
+    install_command,
     known_releases,
     parse_sha,
     parse_version,
@@ -196,7 +197,9 @@ def _revision(version: LeanVersion, asked: str) -> str:
         raise ToolchainError(
             f"{version}: no revision of Pantograph is known for this Lean version; known are"
             f" {', '.join(known_releases())}. Give one that is made for it with --revision SHA"
-            f" (its lean-toolchain must say {version.toolchain})"
+            f" (its lean-toolchain must say {version.toolchain}), or do without: after"
+            f" `{install_command(version)}` its branches are searched and checked through Lean's own language server,"
+            " and not traced"
         )
     return known.sha
 

@@ -131,7 +131,7 @@ def test_a_lean_version_that_nothing_here_runs_is_a_warning_that_names_who_needs
     assert shown["severity"] == "warning"
     assert "local/remotes/demo (main)" in shown["message"]
     assert "v4.9.0 is not installed (there is v4.21.0)" in shown["message"]
-    assert shown["remedy"] == "unsorry toolchain install v4.9.0"
+    assert shown["remedy"] == "run `unsorry toolchain install v4.9.0`"
     assert "running well" not in text
     assert "running, with 2 warnings" in text
 

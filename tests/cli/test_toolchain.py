@@ -54,6 +54,14 @@ class Machine:
         """A build, without the work."""
         return write_build(self.cache.folder, version, home=self.folder.root / "elan")
 
+    def lean(self, version: str) -> None:
+        """A toolchain of elan's, as far as looking at it goes."""
+        program = (
+            self.folder.root / "elan" / "toolchains" / parse_version(version).elan_folder / "bin" / "lean"
+        )
+        program.parent.mkdir(parents=True)
+        program.write_bytes(b"\x7fELF")
+
     def needs(self, repository: str, toolchain: str, branch: str = "main") -> None:
         """Record that a watched branch was scanned and what its `lean-toolchain` says."""
         stream, sha = f"repository:{repository}", "a" * 40
@@ -118,6 +126,55 @@ def test_what_the_repositories_need_and_lack_is_said(machine: Machine) -> None:
     assert "missing: toolchain leanprover/lean4:v4.22.0 is not installed" in text
 
 
+UNKNOWN_TO_PANTOGRAPH = {
+    "v4.35.0": "leanprover/lean4:v4.35.0",
+    "v4.40.0": "leanprover/lean4:v4.40.0",
+    "v4.36.0-rc2": "leanprover/lean4:v4.36.0-rc2",
+    "nightly-2026-11-20": "leanprover/lean4-nightly:nightly-2026-11-20",
+}
+
+
+@pytest.mark.parametrize("version", UNKNOWN_TO_PANTOGRAPH)
+def test_a_version_that_pantograph_has_no_revision_for_is_no_problem_once_lean_is_there(
+    machine: Machine, version: str
+) -> None:
+    toolchain = UNKNOWN_TO_PANTOGRAPH[version]
+    machine.needs("github.com/demo/one", version)
+    (need,) = machine("list", "--json").json["needs"]
+    assert (need["toolchain"], need["kind"]) == (toolchain, "none")
+    assert need["detail"].endswith(f"is not installed; run `elan toolchain install {toolchain}`")
+    assert (
+        f"after `elan toolchain install {toolchain}` its branches are searched"
+        in machine("install", version).err
+    )
+
+    machine.lean(version)
+    (need,) = machine("list", "--json").json["needs"]
+    assert need["kind"] == "server"
+    assert need["detail"].endswith(
+        f"no revision of Pantograph is known for {version}, and none is needed but for tracing"
+    )
+    assert "its branches are searched and checked, and not traced" in machine("list").out
+    checks = machine.folder.unsorry("doctor", "--json", env=machine.env).json["checks"]
+    (check,) = (one for one in checks if one["name"] == f"lean {version}")
+    assert (check["verdict"], check["remedy"]) == ("ok", "")
+
+
+def test_of_a_version_that_pantograph_is_built_for_the_repl_is_offered(machine: Machine) -> None:
+    machine.needs("github.com/demo/one", "v4.22.0")
+    machine.lean("v4.22.0")
+    (need,) = machine("list", "--json").json["needs"]
+    assert need["kind"] == "server"
+    assert need["detail"].endswith("`unsorry toolchain install v4.22.0` builds a REPL, which traces too")
+
+
+def test_where_only_a_repl_may_search_the_remedy_is_the_setting(machine: Machine) -> None:
+    machine.folder.config.write_text('[daemon]\nstate_dir = "state"\n[lean]\nbackend = "pantograph"\n')
+    machine.needs("github.com/demo/one", "v4.35.0")
+    (need,) = machine("list", "--json").json["needs"]
+    assert 'write backend = "auto" under [lean]' in need["detail"]
+
+
 def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
     machine.placed()
     machine.needs("github.com/demo/one", "leanprover/lean4:v4.21.0")
@@ -132,7 +189,7 @@ def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
     assert checks["lean v4.21.0"]["verdict"] == "ok"
     assert str(machine.cache.installed()[0].repl) in checks["lean v4.21.0"]["detail"]
     assert checks["lean v4.22.0"]["verdict"] == "missing"
-    assert checks["lean v4.22.0"]["remedy"] == "unsorry toolchain install v4.22.0"
+    assert checks["lean v4.22.0"]["remedy"] == "run `unsorry toolchain install v4.22.0`"
     assert "stand-in" in checks["elan"]["detail"]
 
     repl = machine.cache.installed()[0].repl

@@ -510,7 +510,7 @@ def test_another_toolchain_is_not_used_in_place_of_the_projects(yard: BuildFolde
     ended = yard.build(yard.worktree("one", {**TWO, "lean-toolchain": "leanprover/lean4:v4.99.0\n"}))
 
     assert (ended.reason, ended.last["deterministic"]) == ("toolchain_missing", False)
-    assert "unsorry toolchain install v4.99.0" in ended.last["remedy"]
+    assert "elan toolchain install leanprover/lean4:v4.99.0" in ended.last["remedy"]
 
 
 def test_a_build_has_no_network_and_sees_no_home(yard: BuildFolder) -> None:

@@ -127,6 +127,12 @@ def revision_for(version: LeanVersion) -> Revision | None:
     return _BY_RELEASE.get(version.release)
 
 
+def install_command(version: LeanVersion) -> str:
+    """Return the command that gets what runs a version: a REPL where one can be built, else Lean with its server."""
+    known = revision_for(version) is not None
+    return f"unsorry toolchain install {version}" if known else f"elan toolchain install {version.toolchain}"
+
+
 def known_releases() -> tuple[str, ...]:
     """Return every release with a revision, oldest first."""
     return tuple(_BY_RELEASE)
