@@ -132,6 +132,22 @@ def test_the_lakefile_s_options_hold(real_lean: Path, tmp_path: Path) -> None:
     assert answer.units[0].errors
 
 
+def test_a_module_file_is_traced_as_what_it_is(real_lean: Path, tmp_path: Path) -> None:
+    workshop = Workshop(tmp_path, lean=lean_itself(real_lean))
+    below = "module\n\npublic theorem shown : True := trivial\n\ntheorem hidden : True := trivial\n"
+    above = "module\n\nimport Below\n\npublic theorem top : True := by\n  exact shown\n\ntheorem bad : True := hidden\n"
+    workshop.commit({"Below.lean": below, "Above.lean": above})
+    workshop.build("Below.lean")
+    workshop.trace()
+    assert [item.full_name for item in workshop.file("Below.lean").theorems] == ["shown", "hidden"]
+    (top,) = workshop.file("Above.lean").theorems
+    assert [(step.annotated, step.state_before) for step in top.tactics] == [("exact <a>shown</a>", "⊢ True")]
+    gaps = trace_queries.gaps_of_trace(workshop.db, workshop.newest.trace)
+    (refused,) = (gap for gap in gaps if gap.kind == "elaboration")
+    assert (refused.declaration, "hidden" in refused.reason) == ("bad", True)
+    workshop.close()
+
+
 # --- what goes wrong ------------------------------------------------------------------------------------------
 
 
