@@ -12,7 +12,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_jo
 from pipeline.jobs.specs import ProveSpec, SorryToProve
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.build.lake import LakeRunner
-from pipeline.lean.client.errors import short
+from pipeline.lean.client.errors import ImportsRefused, short
 from pipeline.lean.client.repl import ReplStartError
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
-from pipeline.lean.source.imports import local_file
+from pipeline.lean.source.imports import closure, local_file
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.effort import Attempt
@@ -37,6 +37,7 @@ from pipeline.prove.lemmas import KnownProof, Lemma, known_to, lemmas_of
 from pipeline.prove.rungs import Engine, ModelHealth, engine
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_declaration import AnswerJournal
+from pipeline.prove.whole_file import WholeFile
 from store.domain.identity import proof_id, short_hash
 from store.errors import LogError
 from store.events.base import BlobRef
@@ -149,10 +150,41 @@ class ProveJob:
             try:
                 await prover.run(wanted)
             except ReplStartError as error:
-                await self._blame(error, pool)
-                for one in wanted:
-                    if one.sorry not in finished:
+                left = [one for one in wanted if one.sorry not in finished]
+                if not await self._in_whole_files(path, left, error, done):
+                    await self._blame(error, pool)
+                    for one in left:
                         done(Attempt(one, "error", short(f"the imports of {path} fail: {error}")))
+
+    async def _in_whole_files(
+        self,
+        path: str,
+        wanted: Sequence[SorryToProve],
+        error: ReplStartError,
+        done: Callable[[Attempt], None],
+    ) -> bool:
+        """Try a file's sorries without a session, with a Lean that has no other; return whether it could be asked."""
+        given = self._given
+        if given.lean.kind != "server" or given.rung.number or isinstance(error, ImportsRefused):
+            return False
+        data = read_inside(self._project, path)
+        source = parse(data)
+        file = WholeFile(
+            given.lean,
+            self._project,
+            path,
+            data,
+            source,
+            core_only=closure(self._project, source.imports).core_only,
+            memory_bytes=given.limits.memory_bytes,
+        )
+        for one in wanted:
+            async with self._declarations:
+                attempt = await file.attempt(one, given.budget)
+            if attempt is None:
+                return False
+            done(attempt)
+        return True
 
     def _journal(self, wanted: SorryToProve, goal: int) -> Journal | None:
         path = journal_of(self._given, wanted, goal)
@@ -175,7 +207,7 @@ class ProveJob:
 
         An attempt is remembered until the file changes, so it must not record a failure of the machine.
         """
-        if IMPORT_FAILED not in str(error):
+        if not isinstance(error, ImportsRefused) and IMPORT_FAILED not in str(error):
             raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
         try:
             async with Session(pool, ReplKey(self._given.lean, self._project, ("Init",))) as session:

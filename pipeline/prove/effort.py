@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pipeline.jobs.specs import SorryToProve
+from pipeline.lean.source.scanner import SourceFile, scan_source
 from pipeline.lean.source.splice import Replacement
 from pipeline.prove.search import SearchResult
 from pipeline.prove.tree import Tree
@@ -145,6 +146,15 @@ class Attempt:
     detail: str = ""
     effort: Effort = field(default_factory=lambda: Effort("error"))
     proof: FoundProof | None = None
+
+
+def text_hash(source: SourceFile, one: SorryToProve, patched: bytes, *, path: str) -> str | None:
+    """Return the scanner's hash of the patched declaration; None if the patch changed more than that."""
+    before, after = source.scanned, scan_source(patched, path=path)
+    if after.error is not None or len(after.declarations) != len(before.declarations):
+        return None
+    index = next((sorry.index for sorry in before.sorries if sorry.byte_start == one.byte_start), None)
+    return None if index is None else after.declarations[index].text_hash
 
 
 def in_vain(one: SorryToProve, worked: DeclarationResult) -> Attempt:

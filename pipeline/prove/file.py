@@ -19,11 +19,11 @@ from pipeline.lean.client.repl import ReplDied, ReplError, ReplStartError
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, SetupFailed
 from pipeline.lean.source.imports import closure
-from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
+from pipeline.lean.source.scanner import Command, SourceFile, parse
 from pipeline.lean.source.splice import Declaration, splice
 from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
-from pipeline.prove.effort import Attempt, AttemptOutcome, DeclarationResult, FoundProof, in_vain
+from pipeline.prove.effort import Attempt, AttemptOutcome, DeclarationResult, FoundProof, in_vain, text_hash
 from pipeline.prove.journal import Journal
 from pipeline.prove.lemmas import KnownProof, Lemma
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
@@ -286,20 +286,12 @@ class FileProver:
             others = len(worked.solved) - 1
             said = [f"together with the declaration's other {others}"] if worked.joint else []
             said += [solved.effort.detail] if solved.effort.detail else []
-            text_hash = self._text_hash(one, splice(self._data, replacement))
-            if text_hash is None:
+            patched = text_hash(self._source, one, splice(self._data, replacement), path=self._path)
+            if patched is None:
                 self._report([one], "error", "the patched file does not scan as the same declarations")
                 continue
-            proof = FoundProof(replacement, tactics, text_hash)
+            proof = FoundProof(replacement, tactics, patched)
             self._done(Attempt(one, "found", "; ".join(said), solved.effort, proof))
-
-    def _text_hash(self, one: SorryToProve, patched: bytes) -> str | None:
-        """Return the scanner's hash of the patched declaration; None if the patch changed more than that."""
-        before, after = self._source.scanned, scan_source(patched, path=self._path)
-        if after.error is not None or len(after.declarations) != len(before.declarations):
-            return None
-        index = next((sorry.index for sorry in before.sorries if sorry.byte_start == one.byte_start), None)
-        return None if index is None else after.declarations[index].text_hash
 
     def _report(self, wanted: Iterable[SorryToProve], outcome: AttemptOutcome, detail: str) -> None:
         for one in wanted:

@@ -2,6 +2,7 @@
 
     ReplError
     ├── ReplStartError          never became ready
+    │   └── ImportsRefused      Lean runs, and said that the imports fail
     ├── ReplDied                the process is gone; start another
     │   ├── ReplTimeout         no answer, not even to its own interrupt
     │   └── ReplProtocolError   it wrote something that is no answer
@@ -29,6 +30,10 @@ class ReplError(Exception):
 
 class ReplStartError(ReplError):
     """The REPL never became ready."""
+
+
+class ImportsRefused(ReplStartError):  # noqa: N818 - named by what happened
+    """Lean runs, and said that the imports fail."""
 
 
 class ReplDied(ReplError):  # noqa: N818 - named by what happened

@@ -30,6 +30,7 @@ from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, wire
 from pipeline.lean.client.connection import launched
 from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import (
+    ImportsRefused,
     ReplDied,
     ReplError,
     ReplProtocolError,
@@ -257,8 +258,10 @@ class ServerRepl(Repl):
         wrong = next((one for one in messages or () if one.severity == "error"), None)
         if messages is None or wrong is not None:
             await repl.close()
-            why = f"no end of loading after {ready_timeout_s:g} s" if wrong is None else wrong.data
-            raise ReplStartError(f"{backend.argv[0]} --server: import {' '.join(names)}: {why}")
+            said = f"{backend.argv[0]} --server: import {' '.join(names)}:"
+            if wrong is not None:
+                raise ImportsRefused(f"{said} {wrong.data}")
+            raise ReplStartError(f"{said} no end of loading after {ready_timeout_s:g} s")
         return repl
 
     async def close(self) -> None:

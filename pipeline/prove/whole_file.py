@@ -1,0 +1,164 @@
+"""Rung 0 without a session: many tactics in one file, for a Lean whose language server cannot be spoken to.
+
+Each tactic is tried in a copy of its declaration, in a namespace of its own behind the file's text; one run of the
+compiler judges all of them. A tactic that does not end costs the run, so that its half of the list is run again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline.jobs.specs import Budget, SorryToProve
+from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client.process import run_to_end
+from pipeline.lean.source.imports import lean_options
+from pipeline.lean.source.scanner import SourceFile
+from pipeline.lean.source.splice import Declaration, Replacement, Script, Step, placements, splice
+from pipeline.prove.curated import CLOSERS, CLOSERS_AT_START, OF_LIBRARIES
+from pipeline.prove.effort import Attempt, Effort, FoundProof, text_hash
+
+_HEARTBEATS = 200_000
+"""Of one copy: Lean's own default, whatever the file sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    """A declaration with a tactic in its sorry's place, and its lines in the file, from 1."""
+
+    tactic: str
+    replacement: Replacement
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """A file with sorries, and what compiles it."""
+
+    backend: LeanBackend
+    project: Path
+    path: str
+    data: bytes
+    source: SourceFile
+    core_only: bool
+    memory_bytes: int | None
+
+    async def attempt(self, wanted: SorryToProve, budget: Budget) -> Attempt | None:
+        """Try the curated tactics on a sorry; None if Lean does not compile files either.
+
+        Raises:
+            ReplStartError: Lean cannot be started.
+        """
+        command = self.source.command_at(wanted.byte_start)
+        if command is None or self.source.declarations_in(command) != 1:
+            return Attempt(wanted, "unsupported", f"{wanted.declaration} is no declaration of its own")
+        declaration = Declaration.cut(self.data, self.source, command)
+        if len(declaration.sorries) != 1:
+            return Attempt(wanted, "unsupported", f"{wanted.declaration} has more than one sorry")
+        started = time.monotonic()
+        ends = started + budget.seconds
+        todo, tried, judged = [list(self._tactics())], 0, False
+        while todo and (left := ends - time.monotonic()) > 0:
+            tactics = todo.pop(0)
+            text, copies = self._copies(declaration, tactics)
+            messages = await self._compile(text, left / 2 if len(tactics) > 1 else left)
+            if messages is None:
+                half = len(tactics) // 2
+                todo += [tactics[:half], tactics[half:]] if half else []
+                continue
+            judged = True
+            tried += len(tactics)
+            for copy in copies:
+                if not any(copy.first <= line <= copy.last for line in messages):
+                    return self._found(
+                        wanted, copy, Effort("found", nodes=tried, seconds=time.monotonic() - started)
+                    )
+        if not judged:
+            return None
+        said = f"{tried} tactics were tried in whole files, for there is no session with this Lean"
+        effort = Effort("exhausted", said, nodes=tried, seconds=time.monotonic() - started)
+        return Attempt(wanted, "budget" if todo else "exhausted", said, effort)
+
+    def _tactics(self) -> Iterator[str]:
+        closers = [
+            one
+            for one in (*CLOSERS, *CLOSERS_AT_START)
+            if not (self.core_only and one in OF_LIBRARIES) and not one.endswith("?")
+        ]
+        yield from closers
+        yield from (f"intros; {one}" for one in closers)
+
+    def _copies(self, declaration: Declaration, tactics: Sequence[str]) -> tuple[str, list[_Copy]]:
+        """Return the text with a copy of the declaration for each tactic, and the copies."""
+        (sorry,) = declaration.sorries
+        text = self.data[: declaration.byte_start].decode() + "\n"
+        copies = []
+        for number, tactic in enumerate(tactics):
+            replacement = placements(
+                declaration.data,
+                declaration.tokens,
+                Script(tuple(Step(one, 1, 1 if more else 0) for one, more in _steps(tactic))),
+                byte_start=sorry.byte_start,
+                byte_end=sorry.byte_end,
+                mode=sorry.mode,
+                declaration_start=declaration.byte_start,
+                declaration_end=declaration.byte_end,
+            )[0]
+            patched = splice(self.data, replacement)
+            end = declaration.byte_end + len(patched) - len(self.data)
+            copy = patched[declaration.byte_start : end].decode().strip("\n")
+            text += f"namespace UnsorryTry{number}\nset_option maxHeartbeats {_HEARTBEATS} in\n"
+            first = text.count("\n") + 1
+            text += f"{copy}\n"
+            copies.append(_Copy(tactic, replacement, first, text.count("\n")))
+            text += f"end UnsorryTry{number}\n"
+        return text, copies
+
+    async def _compile(self, text: str, limit_s: float) -> frozenset[int] | None:
+        """Return the lines of errors and of what uses a sorry; None if the compiler did not come to the end."""
+        options = [f"-D{one}" for one in lean_options(self.project)]
+        with tempfile.TemporaryDirectory(prefix="unsorry-tries-", ignore_cleanup_errors=True) as folder:
+            file = Path(folder, "Tries.lean")
+            await asyncio.to_thread(file.write_text, text, "utf-8")
+            status, said = await run_to_end(
+                self.backend,
+                (*options, "--json", str(file)),
+                project=self.project,
+                folder=Path(folder),
+                memory_bytes=self.memory_bytes,
+                limit_s=limit_s,
+            )
+        if status not in (0, 1):
+            return None
+        messages = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+        return frozenset(_line(one) for one in messages if _speaks_against(one))
+
+    def _found(self, wanted: SorryToProve, copy: _Copy, effort: Effort) -> Attempt:
+        patched = text_hash(self.source, wanted, splice(self.data, copy.replacement), path=self.path)
+        if patched is None:
+            return Attempt(wanted, "error", "the patched file does not scan as the same declarations")
+        steps = tuple(one for one, _ in _steps(copy.tactic))
+        return Attempt(
+            wanted, "found", "in whole files", effort, FoundProof(copy.replacement, steps, patched)
+        )
+
+
+def _steps(tactic: str) -> list[tuple[str, bool]]:
+    """Return the single steps, each with whether another follows."""
+    parts = tactic.split("; ")
+    return [(one, at + 1 < len(parts)) for at, one in enumerate(parts)]
+
+
+def _speaks_against(message: dict[str, Any]) -> bool:
+    return message["severity"] == "error" or str(message["data"]).startswith("declaration uses ")
+
+
+def _line(message: dict[str, Any]) -> int:
+    return int(message["pos"]["line"])
