@@ -20,6 +20,7 @@ import platform
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 import tomllib
@@ -29,6 +30,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.lean.build.build_cache import remove_tree
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version, revision_for
 from tests.acceptance.real_lean_projects import MATHLIB, PROJECTS, SMALL, Project, requiring_mathlib
@@ -150,21 +152,24 @@ def latency(site: Site) -> str:
     """Measure searches through the language server, and through the REPL where one was built."""
     site.lean()
     built = site.folder / "cache" / "toolchains" / site.version
-    figures = site.folder / "latency.json"
+    told = [_latency(site, "server", os.environ["PATH"])]
+    if built.is_dir():  # then it comes before the server
+        told.append(_latency(site, "pantograph", f"{built}:{os.environ['PATH']}"))
+    return "; ".join(told)
+
+
+def _latency(site: Site, kind: str, path: str) -> str:
+    figures = site.folder / f"latency-{kind}.json"
     site.must(
         *(sys.executable, ROOT / "benchmarks" / "lean.py", "--only", "search", "--quick", "--json", figures),
-        environment={"PATH": f"{built}:{os.environ['PATH']}"},
+        environment={"PATH": path},
     )
     rows = json.loads(figures.read_text("utf-8"))["rows"]
-    kinds = ("server", "pantograph") if built.is_dir() else ("server",)
-    told = []
-    for kind in kinds:
-        what = f"a tactic, {kind} {site.version}, "
-        found = [row for row in rows if row["what"].startswith(what) and "own library" not in row["what"]]
-        if not found:
-            raise NotHeldError(f"no figure for {kind} {site.version}")
-        told.append(f"{kind}: {found[0]['value']:.1f} {found[0]['unit']} a tactic (median of few)")
-    return "; ".join(told)
+    what = f"a tactic, {kind} {site.version}, "
+    found = [row for row in rows if row["what"].startswith(what) and "own library" not in row["what"]]
+    if not found:
+        raise NotHeldError(f"no figure for {kind} {site.version}")
+    return f"{kind}: {found[0]['value']:.1f} {found[0]['unit']} a tactic (median of few)"
 
 
 # ---- the steps of a project
@@ -216,7 +221,8 @@ def doctor(site: Site, project: Project) -> str:
         raise NotHeldError(f"`unsorry doctor` ended with {status} and no answer")
     bad = [one for one in document["checks"] if one["verdict"] == "missing" and one["essential"]]
     if bad or status != 0:
-        raise NotHeldError("; ".join(f"{one['name']}: {one['detail']}" for one in bad))
+        missing = "; ".join(f"{one['name']}: {one['detail']}" for one in bad)
+        raise NotHeldError(f"`unsorry doctor` ended with {status}: {missing}")
     about = [one["detail"] for one in document["checks"] if "lean" in one["name"].lower()]
     return "; ".join(about) or "nothing essential is missing"
 
@@ -373,7 +379,7 @@ def _clone(site: Site, project: Project, name: str) -> Path:
     """Clone the project to a new folder; a project with packages gets those that the daemon fetched."""
     source = site.repository(project)
     folder = site.place(project) / name
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_tree(folder)
     site.must("git", "-c", "core.autocrlf=false", "clone", "--quiet", source, folder)
     if project.requires_mathlib:
         fetched = sorted((site.folder / "cache" / "dependencies").glob("[!.]*/packages"))
@@ -495,7 +501,7 @@ def prepare(out: Path, versions: Sequence[str], elan_home: Path | None, *, again
         folder = out / version
         for old in folder.iterdir() if folder.is_dir() and not again else ():
             if old.name != "elan":
-                shutil.rmtree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
+                remove_tree(old) if old.is_dir() and not old.is_symlink() else old.unlink()
         site = Site(version, folder, elan_home or folder / "elan")
         for made in (site.folder / "home", site.elan_home):
             made.mkdir(parents=True, exist_ok=True)
@@ -513,7 +519,7 @@ def perform(sites: Sequence[Site], chosen: Sequence[Step], out: Path, about: Seq
         try:
             for number, step in enumerate(chosen, start=1):
                 print(f"[{number}/{len(chosen)}] {site.version} {step.name} … ", end="", flush=True)
-                results.append(result := make(site, step, number))
+                results.append(result := make(site, step))
                 print(f"{result.verdict}, {result.seconds:.1f} s: {result.reason}", flush=True)
                 written(results, about, out)
         finally:
@@ -583,6 +589,18 @@ def parser() -> argparse.ArgumentParser:
     return found
 
 
+def _about() -> list[str]:
+    """Say which unsorry this is, when, and on what."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    describe = ("git", "describe", "--always", "--dirty")
+    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
+    return [
+        f"unsorry {version} ({commit or 'no commit'}), {when}",
+        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors",
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     known = steps(PROJECTS if options.mathlib else (SMALL,))
@@ -616,11 +634,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = [Step(step.name, min(step.seconds, options.limit), step.work) for step in chosen]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the daemon is stopped
     sites = prepare(out, versions, elan_home, again=bool(options.step))
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    about = [
-        f"unsorry {version}, {time.strftime('%Y-%m-%d %H:%M UTC', time.gmtime())}",
-        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors",
-    ]
+    about = _about()
     results = perform(sites, chosen, out, about)
     print("\n" + written(results, about, out))
     print(f"Everything that the steps said is in {out}.")

@@ -290,11 +290,11 @@ class Step:
     work: Callable[[Site], str]
 
 
-def make(site: Site, step: Step, number: int) -> Result:
+def make(site: Site, step: Step) -> Result:
     """Make one step; whatever it raises is its verdict and nobody else's."""
     folder = site.folder / "steps"
     folder.mkdir(parents=True, exist_ok=True)
-    site.output = folder / f"{number:02}-{step.name}.txt"
+    site.output = folder / f"{step.name}.txt"
     site.output.write_text(f"{step.name}, {site.toolchain}, at most {step.seconds:g} s\n", "utf-8")
     began = time.monotonic()
     site.ends = began + step.seconds

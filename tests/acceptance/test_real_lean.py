@@ -20,7 +20,7 @@ from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.source.scanner import scan_source
 from tests.acceptance import real_lean
 from tests.acceptance.real_lean import choose, grades, main, perform, prepare, steps
-from tests.acceptance.real_lean_projects import PROJECTS, SMALL, Project, requiring_mathlib
+from tests.acceptance.real_lean_projects import PROJECTS, REALS, SMALL, Project, requiring_mathlib
 from tests.acceptance.real_lean_site import (
     NotHeldError,
     OutOfReachError,
@@ -29,6 +29,7 @@ from tests.acceptance.real_lean_site import (
     Step,
     table,
 )
+from tests.support.daemon.remote import Remote
 from tests.support.lean.real_gate import TOOLCHAIN, real_elan
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -232,6 +233,31 @@ def test_the_project_that_requires_mathlib_pins_its_commit_and_all_that_mathlib_
         "batteries": ("b" * 40, True),
     }
     assert tomllib.loads(files["lakefile.toml"])["require"][0]["rev"] == "v4.35.0"
+
+
+def test_the_commit_of_mathlib_is_what_the_tag_of_this_version_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A git repository and a folder stand in for GitHub; the tag is an annotated one, as Mathlib's are not always."""
+    remote, out = Remote(tmp_path / "mathlib"), tmp_path / "out"
+    sha = remote.commit("A release", {"lean-toolchain": TOOLCHAIN})
+    remote.git("tag", "-m", "a release", VERSION)
+    raw = remote.path / sha
+    raw.mkdir()
+    (raw / "lean-toolchain").write_text(f"{TOOLCHAIN}\n", "utf-8")
+    (raw / "lake-manifest.json").write_text('{"version": "1.1.0", "packages": []}', "utf-8")
+    monkeypatch.setattr(real_lean, "MATHLIB", f"file://{remote.path}")
+    (site,) = prepare(out, [VERSION], None, again=False)
+    chosen = [step for step in steps(PROJECTS) if step.name == "mathlib-project"]
+    (made,) = perform([site], chosen, out, [])
+    assert (made.verdict, made.reason) == ("held", "5 files, 4 sorries")
+    manifest = (site.place(REALS) / "repository" / "lake-manifest.json").read_text("utf-8")
+    assert [one["rev"] for one in json.loads(manifest)["packages"]] == [sha]
+
+    (raw / "lean-toolchain").write_text("leanprover/lean4:v4.1.0\n", "utf-8")
+    (again,) = perform(prepare(out, [VERSION], None, again=False), chosen, out, [])
+    assert again.verdict == "not reached"
+    assert again.reason == f"needs a Mathlib for {TOOLCHAIN}; its tag is for leanprover/lean4:v4.1.0"
 
 
 # --- what the gate has to have said ---------------------------------------------------------------------------
