@@ -37,16 +37,16 @@ class Need:
 
     @property
     def detail(self) -> str:
-        """Say for people what runs it and what that cannot do, or why nothing does."""
+        """Say for people what runs it and whether that is all of it, or why nothing does."""
         detail = self.backend.detail
         if self.backend.kind != "server":
             return detail
         version = parse_version(self.toolchain)
         if revision_for(version) is None:
-            why = f"no revision of Pantograph is known for {version}, and none is needed but for tracing"
+            why = f"no revision of Pantograph is known for {version}, and none is needed"
         else:
-            why = f"`unsorry toolchain install {version}` builds a REPL, which traces too"
-        return f"{detail}: its branches are searched and checked, and not traced; {why}"
+            why = f"`unsorry toolchain install {version}` builds a REPL, by which searches are faster"
+        return f"{detail}: its branches are traced, searched and checked with that toolchain alone; {why}"
 
 
 def needs(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:

@@ -195,7 +195,7 @@ class Leans:
         return f"toolchain {version.toolchain} is not installed{there}; {self.remedy(version)}"
 
     def remedy(self, version: LeanVersion) -> str:
-        """Return what gets something that runs this version: a REPL, which traces too, or Lean with its server."""
+        """Return what gets something that runs this version: a REPL where one can be built, else Lean."""
         run = f"run `{install_command(version)}`"
         if self.servers or revision_for(version) is not None:
             return run

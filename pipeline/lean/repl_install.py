@@ -198,8 +198,7 @@ def _revision(version: LeanVersion, asked: str) -> str:
             f"{version}: no revision of Pantograph is known for this Lean version; known are"
             f" {', '.join(known_releases())}. Give one that is made for it with --revision SHA"
             f" (its lean-toolchain must say {version.toolchain}), or do without: after"
-            f" `{install_command(version)}` its branches are searched and checked through Lean's own language server,"
-            " and not traced"
+            f" `{install_command(version)}` its branches are traced, searched and checked with Lean's own toolchain"
         )
     return known.sha
 

@@ -482,7 +482,7 @@ class FileTracer:
             ReplStartError: it does not run.
         """
         if self._backend.kind == "server":
-            await self._told("Empty.lean", b"")
+            await self._told(self._backend, "Empty.lean", b"")
         else:
             repl = await Repl.start(self._backend, imports=("Init",), project=self._project)
             await repl.close()
@@ -576,13 +576,15 @@ class FileTracer:
         self, item: LeanFile, asked: _TraceTarget
     ) -> AsyncIterator[tuple[Sequence[Unit], Inspector]]:
         """Have the file elaborated by a program of ours or by a REPL: its commands, and what knows its constants."""
-        if self._backend.kind == "server":
-            answer = await self._told(item.path, asked.data)
+        # To a REPL a `module` file would be another one.
+        lean = self._backend.reading(asked.text.own_header)
+        if lean.kind == "server":
+            answer = await self._told(lean, item.path, asked.data)
             asked.told = answer.sorries
             yield answer.units, answer
             return
         async with taken(self._pool, asked.key) as repl:
-            # A `module` file means something else in an environment that was made without its own header.
+            # Where it has to do, it is given the header: without, `import all` and `public` mean something else.
             own = asked.text.own_header != ""
             units = await repl.process(
                 asked.data.decode() if own else _without_header(asked.data, asked.text.header_end),
@@ -594,9 +596,9 @@ class FileTracer:
             )
             yield units, repl
 
-    async def _told(self, path: str, data: bytes) -> Answer:
+    async def _told(self, lean: LeanBackend, path: str, data: bytes) -> Answer:
         return await ask(
-            self._backend,
+            lean,
             project=self._project,
             path=path,
             data=data,

@@ -144,17 +144,15 @@ def test_a_version_that_pantograph_has_no_revision_for_is_no_problem_once_lean_i
     assert (need["toolchain"], need["kind"]) == (toolchain, "none")
     assert need["detail"].endswith(f"is not installed; run `elan toolchain install {toolchain}`")
     assert (
-        f"after `elan toolchain install {toolchain}` its branches are searched"
+        f"after `elan toolchain install {toolchain}` its branches are traced"
         in machine("install", version).err
     )
 
     machine.lean(version)
     (need,) = machine("list", "--json").json["needs"]
     assert need["kind"] == "server"
-    assert need["detail"].endswith(
-        f"no revision of Pantograph is known for {version}, and none is needed but for tracing"
-    )
-    assert "its branches are searched and checked, and not traced" in machine("list").out
+    assert need["detail"].endswith(f"no revision of Pantograph is known for {version}, and none is needed")
+    assert "its branches are traced, searched and checked with that toolchain alone" in machine("list").out
     checks = machine.folder.unsorry("doctor", "--json", env=machine.env).json["checks"]
     (check,) = (one for one in checks if one["name"] == f"lean {version}")
     assert (check["verdict"], check["remedy"]) == ("ok", "")
@@ -165,7 +163,9 @@ def test_of_a_version_that_pantograph_is_built_for_the_repl_is_offered(machine: 
     machine.lean("v4.22.0")
     (need,) = machine("list", "--json").json["needs"]
     assert need["kind"] == "server"
-    assert need["detail"].endswith("`unsorry toolchain install v4.22.0` builds a REPL, which traces too")
+    assert need["detail"].endswith(
+        "`unsorry toolchain install v4.22.0` builds a REPL, by which searches are faster"
+    )
 
 
 def test_where_only_a_repl_may_search_the_remedy_is_the_setting(machine: Machine) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import time
 from pathlib import Path
 
@@ -111,6 +112,26 @@ theorem four (p : Prop) (h : p ∨ p) : p := by
     assert [unit.new_constants for unit in answer.units[:3]] == [
         ("twice",), ("_private.Sub.«Some File».0.two",), ("four",),
     ]  # fmt: skip
+
+
+def test_a_module_file_is_elaborated_under_its_own_header(real_lean: Path, tmp_path: Path) -> None:
+    header = "module\npublic import Own\nimport all Own\n\n@[expose] public section\n"
+    proofs = "theorem a : two = 2 := by\n  rfl\n\nprivate theorem b : 1 = 1 := by\n  exact inner\n"
+    compiled = tmp_path / ".lake" / "build" / "lib" / "lean"
+    compiled.mkdir(parents=True)
+    (tmp_path / "Own.lean").write_text(
+        "module\nprivate theorem inner : 1 = 1 := rfl\npublic def two : Nat := 2\n", "utf-8"
+    )
+    lean = real_lean / "bin" / "lean"
+    subprocess.run([lean, "-o", compiled / "Own.olean", "Own.lean"], cwd=tmp_path, env={}, check=True)
+    answer = told(real_lean, tmp_path, header + proofs)
+    assert [one.data for unit in answer.units for one in unit.errors] == []
+    assert [(one.tactic, one.used_constants[-1]) for one in records(answer)] == [
+        ("rfl", "two"),
+        ("exact inner", "_private.Own.0.inner"),
+    ]
+    seen = told(real_lean, tmp_path, header.replace("import all Own\n", "") + proofs)
+    assert len([one for unit in seen.units for one in unit.errors]) == 2
 
 
 def test_messages_belong_to_the_command_that_they_are_on(real_lean: Path, tmp_path: Path) -> None:
