@@ -137,7 +137,7 @@ def marked_tests(site: Site) -> str:
 
 
 def repl(site: Site) -> str:
-    """Build Pantograph's REPL, which traces need, where a commit of it is known for this version."""
+    """Build Pantograph's REPL where a commit of it is known for this version."""
     site.need(
         revision_for(parse_version(site.version)),
         f"a known commit of Pantograph for {site.version} (`unsorry toolchain list --json`, known)",
@@ -260,14 +260,7 @@ def built(site: Site, project: Project) -> str:
 def traced(site: Site, project: Project) -> str:
     site.lean()
     site.need(_ended(site, project, "build", "succeeded"), f"a build (the step {project.name}-build)")
-
-    def waits() -> list[str]:
-        said = site.asked(project, "status")["proving"]["waits_for"]
-        return [one for one in said if one.startswith("tracing")]
-
-    site.work_off(project, lambda: _ended(site, project, "trace") or bool(waits()), "the trace")
-    if not site.jobs(project, "trace") and (why := waits()):
-        raise OutOfReachError("; ".join(why))
+    site.work_off(project, lambda: _ended(site, project, "trace"), "the trace")
     _succeeded(site, project, "trace")
     rows = site.asked(project, "repos", "--gaps", quiet=False)["repositories"]
     (found,) = [trace for row in rows for trace in row["traces"]]
@@ -292,7 +285,10 @@ def searched(site: Site, project: Project) -> str:
     proofs = {one["declaration"]: one for one in site.asked(project, "proofs", quiet=False)["proofs"]}
     for name, proof in proofs.items():
         site.say(f"{name}: {proof['replacement']!r}")
+    _tell_jobs(site, project, "prove")
     if none := sorted(set(project.provable) - set(proofs)):
+        for name in none:
+            site.unsorry(project, "sorries", "show", sorries[name]["sorry"]) if name in sorries else None
         why = {
             name: (sorries[name]["tried"] or {}).get("outcome", "not tried")
             for name in none
@@ -312,6 +308,8 @@ def checked(site: Site, project: Project) -> str:
         return all(one["checked_at"] for one in site.rows(project, "proofs"))
 
     site.work_off(project, judged, "the checks")
+    site.asked(project, "proofs", quiet=False)
+    _tell_jobs(site, project, "check")
     checker = (site.sysroot / "bin" / "leanchecker").exists()
     return grades(project, _proofs(site, project), checker=checker)
 
@@ -422,11 +420,17 @@ def _succeeded(site: Site, project: Project, kind: str) -> dict[str, Any]:
         queued = [one["describes"] for one in site.asked(project, "status")["jobs"]["queued"]]
         waits = site.asked(project, "status")["problems"]
         raise NotHeldError(f"no {kind} was begun; queued: {queued}; {[one['message'] for one in waits]}")
-    site.unsorry(project, "jobs", "show", jobs[0]["job"])
-    site.unsorry(project, "jobs", "logs", jobs[0]["job"])
+    _tell_jobs(site, project, kind)
     if jobs[0]["state"] != "succeeded":
         raise NotHeldError(f"the {kind} {jobs[0]['state']}: {jobs[0]['reason']}: {jobs[0]['message']}")
     return jobs[0]
+
+
+def _tell_jobs(site: Site, project: Project, kind: str) -> None:
+    """Put all jobs of a kind into the output, with what they wrote."""
+    for job in site.jobs(project, kind):
+        site.say(json.dumps(job, indent=1, ensure_ascii=False))
+        site.unsorry(project, "jobs", "logs", job["job"])
 
 
 def _proofs(site: Site, project: Project) -> list[dict[str, Any]]:
@@ -560,7 +564,11 @@ def parser() -> argparse.ArgumentParser:
         "--lean", action="append", default=[], metavar="V", help="a version, such as v4.35.0; may be repeated"
     )
     found.add_argument(
-        "--newest", type=int, default=0, metavar="N", help="the N newest releases, as GitHub lists them"
+        "--newest",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the newest release of each of the N newest minor versions, by GitHub's list",
     )
     found.add_argument(
         "--candidate", action="store_true", help="the release candidate that is newer than those"

@@ -128,20 +128,21 @@ class Site:
         words = [str(word) for word in command]
         self.say(f"\n$ {shlex.join(words)}    (in {cwd})")
         before = self.output.stat().st_size
-        # All of it, as it comes: so the shell writes the file, and only the end is watched here.
-        shell = ("/bin/sh", "-c", 'file=$1; shift; exec "$@" >>"$file" 2>&1', "sh", str(self.output))
-        bounds = Bounds(self.left)
-        began = time.monotonic()
-        ended = run_bounded(
-            (*shell, *words), cwd=cwd, bounds=bounds, environment=self.environment() | (environment or {})
-        )
+        status = self._bounded(words, '>>"$0" 2>&1', cwd, environment or {})
         with self.output.open("rb") as file:
             file.seek(before)
             said = file.read().decode("utf-8", errors="replace")
-        self.say(f"[{ended.explain(bounds)}, {time.monotonic() - began:.1f} s]")
+        self.say(f"[status {status}, {self.left:.0f} s of the step are left]")
+        return status, said
+
+    def _bounded(self, words: list[str], into: str, cwd: Path, environment: dict[str, str]) -> int:
+        """Run a program whose output the shell writes, as it comes, to the output file ($0) or beside it."""
+        shell = ("/bin/sh", "-c", f'exec "$@" {into}', str(self.output))
+        whole = self.environment() | environment
+        ended = run_bounded((*shell, *words), cwd=cwd, bounds=Bounds(self.left), environment=whole)
         if ended.ending == "timeout":
             raise OutOfTimeError(f"at `{shlex.join(words)[:100]}`")
-        return (ended.status if ended.status is not None else -(ended.signal or 1)), said
+        return ended.status if ended.status is not None else -(ended.signal or 1)
 
     def must(self, *command: str | Path, cwd: Path = ROOT, environment: dict[str, str] | None = None) -> str:
         """Run a program that has to end with status 0, and return what it said."""
@@ -168,26 +169,16 @@ class Site:
     def unsorry(self, project: Project, *words: str, quiet: bool = False) -> tuple[int, Any]:
         """Run a verb with --json; return its exit status and its document (None where it gave none)."""
         command = [UNSORRY, *words, "--json", "--config", str(self.config(project))]
+        status = self._bounded(command, '>"$0.json" 2>>"$0"', self.folder, {})
+        answer = self.output.with_name(f"{self.output.name}.json")
+        said = answer.read_text("utf-8")
+        answer.unlink()
+        if not quiet or status not in (0, 3):
+            self.say(f"$ unsorry {' '.join(words)} --json    [status {status}]\n{said}")
         try:
-            done = subprocess.run(
-                command,
-                cwd=self.folder,
-                env=self.environment(),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=self.left,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise OutOfTimeError(f"at `unsorry {' '.join(words)}`") from error
-        if not quiet or done.returncode not in (0, 3):
-            self.say(f"\n$ unsorry {' '.join(words)} --json    [status {done.returncode}]")
-            self.say(done.stdout + done.stderr)
-        try:
-            return done.returncode, json.loads(done.stdout)
+            return status, json.loads(said)
         except ValueError:
-            return done.returncode, None
+            return status, None
 
     def asked(self, project: Project, *words: str, quiet: bool = True) -> Any:
         """Run a verb that has to answer, and return its document."""
