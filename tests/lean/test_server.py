@@ -17,6 +17,7 @@ from typing import Any, Literal
 import pytest
 
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.client import server
 from pipeline.lean.client.errors import (
     InputRejected,
     ReplDied,
@@ -542,3 +543,35 @@ def test_a_repl_s_toolchain_searches_module_files_through_its_language_server(
     assert ReplKey.of_file(repl, tmp_path, parse(b"import Own\n")) == ReplKey(repl, tmp_path, ("Own",))
     nowhere = replace(repl, sysroot="")
     assert ReplKey.of_file(nowhere, tmp_path, parse(MODULE.encode())).backend == nowhere
+
+
+# --- older Leans ----------------------------------------------------------------------------------------------
+
+
+REFUSES = """#!/bin/sh
+case "$*" in *reportDelayMs*) echo "unknown configuration option 'server.reportDelayMs'" >&2; exit 1;; esac
+exec {lean} "$@"
+"""
+
+
+@pytest.mark.parametrize("whose", ["server", "worker"])
+def test_a_lean_that_does_not_know_the_option_against_delays_is_started_without_it(
+    real_lean: Path, tmp_path: Path, whose: str
+) -> None:
+    """An unknown option ends the server, or the worker that it starts for the file."""
+    lean, refuses, starts = real_lean / "bin" / "lean", tmp_path / "refuses", tmp_path / "starts"
+    refuses.write_text(REFUSES.format(lean=lean), "utf-8")
+    starts.write_text(f'#!/bin/sh\nLEAN_WORKER_PATH={refuses} exec {lean} "$@"\n', "utf-8")
+    for program in (refuses, starts):
+        program.chmod(0o755)
+    older = replace(lean_itself(real_lean), argv=(str(refuses if whose == "server" else starts),))
+
+    async def go() -> float:
+        began = time.monotonic()
+        async with await start_repl(older, imports=("Init",), project=tmp_path) as repl:
+            took_s = time.monotonic() - began
+            assert (await step(repl, await opened(repl, SWAP), "exact ⟨h.2, h.1⟩")).finished
+        return took_s
+
+    assert asyncio.run(go()) < 20
+    assert older in server._delayed

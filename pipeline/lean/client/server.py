@@ -48,8 +48,12 @@ from pipeline.lean.client.wire import Json
 from pipeline.lean.source.imports import lean_options
 from pipeline.lean.source.scanner import SourceFile, parse
 
-# Without the option each answer waits for 200 ms, in case that more is to be said at once.
-_ARGUMENTS = ("--server", "-Dserver.reportDelayMs=0")
+_DELAY = "server.reportDelayMs"
+"""Without this option at 0 each answer waits for 200 ms, in case that more is to be said at once. An older Lean may not
+know it: with an unknown option the server or its worker ends."""
+_FATAL_PROGRESS = 2
+"""The kind of `$/lean/fileProgress` that says that no more will come of a file; its answers may be on their way."""
+_AFTER_FATAL_S = 2.0
 _DIALECT = Dialect("newer", "newer", frozenset({"goal.subsume", "frontend.distil"}))
 _HEADER = re.compile(rb"Content-Length: *(\d+)\r\n(?:[^\r\n]+\r\n)*\r\n", re.IGNORECASE)
 _SEVERITIES = {1: "error", 2: "warning", 3: "information", 4: "information"}
@@ -164,6 +168,10 @@ async def start_repl(
     )
 
 
+_delayed: set[LeanBackend] = set()
+"""Servers that do not know the option `_DELAY`, as found out by starting them."""
+
+
 class ServerRepl(Repl):
     """One running language server with one document, under the REPL's commands."""
 
@@ -218,11 +226,51 @@ class ServerRepl(Repl):
         """
         names = module_names(imports)
         options = tuple(f"-D{option}" for option in await asyncio.to_thread(lean_options, project))
+
+        async def started(*own: str) -> Self:
+            return await cls._started(
+                backend,
+                own,
+                options,
+                project=project,
+                names=names,
+                header=header,
+                ready_timeout_s=ready_timeout_s,
+                call_timeout_s=call_timeout_s,
+                grace_s=grace_s,
+                memory_bytes=memory_bytes,
+            )
+
+        if backend in _delayed:
+            return await started()
+        try:
+            return await started(f"-D{_DELAY}=0")
+        except ReplStartError as error:
+            if _DELAY not in str(error):
+                raise
+            _delayed.add(backend)
+            return await started()
+
+    @classmethod
+    async def _started(
+        cls,
+        backend: LeanBackend,
+        own: tuple[str, ...],
+        options: tuple[str, ...],
+        *,
+        project: Path,
+        names: tuple[str, ...],
+        header: str,
+        ready_timeout_s: float,
+        call_timeout_s: float,
+        grace_s: float,
+        memory_bytes: int | None,
+    ) -> Self:
         compiler = _Compiler(backend, project, options, memory_bytes)
         try:
             process = await launched(
                 backend,
-                (*_ARGUMENTS, *options),
+                ("--server", *own, *options),
                 project=project,
                 memory_bytes=memory_bytes,
                 kind=ServerProcess,
@@ -323,9 +371,13 @@ class ServerRepl(Repl):
         number, what = next(self._ids), "textDocument/waitForDiagnostics"
         self._process.write(_framed({"jsonrpc": "2.0", "id": number, "method": what, "params": version}))
         found: list[_Object] = []
+        fatal = False
         while (message := await self._receive(ends, what)) is not None:
             params = message.get("params")
-            if message.get("method") == "textDocument/publishDiagnostics" and isinstance(params, dict):
+            if message.get("method") == "$/lean/fileProgress" and isinstance(params, dict):
+                if any(one.get("kind") == _FATAL_PROGRESS for one in params.get("processing", ())):
+                    fatal, ends = True, min(ends, time.monotonic() + _AFTER_FATAL_S)
+            elif message.get("method") == "textDocument/publishDiagnostics" and isinstance(params, dict):
                 if params.get("version") == self._version:
                     found = (found if params.get("isIncremental") else []) + list(params["diagnostics"])
             elif message.get("id") == number:
@@ -333,6 +385,8 @@ class ServerRepl(Repl):
                     raise await self._process.fatal(ReplDied, f"the server's worker: {_error(message)}")
                 lines = whole.split("\n")
                 return [_message(one, lines) for one in found]
+        if fatal:
+            raise await self._process.fatal(ReplDied, "the server's worker ended")
         return None
 
     async def _told(self, text: str, limit_s: float) -> list[_Message]:
