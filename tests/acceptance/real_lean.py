@@ -242,7 +242,12 @@ def watched(site: Site, project: Project) -> str:
     wrong = sorted(set(found.items()) ^ set(project.sorries.items()))
     if wrong:
         raise NotHeldError(f"sorries found or expected, and not both: {wrong}")
-    return f"{len(found)} sorries in {len(set(found.values()))} files"
+    needs = site.asked(project, "toolchain", "list", quiet=False)["needs"] or ()
+    kinds = {one["kind"]: one["detail"] for one in needs if one["version"] == site.version}
+    if "none" in kinds:
+        raise NotHeldError(f"nothing runs {site.version}: {kinds['none']}")
+    runs = ", ".join(kinds) or "nothing that it says yet"
+    return f"{len(found)} sorries in {len(set(found.values()))} files; run by {runs}"
 
 
 def built(site: Site, project: Project) -> str:

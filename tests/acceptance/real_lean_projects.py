@@ -122,11 +122,23 @@ theorem nested (a b : Nat) (h : a = b) : b = a := by
 end Deep
 """
 
+# The option is what module files need with Lean 4.22 to 4.26; `weak` has other versions pass over it.
+_LAKEFILE = """name = "small"
+defaultTargets = ["Small", "Deep"]
+leanOptions.weak.experimental.module = true
+
+[[lean_lib]]
+name = "Small"
+
+[[lean_lib]]
+name = "Deep"
+srcDir = "below"
+"""
+
 SMALL = Project(
     name="small",
     files={
-        "lakefile.toml": 'name = "small"\ndefaultTargets = ["Small", "Deep"]\n\n[[lean_lib]]\nname = "Small"\n\n'
-        '[[lean_lib]]\nname = "Deep"\nsrcDir = "below"\n',
+        "lakefile.toml": _LAKEFILE,
         "Small.lean": "import Small.Basic\nimport Small.Easy\nimport Small.Arithmetic\nimport Small.Modern\n"
         "import Small.Windows\n",
         "Small/Basic.lean": _BASIC,
