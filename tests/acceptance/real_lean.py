@@ -43,6 +43,7 @@ from tests.acceptance.real_lean_site import (
     Step,
     last,
     make,
+    stop_daemon,
     written,
 )
 
@@ -508,6 +509,8 @@ def prepare(out: Path, versions: Sequence[str], elan_home: Path | None, *, again
     sites = []
     for version in versions:
         folder = out / version
+        for project in PROJECTS:
+            stop_daemon(folder / project.name / "state" / "daemon.lock")
         for old in folder.iterdir() if folder.is_dir() and not again else ():
             if old.name != "elan":
                 remove_tree(old) if old.is_dir() and not old.is_symlink() else old.unlink()

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from daemon.lock import holder
 from pipeline.lean.sandbox.bounded import Bounds, run_bounded
 from tests.acceptance.real_lean_projects import Project
 
@@ -260,6 +261,17 @@ class Site:
     def rows(self, project: Project, verb: str) -> list[dict[str, Any]]:
         """Return what a listing verb lists."""
         return list(self.asked(project, verb)[verb])
+
+
+def stop_daemon(lock: Path) -> None:
+    """Stop the daemon that an earlier run left, should it have been killed."""
+    ends = time.monotonic() + _STOP_S
+    pid = holder(lock) if lock.exists() else None
+    if pid is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        while holder(lock) is not None and time.monotonic() < ends:
+            time.sleep(0.1)
 
 
 def last(said: str) -> str:

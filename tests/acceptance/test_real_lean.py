@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import shlex
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import psutil
 import pytest
 import yaml
 
+from daemon.lock import holder
 from pipeline.lean.build.dependencies import read_manifest
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.source.scanner import scan_source
@@ -149,6 +151,19 @@ def test_another_run_begins_anew_but_for_the_toolchains_and_single_steps_find_wh
     prepare(tmp_path, [VERSION], None, again=False)
     assert not repository.exists()
     assert lean.is_dir()
+
+
+def test_a_daemon_that_a_killed_run_left_is_stopped_before_its_folder_goes(tmp_path: Path) -> None:
+    (site,) = prepare(tmp_path, [VERSION], None, again=False)
+    site.watch(SMALL)
+    left = site.daemons[SMALL.name]
+    lock = site.place(SMALL) / "state" / "daemon.lock"
+    ends = time.monotonic() + 30
+    while not (lock.exists() and holder(lock)) and time.monotonic() < ends:
+        time.sleep(0.05)
+    prepare(tmp_path, [VERSION], None, again=False)
+    assert left.wait(30) == 0
+    assert not lock.parent.exists()
 
 
 def test_the_newest_releases_are_one_for_each_minor_version_and_the_candidate_is_ahead_of_them() -> None:
