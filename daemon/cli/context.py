@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +24,7 @@ import typer
 
 from daemon import lock
 from daemon.cli.completion import repositories
-from daemon.cli.render import note
+from daemon.cli.render import moment, note
 from daemon.http import control_client
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 
@@ -85,7 +85,9 @@ Repo = Annotated[
 AsOf = Annotated[
     str | None,
     typer.Option(
-        "--as-of", metavar="SEQ|TIME", help="As it was at this event, or at this time (ISO 8601, UTC)."
+        "--as-of",
+        metavar="SEQ|TIME",
+        help="As it was at this event, or at this time: 2d, yesterday, ISO 8601 (UTC).",
     ),
 ]
 
@@ -137,13 +139,18 @@ def locate(config: Path | None, as_of: str | None = None) -> Instance:
 
 
 def moment_option(text: str, option: str) -> int | datetime:
-    """Read an option's value that names an event or a time."""
-    from store.view import asof
+    """Read an option's value that names an event by its number, or a time (`daemon.cli.render.moment`)."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    return time_option(text, option, or_else="neither the number of an event nor a time")
 
+
+def time_option(text: str, option: str, *, or_else: str = "no time") -> datetime:
+    """Read an option's value that names a time."""
     try:
-        return asof.parse(text)
+        return moment(text, datetime.now(UTC))
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from error
+        raise typer.BadParameter(f'"{text}" is {or_else} {error}', param_hint=option) from error
 
 
 def _located(config: Path | None) -> Instance:

@@ -148,7 +148,10 @@ def backup(
 
 def as_of(
     moment: Annotated[
-        str, typer.Argument(metavar="SEQ|TIME", help="An event's number, or a time (ISO 8601, UTC).")
+        str,
+        typer.Argument(
+            metavar="SEQ|TIME", help="An event's number, or a time: 2d, yesterday, ISO 8601 (UTC)."
+        ),
     ],
     output: Annotated[
         Path | None,

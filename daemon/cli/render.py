@@ -14,7 +14,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +115,30 @@ def parse_time(text: str) -> datetime:
     """Read a time of the log or the view; they are all UTC."""
     time = datetime.fromisoformat(text)
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+_AGO = re.compile(r"(\d{1,6})\s*(m|h|d|w)(?:\s+ago)?")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def moment(text: str, now: datetime) -> datetime:
+    """Read what a person writes for a time: "90m", "7d", "2w ago", "today", "yesterday", or ISO 8601.
+
+    Days begin at midnight UTC, and a time that names no zone is UTC.
+
+    Raises:
+        ValueError: it is none of these; the message names them.
+    """
+    words = text.strip().lower()
+    midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if words in ("today", "yesterday"):
+        return midnight - timedelta(days=words == "yesterday")
+    try:
+        if past := _AGO.fullmatch(words):
+            return now - timedelta(**{_UNITS[past[2]]: int(past[1])})
+        return parse_time(text.strip())
+    except (ValueError, OverflowError):
+        raise ValueError("such as 7d, yesterday or 2026-07-01T12:00 (UTC)") from None
 
 
 def ago(text: str | None, *, now: datetime | None = None, never: str = "never") -> str:

@@ -1,11 +1,11 @@
 """The view as it was: at an event, or at a time.
 
-Owns naming a moment of the log (`parse`, `find`) and the copies of the view that answer as of one (`Copies`). A copy
+Owns finding a moment of the log (`find`) and the copies of the view that answer as of one (`Copies`). A copy
 is an ordinary view, built from the log's beginning, or from an earlier copy, up to one event. It is made under a
 temporary name and renamed, so that a kill leaves nothing that could be read, and two processes that make the same
 one at once each leave a whole file. The folder is a cache: whatever is in it may be deleted at any time.
 
-No pydantic and no SQLAlchemy at the top: naming a moment is cheap, only making a copy is not.
+No pydantic and no SQLAlchemy at the top: finding a moment is cheap, only making a copy is not.
 """
 
 from __future__ import annotations
@@ -55,23 +55,6 @@ class _Copy:
     seq: int
     prefix: str
     used_ns: int
-
-
-def parse(text: str) -> int | datetime:
-    """Read what a person writes for a moment: a seq (digits), or an ISO-8601 time, UTC where it names no zone.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError(
-            f'"{text}" is neither the number of an event nor a time such as 2026-07-01T12:00 (UTC)'
-        ) from error
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def find(log: LogReader, when: int | datetime) -> Moment:

@@ -209,9 +209,11 @@ def test_a_moment_that_the_log_does_not_reach_is_an_error(
 
 
 def test_what_is_no_moment_is_a_usage_error(story: RecordedStory) -> None:
-    answer = story.ask("status", "--as-of", "yesterday")
+    answer = story.ask("status", "--as-of", "the day before")
     assert answer.exit_code == 2
-    assert "neither the number of an event nor a time" in answer.stderr
+    assert "neither the number of an event nor a time such as 7d, yesterday or" in " ".join(
+        answer.stderr.replace("│", " ").split()
+    )
 
 
 def test_an_event_that_cannot_be_read_is_named_and_what_lies_before_it_is_answered(

@@ -116,7 +116,7 @@ def test_as_of_ends_there_and_a_moment_that_is_not_reached_is_an_error(
 @pytest.mark.parametrize(
     "arguments",
     [("--follow", "--until", "5"), ("--follow", "--as-of", "5"), ("--limit", "1", "--last", "1"),
-     ("--since", "yesterday"), ("--limit", "0")],
+     ("--since", "the day before"), ("--limit", "0")],
 )  # fmt: skip
 def test_what_contradicts_itself_is_a_usage_error(filled: StateFolder, arguments: tuple[str, ...]) -> None:
     assert filled.unsorry("events", *arguments).code == 2
