@@ -25,6 +25,7 @@ from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_con
 from daemon.requirements import why_not_trainable
 from daemon.settings import ConfigError, Settings, load
 from daemon.settings.models import Train
+from pipeline.lean.build.lake import SYSTEM_PATH
 
 if TYPE_CHECKING:
     from pipeline.lean.backend import Leans
@@ -290,6 +291,8 @@ def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
     except LogError as error:
         yield Finding("lean versions", "warning", f"what the repositories need cannot be read: {error}")
         return
+    if any(need.toolchain for need in needed):
+        yield curl_finding()
     for need in needed:
         places = ", ".join(f"{repository} ({branch})" for repository, branch in need.branches[:3])
         more = f" and {len(need.branches) - 3} more" if len(need.branches) > 3 else ""
@@ -301,6 +304,20 @@ def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
             f"needed by {places}{more}: {need.detail}",
             "" if need.met else remedy,
         )
+
+
+def curl_finding(search: str = SYSTEM_PATH) -> Finding:
+    """Judge whether curl is where lake finds it: Mathlib's `cache get` downloads with it."""
+    program = shutil.which("curl", path=search)
+    if program is not None:
+        return Finding("curl", "ok", program)
+    return Finding(
+        "curl",
+        "warning",
+        f"not in {search}: without it `lake exe cache get` fetches nothing, and Mathlib is built from its source,"
+        " which takes hours",
+        "install curl (Debian: apt install curl)",
+    )
 
 
 def _gpu() -> Finding:

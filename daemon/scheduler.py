@@ -198,7 +198,11 @@ def leans_of(settings: Settings) -> Leans:
     """Return what can run Lean under these settings."""
     lean = settings.lean
     return find_leans(
-        backend=lean.backend, repl=lean.repl, sandbox=lean.sandbox, toolchains=settings.paths.toolchains
+        backend=lean.backend,
+        repl=lean.repl,
+        sandbox=lean.sandbox,
+        toolchains=settings.paths.toolchains,
+        start_timeout_s=lean.start_timeout_s,
     )
 
 

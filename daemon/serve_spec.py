@@ -107,6 +107,7 @@ def spec_of(
             seed=prove.seed,
             built=settings.build.enabled,
             memory_bytes=_memory_bytes(settings, "check", settings.jobs.memory_bytes),
+            start_timeout_s=lean.start_timeout_s,
         ),
         progress=_progress(settings, os.environ if environment is None else environment),
         limits=Limits(

@@ -591,6 +591,10 @@ class Lean(Section):
     )
     """Private memory of each Lean process. A process that reaches the limit ends, and a new one takes over its work;
     a process that uses three quarters of it after an answer is replaced. At least 256M"""
+    start_timeout_s: Annotated[
+        float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="5m"))
+    ] = Field(300.0, alias="start_timeout", examples=["5m"])
+    """Time for a Lean process to load its imports: Mathlib from a slow disk takes minutes the first time. At most 1h"""
     repl_calls: Annotated[int, Strict()] = Field(20_000, ge=1, examples=[20_000])
     """Requests after which a Lean process is replaced, since it never frees memory; at least 1"""
 

@@ -48,6 +48,10 @@ REPL_FAILED_REMEDY = (
     "a REPL runs only with the Lean version that it was built with: see `unsorry toolchain list --check`, or"
     " [lean] repl where that is set"
 )
+SLOW_START = "raise [lean] start_timeout if the imports are large or the disk is slow"
+START_TIMEOUT_S = 300.0
+"""Seconds for a process to be ready. Mathlib's compiled files are some 6 GB, which a disk of 20 MB a second reads in
+five minutes where none of them is in memory yet; several processes start side by side."""
 CHOICES = ("auto", "pantograph", "simulator", "none")
 
 
@@ -57,7 +61,8 @@ class LeanBackend:
 
     `toolchain` is the content of the REPL's `lean-toolchain` ("" when unknown), `sysroot` the folder of that
     toolchain where elan has it ("" when not found), `build` the folder of the cached build that the REPL is part of
-    ("" where it is not from the cache); `in_use` keeps that from being removed.
+    ("" where it is not from the cache); `in_use` keeps that from being removed. `start_timeout_s`: until a process has
+    its imports.
     """
 
     kind: Kind
@@ -68,6 +73,7 @@ class LeanBackend:
     sandbox: Sandbox
     sysroot: str = ""
     build: str = ""
+    start_timeout_s: float = START_TIMEOUT_S
 
     def __post_init__(self) -> None:
         if self.simulated != (self.kind == "simulator"):
@@ -91,7 +97,8 @@ class LeanBackend:
         """
         if not header or self.kind != "pantograph" or not self.sysroot:
             return self
-        return _server(Path(self.sysroot), self.toolchain, self.sandbox)
+        server = _server(Path(self.sysroot), self.toolchain, self.sandbox)
+        return replace(server, start_timeout_s=self.start_timeout_s)
 
     @property
     def judge(self) -> str:
@@ -208,8 +215,10 @@ class Leans:
         return _nothing(reason, self.sandbox)
 
 
-def find_leans(*, backend: str, repl: str, sandbox: str, toolchains: Path) -> Leans:
-    """Return everything that can run Lean for the settings `[lean] backend, repl, sandbox` and a cache of toolchains.
+def find_leans(
+    *, backend: str, repl: str, sandbox: str, toolchains: Path, start_timeout_s: float = START_TIMEOUT_S
+) -> Leans:
+    """Return everything that can run Lean for the settings of `[lean]` and a cache of toolchains.
 
     Raises:
         ValueError: a setting has none of its words.
@@ -269,7 +278,7 @@ def find_leans(*, backend: str, repl: str, sandbox: str, toolchains: Path) -> Le
                 builds.append(replace(server, detail=detail))
     return Leans(
         None,
-        tuple(builds),
+        tuple(replace(build, start_timeout_s=start_timeout_s) for build in builds),
         configured=builds[0].argv[0] if repl else "",
         problems=tuple(problems),
         missing=f"{missing}; or run `unsorry toolchain install VERSION`" if missing else "",

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec
+from pipeline.lean.backend import START_TIMEOUT_S
 from pipeline.lean.pool import PoolLimits
 from pipeline.loopback import is_loopback
 from pipeline.models.endpoint.credentials import KeyPlace
@@ -170,7 +171,7 @@ class LeanSpec:
     """The backend of Lean, for `pipeline.lean.backend.find_leans`, and the watched repositories.
 
     Attributes:
-        backend, repl, sandbox, toolchains: the arguments of `find_leans`.
+        backend, repl, sandbox, toolchains, start_timeout_s: the arguments of `find_leans`.
         pool: of the REPLs; `processes` is `Limits.lean_processes`.
         cache: the root of the builds (`pipeline.lean.build.build_cache`).
         scratch: a folder for worktrees and files of this server alone; emptied when it starts.
@@ -197,6 +198,7 @@ class LeanSpec:
     seed: int = 0
     built: bool = True
     memory_bytes: _Positive = 2**32
+    start_timeout_s: _Seconds = START_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)

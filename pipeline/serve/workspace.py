@@ -145,7 +145,11 @@ class Workspace:
     def _leans(self) -> Leans:
         lean = self.spec.lean
         return find_leans(
-            backend=lean.backend, repl=lean.repl, sandbox=lean.sandbox, toolchains=lean.toolchains
+            backend=lean.backend,
+            repl=lean.repl,
+            sandbox=lean.sandbox,
+            toolchains=lean.toolchains,
+            start_timeout_s=lean.start_timeout_s,
         )
 
     def _require_sandbox(self, leans: Leans, chosen: Sequence[str]) -> None:

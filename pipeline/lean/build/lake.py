@@ -33,7 +33,7 @@ LAKEFILES = ("lakefile.lean", "lakefile.toml")
 MOST_PROCESSES = 1024
 """What is allowed to lake and all that it starts, in the bounds of a build: it starts about as many as there are
 cores. Threads have a bound of their own, `Limits.processes`."""
-_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class LakeRunner:
     def _environment(self) -> dict[str, str]:
         listed = {
             "LANG": "C.UTF-8",
-            "PATH": f"{self.program.parent}:{_SYSTEM_PATH}",
+            "PATH": f"{self.program.parent}:{SYSTEM_PATH}",
             "HOME": str(PRIVATE_HOME),
             # A build's files have to be in the project's own folders: those are what is kept.
             "LAKE_ARTIFACT_CACHE": "false",

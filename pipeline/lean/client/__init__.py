@@ -2,6 +2,5 @@
 
 from __future__ import annotations
 
-READY_TIMEOUT_S = 120.0
 CALL_TIMEOUT_S = 60.0
 GRACE_S = 3.0

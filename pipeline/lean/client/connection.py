@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from pipeline.lean.backend import LeanBackend
-from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, wire
+from pipeline.lean.backend import SLOW_START, LeanBackend
+from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, wire
 from pipeline.lean.client import dialect as dialects
 from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import (
@@ -90,7 +90,7 @@ class Connection:
         *,
         imports: Sequence[str],
         project: Path,
-        ready_timeout_s: float = READY_TIMEOUT_S,
+        ready_timeout_s: float | None = None,
         call_timeout_s: float = CALL_TIMEOUT_S,
         grace_s: float = GRACE_S,
         memory_bytes: int | None = None,
@@ -102,7 +102,7 @@ class Connection:
             backend: which REPL.
             imports: modules; none at all is an environment without even `Init`.
             project: working directory, and where compiled modules are looked for.
-            ready_timeout_s: seconds until `ready.`, imports included.
+            ready_timeout_s: seconds until `ready.`, imports included; None: the backend's.
             call_timeout_s: seconds for a call that names no limit.
             grace_s: seconds between the REPL's own interrupt and the kill.
             memory_bytes: cap on the private memory of the process and, by itself, of each that it starts
@@ -116,7 +116,8 @@ class Connection:
         names = module_names(imports)
         process = await launched(backend, names, project=project, memory_bytes=memory_bytes, kind=ReplProcess)
         try:
-            await _greeted(process, backend.argv[0], ready_timeout_s)
+            limit_s = backend.start_timeout_s if ready_timeout_s is None else ready_timeout_s
+            await _greeted(process, backend.argv[0], limit_s)
             repl = cls(
                 process,
                 dialect or dialects.NEWEST,
@@ -324,8 +325,7 @@ async def _greeted(process: ReplProcess, program: str, limit_s: float) -> None:
         line = await process.exchange(b"", limit_s, "start")
     except ReplTimeout:
         raise ReplStartError(
-            f"{program}: not ready after {limit_s:g} s{process.said()};"
-            " raise the time-out if the imports are large"
+            f"{program}: not ready after {limit_s:g} s{process.said()}; {SLOW_START}"
         ) from None
     except ReplDied as error:
         raise ReplStartError(f"{program}: ended before it was ready: {error}") from error

@@ -13,7 +13,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterable
 
-from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, messages, requests, wire
+from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, messages, requests, wire
 from pipeline.lean.client.connection import Connection
 from pipeline.lean.client.errors import (
     HeaderNotLoaded,
@@ -46,7 +46,6 @@ __all__ = [
     "CALL_TIMEOUT_S",
     "GRACE_S",
     "MAX_LINE_BYTES",
-    "READY_TIMEOUT_S",
     "STDERR_KEPT_BYTES",
     "Repl",
     "ReplDied",

@@ -25,8 +25,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from pipeline.lean.backend import LeanBackend
-from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S, wire
+from pipeline.lean.backend import SLOW_START, LeanBackend
+from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, wire
 from pipeline.lean.client.connection import launched
 from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import (
@@ -138,7 +138,7 @@ async def start_repl(
     imports: Sequence[str],
     project: Path,
     header: str = "",
-    ready_timeout_s: float = READY_TIMEOUT_S,
+    ready_timeout_s: float | None = None,
     call_timeout_s: float = CALL_TIMEOUT_S,
     grace_s: float = GRACE_S,
     memory_bytes: int | None = None,
@@ -214,7 +214,7 @@ class ServerRepl(Repl):
         imports: Sequence[str],
         project: Path,
         header: str = "",
-        ready_timeout_s: float = READY_TIMEOUT_S,
+        ready_timeout_s: float | None = None,
         call_timeout_s: float = CALL_TIMEOUT_S,
         grace_s: float = GRACE_S,
         memory_bytes: int | None = None,
@@ -235,7 +235,7 @@ class ServerRepl(Repl):
                 project=project,
                 names=names,
                 header=header,
-                ready_timeout_s=ready_timeout_s,
+                ready_timeout_s=backend.start_timeout_s if ready_timeout_s is None else ready_timeout_s,
                 call_timeout_s=call_timeout_s,
                 grace_s=grace_s,
                 memory_bytes=memory_bytes,
@@ -295,7 +295,7 @@ class ServerRepl(Repl):
             compiler.close()
             raise ReplStartError(
                 f"{backend.argv[0]} --server: not ready after {ready_timeout_s:g} s{process.said()};"
-                " raise the time-out if the imports are large"
+                f" {SLOW_START}"
             ) from None
         except ReplDied as error:
             compiler.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S, READY_TIMEOUT_S
+from pipeline.lean.client import CALL_TIMEOUT_S, GRACE_S
 
 PROCESSES = 2
 MEMORY_BYTES = 8 * 1024**3
@@ -26,8 +26,8 @@ class PoolLimits:
             quarters of `memory_bytes`.
         total_memory_bytes: of all together; lowers `processes` so that their hard limits fit. None: no such bound.
         calls: after so many requests a process is replaced.
-        ready_timeout_s, call_timeout_s, grace_s: see `Repl.start`; a call's own limit is interrupted in band, and
-            `grace_s` later the process is killed.
+        ready_timeout_s, call_timeout_s, grace_s: see `Repl.start`; None: the backend's. A call's own limit is
+            interrupted in band, and `grace_s` later the process is killed.
         setup_timeout_s: for each text of a setup, which may be most of a file.
     """
 
@@ -36,7 +36,7 @@ class PoolLimits:
     recycle_bytes: int | None = None
     total_memory_bytes: int | None = None
     calls: int = CALLS
-    ready_timeout_s: float = READY_TIMEOUT_S
+    ready_timeout_s: float | None = None
     call_timeout_s: float = CALL_TIMEOUT_S
     grace_s: float = GRACE_S
     setup_timeout_s: float = SETUP_TIMEOUT_S

@@ -281,6 +281,15 @@ def test_unknown_words_are_errors(machine: Machine, backend: str, sandbox: str) 
         machine.leans(backend=backend, sandbox=sandbox)
 
 
+def test_the_time_for_a_start_is_the_setting_s_for_whatever_runs_lean(machine: Machine) -> None:
+    machine.build("v4.21.0")
+    program(machine.folder / "elan" / "toolchains" / "leanprover--lean4---v4.35.0" / "bin" / "lean")
+    leans = find_leans(backend="auto", repl="", sandbox="none", toolchains=machine.cache, start_timeout_s=7.0)
+    repl, server = leans.for_toolchain("v4.21.0"), leans.for_toolchain("v4.35.0")
+    assert (repl.kind, server.kind) == ("pantograph", "server")
+    assert [one.start_timeout_s for one in (repl, server, repl.reading("module\n"))] == [7.0, 7.0, 7.0]
+
+
 def test_looking_starts_no_process(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     for release in ("v4.21.0", "v4.28.0"):
         machine.build(release)

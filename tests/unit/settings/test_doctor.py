@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from daemon.doctor import Finding, daemon_package, examine, has_wal_reset_bug, sqlite_finding, version_tuple
+from daemon.doctor import (
+    Finding,
+    curl_finding,
+    daemon_package,
+    examine,
+    has_wal_reset_bug,
+    sqlite_finding,
+    version_tuple,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +41,14 @@ def test_a_foreign_daemon_package_is_named(tmp_path: Path) -> None:
     found = daemon_package(foreign, "3.1.2")
     assert (found.verdict, found.essential) == ("missing", True)
     assert "pip uninstall python-daemon" in found.remedy
+
+
+def test_curl_is_looked_for_where_lake_finds_it(tmp_path: Path) -> None:
+    found = curl_finding(str(tmp_path))
+    assert (found.verdict, found.essential) == ("warning", False)
+    assert "Mathlib is built from its source" in found.detail
+    (tmp_path / "curl").touch(0o755)
+    assert curl_finding(str(tmp_path)) == Finding("curl", "ok", str(tmp_path / "curl"))
 
 
 def test_version_numbers_are_read_out_of_what_programs_say() -> None:
