@@ -299,6 +299,8 @@ BUILD_BOUNDS = Bounds(timeout_s=1500.0, processes=MOST_PROCESSES, disk_bytes=_DI
 ASK_BOUNDS = Bounds(timeout_s=600.0, processes=MOST_PROCESSES, disk_bytes=_DISK_BYTES)
 CHECKER = "leanchecker"
 """The kernel replay that comes with a toolchain. One that a project has built may be any program."""
+MODULE_BOUNDS = dataclasses.replace(ASK_BOUNDS, timeout_s=1800.0)
+"""Of the replay of the proof's module: with a module `A` goes all that is named `A.…`, which may be the project."""
 _CLOSURE_S = 1800.0
 """Seconds for the replay of all modules below the proof's; what is left after them lowers the grade."""
 _AT_ONCE = 8
@@ -456,7 +458,27 @@ def find_checker(runner: LakeRunner) -> Path | str:
 def replay(runner: LakeRunner, checker: Path, *modules: str, bounds: Bounds = ASK_BOUNDS) -> Outcome:
     """Replay every declaration of the built modules in the kernel, in a fresh process."""
     asking = runner.with_(writable=(), environment=_search_path(runner))
-    return asking.execute((str(checker), *modules), bounds=bounds)
+    # With a quoted name it has to say what it replayed.
+    verbose = ("-v",) if any("«" in name for name in modules) else ()
+    asked = dict.fromkeys(map(_asked_for, modules))
+    return asking.execute((str(checker), *verbose, *asked), bounds=bounds)
+
+
+def _asked_for(module: str) -> str:
+    """Return the name by which the checker replays a module; "" if there is none.
+
+    It reads no quotes, and replays all that is below a name: of a quoted one the part before the quotes.
+    """
+    plain = module.partition("«")[0]
+    return module if plain == module else plain.rstrip(".")
+
+
+def _tells_of(ran: Outcome, module: str) -> bool:
+    """Return whether a replay's end is about this module, which it is by its name unless that is quoted."""
+    if "«" not in module:
+        return True
+    said = f"replaying {module}" if ran.ok else f"found a problem in {module}"
+    return any(line.strip().endswith(said) for line in ran.output.splitlines())
 
 
 def _search_path(runner: LakeRunner) -> dict[str, str]:
@@ -649,31 +671,35 @@ class _Inquiry:
         """Replay the module, then all below it; "failed" if the module is refused."""
         if isinstance(checker := find_checker(self.runner), str):
             return Finding("kernel", "not_checked", "nobody", checker)
-        if "«" in module:
+        if not _asked_for(module):
             return Finding(
                 "kernel", "not_checked", "nobody", f"{CHECKER} reads no quoted name such as {module}"
             )
         ran = self._replay(module)
         if ran.ending == "timeout":
-            return Finding("kernel", "not_checked", CHECKER, f"{module}: {ran.explain(ASK_BOUNDS)}")
+            return Finding("kernel", "not_checked", CHECKER, f"{module}: {ran.explain(MODULE_BOUNDS)}")
+        if not _tells_of(ran, module):
+            why = f"{CHECKER} {_asked_for(module)} tells nothing of {module}: {end_of(ran.output)[-300:]}"
+            return Finding("kernel", "not_checked", CHECKER, why)
         if not ran.ok:
-            why = f"{CHECKER} refuses {module} ({ran.explain(ASK_BOUNDS)}): {end_of(ran.output)[-300:]}"
+            why = f"{CHECKER} refuses {module} ({ran.explain(MODULE_BOUNDS)}): {end_of(ran.output)[-300:]}"
             return Finding("kernel", "failed", CHECKER, why, refused=True)
-        names = [one.name for one in below if "«" not in one.name]
+        # Those with quoted names last: what is replayed with them may be more than is below the proof.
+        names = sorted((one.name for one in below if _asked_for(one.name)), key=lambda name: "«" in name)
         ends = time.monotonic() + _CLOSURE_S
         done = 0
         while done < len(names) and (left_s := ends - time.monotonic()) > 1:
             some = names[done : done + _AT_ONCE]
             bounds = dataclasses.replace(ASK_BOUNDS, timeout_s=min(left_s, ASK_BOUNDS.timeout_s))
             ran = replay(self.runner, checker, *some, bounds=bounds)
-            if ran.ending == "timeout":
+            if ran.ending == "timeout" or not all(_tells_of(ran, name) for name in some):
                 break
             if not ran.ok:
                 why = f"{CHECKER} refuses what {module} imports, one of {', '.join(some)}"
                 told = f"{why} ({ran.explain(bounds)}): {end_of(ran.output)[-300:]}"
                 return Finding("kernel", "not_checked", CHECKER, told, grade="replayed_module", refused=True)
             done += len(some)
-        told = f"`{CHECKER} {module}`: every declaration replayed"
+        told = f"`{CHECKER} {_asked_for(module)}`: every declaration replayed"
         if done < len(below):
             told += f"; of the {len(below)} modules below it that the project or its packages bring, {done} replayed"
             return Finding("kernel", "passed", CHECKER, told, grade="replayed_module")
@@ -685,7 +711,8 @@ class _Inquiry:
         return Finding("kernel", "passed", CHECKER, told, grade="replayed_closure")
 
     def _replay(self, module: str) -> Outcome:
-        return replay(self.runner, self.runner.program.parent / CHECKER, module)
+        checker = self.runner.program.parent / CHECKER
+        return replay(self.runner, checker, module, bounds=MODULE_BOUNDS)
 
     def _built(self, module: str, built: Outcome) -> Finding:
         digest = hashlib.sha256(self.patched).hexdigest()

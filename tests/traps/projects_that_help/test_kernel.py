@@ -88,6 +88,16 @@ def test_a_module_that_the_checker_cannot_name_lowers_the_grade(court: GateProje
     assert "not all that it imports" in first_line(court, verdict)
 
 
+def test_a_quoted_module_is_replayed_by_the_plain_part_of_its_name(court: GateProject) -> None:
+    """The checker reads no quotes; it replays all below a name, and says what."""
+    others = {"Demo/week-1/Sets.lean": "-- honest\n"}
+    verdict = court.verified(Case(PROOF, file="import Demo.«week-1».Sets\n" + FILE, others=others))
+    assert (verdict.grade, verdict.kernel) == ("replayed_closure", "leanchecker")
+    refused = {"Demo/week-1/Sets.lean": UNCHECKED}
+    case = Case(PROOF, file="import Demo.«week-1».Sets\n" + FILE, others=refused, rules=(REFUSED,))
+    assert "one of Demo.«week-1».Sets" in evidence(court.candidate(case))
+
+
 def test_a_checker_that_the_project_built_is_not_run(court: GateProject) -> None:
     """F8: it may be any program."""
     without_checker(court)
