@@ -7,10 +7,11 @@ PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user
+.PHONY: help demo demo-learning demo-serve demo-leandojo docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user
 
 help:
-	@echo "make demo       the whole loop, from a commit to a checked proof, on a small Lean project"
+	@echo "make demo       from a commit to a proof that Lean accepts, on one screen"
+	@echo "make demo-learning demo-serve demo-leandojo    what it learns, what editors ask it, LeanDojo's formats"
 	@echo "make test       lint, types and every test"
 	@echo "make unit       the fast tests only"
 	@echo "make docs       write the generated parts of docs/cli.md and docs/configuration.md"
@@ -51,8 +52,12 @@ $(VENV)/.lean435: locks/lean435.txt | $(VENV)/bin/python
 docs: $(VENV)/.dev
 	@$(BIN)/python -m tests.support.reference
 
-demo: $(VENV)/.train $(VENV)/.lean435
+demo: $(VENV)/.core $(VENV)/.lean435
 	@$(BIN)/python examples/demo.py
+
+# On the simulator, with models so small that they learn in a minute.
+demo-learning demo-serve demo-leandojo: demo-%: $(VENV)/.train
+	@$(BIN)/python examples/tour.py $*
 
 # One thread in each test process: torch's threads would only wait for each other. What changed since the
 # installation is compiled first, or each of the thousands of processes that the tests start would compile it anew.

@@ -125,11 +125,21 @@ LINES: dict[str, Callable[[dict[str, Any], Names], str | None]] = {
 """The line for each event type; other types are not shown."""
 
 
+MARK = "  [simulated]"
+BRIEF = frozenset(
+    (
+        *("trace_measured", "proof_found", "checkpoint_saved", "evaluation_finished", "checkpoint_promoted"),
+        *("checkpoint_refused", "job_failed"),
+    )
+)
+"""The types of which a brief telling tells."""
+
+
 def describe(event: StoredEvent, names: Names) -> str | None:
     """One line for people, or None. Whatever the simulator did says so."""
     names.learn(event)
     line = LINES[event.type](event.data, names) if event.type in LINES else None
-    return f"{line}  [simulated]" if line and event.data.get("simulated") else line
+    return f"{line}{MARK}" if line and event.data.get("simulated") else line
 
 
 @dataclass
@@ -138,6 +148,8 @@ class Teller:
 
     paths: Paths
     started: float = field(default_factory=time.monotonic)
+    brief: bool = False
+    """Tell only what the heading has not said: no mark, and no step on the way."""
     position: int = 0
     names: Names = field(default_factory=Names)
 
@@ -152,6 +164,10 @@ class Teller:
             for event in reader.read(after=self.position):
                 self.position = event.seq
                 line = describe(event, self.names)
+                if line and self.brief:
+                    line = (
+                        line.removesuffix(MARK) if event.type in BRIEF and " val set " not in line else None
+                    )
                 if line:
                     say(f"  {time.monotonic() - self.started:5.1f}s  {line}")
         finally:

@@ -1,4 +1,4 @@
-"""The demo is the product's face: it reaches its end, twice in a row, and through ten kills of its daemon."""
+"""The demo is the product's face: one screen with Lean or without; and the long one through ten kills of its daemon."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 Told = tuple[str, int, str]
 """An event's id, number and type."""
 DEMO = [sys.executable, str(ROOT / "examples" / "demo.py"), "--directory"]
+TOUR = [sys.executable, str(ROOT / "examples" / "tour.py"), "--directory"]
 
 
 def everything(paths: Paths) -> list[StoredEvent]:
@@ -156,7 +157,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     dice = random.Random(20261121)
     demo = subprocess.Popen(
         # What comes later is behind the ten kills; the second demo has it.
-        [*DEMO, str(directory), "--without-models", "--revisions", "1"],
+        [*TOUR, str(directory), "--without-models", "--revisions", "1"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -205,7 +206,7 @@ def test_the_demo_runs_twice_in_a_row_and_leaves_patches_that_own_up_to_the_simu
     """The second time, in the folder that the first one left; what it shows is its own and not the first one's."""
     directory = killed.directory
     assert killed.returncode == 0, killed.output
-    done = subprocess.run([*DEMO, str(directory)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*TOUR, str(directory)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     paths = paths_from_config(directory / "config.toml")
     events = everything(paths)
@@ -241,7 +242,7 @@ def test_the_demo_runs_twice_in_a_row_and_leaves_patches_that_own_up_to_the_simu
 @pytest.mark.timeout(1200)
 def test_where_lean_is_found_the_demo_ends_with_proofs_that_lean_verified(tmp_path: Path) -> None:
     directory = tmp_path / "demo"
-    done = subprocess.run([*DEMO, str(directory)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*TOUR, str(directory)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     paths = paths_from_config(directory / "config.toml")
     assert_sound(everything(paths))
@@ -253,3 +254,63 @@ def test_where_lean_is_found_the_demo_ends_with_proofs_that_lean_verified(tmp_pa
     assert not any(
         is_simulated_patch(patch.read_text(encoding="utf-8")) for patch in paths.patches.rglob("*.patch")
     )
+
+
+# --- one screen -----------------------------------------------------------------------------------------------
+
+
+def screen(directory: Path, *arguments: str) -> list[str]:
+    """Run the demo and return its lines."""
+    done = subprocess.run(
+        [*DEMO, str(directory), *arguments],
+        cwd=directory.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 100
+    return lines
+
+
+def test_the_demo_is_one_screen_of_what_lean_itself_accepts(real_lean: Path, tmp_path: Path) -> None:
+    assert real_lean.is_dir()
+    directory = tmp_path / "demo"
+    lines = screen(directory)
+    said = "\n".join(lines)
+    assert "simulat" not in said
+    assert lines[2].startswith("│ Lean 4.35.0 itself")
+    assert 'nothing below is called\n│ "verified"' in said
+    accepted = {line.split()[1] for line in lines if line.startswith("  accepted")}
+    assert accepted == {"and_swap", "not_all", "double_negation"}
+    assert "  false       square_of_17      its negation is proved" in lines
+    assert "Lean's kernel accepts the file with all 3 proofs and without a sorry" in said
+    assert any(line.split() == ["filled", "add_right_comm", "by", "people"] for line in lines)
+    assert (directory / "report" / "index.html").is_file()
+    events = everything(paths_from_config(directory / "config.toml"))
+    assert not any(event.data.get("simulated") for event in events)
+    assert not any(event.type == "proof_verified" for event in events), "the library is not Lean's own"
+    (trace,) = {event.data["lean_version"] for event in events if event.type == "commit_traced"}
+    assert trace == "v4.35.0"
+
+
+def test_without_lean_the_demo_says_once_that_all_of_it_is_simulated(tmp_path: Path) -> None:
+    lines = screen(tmp_path / "demo", "--simulator")
+    (marked,) = (number for number, line in enumerate(lines) if "simulated" in line)
+    assert lines[marked].startswith("│ [simulated] ")
+    assert lines[marked + 1] == "│ The simulator stands in for Lean: nothing below was checked by Lean."
+    assert any(line.split()[:2] == ["accepted", "and_swap"] for line in lines)
+    assert any(line.split()[:2] == ["false", "square_of_17"] for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["learning", "serve", "leandojo"])
+def test_the_other_demos_reach_their_ends(part: str, tmp_path: Path) -> None:
+    done = subprocess.run([*TOUR, str(tmp_path / "demo"), part], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert "simulated" in lines[0]
+    assert len(lines) <= 70

@@ -159,7 +159,7 @@ def by_job(events: Iterable[reach.Event], *, folder: str) -> Counter[tuple[str, 
 def test_the_demo_records_what_it_recorded(as_left: Path, tmp_path: Path) -> None:
     """The folder has the name of the first one: keys of local repositories have it in them."""
     directory = tmp_path / "golden-demo"
-    command = [sys.executable, str(reach.ROOT / "examples" / "demo.py"), "--directory", str(directory)]
+    command = [sys.executable, str(reach.ROOT / "examples" / "tour.py"), "--directory", str(directory)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
     assert done.returncode == 0, done.stdout + done.stderr
     before = reach.read_log(as_left / "state" / "events.db")[:LAST_OF_THE_DEMO]

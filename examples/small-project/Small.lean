@@ -1,0 +1,2 @@
+import Small.Logic
+import Small.Numbers
