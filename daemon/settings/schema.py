@@ -516,7 +516,7 @@ class Poll(Section):
     )
     """Time limit of one git or API call; 1s to 1h"""
     slowest_s: Annotated[float, BeforeValidator(_POLL_EVERY)] = Field(
-        3600.0, alias="slowest", examples=["1h"]
+        600.0, alias="slowest", examples=["10m"]
     )
     """Longest polling interval of a quiet repository. After a change, a repository is polled every `every`, then at
     intervals of 1/24 of the time since the change (one day after it: once an hour), and never less often than this.
