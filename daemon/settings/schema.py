@@ -590,7 +590,8 @@ class Lean(Section):
         2**33, alias="repl_memory", examples=["8G"]
     )
     """Private memory of each Lean process. A process that reaches the limit ends, and a new one takes over its work;
-    a process that uses three quarters of it after an answer is replaced. At least 256M"""
+    a process that uses three quarters of it after an answer is replaced. Recent Leans reserve 1.4 GiB of it before they
+    use any: Lean 4.35 starts with 2G, and not with 1G. At least 256M"""
     start_timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="5m"))
     ] = Field(300.0, alias="start_timeout", examples=["5m"])

@@ -321,8 +321,8 @@ def test_a_limit_on_memory_that_holds_no_lean_is_said(real_lean: Path, tmp_path:
         lean, init = lean_itself(real_lean), ("Init",)
         with pytest.raises(ReplStartError, match="failed to create thread"):
             await start_repl(lean, imports=init, project=tmp_path, memory_bytes=2**29, ready_timeout_s=10)
-        # 1 GiB that Lean reserves for each of its threads would not fit.
-        async with await start_repl(lean, imports=init, project=tmp_path, memory_bytes=2**32) as repl:
+        # What Lean reserves by itself, for the stack of each thread and to allocate from, would not fit.
+        async with await start_repl(lean, imports=init, project=tmp_path, memory_bytes=2**31) as repl:
             assert repl.rss_bytes() < 2**29
 
     asyncio.run(go())

@@ -67,6 +67,9 @@ HONEST = {
         file="import Demo.Lemmas\n" + FILE,
         others={"Demo/Lemmas.lean": "theorem swap {p q : Prop} (h : p ∧ q) : q ∧ p := ⟨h.2, h.1⟩\n"},
     ),
+    "attributes, which may add names by the statement": Case(
+        PROOF, file=FILE.replace("theorem mine", "@[simp, grind] theorem mine")
+    ),
     "an option of the file": Case(PROOF, file="set_option autoImplicit true\n" + FILE),
 }
 
@@ -80,6 +83,7 @@ NIGHTLY = {
     "by simp",
     "a quoted name that needs no quotes",
     "an option of the file",
+    "attributes, which may add names by the statement",
     "by a body that is not exposed",
     "a theorem that is not public",
     "a private theorem of a module file",

@@ -19,7 +19,7 @@ from pathlib import Path
 from pipeline.lean.backend import LeanBackend, Sandbox
 from pipeline.lean.sandbox.bounded import Bounds, Ending, Outcome, run_bounded
 from pipeline.lean.sandbox.command import (
-    LEAN_STACKS,
+    LEAN_RESERVES,
     PRIVATE_HOME,
     Limits,
     SandboxError,
@@ -142,7 +142,7 @@ class LakeRunner:
             "MATHLIB_NO_CACHE_ON_UPDATE": "1",
             "GIT_TERMINAL_PROMPT": "0",
             "GIT_CONFIG_NOSYSTEM": "1",
-            **LEAN_STACKS,
+            **LEAN_RESERVES,
         }
         if self.sandbox == "none":
             listed["HOME"] = str(Path.home())

@@ -27,7 +27,7 @@ from typing import Self, cast
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.dependencies import package_folders
 from pipeline.lean.client.errors import ReplDied, ReplProtocolError, ReplStartError, ReplTimeout
-from pipeline.lean.sandbox.command import LEAN_STACKS, Limits, SandboxError, bubblewrap, unconfined
+from pipeline.lean.sandbox.command import LEAN_RESERVES, Limits, SandboxError, bubblewrap, unconfined
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
 # So much may a process say that was asked nothing; what it said is an error's text, no more.
@@ -502,7 +502,7 @@ def command_line(
     attempt = {name: os.environ[name] for name in (_ATTEMPT,) if name in os.environ}
     if backend.kind == "simulator":
         return _alone(command, limits), {**environment, **attempt}
-    environment |= LEAN_STACKS
+    environment |= LEAN_RESERVES
     environment["LEAN_PATH"] = lean_path(project, library=backend.library)
     readable = [Path(backend.argv[0])]
     writable: list[Path] = []

@@ -172,11 +172,14 @@ class SandboxError(Exception):
     """The sandbox cannot be composed; the message says what is missing and what to do."""
 
 
-LEAN_STACKS = {"LEAN_STACK_SIZE_KB": "65536"}
-"""The environment by which Lean's threads have stacks of 64 MiB.
+LEAN_RESERVES = {"LEAN_STACK_SIZE_KB": "65536", "MIMALLOC_ARENA_EAGER_COMMIT": "0"}
+"""The environment by which Lean reserves little memory, since RLIMIT_DATA counts what is reserved.
 
-Lean 4.35 reserves 1 GiB for each, and RLIMIT_DATA counts what is reserved: the worker of its server needs more than
-8 GiB for an empty file, and `lean` more than 4, "failed to create thread". Older ones do not read the variable.
+The first: stacks of 64 MiB. Lean 4.35 reserves 1 GiB for each thread's: the worker of its server needs more than 8 GiB
+for an empty file, and `lean` more than 4, "failed to create thread". The second: memory by the GiB only as it is used.
+Measured with Lean 4.35.0, 300 tactics in a file of 300 lemmas: a server's worker reserves 1.4 GiB (without the second
+2.4 GiB), of which 1 GiB is its first thread's stack, and uses 17 MiB. It starts below a limit of 2 GiB, and not of 1.
+Tactics take no longer. Older Leans do not read the variables.
 """
 
 
