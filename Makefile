@@ -28,24 +28,28 @@ help:
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "unsorry needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	@echo "making $(VENV) and installing unsorry in it, without torch: about half a minute"
+	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install -c constraints.txt -e .
+	@$(PIP) install -c constraints.txt -e .
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon store pipeline
 	@touch $@
 
 # What training and the server need. torch is large, and on Linux larger still with CUDA: see docs/install.md for the CPU build.
 $(VENV)/.train: pyproject.toml constraints.txt $(VENV)/.core
-	$(PIP) install -c constraints.txt -e ".[train,serve]"
+	@echo "installing torch and what else trains models: about a minute, and minutes with CUDA"
+	@$(PIP) install -c constraints.txt -e ".[train,serve]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.train
-	$(PIP) install -c constraints.txt -e ".[train,serve,dev]"
+	@echo "installing what the tests use"
+	@$(PIP) install -c constraints.txt -e ".[train,serve,dev]"
 	@touch $@
 
 # Lean itself, for the tests of that name and the demo's beginning: only for Linux on x86-64, and both do without it.
 $(VENV)/.lean435: locks/lean435.txt | $(VENV)/bin/python
+	@echo "installing Lean 4.35.0's shared library: 58 MB"
 	@if $(PIP) install --require-hashes -r locks/lean435.txt; then touch $@; \
 	else echo "Lean 4.35.0 could not be installed; what needs it is left out"; fi
 

@@ -166,9 +166,10 @@ class Screen:
                 yield f"  {_green('accepted')}    {self.places[sorry][0]:17} by {proof}"
             case "proof_rejected":
                 yield f"  {_red('refused')}     {self.places[sorry][0]:17} {_cut(data['reason'], _WIDTH - 35)}"
-            case "attempt_finished" if data["outcome"] == "disproved":
+            case "attempt_finished" if data["outcome"] == "disproved" and sorry not in self.told:
+                self.told.add(sorry)
                 yield f"  {_red('false')}       {self.places[sorry][0]:17} its negation is proved"
-            case "attempt_finished" if data["outcome"] != "found":
+            case "attempt_finished" if data["outcome"] not in ("found", "disproved"):
                 yield f"  still open  {self.places[sorry][0]:17} {_cut(data['detail'], _WIDTH - 35)}"
             case "sorry_filled":
                 yield f"  {_green('filled')}      {self.places[sorry][0]:17} by {data['by']}"
