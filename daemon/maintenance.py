@@ -38,9 +38,11 @@ class Maintenance:
         return Models(self._store, chain_root=settings.paths.models, tolerance=settings.train.tolerance)
 
     async def write_patches(self, proofs: frozenset[str] | None) -> None:
-        """Write the patches of these proofs, or of all, that are not there."""
+        """Write the patches of these proofs, or of all, that are not there as they should be."""
         try:
-            for path in await write_missing(self._store, self._context.settings.paths.patches, proofs=proofs):
+            settings = self._context.settings
+            folder, author = settings.paths.patches, settings.daemon.author
+            for path in await write_missing(self._store, folder, author=author, proofs=proofs):
                 log.info("patch_written", path=str(path))
             self._context.problems.clear("patches")
         except (OSError, LogError) as error:

@@ -2,13 +2,14 @@
 
 Owns the search for `config.toml` and the names of the files below the three folders. Standard library only: the
 command line's read verbs must start in milliseconds. Validating the settings is `daemon.settings`' business; this
-module reads the three folder settings out of the file and nothing else, and it finds them even in a file that has
-an error elsewhere, so that `status` can still say what the running daemon thinks of that file.
+module reads the three folder settings and the author of patches out of the file and nothing else, and it finds them
+even in a file that has an error elsewhere, so that `status` can still say what the running daemon thinks of that file.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,6 +132,17 @@ def paths_from_config(path: Path) -> Paths:
     daemons with two state folders must share neither mirrors nor socket), else the XDG folders.
     """
     return resolve_paths(_daemon_table(path.read_bytes().decode(errors="replace")), config=path)
+
+
+DEFAULT_AUTHOR = "unsorry <unsorry@localhost>"
+AUTHOR = re.compile(r"([^<>\x00-\x1f\x7f]*[^<>\x00-\x20\x7f]) <([^<>@\s]+@[^<>@\s]+)>")
+"""A name and an e-mail address, as git writes them."""
+
+
+def author_from_config(path: Path) -> str:
+    """Return whom proofs are by, as the file at `path` says; a value that is none counts as unset."""
+    value = _daemon_table(path.read_bytes().decode(errors="replace")).get("author")
+    return value if isinstance(value, str) and AUTHOR.fullmatch(value) else DEFAULT_AUTHOR
 
 
 def resolve_paths(daemon: dict[str, Any], *, config: Path) -> Paths:

@@ -301,7 +301,7 @@ def check_patches(paths: Paths, repository: Path) -> int:
             commit = next(
                 line.split()[-1]
                 for line in patch.read_text(encoding="utf-8").splitlines()
-                if line.lower().startswith("commit")
+                if line.startswith("Checked at commit: ")
             )
             git(scratch, "checkout", "--quiet", "--force", commit)
             git(scratch, "apply", "--check", str(patch))

@@ -490,9 +490,9 @@ def register(app: typer.Typer) -> None:
         list_help="List proofs (the same as no verb).",
     )
     group.command("show", help="Show one proof: text, checks with their evidence, axioms.")(show)
-    group.command("patch", help="Print the patch file's text; `git apply` takes it on the commit it names.")(
-        patch
-    )
+    group.command(
+        "patch", help="Print the patch of a proof; `git am` and `git apply` take it on the commit it names."
+    )(patch)
     group.command("tree", help="Show a search, found or in vain: every state and what was tried on it.")(tree)
     group.command("pr", help="Propose a verified proof as a pull request, where its people agreed to it.")(
         pull_request
@@ -585,6 +585,8 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
 
 
 def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
+    from daemon.paths import author_from_config
+    from daemon.results.mail import mail
     from store.log.reader import LogReader
 
     instance = locate(config, as_of)
@@ -595,7 +597,7 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
             f"proof {row.proof} has no patch, it is {row.state}{why}; `unsorry proofs show {row.proof}` says more"
         )
     with LogReader.open(instance.paths.events_db) as log:
-        data = log.blob(row.patch_sha256)
+        data = mail(row, log.blob(row.patch_sha256), author_from_config(instance.config))
     if as_json:
         emit_json(
             {
@@ -604,14 +606,14 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
                 "state": row.state,
                 "simulated": row.simulated,
                 "repository": row.repository,
-                "sha": row.sha,
+                "sha": row.checked_sha,
                 "patch": data.decode("utf-8", errors="replace"),
             }
         )
         return
     if row.simulated:
         note(f"unsorry: {WARNING}")
-    # As bytes: a patch must reach `git apply` exactly as it was made.
+    # As bytes: a patch must reach git exactly as it was made.
     sys.stdout.buffer.write(data)
 
 

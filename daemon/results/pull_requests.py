@@ -26,6 +26,7 @@ from daemon.polling.errors import GitError
 from daemon.polling.git import Git
 from daemon.polling.git_process import is_branch_name
 from daemon.polling.github import Calls, ProposalError
+from daemon.results.mail import title_of
 from daemon.settings import Repo, Settings
 from daemon.store_service import StoreService
 from pipeline.gate.patch import VERIFIED, RefusedPatchError, refuse_simulated
@@ -356,7 +357,6 @@ _TOKENS = (b"sorry", b"admit")
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.-]+|\.(?=\.|$)")
 _LONGEST_SLUG = 80
 _LONGEST_EVIDENCE = 300
-_LONGEST_TITLE = 200
 
 _BY_A_PROGRAM = (
     "The proof was found by a program, unsorry, and {judged}. No person wrote it, and perhaps none has read it"
@@ -507,9 +507,7 @@ def branch_name(row: ProofRow) -> str:
 
 def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullRequestText:
     """Return text for a pull request: plain words, and every value in a code span, where no name mentions a user."""
-    # Of "@name" and "fixes #1" a forge makes a call, and a Lean name may hold either.
-    name = "".join("_" if one in "@# " or not one.isprintable() else one for one in row.declaration)
-    title = f"Fill the sorry in {name}"[:_LONGEST_TITLE]
+    title = title_of(row)
     judged = VERIFIED[row.grade]
     message = f"{title}\n\nFound by unsorry, a program, and {judged}."
     found = evidence.attempt

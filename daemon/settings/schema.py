@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo
 
+from daemon.paths import AUTHOR, DEFAULT_AUTHOR
 from daemon.peers import group_id
 from daemon.settings.hours import Window
 from daemon.settings.models import Prove, Serve, Train
@@ -413,6 +414,12 @@ def _program(value: str, info: ValidationInfo) -> str:
     return os.path.normpath(base_of(info) / Path(value).expanduser()) if "/" in value else value
 
 
+def _author(value: str) -> str:
+    if not AUTHOR.fullmatch(value):
+        raise ValueError(f'is no author; write a name and an e-mail address such as "{DEFAULT_AUTHOR}"')
+    return value
+
+
 def _api_url(value: str) -> str:
     if not value:
         return value
@@ -495,6 +502,11 @@ class Daemon(Section):
         float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="20s"))
     ] = Field(20.0, alias="shutdown_timeout", examples=["20s"])
     """Time that running jobs have to end when the daemon stops; 1s to 1h"""
+    author: Annotated[Text, AfterValidator(_author)] = Field(
+        DEFAULT_AUTHOR, examples=["unsorry <unsorry@example.org>"]
+    )
+    """Author of patch files and of the commits of `unsorry proofs apply`, as git writes one. A pull request's commit is
+    GitHub's, by the account of the token"""
     control_group: Annotated[Text, AfterValidator(_existing_group)] = Field("", examples=["root"])
     """Group whose members may use the control socket to act (`poll`, `jobs retry`, `models promote` …). `""`: only
     the daemon's own user and root may act; members of the daemon's group may still read. The daemon's user must be a

@@ -1,7 +1,8 @@
-"""The patch file of a proof: a unified diff that `git apply` takes at its commit, under a header with the evidence.
+"""What is recorded as a proof's patch: a unified diff for its commit, under the evidence, which becomes a message.
 
-Bytes are kept exactly (CRLF, a missing last newline). A simulated proof's patch says SIMULATED in its first line,
-and `refuse_simulated` is what everything that proposes patches to others calls first.
+`daemon.results.mail` makes the mail of it that `git am` takes. Bytes are kept exactly (CRLF, a missing last newline).
+A simulated proof's patch says SIMULATED in its first line, and `refuse_simulated` is what everything that proposes
+patches to others calls first.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class PatchHeader:
     toolchain: str
     verified: bool
     grade: Grade
+    kernel: str
+    axioms: tuple[str, ...]
     simulated: bool
     checks: tuple[Check, ...]
     not_checked: tuple[str, ...]
@@ -63,10 +66,10 @@ class PatchHeader:
         fields = [
             ("Declaration", self.declaration),
             ("Repository", self.repository),
-            ("Commit", self.sha),
+            ("Checked at commit", self.sha),
             ("Sorry", self.sorry),
             ("Proof", self.proof),
-            ("Prover", self.prover),
+            ("Found by", self.prover),
             *self.search,
             ("Toolchain", self.toolchain or "unknown"),
             *(
@@ -74,10 +77,17 @@ class PatchHeader:
                 for check in self.checks
             ),
             ("Not checked", ", ".join(self.not_checked) or "nothing"),
-            *((("Grade", GRADES[self.grade]),) if self.verified else ()),
+            *(self._verdict() if self.verified else ()),
         ]
         told = [_one_line(f"{name}: {value}") for name, value in fields]
         return [_one_line(first), "", *told, "Simulated: yes" if self.simulated else _NOT_SIMULATED, ""]
+
+    def _verdict(self) -> tuple[tuple[str, str], ...]:
+        return (
+            ("Grade", GRADES[self.grade]),
+            ("Kernel", self.kernel or "none replayed it"),
+            ("Axioms", ", ".join(self.axioms) or "none"),
+        )
 
 
 def build_patch(

@@ -503,7 +503,7 @@ def citable_proofs(
 def attempt_behind(db: sqlite3.Connection, proof: ProofRow) -> AttemptRow | None:
     """Return the attempt that found a proof; None where it is not recorded (its job ended between the two).
 
-    A proof that was judged names the job that judged it: then it is the first attempt that ended so after it was found.
+    Where another job has repeated the attempt since, it is the first one that ended so after the proof was found.
     """
     key = (proof.blob, proof.prover, proof.rung)
     tried = [row for row in attempts(db, sorry=proof.sorry) if (row.blob, row.prover, row.rung) == key]

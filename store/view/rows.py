@@ -314,7 +314,8 @@ class ProofRow:
     `blob` and `byte_start` are of the version of the file that it was found in, at `sha`; `checked_blob` and
     `checked_start` of the one that it was last verified in, at `checked_sha`. `grade` is how far a kernel replayed it
     then (`store.events.proofs.Grade`), by the program `kernel`; both are "" until it is verified. `patch_sha256` is the
-    patch's blob, `pull_request_url` where it was proposed. `simulated` proofs are never verified.
+    patch's blob, `pull_request_url` where it was proposed. `simulated` proofs are never verified. `job` is the one that
+    found it first, `checked_job` the one that judged it last.
     """
 
     proof: str
@@ -351,6 +352,7 @@ class ProofRow:
     found_at: str
     checked_at: str | None
     job: str
+    checked_job: str | None
 
     @property
     def graded(self) -> str:

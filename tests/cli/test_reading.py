@@ -12,6 +12,7 @@ from store.events.proofs import AttemptFinished, ProofFound
 from tests.support.state_folder import (
     COMMAND,
     OTHER_SORRY,
+    PATCH,
     PROOF,
     REPOSITORY,
     SIMULATED_PROOF,
@@ -116,16 +117,18 @@ def test_a_simulated_proof_is_marked_in_every_output(filled: StateFolder) -> Non
     assert rows[SIMULATED_PROOF]["label"] == "candidate SIMULATED"
     patch = filled.unsorry("proofs", "patch", SIMULATED_PROOF)
     assert "SIMULATED" in patch.err
-    assert patch.out.startswith("SIMULATED\n")
+    assert "\nSubject: [PATCH SIMULATED] SIMULATED, no proof: Demo.beta\n" in patch.out
+    assert "\n\nSIMULATED\nEvidence\n---\n" in patch.out
     assert "SIMULATED" in filled.unsorry("sorries", "show", OTHER_SORRY).out
     assert "prove-2222" in (line := next(x for x in filled.unsorry("jobs").out.splitlines() if "2222" in x))
     assert "SIMULATED" in line
     assert any("SIMULATED" in line for line in filled.unsorry("events").out.splitlines())
 
 
-def test_a_patch_is_printed_byte_for_byte(filled: StateFolder) -> None:
+def test_a_patch_is_printed_as_the_mail_that_git_takes(filled: StateFolder) -> None:
     answer = filled.unsorry("proofs", "patch", PROOF)
-    assert answer.out.startswith("From unsorry\n")
+    assert "\nFrom: unsorry <unsorry@localhost>\nSubject: [PATCH] Prove Demo.alpha\n" in answer.out
+    assert answer.out.endswith(PATCH.removeprefix("Evidence\n\n"))
     assert answer.out == filled.unsorry("proofs", "patch", PROOF, "--json").json["patch"]
 
 

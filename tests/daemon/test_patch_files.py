@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from daemon.results.patches import write_missing
-from pipeline.gate.patch import RefusedPatchError, refuse_simulated
+from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
 from store.events.base import BlobRef, EventBody
 from store.log.envelope import Expect, NewEvent
 from tests.support.daemon.deployment import Deployment
@@ -24,6 +24,7 @@ from tests.support.events import (
     sha,
 )
 
+AUTHOR = "Bot <bot@example.org>"
 SORRY = "0123456789abcdef"
 SCAN = scanned("A.lean", [declaration("a")], with_sorry=["a"])
 SPOT = place(SCAN, SCAN.sorries[0], blob=sha("blob"))
@@ -55,7 +56,7 @@ def patches_after(deployment: Deployment, *told: EventBody, text: bytes) -> list
                     expect={"proof:p": Expect.ANY},
                     blobs={blob.sha256: file} if cites else {},
                 )
-                await write_missing(parts.store, folder)
+                await write_missing(parts.store, folder, author=AUTHOR)
             return sorted(folder.rglob("*.patch"))
 
     return asyncio.run(go())
@@ -71,13 +72,35 @@ def test_the_patch_of_a_proof_that_was_rejected_after_all_is_taken_away(
     assert patches_after(deployment, proof_rejected(found), text=b"x") == []
 
 
-def test_a_simulated_proof_s_patch_says_so_in_its_first_line_whatever_the_job_wrote(
+def test_a_simulated_proof_s_patch_says_so_whatever_the_job_wrote(
     deployment: Deployment,
 ) -> None:
     found = proof_found(SORRY, SPOT, commit=sha(1), simulated=True)
     text = b"A proof of a, found by unsorry\n\nSimulated: no\n\ndiff --git a/A.lean b/A.lean\n"
     (file,) = patches_after(deployment, found, proof_checked(found), text=text)
-    assert file.read_bytes().startswith(b"SIMULATED")
-    assert file.read_bytes().endswith(text)
+    assert is_simulated_patch(file.read_bytes())
+    assert file.read_bytes().endswith(text[text.index(b"diff --git") :])
     with pytest.raises(RefusedPatchError):
         refuse_simulated(file.read_bytes())
+
+
+def test_a_proof_that_was_checked_again_has_the_patch_of_the_last_check(deployment: Deployment) -> None:
+    found = proof_found(SORRY, SPOT, commit=sha(1))
+    verified = proof_verified(found)
+    (first,) = patches_after(deployment, found, verified, text=b"checked\n\ndiff --git a/A.lean b/A.lean\n")
+    before = first.read_bytes()
+    assert before.startswith(b"From ")
+    assert f"From: {AUTHOR}\nSubject: [PATCH] Prove a\n".encode() in before
+    assert b"\n\nchecked\n---\n" in before
+    text = b"checked again\n\ndiff --git a/A.lean b/A.lean\n"
+    assert patches_after(deployment, verified.model_copy(update={"job": "check-2"}), text=text) == [first]
+    assert b"\n\nchecked again\n---\n" in first.read_bytes()
+
+
+def test_a_patch_that_is_there_as_it_should_be_is_not_written_again(deployment: Deployment) -> None:
+    found = proof_found(SORRY, SPOT, commit=sha(1))
+    text = b"checked\n\ndiff --git a/A.lean b/A.lean\n"
+    (file,) = patches_after(deployment, found, proof_verified(found), text=text)
+    written = file.stat().st_ino
+    (file,) = patches_after(deployment, proof_found("f" * 16, SPOT, commit=sha(1)), text=text)
+    assert file.stat().st_ino == written

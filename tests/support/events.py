@@ -6,6 +6,7 @@ die, proofs that hold or do not, jobs that end in every way. The same seed tells
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import random
@@ -77,6 +78,7 @@ from store.events.service import (
 )
 from store.log.envelope import Appended, Expect, NewEvent
 from store.log.log import EventLog
+from store.view.rows import ProofRow
 from tests.support.memory_log import MemoryLog
 from tests.support.models import (
     checkpoint_promoted,
@@ -642,3 +644,16 @@ def record_story(log: EventLog | MemoryLog, folder: Path, *, seed: int = 0, batc
     for _ in range(batches):
         bodies, payloads = story.tell()
         record(log, bodies, folder=folder / "staging", payloads=payloads)
+
+
+def proof_row(**changes: Any) -> ProofRow:
+    """Return a verified proof as the view has it."""
+    row = ProofRow(
+        proof="d0" * 8, sorry="5a" * 8, repository="github.com/o/n", branch="main", sha="a" * 40, path="A.lean",
+        blob="b" * 40, byte_start=0, byte_end=5, declaration="one", declaration_text_hash="", replacement="rfl",
+        tactics=["rfl"], prover="tactics", rung=0, toolchain="v4.21.0", simulated=False, state="verified",
+        checks=[], not_checked=[], axioms=[], grade="replayed_closure", kernel="leanchecker", checked_sha="1" * 40,
+        checked_blob="b" * 40, checked_start=0, conditional_on=[], reason="", patch_sha256=None, pull_request_url=None,
+        pull_request_at=None, found_at="", checked_at=None, job="", checked_job=None,
+    )  # fmt: skip
+    return dataclasses.replace(row, **changes)

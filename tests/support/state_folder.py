@@ -44,7 +44,7 @@ SORRY = "5a" * 8
 OTHER_SORRY = "5b" * 8
 PROOF = "d0" * 8
 SIMULATED_PROOF = "d1" * 8
-PATCH = "From unsorry\n--- a/Demo.lean\n+++ b/Demo.lean\n@@ -1 +1 @@\n-theorem t : ∀ x, x = x := sorry\n+…\n"
+PATCH = "Evidence\n\n--- a/Demo.lean\n+++ b/Demo.lean\n@@ -1 +1 @@\n-theorem t : ∀ x, x = x := sorry\n+…\n"
 
 
 @dataclass(frozen=True)

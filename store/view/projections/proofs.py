@@ -22,7 +22,7 @@ REQUIRED = frozenset(("text", "shape", "compile", "axioms", "statement"))
 LEAN_S = frozenset(("compile", "axioms"))
 NOT_LEAN = frozenset(("scanner", "simulator", "nobody"))
 
-_JUDGED = "checked_at = ?, job = ?, checks_json = ?"
+_JUDGED = "checked_at = ?, checked_job = ?, checks_json = ?"
 
 
 def attempt_finished(db: sqlite3.Connection, event: StoredEvent, body: AttemptFinished) -> None:

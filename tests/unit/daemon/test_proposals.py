@@ -9,20 +9,14 @@ import pytest
 from daemon.polling.git_process import is_branch_name
 from daemon.results.pull_requests import Evidence, TargetState, branch_name, text_of
 from store.view.rows import ProofRow
+from tests.support.events import proof_row
 
 GROUND = TargetState("me", "o/n", True, "main", head="1" * 40)
 
 
 def row(declaration: str, *, evidence: str = "no error") -> ProofRow:
-    return ProofRow(
-        proof="d0" * 8, sorry="5a" * 8, repository="github.com/o/n", branch="main", sha="a" * 40, path="A.lean",
-        blob="b" * 40, byte_start=0, byte_end=5, declaration=declaration, declaration_text_hash="", replacement="rfl",
-        tactics=["rfl"], prover="tactics", rung=0, toolchain="v4.21.0", simulated=False, state="verified",
-        checks=[{"step": "compile", "verdict": "passed", "by": "lean", "evidence": evidence}],
-        not_checked=[], axioms=[], grade="replayed_closure", kernel="leanchecker", checked_sha="1" * 40,
-        checked_blob="b" * 40, checked_start=0, conditional_on=[], reason="", patch_sha256=None, pull_request_url=None,
-        pull_request_at=None, found_at="", checked_at=None, job="",
-    )  # fmt: skip
+    checks = [{"step": "compile", "verdict": "passed", "by": "lean", "evidence": evidence}]
+    return proof_row(declaration=declaration, checks=checks)
 
 
 @pytest.mark.parametrize(

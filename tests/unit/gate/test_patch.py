@@ -34,6 +34,8 @@ def header(
         toolchain="leanprover/lean4:v4.28.0",
         verified=verified,
         grade=grade,
+        kernel="leanchecker" if grade.startswith("replayed") else "",
+        axioms=("propext",),
         simulated=simulated,
         checks=(CHECK,),
         not_checked=("kernel",),
@@ -160,6 +162,15 @@ def test_the_first_line_says_whether_it_was_verified_and_by_which_grade(
     grades = [line for line in patch.splitlines() if line.startswith("Grade: ")]
     assert len(grades) == (graded is not None)
     assert all(graded in line for line in grades if graded)
+    kernels = [line for line in patch.splitlines() if line.startswith("Kernel: ")]
+    assert (
+        kernels
+        == {
+            "replayed_closure": ["Kernel: leanchecker"],
+            "replayed_module": ["Kernel: leanchecker"],
+            "not_replayed": ["Kernel: none replayed it"] * verified,
+        }[grade]
+    )
 
 
 def test_evidence_cannot_pass_for_a_part_of_the_diff() -> None:

@@ -222,3 +222,13 @@ def test_the_attempt_behind_a_proof_is_the_one_of_its_job(world: World) -> None:
     behind = attempt_behind(world.db, proof)
     assert behind is not None
     assert (behind.sorry, behind.job, behind.rung) == (OLD, found.job, found.rung)
+
+
+def test_a_proof_keeps_the_job_that_found_it_beside_the_one_that_judged_it(world: World) -> None:
+    found = world.found()
+    (proof,) = queries.proofs(world.db)
+    assert (proof.job, proof.checked_job) == (found.job, None)
+    verdict = proof_verified(found)
+    world.tell(verdict)
+    (proof,) = queries.proofs(world.db)
+    assert (proof.job, proof.checked_job) == (found.job, verdict.job)

@@ -1,0 +1,92 @@
+"""A proof as a mail that `git am` takes: an author, a subject, the evidence as the message, the diff.
+
+The log keeps what the gate wrote, which is the evidence above the diff. Who a patch is from is this installation's to
+say ([daemon] author), so the mail is made where a patch leaves. It has no date: git takes the present. Bytes of the
+diff stay as they are, and `git apply` takes the mail as well. Standard library only: `unsorry proofs patch` starts at
+once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from store.view.rows import ProofRow
+
+SIMULATED_MARK = "SIMULATED"
+SIMULATED_NOTE = f"{SIMULATED_MARK}: found by the simulator, not by Lean. This is not a proof."
+_LONGEST_TITLE = 200
+_FORMAT = "1"
+"""Changes with what `mail` writes, so that files of an earlier version are written anew."""
+_DIFF = re.compile(rb"^(?:diff --git |--- a/)", flags=re.MULTILINE)
+_HUNK = re.compile(rb"^@@ -.*\n", flags=re.MULTILINE)
+_CRLF_NOTE = "The file has CRLF line ends: `git am --keep-cr` takes this patch.\n\n"
+
+
+def title_of(row: ProofRow) -> str:
+    """Return the subject of the commit or the pull request of a proof, which says where it is none.
+
+    Of "@name" and "fixes #1" a forge makes a call, and a Lean name may hold either.
+    """
+    name = "".join("_" if one in "@# " or not one.isprintable() else one for one in row.declaration)
+    if row.simulated:
+        title = f"{SIMULATED_MARK}, no proof: {name}"
+    elif row.state == "verified":
+        title = f"Prove {name}"
+    else:
+        title = f"Not verified: a candidate for a proof of {name}"
+    return title[:_LONGEST_TITLE]
+
+
+def message_of(row: ProofRow, text: bytes) -> str:
+    """Return the evidence that a recorded patch has above its diff, as the body of a commit's message."""
+    told = text[: _start_of_diff(text)].decode("utf-8", errors="replace").strip()
+    if row.simulated and not told.startswith(SIMULATED_MARK):
+        # No text may leave this machine that could be taken for a proof.
+        told = f"{SIMULATED_NOTE}\n\n{told}".rstrip()
+    return f"{told}\n"
+
+
+def mail_id(row: ProofRow, author: str) -> str:
+    """Return the 40 digits in the mail's first line: they change with the recorded patch and with its author."""
+    return hashlib.sha256(f"{_FORMAT} {row.patch_sha256} {author}".encode()).hexdigest()[:40]
+
+
+def first_line(row: ProofRow, author: str) -> bytes:
+    """Return the line by which git knows a patch in a mail; its date is the one that git writes for all."""
+    return f"From {mail_id(row, author)} Mon Sep 17 00:00:00 2001\n".encode()
+
+
+def mail(row: ProofRow, text: bytes, author: str) -> bytes:
+    """Return the mail of a proof; `text` is its recorded patch."""
+    kind = "" if row.state == "verified" else f" {SIMULATED_MARK}" if row.simulated else f" {row.state}"
+    head = (
+        f"From: {author}\n"
+        f"Subject: [PATCH{kind}] {title_of(row)}\n"
+        "MIME-Version: 1.0\n"
+        "Content-Type: text/plain; charset=UTF-8\n"
+        "Content-Transfer-Encoding: 8bit\n"
+        "\n"
+        f"{message_of(row, text)}"
+        "---\n"
+    )
+    diff = text[_start_of_diff(text) :]
+    note = _CRLF_NOTE.encode() if b"\r\n" in diff else b""
+    return first_line(row, author) + head.encode() + note + _stat(row.path, diff) + diff
+
+
+def _start_of_diff(text: bytes) -> int:
+    found = _DIFF.search(text)
+    return len(text) if found is None else found.start()
+
+
+def _stat(path: str, diff: bytes) -> bytes:
+    """Return what `git diff --stat` says of a diff of one file with one hunk, for people."""
+    found = _HUNK.search(diff)
+    if found is None:
+        return b"\n"
+    lines = diff[found.end() :].split(b"\n")
+    gone, come = (sum(line.startswith(mark) for line in lines) for mark in (b"-", b"+"))
+    name = "".join(one if one.isprintable() else "?" for one in path)
+    counts = f"1 file changed, {come} insertion{'s' * (come != 1)}(+), {gone} deletion{'s' * (gone != 1)}(-)"
+    return f" {name} | {come + gone} {'+' * min(come, 30)}{'-' * min(gone, 30)}\n {counts}\n\n".encode()
