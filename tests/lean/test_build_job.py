@@ -294,6 +294,25 @@ def test_mathlibs_cache_program_is_asked_where_a_package_brings_it(yard: BuildFo
     assert (packages / "mathlib/.lake/build/lib/lean/Mathlib.olean").is_file()
 
 
+@pytest.mark.parametrize("lakefile", ["lakefile.lean", "lakefile.toml"])
+def test_what_a_package_has_in_its_releases_is_fetched_while_there_is_a_network(
+    yard: BuildFolder, lakefile: str
+) -> None:
+    text = {
+        "lakefile.lean": "package widgets where\n  preferReleaseBuild := true\n",
+        "lakefile.toml": 'name = "widgets"\npreferReleaseBuild = true\n',
+    }[lakefile]
+    entry = yard.package("widgets", {"Widgets.lean": "", lakefile: text}) | {"configFile": lakefile}
+    plain = yard.package("plain", {"Plain.lean": "", "lakefile.toml": 'name = "plain"\n'})
+    ended = yard.build(yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry, plain)}))
+    packages = yard.cache / "dependencies" / ended.summary["dependencies"] / "packages"
+    steps = [line["note"] for line in ended.progress]
+    assert steps.index("released files of widgets") < steps.index("building @widgets @plain")
+    assert "released files of plain" not in steps
+    assert ended.summary["cache"] == ""
+    assert (packages / "widgets/.lake/build/lib/lean/Released.olean").is_file()
+
+
 def test_a_package_that_cannot_be_reached_is_tried_again(yard: BuildFolder) -> None:
     entry = yard.package("helper", {"Helper.lean": ""}) | {"rev": "c" * 40}
     ended = yard.build(yard.worktree("one", {**TWO, "lake-manifest.json": manifest(entry)}))

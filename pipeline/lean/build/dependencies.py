@@ -46,6 +46,9 @@ _INPUT_REV = re.compile(r"[\w][\w./+@-]{0,200}", re.ASCII)
 _URL = re.compile(r"[A-Za-z0-9:/@._~%+-]{1,500}")
 
 
+_RELEASED = re.compile(rb"^\s*preferReleaseBuild\s*:?=\s*true\b", re.MULTILINE)
+
+
 class ManifestError(Exception):
     """The manifest is refused; the message names the package and what is wrong with it."""
 
@@ -498,6 +501,9 @@ class Fetcher:
             root = _write_root(staging, manifest, toolchain)
             lake = _Lake(self, root, staging, folder)
             cache = self._ask_for_cache(lake, manifest, packages, gateway, started)
+            cache = "\n".join(
+                filter(None, (cache, *self._releases(lake, manifest, packages, gateway, started)))
+            )
         not_built = self._build(lake, manifest, started)
         remove_tree(root)
         size = settle(packages, keep=True)
@@ -575,6 +581,25 @@ class Fetcher:
             return "fetched"
         return f"lake exe cache get: {outcome.explain(bounds)}: {outcome.end(500)}"
 
+    def _releases(
+        self, lake: _Lake, manifest: Manifest, packages: Path, gateway: Gateway, started: float
+    ) -> Iterator[str]:
+        """Fetch the compiled files in the releases of packages that want them so; yield what could not be fetched.
+
+        Where they are built instead there is no network any more, which ProofWidgets' JavaScript would need.
+        """
+        for one in manifest.packages:
+            lakefile = packages / one.name / one.subdir / one.config_file
+            if not _wants_release(lakefile):
+                continue
+            self.on_step(f"released files of {one.name}")
+            bounds = self._bounds(started, lake.staging)
+            outcome = lake.run("build", f"{one.name}:release", bounds=bounds, gateway=gateway)
+            if outcome.ending in ("timeout", "disk"):
+                raise self._passed_a_bound(outcome, bounds)
+            if not outcome.ok:
+                yield f"lake build {one.name}:release: {outcome.explain(bounds)}: {outcome.end(500)}"
+
     def _build(self, lake: _Lake, manifest: Manifest, started: float) -> str:
         """Build each package's default targets; return what did not build, by package, with the end of the output.
 
@@ -612,6 +637,14 @@ class Fetcher:
             remedy="raise [build] timeout" if outcome.ending == "timeout" else "raise [build] disk",
             passing=outcome.ending == "timeout",  # a network may be faster another time
         )
+
+
+def _wants_release(lakefile: Path) -> bool:
+    """Return whether a package's lakefile says that its compiled files are in its releases."""
+    if lakefile.is_symlink() or not lakefile.is_file():
+        return False
+    with lakefile.open("rb") as file:
+        return _RELEASED.search(file.read(MOST_BYTES)) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -656,7 +689,11 @@ class _Lake:
 
 
 def _write_root(staging: Path, manifest: Manifest, toolchain: str) -> Path:
-    """Make the project that requires each package at its revision and is nothing else."""
+    """Make the project that requires each package at its revision and is nothing else.
+
+    Lake finds a package in the manifest by its name, so that no scope is written. What one package's `require` tells
+    another (`with`) is left out: Mathlib's tells ProofWidgets to fail rather than to build its JavaScript.
+    """
     root = staging / "root"
     (root / ".lake").mkdir(parents=True)
     (root / "home").mkdir()

@@ -96,6 +96,8 @@ def _lake(settings: dict[str, Any], arguments: list[str]) -> int:
         case ["env", *command]:
             _load_workspace()
             return _env(command)
+        case ["build", target] if target.endswith(":release"):
+            return _release(settings, _load_workspace(), target.removesuffix(":release"))
         case ["build", *words]:
             packages = _load_workspace()
             return _build(settings, [word for word in words if not word.startswith("-")], packages)
@@ -187,6 +189,14 @@ def _cache(settings: dict[str, Any], packages: list[str], verbs: list[str]) -> i
     if verbs[:1] in (["get"], ["get!"]):
         _write_outputs(Path(".lake", "packages", "mathlib"), "Mathlib", "from the cache")
         print("Decompressing 1 file(s)\nCompleted successfully!")
+    return 0
+
+
+def _release(settings: dict[str, Any], packages: list[str], name: str) -> int:
+    """Fetch the archive that a package's release has of its compiled files."""
+    if settings["offline"] or name not in packages:
+        return _error(f"{name}:release: failed to fetch GitHub release (run with '-v' for details)")
+    _write_outputs(Path(".lake", "packages", name), "Released", "from the release")
     return 0
 
 
