@@ -107,6 +107,7 @@ def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(tm
     assert kills.differences(paths) == [], "a rebuild makes the same view"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_ten_kills_of_the_daemon_lose_nothing_and_the_work_still_ends(tmp_path: Path) -> None:
     deployment, remote, paths = life(tmp_path, every="1s")

@@ -112,7 +112,7 @@ def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_that_knows_nothing_leaves_attempts_in_its_name(tmp_path: Path, causal: Path) -> None:
     generator = {"path": str(causal), "device": "cpu", "candidates": 2, "decoding": "sample"}
     given = parameters(tmp_path, SOURCE, rung=2, model="tactics-1", seed=7, generator=generator)
-    given["budget"] = BUDGET | {"nodes": 2}
+    given["budget"] = BUDGET | {"nodes": 1}
     bodies, _ = run(given, tmp_path / "job")
     tried = attempts(bodies)
     assert set(tried) == {"first", "second", "third"}

@@ -187,7 +187,11 @@ def test_plain_training_forgets_the_first_task_as_it_learns_the_second(learned: 
 # Each is used as it is when no one sets anything, EWC's strength too. What is not kept is 0.94 of the first task.
 @pytest.mark.parametrize(
     ("setting", "first_least", "second_least"),
-    [("ewc", 0.7, 0.7), ("replay", 0.9, 0.9), ("average", 0.6, 0.8)],
+    [
+        ("ewc", 0.7, 0.7),
+        pytest.param("replay", 0.9, 0.9, marks=pytest.mark.slow),
+        pytest.param("average", 0.6, 0.8, marks=pytest.mark.slow),
+    ],
 )
 def test_a_strategy_keeps_the_first_task_and_learns_the_second(
     learned: Learned, setting: AgainstForgetting, first_least: float, second_least: float
