@@ -103,25 +103,29 @@ def slug(repository: str) -> str:
 def find_config(explicit: Path | None = None) -> Path:
     """Return the configuration file to use, as an absolute path.
 
-    Order: `explicit` (--config), $UNSORRY_CONFIG, ./config.toml, $XDG_CONFIG_HOME/unsorry/config.toml,
-    /etc/unsorry/config.toml. One that is named and missing is an error, never a reason to look further.
+    Order: `explicit` (--config), $UNSORRY_CONFIG, /etc/unsorry/config.toml, $XDG_CONFIG_HOME/unsorry/config.toml.
+    One that is named and missing is an error, never a reason to look further. A file in the current folder is read
+    only where it is named: a clone brings one, and whoever stands in a clone means the daemon that is installed.
     """
     if explicit is not None:
         return _named(explicit, by="--config")
     if from_environment := os.environ.get("UNSORRY_CONFIG"):
         return _named(Path(from_environment), by="$UNSORRY_CONFIG")
-    places = (
-        Path("config.toml"),
-        _home_folder("XDG_CONFIG_HOME", ".config") / "unsorry" / "config.toml",
-        SYSTEM_CONFIG,
-    )
+    places = (SYSTEM_CONFIG, user_config())
     for place in places:
         if place.is_file():
             return place.absolute()
-    looked = ", ".join(str(place) for place in places)
+    looked = " and ".join(str(place) for place in places)
+    here = Path("config.toml")
+    remedy = f"--config {here} names this folder's" if here.is_file() else "name one with --config FILE"
     raise ConfigNotFoundError(
-        f"no configuration file found (looked for {looked}); name one with --config FILE"
+        f"no configuration file found (looked for {looked}); `unsorry init` makes one, or {remedy}"
     )
+
+
+def user_config() -> Path:
+    """Return where a user's own configuration belongs, whether it is there or not."""
+    return _home_folder("XDG_CONFIG_HOME", ".config") / "unsorry" / "config.toml"
 
 
 def paths_from_config(path: Path) -> Paths:

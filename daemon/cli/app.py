@@ -9,39 +9,52 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from daemon.cli.context import CliError, ExitCode
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json
 
-VERBS = (
-    "run",
-    "status",
-    "repos",
-    "sorries",
-    "theorems",
-    "proofs",
-    "jobs",
-    "models",
-    "events",
-    "scan",
-    "import",
-    "export",
-    "curriculum",
-    "report",
-    "serve",
-    "db",
-    "config",
-    "toolchain",
-    "doctor",
-    "poll",
-    "pause",
-    "resume",
-    "trigger",
-    "version",
-)
-"""Every verb; `daemon.cli.<verb>`, or the module in `_MODULES`, defines `register(app)`."""
+GROUPS = {
+    "Watch": {
+        "repos": "unsorry repos --gaps",
+        "run": "unsorry run --config mine.toml",
+        "poll": "unsorry poll mathlib4",
+        "scan": "unsorry scan .",
+    },
+    "Look": {
+        "status": "unsorry status --watch",
+        "sorries": "unsorry sorries --repo FLT",
+        "theorems": "unsorry theorems show Nat.add_comm",
+        "events": "unsorry events --since yesterday",
+        "report": "unsorry report --out report",
+    },
+    "Prove": {
+        "proofs": "unsorry proofs --state verified",
+        "serve": "unsorry serve --port 8765",
+        "toolchain": "unsorry toolchain install v4.21.0",
+    },
+    "Learn": {
+        "models": "unsorry models",
+        "curriculum": "unsorry curriculum",
+        "import": "unsorry import leandojo dynamic_database.json",
+        "export": "unsorry export leandojo dataset",
+    },
+    "Operate": {
+        "doctor": "unsorry doctor",
+        "config": "unsorry config check",
+        "jobs": "unsorry jobs --state failed",
+        "pause": "unsorry pause prove --reason maintenance",
+        "resume": "unsorry resume prove",
+        "trigger": "unsorry trigger prove FLT",
+        "db": "unsorry db backup unsorry.backup",
+        "version": "unsorry version",
+    },
+}
+"""Every verb with an example, by what it is for; `daemon.cli.<verb>`, or the module in `_MODULES`, registers it."""
+EXAMPLES = {verb: example for verbs in GROUPS.values() for verb, example in verbs.items()}
+VERBS = tuple(EXAMPLES)
 
 COMPLETING = "_UNSORRY_COMPLETE"
 """Set by Typer's scripts as they ask for candidates, and to print one: `_UNSORRY_COMPLETE=source_bash unsorry`."""
@@ -57,6 +70,8 @@ _MODULES = {
     "version": "doctor",
 }
 """The modules that have several verbs."""
+_GLOBAL = ("--config", "--as-of", "--json")
+"""Options that may also stand before the verb."""
 
 
 def main() -> None:
@@ -69,10 +84,11 @@ def main() -> None:
         if "UNSORRY_COMPLETING" in os.environ:
             return  # the script of an earlier version asks for candidates: its words are no command to run
         gc.disable()  # what is loaded here stays: to look at it while it grows finds nothing
-        app = build(asked_for(_words()))
+        words = _words()
+        app = build(asked_for(words))
         gc.freeze()
         gc.enable()
-        app(prog_name="unsorry")
+        app(words, prog_name="unsorry")
     except CliError as error:
         print(f"unsorry: {error}", file=sys.stderr)
         sys.exit(error.code)
@@ -92,12 +108,14 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
     app = typer.Typer(
         # Not where one verb runs: the two options cost time.
         add_completion=verbs == VERBS or COMPLETING in os.environ,
+        cls=Verbs,
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
         help="Watch Lean 4 repositories, record what happens there, fill sorries with checked proofs.",
-        epilog="Every verb has --help. Documentation: docs/cli.md. Exit codes: "
+        epilog="Each verb has --help, with an example. --config, --as-of and --json stand before the verb or after it. "
+        "Documentation: docs/cli.md. Exit codes: "
         + ", ".join(f"{int(code)} {code.name.lower().replace('_', ' ')}" for code in ExitCode)
         + ".",
     )
@@ -105,6 +123,10 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
     @app.callback(invoke_without_command=True)
     def top(
         show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+        # For help, and for a shell that completes a line; `in_order` moves what is given behind the verb.
+        config: Config = None,  # noqa: ARG001
+        as_of: AsOf = None,  # noqa: ARG001
+        as_json: Json = False,  # noqa: ARG001
     ) -> None:
         if show_version:
             from daemon.cli.doctor import text
@@ -114,7 +136,43 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
 
     for module in dict.fromkeys(_MODULES.get(verb, verb) for verb in verbs):
         importlib.import_module(f"daemon.cli.{module}").register(app)
+    for command in app.registered_commands:
+        command.epilog = f"Example: {EXAMPLES[str(command.name)]}"
+    for group in app.registered_groups:
+        group.cls, group.epilog = Verbs, f"Example: {EXAMPLES[str(group.name)]}"
     return app
+
+
+class Verbs(TyperGroup):
+    """The verbs of a group, each with its whole help; at the top under what they are for."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        below = {name: str(command.help) for name, command in self.commands.items()}
+        titled = {title: [verb for verb in verbs if verb in below] for title, verbs in GROUPS.items()}
+        if ctx.parent is not None:
+            titled = {"Commands": list(below)}
+        for title, verbs in titled.items():
+            if verbs:
+                with formatter.section(title):
+                    formatter.write_dl([(verb, below[verb]) for verb in verbs])
+                    if ctx.parent is None:
+                        formatter.write_text(f"Example: {EXAMPLES[verbs[0]]}")
+
+
+def in_order(words: Sequence[str]) -> list[str]:
+    """Return the words with the options before the verb moved behind it, and `help VERB` as `VERB --help`."""
+    before: list[str] = []
+    left = list(words)
+    while left and left[0].partition("=")[0] in _GLOBAL:
+        takes_value = left[0] in _GLOBAL[:2]
+        before += left[: 1 + takes_value]
+        left = left[1 + takes_value :]
+    if not left or left[0].startswith("-"):
+        return [*before, *left]
+    if left[0] == "help":
+        return [*left[1:], "--help"]
+    end = left.index("--") if "--" in left else len(left)
+    return [*left[:end], *before, *left[end:]]
 
 
 def _flush() -> None:
@@ -134,7 +192,7 @@ def asked_for(arguments: Sequence[str]) -> tuple[str, ...]:
 def _words() -> Sequence[str]:
     """Return the words after `unsorry`: of the command line, or of the line that a shell completes."""
     if COMPLETING not in os.environ:
-        return sys.argv[1:]
+        return in_order(sys.argv[1:])
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
     return line.split()[1:]
 

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -67,8 +68,10 @@ def _ask(ctx: typer.Context, statement: str, *parameters: str) -> list[str]:
     from store.errors import LogError
     from store.sqlite import connect_readonly
 
-    above = ctx.parent.params.get("config") if ctx.parent else None
-    config = ctx.params.get("config") or above
+    given: Any = ctx
+    while given is not None and not given.params.get("config"):
+        given = given.parent
+    config = given.params["config"] if given else None
     try:
         view = paths_from_config(find_config(Path(config) if config else None)).database_db
         with closing(connect_readonly(view)) as database:

@@ -69,7 +69,9 @@ MOST = 10**9
 Config = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE", help="The configuration; default: $UNSORRY_CONFIG, ./config.toml, …"
+        "--config",
+        metavar="FILE",
+        help="The configuration; default: $UNSORRY_CONFIG, /etc/unsorry/config.toml, ~/.config/unsorry/config.toml.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output (docs/cli.md).")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from daemon.cli.app import EXAMPLES, GROUPS
 from tests.support.state_folder import StateFolder
 
 FIVE_MISTAKES = """\
@@ -101,3 +102,40 @@ def test_doctor_names_each_thing_with_its_remedy(folder: StateFolder) -> None:
     without_git = folder.unsorry("doctor", "--json", env={"PATH": str(folder.root)})
     assert without_git.code == 1
     assert "git" in folder.unsorry("doctor", env={"PATH": str(folder.root)}).out.splitlines()[0]
+
+
+def test_an_option_of_every_verb_stands_before_it_or_after_it(filled: StateFolder) -> None:
+    after = filled.unsorry("sorries", "show", "5a", "--json", "--as-of", "9", "--config", "config.toml")
+    for before in (
+        ("--config", "config.toml", "--as-of", "9", "--json", "sorries", "show", "5a"),
+        ("--json", "--config=config.toml", "sorries", "--as-of=9", "show", "5a"),
+    ):
+        answer = filled.unsorry(*before)
+        assert (answer.code, answer.out) == (0, after.out), answer.err
+    assert filled.unsorry("--json", "config", "check").json["valid"]
+    refused = filled.unsorry("--json", "run")
+    assert (refused.code, "No such option: --json" in refused.err) == (2, True)
+
+
+def test_help_names_each_verb_under_what_it_is_for_with_an_example_and_its_whole_text(
+    folder: StateFolder,
+) -> None:
+    text = folder.unsorry("--help", env={"COLUMNS": "80"}).out
+    for title, verbs in GROUPS.items():
+        section = text.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
+        assert [line.split()[0] for line in section.splitlines() if line[:3].strip()][: len(verbs)] == [
+            *verbs
+        ]
+        assert f"Example: {next(iter(verbs.values()))}" in section
+    assert "..." not in text.partition("Watch:")[2]
+    assert max(map(len, text.splitlines())) <= 80
+    assert text == folder.unsorry("help", env={"COLUMNS": "80"}).out
+
+
+def test_each_example_is_a_command_that_there_is(folder: StateFolder) -> None:
+    for verb, example in EXAMPLES.items():
+        words = example.split()
+        assert words[:2] == ["unsorry", verb]
+        asked = folder.unsorry("help", verb).out
+        assert f"Example: {example}" in asked
+        assert all(word in asked for word in words[2:] if word.startswith("-"))

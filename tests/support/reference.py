@@ -57,6 +57,9 @@ def verb_part(name: str, command: Any) -> str:
     if rows:
         lines += ["", "| argument or option | meaning |", "|---|---|"]
         lines += [f"| `{_cell(spelled)}` | {_cell(meaning)} |" for spelled, meaning in rows]
+    if command.epilog:
+        example = command.epilog.removeprefix("Example: ")
+        lines += ["", f"Example: `{example}`"]
     return "\n".join([*lines, ""])
 
 

@@ -31,12 +31,10 @@ def write(path: Path, text: str = "") -> Path:
 
 
 def test_the_places_are_looked_at_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    system = write(tmp_path / "etc" / "config.toml")
-    assert find_config() == system
     user = write(tmp_path / "home" / ".config" / "unsorry" / "config.toml")
     assert find_config() == user
-    local = write(tmp_path / "here" / "config.toml")
-    assert find_config() == local
+    system = write(tmp_path / "etc" / "config.toml")
+    assert find_config() == system
     named = write(tmp_path / "named.toml")
     monkeypatch.setenv("UNSORRY_CONFIG", str(named))
     assert find_config() == named
@@ -49,8 +47,19 @@ def test_a_named_file_that_is_missing_is_an_error_and_no_reason_to_look_further(
         find_config(tmp_path / "none.toml")
 
 
+def test_a_clones_own_file_is_read_only_where_it_is_named(tmp_path: Path) -> None:
+    clone = write(tmp_path / "here" / "config.toml")
+    with pytest.raises(ConfigNotFoundError, match=r"--config config\.toml names this folder's"):
+        find_config()
+    assert find_config(Path("config.toml")) == clone
+    system = write(tmp_path / "etc" / "config.toml")
+    assert find_config() == system
+
+
 def test_no_configuration_at_all_says_where_was_looked() -> None:
-    with pytest.raises(ConfigNotFoundError, match=r"config\.toml, .*unsorry/config\.toml, .*--config FILE"):
+    with pytest.raises(
+        ConfigNotFoundError, match=r"etc/config\.toml and .*unsorry/config\.toml.*unsorry init.*--config FILE"
+    ):
         find_config()
 
 
