@@ -47,9 +47,9 @@ from daemon.lock import AlreadyRunningError, DaemonLock
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
+    from daemon.results.local_clone import LeftOut
     from daemon.results.pull_requests import Evidence, OpenedPullRequest, PullRequestText, TargetState
     from daemon.settings import Settings
     from pipeline.prove.tree import Tree
@@ -466,6 +466,166 @@ def _emit(
     emit_json(document)
 
 
+# ---- Into a local clone
+# What fits and how a commit comes to be is `daemon.results.local_clone`'s.
+
+
+Chosen = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ID]...", help="Proofs' ids, or their beginnings.", autocompletion=ids(PROOFS)),
+]
+AllVerified = Annotated[
+    bool, typer.Option("--verified", help="Every verified proof of this repository that fits.")
+]
+EvenCandidates = Annotated[
+    bool, typer.Option("--candidate", help="Take the named proofs also where they are not verified.")
+]
+NewBranch = Annotated[
+    str | None,
+    typer.Option("--branch", metavar="NAME", help="Make this branch; default: the one that is checked out."),
+]
+Clone = Annotated[
+    Path, typer.Option("--clone", metavar="PATH", help="A clone of the repository; default: this folder.")
+]
+
+
+def apply(
+    context: typer.Context,
+    proofs: Chosen = None,
+    all_verified: AllVerified = False,
+    candidate: EvenCandidates = False,
+    branch: NewBranch = None,
+    clone: Clone = Path(),
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from daemon.paths import author_from_config
+    from daemon.results.local_clone import CloneError, LocalClone, best_first
+    from store.view import queries
+
+    if given_before(context, "as_of"):
+        raise typer.BadParameter("a clone takes what is known now; leave it out", param_hint="--as-of")
+    if bool(proofs) == all_verified:
+        raise typer.BadParameter("name proofs' ids, or --verified for all that fit")
+    if candidate and not proofs:
+        raise typer.BadParameter(
+            "goes with ids: what is not verified has to be named", param_hint="--candidate"
+        )
+    instance = locate(config)
+    try:
+        local = LocalClone.open(clone)
+        if branch is not None:
+            local.check_branch(branch)
+        with view(instance, quiet=True) as database:
+            key = local.repository({row.repository: row.url for row in queries.repositories(database)})
+            if proofs:
+                named = [_to_apply(database, prefix, key, candidate=candidate) for prefix in proofs]
+                rows = list({row.proof: row for row in named}.values())
+            else:
+                rows = best_first(queries.proofs(database, state="verified", repository=key))
+        changes, left = local.fitting(rows)
+        if proofs and left:
+            raise CliError(
+                "; ".join(
+                    f"proof {one.row.proof} of {clean(one.row.declaration)}: {one.reason}" for one in left
+                )
+                + "; nothing was changed: leave it out, or run the command again when the daemon has checked a proof"
+                " on the newest commit"
+            )
+        _tell_left_out(left)
+        if not changes:
+            raise CliError(
+                f"{local.path}: no verified proof of {key} is new there"
+                f" ({counted(len(rows), 'verified proof')}, {sum(one.there for one in left)} of them there already);"
+                " `unsorry proofs --all` says more"
+            )
+        taken = [row for change in changes for row in (change.row, *change.others)]
+        applied = local.apply(
+            changes, _evidence(instance, taken), author=author_from_config(instance.config), branch=branch
+        )
+    except CloneError as error:
+        raise CliError(str(error)) from error
+    if as_json:
+        emit_json(
+            {
+                "daemon": instance.daemon_json,
+                "repository": key,
+                "clone": str(local.path),
+                "branch": branch,
+                "head": local.head,
+                "applied": [
+                    {
+                        **_named(one.row),
+                        "commit": one.commit,
+                        "checked_sha": one.row.checked_sha,
+                        "others": [row.proof for row in one.others],
+                    }
+                    for one in applied
+                ],
+                "left_out": [{**_named(one.row), "reason": one.reason} for one in left],
+            }
+        )
+        return
+    where = f"on the new branch {branch}" if branch is not None else "on the branch that is checked out"
+    say(f"{local.path}: {counted(len(applied), 'proof')} applied {where}, after {local.head[:12]}")
+    table(
+        ("COMMIT", "PROOF", "FILE", "DECLARATION"),
+        [(one.commit[:12], one.row.proof, one.row.path, one.row.declaration) for one in applied],
+        shrink=3,
+    )
+    if any(one.row.checked_sha != local.head for one in applied):
+        note(
+            "unsorry: the commit here is not the one that was checked, and no Lean has seen these there; build before"
+            " you push"
+        )
+
+
+def _named(row: ProofRow) -> dict[str, str]:
+    return {"proof": row.proof, "sorry": row.sorry, "declaration": row.declaration, "path": row.path}
+
+
+def _to_apply(database: sqlite3.Connection, prefix: str, repository: str, *, candidate: bool) -> ProofRow:
+    from store.view import queries
+
+    row: ProofRow = one_match(queries.proofs_by_prefix(database, prefix), prefix, what="proof", key="proof")
+    if row.repository != repository:
+        raise CliError(
+            f"proof {row.proof}: is of {row.repository}, and the clone is one of {repository}; name the other"
+            " clone with --clone"
+        )
+    if row.simulated:
+        raise CliError(
+            f"proof {row.proof}: is SIMULATED, no Lean has seen it, and it is applied nowhere; run the daemon with Lean"
+        )
+    if row.patch_sha256 is None:
+        raise CliError(
+            f"proof {row.proof}: is {row.state} and has no patch; `unsorry proofs show {row.proof}` says why"
+        )
+    if row.state != "verified" and not candidate:
+        raise CliError(
+            f"proof {row.proof}: is a {row.state}, and not verified; add --candidate to apply it all the same"
+        )
+    return row
+
+
+def _tell_left_out(left: Sequence[LeftOut]) -> None:
+    for one in left:
+        if not one.there:
+            note(f"unsorry: left out: proof {one.row.proof} of {clean(one.row.declaration)}: {one.reason}")
+
+
+def _evidence(instance: Instance, rows: Sequence[ProofRow]) -> dict[str, str]:
+    from daemon.results.mail import message_of
+    from store.log.reader import LogReader
+
+    with LogReader.open(instance.paths.events_db) as log:
+        return {
+            row.proof: message_of(row, log.blob(row.patch_sha256))
+            for row in rows
+            if row.patch_sha256 is not None
+        }
+
+
 STATES = ("candidate", "verified", "rejected", "conditional")
 WARNING = "SIMULATED: the simulator accepted this, Lean never saw it. It is no proof."
 State = Annotated[
@@ -493,6 +653,9 @@ def register(app: typer.Typer) -> None:
     group.command(
         "patch", help="Print the patch of a proof; `git am` and `git apply` take it on the commit it names."
     )(patch)
+    group.command("apply", help="Commit proofs that fit in a local clone, one commit for each, all or none.")(
+        apply
+    )
     group.command("tree", help="Show a search, found or in vain: every state and what was tried on it.")(tree)
     group.command("pr", help="Propose a verified proof as a pull request, where its people agreed to it.")(
         pull_request
