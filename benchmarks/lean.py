@@ -7,7 +7,8 @@
     checkout  a process from the pool: one that waits there, and one that has to be started
     replay    the next tactic after the process has died, twenty tactics deep
     search    each real Lean that is here (a REPL, a language server): its start, a tactic in a place with so many
-              lemmas above it, going back and forth between two branches, tactics a second of two processes, memory
+              lemmas above it, going back and forth between two branches, the same tactics in one text, tactics a
+              second of two processes, memory
 
 Prints a table; --json writes it with what it was measured on. Every difference and ratio is of figures of the same
 run, taken in turns. --quick does all of it at a fraction of the size: a test of this program, no measurement.
@@ -61,9 +62,12 @@ class Sizes:
     checkouts: int = 2_000
     starts: int = 20
     replays: int = 10
+    batches: int = 20
 
 
-QUICK = Sizes(above=(0,), tactics=5, rounds=2, calls=10, seconds=0.2, checkouts=10, starts=2, replays=1)
+QUICK = Sizes(
+    above=(0,), tactics=5, rounds=2, calls=10, seconds=0.2, checkouts=10, starts=2, replays=1, batches=1
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +272,7 @@ async def measure_replay(bench: Bench) -> AsyncIterator[Row]:
 
 
 _PLACE = "theorem goal (p q r : Prop) (h : p ∧ (q ∨ r)) : (p ∧ q) ∨ (p ∧ r) := by\n  sorry\n"
+_SLOW = "sleep 50"
 _TRIED = (
     "exact h.1",
     "simp_all",
@@ -338,6 +343,14 @@ async def measure_search(bench: Bench) -> AsyncIterator[Row]:
                     1000 * statistics.median(jumps),
                     "ms",
                 )
+                if not above:
+                    for way, steps in (
+                        ("at the beginning", ()),
+                        ("behind five steps of 50 ms", (_SLOW,) * 5),
+                    ):
+                        alone, together = await _in_one_text(session, steps, bench.sizes.batches)
+                        yield Row("search", f"twelve tactics one by one, {way}, {name}", 1000 * alone, "ms")
+                        yield Row("search", f"the same in one text, {way}, {name}", 1000 * together, "ms")
                 process = session.process_id
                 assert process is not None
                 async with Session(pool, key, setup) as other:
@@ -363,6 +376,33 @@ async def _tried(session: Session, count: int) -> list[float]:
             session.release([answer.state])
     session.release([root])
     return samples
+
+
+async def _in_one_text(session: Session, steps: Sequence[str], count: int) -> tuple[float, float]:
+    """Return the median seconds of the twelve tactics one by one, and in one text with a copy for each, in turns."""
+    (root,) = await session.distil(_PLACE)
+    state = root
+    for step in steps:
+        state = await _step(session, state, step)
+    before = "".join(f"  {step}\n" for step in steps)
+    alone, together = [], []
+    for number in range(count):
+        began = time.perf_counter()
+        for tactic in _TRIED:
+            answer = await session.tactic(state, tactic)
+            if isinstance(answer, Stepped):
+                session.release([answer.state])
+        alone.append(time.perf_counter() - began)
+        copies = (
+            f"namespace Try{number}_{at}\n{_PLACE.replace('  sorry', before + '  ' + tactic)}end Try{number}_{at}\n"
+            for at, tactic in enumerate(_TRIED)
+        )
+        text = "".join(copies)
+        began = time.perf_counter()
+        await session.process(text)
+        together.append(time.perf_counter() - began)
+    session.release([root])
+    return statistics.median(alone), statistics.median(together)
 
 
 async def _jumps(session: Session, count: int) -> list[float]:
