@@ -27,7 +27,7 @@ from pipeline.gate.source_checks import (
 )
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.forbidden import complaints
-from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.domain.records import PROVABLE_KINDS, Declaration
 from store.events.proofs import Check, CheckVerdict, Grade, ProofFound, StepName
@@ -182,8 +182,10 @@ class Gate:
         if self._not_our_lean is not None:
             self._add("compile", "not_checked", "nobody", self._not_our_lean)
             return None
-        if backend.kind == "server":
-            return None  # lake compiles it, and the scanner has seen that the commands are the same
+        if backend.reading(parse(self.before).own_header).kind == "server":
+            # Lake compiles it, and the scanner has seen that the commands are the same. A REPL would import all that a
+            # `module` file imports once more, into memory of its own.
+            return None
         by = "simulator" if backend.simulated else f"pantograph-repl {backend.toolchain}".strip()
         files = self._files
         lake_checks.build_imports(backend, self.project, files.imports)

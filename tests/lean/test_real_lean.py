@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 import pytest
 
+from pipeline.lean.source.scanner import scan_source
 from tests.support.lean.wheel import lean as wheel
 
 CASES = Path(__file__).parent / "real"
@@ -270,6 +271,44 @@ def test_a_module_file_shows_what_is_public_and_to_import_all_the_rest(lean: Lea
     assert run("-o", "Own.olean", "Own.lean") == ""
     assert run("Public.lean").startswith("Public.lean:4:24: error: Tactic `rfl` failed")
     assert run("All.lean") == ""
+
+
+SORRIES = """module -- what a module file may say before a declaration
+@[expose] public section
+namespace N
+public theorem a : True := sorry
+private theorem b : True := by
+  stop
+  trivial
+public protected noncomputable def c : Nat := sorry
+meta section
+@[no_expose] public instance d : Inhabited Nat := ⟨sorry⟩
+end
+local instance : Inhabited Nat := ⟨sorry⟩
+public structure S where
+  x : Nat := sorry
+@[no_expose] public meta def e : Nat := sorry
+@[simp] theorem f : True := trivial
+end N
+end
+"""
+
+
+def test_the_scanner_finds_the_sorries_of_a_module_file_in_the_declarations_that_lean_warns_of(
+    lean: Lean,
+) -> None:
+    found = scan_source(SORRIES.encode(), path="A.lean")
+    warned = [
+        message["pos"]["line"]
+        for message in lean.messages(SORRIES)
+        if message["data"].startswith("declaration uses")
+    ]
+    names = [
+        next(one.name for one in found.declarations if one.line <= line <= one.end_line) for line in warned
+    ]
+    assert sorted(names) == sorted(sorry.declaration for sorry in found.sorries)
+    assert len(names) == 7
+    assert lean.said(SORRIES, "error") == []
 
 
 class Server:

@@ -170,18 +170,19 @@ def test_an_import_that_is_not_there_is_no_silent_empty_environment(court: GateP
     assert caught.value.reason == "lean_failed"
 
 
-HEADERS = {
-    "imports": "/- ü -/\r\nimport Init\r\nimport Lean\r\n\r\n",
-    "a module": "/- a module -/\nmodule\n\npublic import Lean\n\n",
-}
-
-
-@pytest.mark.parametrize("header", HEADERS.values(), ids=HEADERS.keys())
-def test_the_header_s_bytes_do_not_move_what_lean_says_of_the_rest(court: GateProject, header: str) -> None:
-    court.verified(Case(PROOF, file=header + FILE))
-    without = Case(PROOF, file=header + FILE, rules=(Rule("", missing=("Init", "Lean")),))
+def test_the_header_s_bytes_do_not_move_what_lean_says_of_the_rest(court: GateProject) -> None:
+    file = "/- ü -/\r\nimport Init\r\nimport Lean\r\n\r\n" + FILE
+    court.verified(Case(PROOF, file=file))
+    without = Case(PROOF, file=file, rules=(Rule("", missing=("Init", "Lean")),))
     with pytest.raises(JobError, match="not loaded"):
         court.judge(without, lean="credulous")
+
+
+def test_a_module_file_is_lake_s_to_compile_and_not_a_repl_s(court: GateProject) -> None:
+    """A REPL has the imports already, and would import them again for the header: gigabytes of its own for Mathlib."""
+    file = "/- a module -/\nmodule\n\npublic import Lean\n\n" + FILE
+    verdict = court.verified(Case(PROOF, file=file, rules=(Rule("", missing=("Init", "Lean")),)))
+    assert {check.by for check in verdict.checks if check.step == "compile"} == {f"lake {TOOLCHAIN}"}
 
 
 @pytest.mark.parametrize("path", ["A.lean", "linked/A.lean"])
