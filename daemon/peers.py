@@ -156,7 +156,8 @@ class LoopbackServer:
         except OSError as error:
             listener.close()
             raise PortError(
-                f"{setting}: {host}:{port} cannot be listened on: {error.strerror or error}; choose another port"
+                f"{setting}: {host}:{port} cannot be listened on: {error.strerror or error}; choose another"
+                f" port for {setting}, or end what listens there"
             ) from error
         config = uvicorn.Config(
             application,

@@ -36,13 +36,15 @@ class ExitCode(enum.IntEnum):
     """The exit status of the process. A code that is not listed here means failure."""
 
     OK = 0
-    """done; for `status` this means that there is an answer, not that all is well (see `healthy`)"""
+    """done; of `status`: the daemon runs, and nothing worse than a warning is to be said"""
     FAILURE = 1
-    """it could not be done; the message says why and what to do"""
+    """it could not be done; the message says why and what to do. Of `status`: the daemon runs, and something is
+    wrong"""
     USAGE = 2
     """the command line is wrong"""
     NOT_RUNNING = 3
-    """the verb needs a running daemon (`poll`, `jobs retry`, `models promote`, `models rollback`)"""
+    """the verb needs a running daemon (`poll`, `jobs retry`, `models promote`, `models rollback`). Of `status`: the
+    daemon does not run"""
     DIFFERENCES = 6
     """`db verify` found differences"""
     ALREADY_RUNNING = 75

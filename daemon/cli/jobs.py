@@ -31,6 +31,7 @@ from daemon.cli.render import (
     fields,
     headline,
     listing_group,
+    note,
     row_json,
     say,
     size,
@@ -197,6 +198,11 @@ def logs(
         document = {"job": row.job, "attempt": number, "path": str(path), "text": text}
         emit_json({**instance.head, **document})
         return
+    if not text:
+        note(
+            f"unsorry: attempt {number} of job {row.job} ({row.state}) wrote nothing; `unsorry jobs show {row.job}` has"
+            " what is known"
+        )
     sys.stdout.write(clean_block(text))
 
 

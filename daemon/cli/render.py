@@ -21,6 +21,8 @@ from typing import Any
 import typer
 
 SCHEMA = 1
+LEAST_WIDTH = 12
+"""Of a column that is cut."""
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
@@ -82,15 +84,26 @@ def headline(text: str) -> str:
 
 
 def table(
-    headers: Sequence[str], rows: Iterable[Sequence[str]], *, shrink: int | None = None, indent: int = 2
+    headers: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    shrink: int | tuple[int, ...] = (),
+    indent: int = 2,
 ) -> None:
-    """Write an aligned table without borders; column `shrink` is cut so that a row fits the terminal."""
+    """Write an aligned table without borders.
+
+    The columns of `shrink` are cut so that a row fits the terminal, the next one only where those before it are cut
+    to the least that says something.
+    """
     cells = [tuple(headers), *(tuple(clean(cell) for cell in row) for row in rows)]
     widths = [max(_width(row[index]) for row in cells) for index in range(len(headers))]
-    limit = _terminal_width()
-    if shrink is not None and limit is not None:
-        rest = sum(widths) - widths[shrink] + 2 * (len(widths) - 1) + indent
-        widths[shrink] = max(min(widths[shrink], limit - rest), 12)
+    limit = terminal_width()
+    if limit is not None:
+        over = sum(widths) + 2 * (len(widths) - 1) + indent - limit
+        for index in (shrink,) if isinstance(shrink, int) else shrink:
+            cut = max(min(over, widths[index] - LEAST_WIDTH), 0)
+            widths[index] -= cut
+            over -= cut
     for number, row in enumerate(cells):
         line = " " * indent
         for index, cell in enumerate(row):
@@ -218,7 +231,7 @@ def _colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def _terminal_width() -> int | None:
+def terminal_width() -> int | None:
     """Return the terminal's width; None for a pipe, which gets every character."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return shutil.get_terminal_size().columns

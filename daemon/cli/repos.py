@@ -83,8 +83,8 @@ def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[dict[
     return found
 
 
-def show(found: list[dict[str, Any]], *, polls: bool = True) -> None:
-    """Write the table, then each failing repository's reason and remedy.
+def show(found: list[dict[str, Any]], *, polls: bool = True, problems: bool = True) -> None:
+    """Write the table, then (with `problems`) each failing repository's reason and remedy.
 
     Polls are no events (only what they found is), so an answer as of an earlier moment is shown without them.
     """
@@ -96,11 +96,11 @@ def show(found: list[dict[str, Any]], *, polls: bool = True) -> None:
             for head in heads[:3]
         ) + (f", {len(heads) - 3} more" if len(heads) > 3 else "")
         asked = (ago(item["checked_at"]), _next(item)) if polls else ()
-        rows.append((item["repository"], word(item), tips or "-", *asked, item["url"]))
-    headers = ("REPOSITORY", "STATE", "TIP", *(("LAST POLL", "NEXT") if polls else ()), "URL")
-    table(headers, rows, shrink=len(headers) - 1)
+        rows.append((item["repository"], word(item), *asked, tips or "-"))
+    headers = ("REPOSITORY", "STATE", *(("LAST POLL", "NEXT") if polls else ()), "TIP")
+    table(headers, rows, shrink=(len(headers) - 1, 0))
     for item in found:
-        if item["state"] not in HEALTHY_STATES:
+        if problems and item["state"] not in HEALTHY_STATES:
             say(f"  {clean(because(item))}; {clean(item['remedy'])}")
     for item in found:
         gone = {head["branch"] for head in item["heads"] if head["state"] != "live"}

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from daemon.cli import repos
-from daemon.cli.context import AsOf, CliError, Config, Json, locate
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, locate
 from daemon.cli.render import (
     ago,
     by_state,
@@ -75,6 +75,14 @@ def status(
         emit_json(report)
     else:
         show(report)
+    raise typer.Exit(_exit_code(report))
+
+
+def _exit_code(report: dict[str, Any]) -> ExitCode:
+    """Return the code for scripts, as `systemctl status` does. An answer about an earlier moment is only an answer."""
+    if report["healthy"] or "as_of" in report:
+        return ExitCode.OK
+    return ExitCode.FAILURE if report["daemon"]["running"] else ExitCode.NOT_RUNNING
 
 
 def show(report: dict[str, Any]) -> None:
@@ -103,13 +111,18 @@ def show(report: dict[str, Any]) -> None:
             ("jobs", _jobs(jobs, running=daemon["running"], earlier=earlier)),
             ("told", _told(report["notifications"])),
             ("log", f"{log['path']}, {counted(log['position'], 'event')}"),
-            ("config", f"{report['config']['path']}, loaded {ago(report['config']['loaded_at'])}"),
+            (
+                "config",
+                f"{report['config']['path']}, loaded {ago(report['config']['loaded_at'])}"
+                if report["config"]["loaded_at"]
+                else f"{report['config']['path']}, not loaded yet",
+            ),
         )
     )
     watched = [item for item in report["repositories"] if item["watched"]]
     if watched:
         say()
-        repos.show(watched, polls=not earlier)
+        repos.show(watched, polls=not earlier, problems=False)
     if jobs["running"]:
         say()
         table(
@@ -159,7 +172,7 @@ def _daemon(daemon: dict[str, Any], *, earlier: bool) -> str:
         return f"started {ago(daemon['started_at'])}" + (f", stopped {ago(ended)}" if ended else "")
     if daemon["running"]:
         return f"running, process {daemon['pid']}, started {ago(daemon['started_at'])}"
-    return f"not running, last started {ago(daemon['started_at'])}"
+    return f"not running, last started {ago(daemon['started_at'])}" if daemon["started_at"] else "not running"
 
 
 def _lean(report: dict[str, Any]) -> str:
@@ -171,7 +184,7 @@ def _lean(report: dict[str, Any]) -> str:
             return f"language server: {detail}"
         case "simulator":
             return "SIMULATOR, not Lean: nothing here was checked by Lean"
-    return f"none: {detail}" if detail else "none"
+    return "none"  # a warning above says why
 
 
 def _proving(proving: dict[str, Any]) -> str:
@@ -205,9 +218,8 @@ def _jobs(jobs: dict[str, Any], *, running: bool, earlier: bool) -> str:
     """Describe the running and the queued jobs; without a daemon, the jobs due by the database."""
     text = f"{len(jobs['running'])} running, {len(jobs['queued'])} queued"
     if jobs["queued"]:
-        shown = "; ".join(map(_queued, jobs["queued"][:3]))
         more = len(jobs["queued"]) - 3
-        return f"{text}: {shown}{f'; {more} more' if more > 0 else ''}"
+        return "\n".join([text, *map(_queued, jobs["queued"][:3]), *([f"{more} more"] if more > 0 else [])])
     due = ", ".join(f"{count:,} to {kind}" for kind, count in jobs["due"].items() if count)
     if earlier:
         return f"{len(jobs['running'])} running" + (f"; due: {due}" if due else "")

@@ -18,6 +18,7 @@ from daemon.cli.render import ago, clean, counted, parse_time, row_json, size, s
 from daemon.cli.repos import HEALTHY_STATES, because
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusals
+from daemon.paths import SYSTEM_CONFIG
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.view import model_queries, queries, report_queries
@@ -51,7 +52,7 @@ def collect(instance: Instance) -> dict[str, Any]:
     problems.sort(key=lambda item: (item["severity"] != "error", not item["code"].startswith("daemon_")))
     report["problems"] = problems
     report["healthy"] = not any(item["severity"] == "error" for item in problems)
-    report["summary"] = _summary(report)
+    report["summary"] = _summary(report, ran=_ran(instance))
     return report
 
 
@@ -128,9 +129,13 @@ def _of_the_daemon(
         began, ended = daemon["started_at"], daemon["stopped_at"]
         died = began is not None and (ended is None or ended < began)
         message = "the daemon is not running"
-        if died:
+        if not _ran(instance):
+            message = f"the daemon has never run here ({instance.paths.state})"
+        elif died:
             message += " and recorded no end: it was killed, or could not write any more (its log says which)"
-        problems.append(problem("daemon_not_running", message, f"unsorry run --config {instance.config}"))
+        by_hand = f"unsorry run --config {instance.config}"
+        remedy = "systemctl start unsorry" if instance.config == SYSTEM_CONFIG else by_hand
+        problems.append(problem("daemon_not_running", message, remedy))
     elif live.error is not None and not live.permitted:
         remedy = "ask as the daemon's user for what only it knows: progress, queue, its own problems"
         problems.append(problem("daemon_not_asked", live.error, remedy, severity="warning"))
@@ -148,7 +153,7 @@ def _of_the_daemon(
         for name in ("version", "started_at"):
             daemon[name] = daemon[name] or live.status.get(name)
         problems += [
-            problem("daemon_problem", str(text), "look at the daemon's log")
+            _said_problem(str(text))
             for text in live.status.get("problems", [])
             # Those of the configuration are in the view as well, and are reported from there.
             if not str(text).startswith("config: ")
@@ -162,6 +167,17 @@ def _of_the_daemon(
         problems.append(
             problem("config_broken", syntax, "unsorry config check", subject=str(instance.config))
         )
+
+
+def _ran(instance: Instance) -> bool:
+    """Return whether a daemon has ever recorded anything here."""
+    return instance.paths.events_db.exists() or instance.paths.database_db.exists()
+
+
+def _said_problem(text: str) -> Problem:
+    """What the daemon says of itself ends with the remedy behind the last semicolon, where it knows one."""
+    message, _, remedy = text.rpartition("; ")
+    return problem("daemon_problem", message or text, remedy if message else "look at the daemon's log")
 
 
 def _syntax_error(instance: Instance) -> str | None:
@@ -263,7 +279,10 @@ def _from_log(
             "type": event.type,
             "recorded_at": event.recorded_at,
             "simulated": bool(event.data.get("simulated")),
-            "summary": summary(event.data),
+            # Why a repository failed stands among the problems.
+            "summary": summary(
+                {**event.data, "reason": ""} if event.type == "repository_failed" else event.data
+            ),
         }
         for event in log.last(LAST_EVENTS, upto=position)
     ]
@@ -306,7 +325,7 @@ def _lag(log: LogReader, *, seen: int, position: int, instance: Instance) -> lis
     return [problem("view_behind", text, "look at the daemon's log; stop it and run `unsorry db rebuild`")]
 
 
-def _summary(report: dict[str, Any]) -> str:
+def _summary(report: dict[str, Any], *, ran: bool) -> str:
     sorries = report["sorries"]
     watched = sum(item["watched"] and item["enabled"] for item in report["repositories"])
     numbers = (
@@ -317,7 +336,7 @@ def _summary(report: dict[str, Any]) -> str:
     if "as_of" in report:
         return f"As of event {report['as_of']['seq']}: {numbers}."
     if not report["daemon"]["running"]:
-        return f"unsorry is not running; it left {numbers}."
+        return f"unsorry is not running; it left {numbers}." if ran else "unsorry has never run here."
     errors = sum(item["severity"] == "error" for item in report["problems"])
     if errors:
         return f"unsorry is running with {counted(errors, 'problem')}: {numbers}."

@@ -179,7 +179,7 @@ def show(
         str,
         typer.Argument(
             metavar="ID|NAME",
-            help="A theorem's id, its beginning, or a full name.",
+            help="A theorem's id or its beginning, or its name or the end of it.",
             autocompletion=ids(THEOREMS),
         ),
     ],
@@ -226,6 +226,7 @@ def _chosen(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
         or queries.theorem_by_prefix(database, asked)
         or queries.theorem_by_identity(database, asked)
         or queries.theorem_by_earlier_name(database, asked)
+        or queries.theorem_by_ending(database, asked)
     )
     exact = [row for row in rows if row.theorem == asked]
     if exact:
@@ -245,6 +246,10 @@ def _chosen(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
             f"{asked}: it stands in the source and was not followed yet: its history begins with the next scanned "
             "commit that changes a theorem of its branch"
         )
+    near = [] if set(asked) & set("*?[") else queries.theorems(database, name=f"*.{asked}", limit=3)
+    if near:
+        named = " or ".join(dict.fromkeys(row.name for row in near))
+        raise CliError(f'no theorem has the name or the id "{asked}"; did you mean {named}?')
     raise CliError(f'no theorem has the name or the id "{asked}"; `unsorry theorems lives` lists them')
 
 

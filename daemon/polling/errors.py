@@ -76,7 +76,7 @@ _PATTERNS: tuple[tuple[RepositoryProblem, re.Pattern[str]], ...] = (
 def classify(text: str, *, status: int, what: str, remote: bool) -> GitError:
     """Turn what git printed into an error with a remedy. `remote` is false for work on our own mirror."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = " ".join([line for line in lines if line.startswith(("fatal:", "error:", "remote:"))] or lines)
+    said = "; ".join([line for line in lines if line.startswith(("fatal:", "error:", "remote:"))] or lines)
     message = f"{what}: {said[:500] or f'git ended with status {status} and said nothing'}"
     problem: RepositoryProblem = "invalid"
     if remote:

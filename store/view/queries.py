@@ -399,6 +399,15 @@ def theorem_by_earlier_name(db: sqlite3.Connection, name: str) -> list[TheoremRo
     return read(db, TheoremRow, "theorems", conditions=conditions, parameters=[name], order=_PRESENT_FIRST)
 
 
+def theorem_by_ending(db: sqlite3.Connection, name: str) -> list[TheoremRow]:
+    """Return the theorems whose full name ends so after a dot, present ones first. Reads every name."""
+    conditions = ["substr(name, -length(?)) = ?"]
+    parameters = [f".{name}", f".{name}"]
+    return read(
+        db, TheoremRow, "theorems", conditions=conditions, parameters=parameters, order=_PRESENT_FIRST
+    )
+
+
 def theorem_place(db: sqlite3.Connection, theorem: TheoremRow) -> DeclarationRow | None:
     """Return the declaration that a theorem is now; None for a deleted one. Of twins in one file, the first."""
     if theorem.state != "present":

@@ -184,7 +184,8 @@ class Site:
     def asked(self, project: Project, *words: str, quiet: bool = True) -> Any:
         """Run a verb that has to answer, and return its document."""
         status, document = self.unsorry(project, *words, quiet=quiet)
-        if status != 0 or document is None:
+        # The status of `status` says how the daemon is, and not whether it answered.
+        if document is None or (status != 0 and words[0] != "status"):
             raise NotHeldError(f"`unsorry {' '.join(words)}` ended with {status} and no answer")
         return document
 

@@ -42,6 +42,7 @@ def daemon_with_status(folder: StateFolder, status: dict[str, Any] | None) -> It
             return
         before = Path.cwd()
         os.chdir(runtime)  # a unix socket's address holds 107 bytes, pytest's folders have more
+        Path("control.sock").unlink(missing_ok=True)
         listener.bind("control.sock")
         os.chdir(before)
         listener.listen()
@@ -77,7 +78,7 @@ def codes(document: dict[str, Any]) -> list[str]:
 
 def test_a_stopped_daemon_is_said_first_and_the_database_is_shown(filled: StateFolder) -> None:
     answer = filled.unsorry("status", "--json")
-    assert answer.code == 0
+    assert answer.code == 3
     document = answer.json
     assert document["schema"] == 1
     assert document["healthy"] is False
@@ -104,7 +105,35 @@ def test_a_running_daemon_without_problems_is_healthy(filled: StateFolder) -> No
     assert text.out.splitlines()[0] == (
         "● unsorry is running well: 1 repository watched, 1 sorry open, 1 verified, 0 filled."
     )
-    assert text.err == ""
+    assert (text.code, text.err) == (0, "")
+
+
+def test_the_exit_code_says_how_the_daemon_is(filled: StateFolder) -> None:
+    running: dict[str, Any] = {"problems": [], "jobs": [], "queued": []}
+    taken = "[metrics] listen: 127.0.0.1:9464 cannot be listened on: in use; choose another port"
+    assert filled.unsorry("status").code == 3
+    assert filled.unsorry("status", "--as-of", "5").code == 0
+    with daemon_with_status(filled, running):
+        assert filled.unsorry("status").code == 0
+    with daemon_with_status(filled, {**running, "problems": [taken]}):
+        broken = filled.unsorry("status", "--json")
+    assert broken.code == 1
+    (problem,) = broken.json["problems"]
+    assert problem["message"].endswith("cannot be listened on: in use")
+    assert problem["remedy"] == "choose another port"
+
+
+def test_each_problem_is_said_once(folder: StateFolder) -> None:
+    start_daemon(folder, "none", "no pantograph-repl found")
+    watch(folder, REPOSITORY)
+    folder.add(f"repository:{REPOSITORY}", RepositoryFailed(
+        repository=REPOSITORY, problem="auth_failed", reason="the token was refused", remedy="renew the token",
+    ))  # fmt: skip
+    folder.write()
+    text = folder.unsorry("status").out
+    above = text.partition("\n\n")[0]
+    for said in ("no pantograph-repl found", "renew the token", "the token was refused"):
+        assert (above.count(said), text.count(said)) == (1, 1), text
 
 
 def test_progress_and_queue_come_from_the_living_daemon(filled: StateFolder) -> None:
@@ -130,7 +159,7 @@ def test_progress_and_queue_come_from_the_living_daemon(filled: StateFolder) -> 
 def test_a_daemon_that_does_not_answer_is_a_problem_and_not_a_failure(filled: StateFolder) -> None:
     with daemon_with_status(filled, None):
         answer = filled.unsorry("status", "--json")
-    assert answer.code == 0
+    assert answer.code == 1
     assert codes(answer.json) == ["daemon_silent"]
 
 
@@ -228,11 +257,15 @@ def test_a_missing_view_is_named_with_the_verb_that_mends_it(filled: StateFolder
     assert problem["remedy"] == "unsorry db rebuild"
 
 
-def test_an_empty_state_folder_still_has_a_status(folder: StateFolder) -> None:
+def test_a_folder_in_which_no_daemon_ever_ran_says_so(folder: StateFolder) -> None:
     answer = folder.unsorry("status", "--json")
-    assert answer.code == 0
+    assert answer.code == 3
     assert answer.json["sorries"] == {"open": 0, "verified": 0, "filled": 0, "removed": 0}
-    assert folder.unsorry("status").code == 0
+    text = folder.unsorry("status").out
+    assert text.splitlines()[0] == "● unsorry has never run here."
+    assert f"-> unsorry run --config {folder.config}" in text
+    assert "never," not in text
+    assert "loaded never" not in text
     assert not folder.state.exists()
 
 
@@ -280,7 +313,9 @@ def test_jobs_have_a_line_even_when_there_are_none(filled: StateFolder) -> None:
 def test_queued_jobs_are_listed_before_those_that_ran(filled: StateFolder) -> None:
     queued = [{"job": "check-7", "kind": "check", "describes": "check Demo.alpha"}]
     with daemon_with_status(filled, {"problems": [], "jobs": [], "queued": queued}):
-        assert line(filled.unsorry("status").out, "jobs") == "0 running, 1 queued: check Demo.alpha"
+        text = filled.unsorry("status").out
+        assert line(text, "jobs") == "0 running, 1 queued"
+        assert "check Demo.alpha" in [row.strip() for row in text.splitlines()]
         assert filled.unsorry("jobs", "--json").json["queued"] == queued
         assert filled.unsorry("jobs", "--kind", "scan", "--json").json["queued"] == []
         assert filled.unsorry("jobs").out.splitlines()[1].split()[:2] == ["check-7", "queued"]
@@ -316,7 +351,7 @@ def test_a_damaged_database_is_a_problem_with_a_remedy_and_no_reason_to_say_noth
     database = filled.state / "database.db"
     database.write_bytes(b"no database at all " * 400)
     answer = filled.unsorry("status", "--json")
-    assert answer.code == 0
+    assert answer.code == 3
     assert "view_unreadable" in codes(answer.json)
     assert answer.json["log"]["position"] > 0
     database.unlink()

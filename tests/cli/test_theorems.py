@@ -70,6 +70,7 @@ def test_the_whole_history_is_shown_under_every_name_that_the_theorem_had(grown:
         ALPHA,
         ALPHA[:7],
         theorem_id(REPOSITORY, "Demo.omega", "5" * 16),
+        "omega",
     ):
         document = grown.unsorry("theorems", "show", asked, "--json").json
         (branch,) = document["branches"]

@@ -180,7 +180,7 @@ def refuses(watched: Watched, disk: Disk, *, code: str) -> None:
     assert str(watched.settings.paths.state) in words["failure"]
     assert "Traceback" not in watched.deployment.log()
     status = watched.unsorry("status", "--json")
-    assert status.returncode == 0, status.stderr
+    assert status.returncode == 3, status.stderr
     codes = [problem["code"] for problem in json.loads(status.stdout)["problems"]]
     assert "daemon_not_running" in codes
     checked = watched.unsorry("db", "check", "--json")

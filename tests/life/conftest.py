@@ -35,7 +35,7 @@ def status() -> Ask:
             check=False,
             timeout=60,
         )
-        assert done.returncode == 0, done.stderr
+        assert done.returncode in (0, 1, 3), done.stderr  # how the daemon is
         answer = json.loads(done.stdout)
         assert isinstance(answer, dict)
         return answer
