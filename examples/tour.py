@@ -205,7 +205,7 @@ def climb(daemon: Daemon, teller: Teller, config: Path, directory: Path, tactics
 
 def show_tree(config: Path, page: Path) -> None:
     """Show the search behind a proof of rung 2, or where it found none, how far it came with a sorry."""
-    proofs = json.loads(unsorry(config, "proofs", "--json").stdout)["proofs"]
+    proofs = json.loads(unsorry(config, "proofs", "--all", "--json").stdout)["proofs"]
     ids = [one["proof"] for one in proofs if one["rung"] == 2 and one["repository"].endswith(f"/{LIBRARY}")]
     mark = "  [simulated]" if any(one["simulated"] for one in proofs if one["proof"] in ids) else ""
     say(
@@ -233,7 +233,7 @@ def serve(daemon: Daemon, config: Path) -> None:
     editor = Editor(port, keep_up=daemon.keep_up)
     try:
         editor.wait()
-        proofs = json.loads(unsorry(config, "proofs", "--json").stdout)["proofs"]
+        proofs = json.loads(unsorry(config, "proofs", "--all", "--json").stdout)["proofs"]
         sorries = json.loads(unsorry(config, "sorries", "--repo", LIBRARY, "--json").stdout)["sorries"]
         found = {one["sorry"]: one for one in proofs}
         asked = next((one for one in sorries if one["sorry"] in found and one["goal"]), None)
@@ -283,7 +283,7 @@ def _show_step(step: dict[str, Any]) -> None:
 
 def show_refused(config: Path) -> None:
     """Show the evidence on one proof that a search found and the gate did not let through."""
-    proofs = json.loads(unsorry(config, "proofs", "--json").stdout)["proofs"]
+    proofs = json.loads(unsorry(config, "proofs", "--all", "--json").stdout)["proofs"]
     refused = [proof for proof in proofs if proof["state"] in ("rejected", "conditional")]
     if not refused:
         say("This time the gate refused nothing.\n")

@@ -47,7 +47,7 @@ from daemon.lock import AlreadyRunningError, DaemonLock
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from daemon.results.local_clone import LeftOut
     from daemon.results.pull_requests import Evidence, OpenedPullRequest, PullRequestText, TargetState
@@ -226,7 +226,7 @@ def pull_request(
     instance = locate(config)
     settings = _settings(instance.config)
     with view(instance, quiet=True) as database:
-        row = _proof_to_propose(database, proof)
+        row = _one_proof(database, proof)
         if row.pull_request_url is not None:
             _tell(instance, row, "recorded", as_json=as_json)
             return
@@ -373,11 +373,10 @@ def _token(settings: Settings) -> str:
     return token
 
 
-def _proof_to_propose(database: sqlite3.Connection, prefix: str) -> ProofRow:
+def _one_proof(database: sqlite3.Connection, prefix: str) -> ProofRow:
     from store.view import queries
 
-    rows = queries.proofs_by_prefix(database, prefix)
-    found: ProofRow = one_match(rows, prefix, what="proof", key="proof")
+    found: ProofRow = one_match(queries.proofs_by_prefix(database, prefix), prefix, what="proof", key="proof")
     return found
 
 
@@ -638,6 +637,9 @@ Sorry = Annotated[
         "--sorry", metavar="ID", help="Only for this sorry (whole id).", autocompletion=ids(SORRIES)
     ),
 ]
+Everything = Annotated[
+    bool, typer.Option("--all", help="Stale proofs too, and all of a sorry instead of its best.")
+]
 ProofId = Annotated[
     str, typer.Argument(metavar="ID", help="A proof's id, or its beginning.", autocompletion=ids(PROOFS))
 ]
@@ -667,6 +669,7 @@ def list_(
     repo: Repo = None,
     state: State = None,
     sorry: Sorry = None,
+    everything: Everything = False,
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
@@ -676,41 +679,90 @@ def list_(
     check_choice(state, STATES, option="--state")
     instance = locate(config, as_of)
     with view(instance) as database:
-        rows = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
+        found = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
+        stale = queries.stale_proofs(database, sorry=sorry)
+    rows = found if everything else best_of_each_sorry(found, stale)
     if as_json:
-        emit_json({**instance.head, "proofs": [described(row) for row in rows]})
+        emit_json({**instance.head, "proofs": [described(row, stale) for row in rows]})
         return
-    if not rows:
+    if not found:
         say("no proof matches" if repo or state or sorry else "no proof was found yet")
         return
-    table(
-        ("ID", "STATE", "SORRY", "DECLARATION", "REPLACEMENT", "PATCH", "FOUND"),
-        [
-            (
-                row.proof,
-                state_word(row),
-                row.sorry,
-                row.declaration,
-                row.replacement,
-                "yes" if row.patch_sha256 else "-",
-                ago(row.found_at),
-            )
-            for row in rows
-        ],
-        shrink=4,
-    )
+    if rows:
+        table(
+            ("ID", "STATE", "SORRY", "DECLARATION", "REPLACEMENT", "PATCH", "FOUND"),
+            [
+                (
+                    row.proof,
+                    state_word(row) + (f", stale: {stale[row.proof]}" if row.proof in stale else ""),
+                    row.sorry,
+                    row.declaration + (f" ({counted(n_sorries, 'sorry')})" if n_sorries > 1 else ""),
+                    row.replacement,
+                    "yes" if row.patch_sha256 else "-",
+                    ago(row.found_at),
+                )
+                for row, n_sorries in ([(row, 1) for row in rows] if everything else _of_each_text(rows))
+            ],
+            shrink=4,
+        )
     simulated = sum(row.simulated for row in rows)
+    left = len(found) - len(rows)
+    n_stale = sum(row.proof in stale for row in found) if left else 0
     say(
         counted(len(rows), "proof")
         + (f", of which {simulated} SIMULATED: no proofs at all" if simulated else "")
+        + (
+            f"; not shown: {n_stale} stale, {left - n_stale} that others of their sorry surpass (--all)"
+            if left
+            else ""
+        )
     )
 
 
+def best_of_each_sorry(rows: Iterable[ProofRow], stale: Collection[str]) -> list[ProofRow]:
+    """Return of each sorry the best proof that fits its branch's tip, in the order given."""
+    best: dict[tuple[str, str, str], ProofRow] = {}
+    for row in rows:
+        key = (row.repository, row.branch, row.sorry)
+        if row.proof not in stale and (key not in best or _worth(best[key]) <= _worth(row)):
+            best[key] = row
+    return sorted(best.values(), key=lambda row: (row.found_at, row.proof))
+
+
+def _worth(row: ProofRow) -> tuple[int, int, str]:
+    states = ("rejected", "conditional", "candidate", "verified")
+    grades = ("", "not_replayed", "replayed_module", "replayed_closure")
+    return states.index(row.state), grades.index(row.grade), row.checked_at or row.found_at
+
+
+def _of_each_text(rows: Iterable[ProofRow]) -> list[tuple[ProofRow, int]]:
+    """Return each text that fills a place once, and how many sorries it fills: a declaration's are filled together."""
+    texts: dict[tuple[str, ...], tuple[ProofRow, int]] = {}
+    for row in rows:
+        place = (
+            row.repository,
+            row.branch,
+            row.path,
+            row.checked_blob,
+            str(row.byte_start),
+            str(row.byte_end),
+        )
+        first, number = texts.get((*place, row.replacement, row.state), (row, 0))
+        texts[*place, row.replacement, row.state] = first, number + 1
+    return list(texts.values())
+
+
 def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
+    from store.view import queries
+
     instance = locate(config, as_of)
-    row = _find(instance, proof)
+    with view(instance) as database:
+        row: ProofRow = one_match(queries.proofs_by_prefix(database, proof), proof, what="proof", key="proof")
+        stale = queries.stale_proofs(database, sorry=row.sorry)
+        attempt = queries.attempt_behind(database, row)
+        others = queries.proofs(database, sorry=row.sorry)
     if as_json:
-        emit_json({**instance.head, "proof": described(row)})
+        emit_json({**instance.head, "proof": described(row, stale)})
         return
     if row.simulated:
         say(styled(WARNING, "yellow", "bold"))
@@ -721,8 +773,14 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
             ("declaration", clean(row.declaration)),
             ("place", clean(f"{row.path} bytes {row.byte_start}-{row.byte_end}")),
             ("repository", f"{row.repository} ({row.branch}) at {row.sha}"),
-            ("found by", f"{row.prover}, rung {row.rung}, {row.toolchain or 'no toolchain'}, job {row.job}"),
+            (
+                "fits",
+                f"no, it is stale: {stale[row.proof]}" if row.proof in stale else f"the tip of {row.branch}",
+            ),
+            ("found by", _finder(row, attempt)),
             ("found", ago(row.found_at)),
+            ("found again", _why_again(row, others)),
+            ("checked by", _judge(row)),
             ("reason", clean(row.reason)),
             ("rests on", ", ".join(row.conditional_on)),
             ("axioms", ", ".join(row.axioms)),
@@ -751,9 +809,12 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
     from daemon.paths import author_from_config
     from daemon.results.mail import mail
     from store.log.reader import LogReader
+    from store.view import queries
 
     instance = locate(config, as_of)
-    row = _find(instance, proof)
+    with view(instance) as database:
+        row = _one_proof(database, proof)
+        stale = queries.stale_proofs(database, sorry=row.sorry)
     if row.patch_sha256 is None:
         why = f": {clean(row.reason)}" if row.reason else ""
         raise CliError(
@@ -776,13 +837,39 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
         return
     if row.simulated:
         note(f"unsorry: {WARNING}")
+    if row.proof in stale:
+        note(f"unsorry: stale, {stale[row.proof]}: it does not fit the tip of {row.branch}")
     # As bytes: a patch must reach git exactly as it was made.
     sys.stdout.buffer.write(data)
 
 
-def described(row: ProofRow) -> dict[str, Any]:
-    """Return a proof as `--json` shows it; `label` is what people are shown."""
-    return {**row_json(row), "label": state_word(row)}
+def _finder(row: ProofRow, attempt: AttemptRow | None) -> str:
+    model = f", model {clean(attempt.model)}" if attempt is not None and attempt.model else ""
+    told = f"; {clean(attempt.detail)}" if attempt is not None and attempt.detail else ""
+    return f"{row.prover}, rung {row.rung}{model}, {row.toolchain or 'no toolchain'}, job {row.job}{told}"
+
+
+def _judge(row: ProofRow) -> str:
+    if row.checked_job is None:
+        return ""
+    by = dict.fromkeys(item["by"] for item in row.checks if item["verdict"] != "not_checked")
+    return clean(f"{', '.join(by) or 'nobody'}, job {row.checked_job}, {ago(row.checked_at)}")
+
+
+def _why_again(row: ProofRow, others: Sequence[ProofRow]) -> str:
+    """Say why a sorry was searched again that had a proof; "" where it had none."""
+    before = [one for one in others if one.branch == row.branch and one.found_at < row.found_at]
+    if not before:
+        return ""
+    last = before[-1]
+    if last.blob == row.blob:
+        return f"after proof {last.proof}, which is {state_word(last)}, for the same version of the file"
+    return f"after proof {last.proof}: {clean(row.path)} changed, and a proof is of one version of a file"
+
+
+def described(row: ProofRow, stale: Mapping[str, str]) -> dict[str, Any]:
+    """Return a proof as `--json` shows it; `label` is what people are shown, `stale` the reason or null."""
+    return {**row_json(row), "label": state_word(row), "stale": stale.get(row.proof)}
 
 
 def state_word(row: ProofRow) -> str:
@@ -790,14 +877,3 @@ def state_word(row: ProofRow) -> str:
     if row.graded:
         return f"{row.state}, {row.graded}"
     return f"{row.state} SIMULATED" if row.simulated else row.state
-
-
-def _find(instance: Instance, prefix: str) -> ProofRow:
-
-    from store.view import queries
-
-    with view(instance) as database:
-        found: ProofRow = one_match(
-            queries.proofs_by_prefix(database, prefix), prefix, what="proof", key="proof"
-        )
-    return found

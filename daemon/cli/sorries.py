@@ -133,6 +133,7 @@ def show(
         rows = [row for row in matching if row.sorry == chosen]
         attempts = queries.attempts(database, sorry=chosen)
         proofs = queries.proofs(database, sorry=chosen)
+        stale = queries.stale_proofs(database, sorry=chosen)
         lives = histories(queries.sorry_steps(database, chosen))
         goals, tried = goals_said(database, chosen), attempts_on(attempts)
         found = [
@@ -146,7 +147,7 @@ def show(
                 "sorry": chosen,
                 "branches": found,
                 "attempts": [row_json(row) for row in attempts],
-                "proofs": [proof_json(row) for row in proofs],
+                "proofs": [proof_json(row, stale) for row in proofs],
             }
         )
         return
@@ -165,7 +166,13 @@ def show(
         table(
             ("ID", "STATE", "REPLACEMENT"),
             [
-                (row.proof, row.state + (" SIMULATED" if row.simulated else ""), row.replacement)
+                (
+                    row.proof,
+                    row.state
+                    + (" SIMULATED" if row.simulated else "")
+                    + (", stale" if row.proof in stale else ""),
+                    row.replacement,
+                )
                 for row in proofs
             ],
             shrink=2,

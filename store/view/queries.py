@@ -234,6 +234,14 @@ def proofs_by_prefix(db: sqlite3.Connection, prefix: str) -> list[ProofRow]:
     return by_prefix(db, ProofRow, "proofs", "proof", prefix)
 
 
+def stale_proofs(db: sqlite3.Connection, *, sorry: str | None = None) -> dict[str, str]:
+    """Return the proofs (of this sorry) that do not fit the tip of their branch any more, each with the reason.
+
+    A proof fits where its sorry is still in the source, in the version of the file that was checked.
+    """
+    return dict(db.execute(statements("view/queries")["stale_proofs"], {"sorry": sorry}).fetchall())
+
+
 def proofs_to_check(db: sqlite3.Connection) -> list[ProofRow]:
     """Return the candidates that no check has judged yet, oldest first, of sorries on any watched branch.
 

@@ -23,6 +23,22 @@ WHERE sorries.repository = :repository AND sorries.branch = :branch AND sorries.
         AND attempts.rung = :rung AND attempts.model = :model AND attempts.budget = :budget)
 ORDER BY sorries.path, sorries.byte_start, sorries.sorry;
 
+-- name: stale_proofs
+SELECT proofs.proof,
+       CASE WHEN branches.state IS NOT 'live' THEN 'its branch is not followed any more'
+            WHEN sorries.state = 'filled' THEN 'its sorry is filled'
+            WHEN sorries.state IS NULL OR sorries.state = 'removed' THEN 'its sorry is gone'
+            WHEN files.blob IS NULL THEN 'its file is gone'
+            ELSE 'its file changed' END
+FROM proofs
+LEFT JOIN branches ON branches.repository = proofs.repository AND branches.branch = proofs.branch
+LEFT JOIN sorries ON sorries.repository = proofs.repository AND sorries.branch = proofs.branch
+    AND sorries.sorry = proofs.sorry
+LEFT JOIN files ON files.repository = proofs.repository AND files.branch = proofs.branch AND files.path = proofs.path
+WHERE (:sorry IS NULL OR proofs.sorry = :sorry)
+  AND (branches.state IS NOT 'live' OR coalesce(sorries.state, 'removed') IN ('filled', 'removed')
+       OR files.blob IS NOT proofs.checked_blob);
+
 -- name: known_proofs
 WITH alike AS (
     SELECT mine.sorry AS sorry, other.sorry AS of

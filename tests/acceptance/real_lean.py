@@ -288,7 +288,9 @@ def searched(site: Site, project: Project) -> str:
 
     site.work_off(project, tried, "the search")
     sorries = {one["declaration"]: one for one in site.asked(project, "sorries", quiet=False)["sorries"]}
-    proofs = {one["declaration"]: one for one in site.asked(project, "proofs", quiet=False)["proofs"]}
+    proofs = {
+        one["declaration"]: one for one in site.asked(project, "proofs", "--all", quiet=False)["proofs"]
+    }
     for name, proof in proofs.items():
         site.say(f"{name}: {proof['replacement']!r}")
     _tell_jobs(site, project, "prove")
@@ -311,10 +313,10 @@ def checked(site: Site, project: Project) -> str:
     _proofs(site, project)
 
     def judged() -> bool:
-        return all(one["checked_at"] for one in site.rows(project, "proofs"))
+        return all(one["checked_at"] for one in site.rows(project, "proofs", "--all"))
 
     site.work_off(project, judged, "the checks")
-    site.asked(project, "proofs", quiet=False)
+    site.asked(project, "proofs", "--all", quiet=False)
     _tell_jobs(site, project, "check")
     checker = (site.sysroot / "bin" / "leanchecker").exists()
     return grades(project, _proofs(site, project), checker=checker)
@@ -442,7 +444,7 @@ def _tell_jobs(site: Site, project: Project, kind: str) -> None:
 def _proofs(site: Site, project: Project) -> list[dict[str, Any]]:
     """Return the proofs, of which there have to be some."""
     _log(site, project)
-    proofs = site.rows(project, "proofs")
+    proofs = site.rows(project, "proofs", "--all")
     site.need(proofs, f"a proof (the step {project.name}-search)")
     return proofs
 

@@ -259,9 +259,9 @@ class Site:
         """Return the jobs of a kind, newest first."""
         return list(self.asked(project, "jobs", "--kind", kind)["jobs"])
 
-    def rows(self, project: Project, verb: str) -> list[dict[str, Any]]:
+    def rows(self, project: Project, verb: str, *options: str) -> list[dict[str, Any]]:
         """Return what a listing verb lists."""
-        return list(self.asked(project, verb)[verb])
+        return list(self.asked(project, verb, *options)[verb])
 
 
 def stop_daemon(lock: Path) -> None:

@@ -1,0 +1,188 @@
+"""`unsorry proofs`: of each sorry the best proof that fits the tip; of one proof, what found and what judged it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from store.events.base import EventBody
+from store.events.proofs import AttemptFinished, CheckedVersion, ProofFound, ProofRejected, ProofVerified
+from store.events.repositories import BranchDeleted
+from store.events.scans import FileRemoved, FileScanned, SorryFilled, SorryRemoved
+from tests.support.events import ALL_PASSED
+from tests.support.state_folder import (
+    BLOB,
+    OTHER_SORRY,
+    PATCH,
+    PROOF,
+    REPOSITORY,
+    SIMULATED_PROOF,
+    SORRY,
+    TIP,
+    StateFolder,
+)
+
+HERE: dict[str, Any] = {"repository": REPOSITORY, "branch": "main", "sha": TIP}
+SECOND = "e0" * 8
+
+
+def found(proof: str = SECOND, **changes: Any) -> ProofFound:
+    body = ProofFound(
+        **HERE, proof=proof, sorry=SORRY, path="Demo.lean", blob=BLOB, byte_start=10, byte_end=15,
+        declaration="Demo.alpha", declaration_text_hash="1" * 16, replacement="by decide", tactics=("decide",),
+        prover="generator", rung=2, toolchain="v4.21.0", simulated=False, job="prove-second",
+    )  # fmt: skip
+    return body.model_copy(update=changes)
+
+
+def verified(folder: StateFolder, proof: str = SECOND, **changes: Any) -> ProofVerified:
+    body = ProofVerified(
+        proof=proof, sorry=SORRY, checks=ALL_PASSED, not_checked=(), axioms=(), grade="replayed_closure",
+        kernel="leanchecker", version=None, patch=folder.blob(PATCH.encode()), job="check-second",
+    )  # fmt: skip
+    return body.model_copy(update=changes)
+
+
+def tell(folder: StateFolder, *bodies: EventBody) -> None:
+    for body in bodies:
+        proof = getattr(body, "proof", None)
+        folder.add(f"proof:{proof}" if proof else f"repository:{REPOSITORY}", body)
+    folder.write()
+
+
+def listed(folder: StateFolder, *options: str) -> list[str]:
+    return [row["proof"] for row in folder.unsorry("proofs", *options, "--json").json["proofs"]]
+
+
+def changed_file(folder: StateFolder) -> FileScanned:
+    scan = folder.blob(
+        b'{"path": "Demo.lean", "error": null, "imports": [], "declarations": [], "sorries": []}'
+    )
+    return FileScanned(
+        **HERE, path="Demo.lean", blob="c" * 40, error=None, n_declarations=0, n_sorries=0, scan=scan
+    )
+
+
+def test_a_sorry_has_one_row_its_best_proof(filled: StateFolder) -> None:
+    assert listed(filled) == [PROOF, SIMULATED_PROOF]
+    tell(filled, found())
+    assert listed(filled) == [PROOF, SIMULATED_PROOF], "a candidate does not surpass what is verified"
+    tell(filled, verified(filled))
+    assert listed(filled) == [SIMULATED_PROOF, SECOND], "a kernel replayed it"
+    assert listed(filled, "--all") == [PROOF, SIMULATED_PROOF, SECOND]
+    said = filled.unsorry("proofs").out
+    assert said.splitlines()[-1].endswith(
+        "; not shown: 0 stale, 1 that others of their sorry surpass (--all)"
+    )
+    assert "not shown" not in filled.unsorry("proofs", "--all").out
+
+
+def test_a_filter_comes_before_the_choice(filled: StateFolder) -> None:
+    tell(filled, found())
+    assert listed(filled, "--state", "candidate") == [SIMULATED_PROOF, SECOND]
+    assert listed(filled, "--sorry", SORRY) == [PROOF]
+    assert listed(filled, "--sorry", SORRY, "--all") == [PROOF, SECOND]
+
+
+STALE: dict[str, Callable[[StateFolder], EventBody]] = {
+    "its file changed": changed_file,
+    "its file is gone": lambda _folder: FileRemoved(**HERE, path="Demo.lean"),
+    "its sorry is filled": lambda _folder: SorryFilled(**HERE, sorry=SORRY, by="people", proof=None),
+    "its sorry is gone": lambda _folder: SorryRemoved(**HERE, sorry=SORRY),
+    "its branch is not followed any more": lambda _folder: BranchDeleted(
+        repository=REPOSITORY, branch="main", last=TIP
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", STALE)
+def test_a_stale_proof_is_left_out_and_marked_with_its_reason_where_all_are_listed(
+    reason: str, filled: StateFolder
+) -> None:
+    tell(filled, STALE[reason](filled))
+    assert PROOF not in listed(filled)
+    (row,) = (
+        row for row in filled.unsorry("proofs", "--all", "--json").json["proofs"] if row["proof"] == PROOF
+    )
+    assert row["stale"] == reason
+    (line,) = (line for line in filled.unsorry("proofs", "--all").out.splitlines() if PROOF in line)
+    assert f"stale: {reason}" in line
+    shown = filled.unsorry("proofs", "show", PROOF)
+    assert f"no, it is stale: {reason}" in shown.out
+    assert f"unsorry: stale, {reason}" in filled.unsorry("proofs", "patch", PROOF).err
+    (proof,) = filled.unsorry("sorries", "show", SORRY, "--json").json["proofs"]
+    assert proof["stale"] == reason
+
+
+def test_where_all_are_stale_the_list_says_so(filled: StateFolder) -> None:
+    tell(filled, changed_file(filled))
+    assert filled.unsorry("proofs").out == (
+        "0 proofs; not shown: 2 stale, 0 that others of their sorry surpass (--all)\n"
+    )
+
+
+def test_a_proof_that_was_checked_again_on_the_changed_file_fits(filled: StateFolder) -> None:
+    again = CheckedVersion(sha="c" * 40, blob="c" * 40, byte_start=12)
+    tell(filled, changed_file(filled), verified(filled, PROOF, version=again))
+    assert listed(filled) == [PROOF]
+    assert "the tip of main" in filled.unsorry("proofs", "show", PROOF).out
+    assert "stale" not in filled.unsorry("proofs", "patch", PROOF).err
+
+
+def test_a_text_that_fills_two_sorries_of_a_declaration_is_one_row(filled: StateFolder) -> None:
+    tell(filled, found(), verified(filled))
+    twin = found("e1" * 8, sorry=OTHER_SORRY)
+    tell(filled, twin, verified(filled, twin.proof, sorry=OTHER_SORRY))
+    assert listed(filled) == [SECOND, twin.proof]
+    lines = filled.unsorry("proofs").out.splitlines()
+    (line,) = (line for line in lines if "by decide" in line)
+    assert SECOND in line
+    assert "Demo.alpha (2 sorries)" in line
+
+
+def test_what_found_a_proof_and_what_judged_it_are_named_apart(filled: StateFolder) -> None:
+    attempt = AttemptFinished(
+        **HERE, sorry=SORRY, blob=BLOB, prover="generator", rung=2, model="tactics-3", seed=0, budget="b",
+        outcome="found", detail=f"by the tactics of proof {PROOF}", best="", goals_left=0, nodes=1, repl_calls=1,
+        seconds=0.1, prompt_tokens=0, completion_tokens=0, usd=None, tree=None, simulated=False, job="prove-second",
+    )  # fmt: skip
+    tell(filled, found(), attempt, verified(filled))
+    shown = filled.unsorry("proofs", "show", SECOND).out
+    told = " ".join(shown.split())
+    assert (
+        f"found by generator, rung 2, model tactics-3, v4.21.0, job prove-second; by the tactics of proof {PROOF}"
+        in told
+    )
+    assert "job check-second" in told.split("checked by ")[1].split(" reason ")[0]
+    document = filled.unsorry("proofs", "show", SECOND, "--json").json["proof"]
+    assert (document["job"], document["checked_job"], document["stale"]) == (
+        "prove-second",
+        "check-second",
+        None,
+    )
+
+
+def test_why_a_sorry_with_a_proof_was_searched_again_is_said(filled: StateFolder) -> None:
+    assert "found again" not in filled.unsorry("proofs", "show", PROOF).out
+    tell(filled, found(blob="c" * 40))
+    assert (
+        f"found again after proof {PROOF}: Demo.lean changed, and a proof is of one version of a file"
+        in " ".join(filled.unsorry("proofs", "show", SECOND).out.split())
+    )
+    third = found("e2" * 8, blob="c" * 40, replacement="by omega")
+    rejected = ProofRejected(
+        proof=SECOND,
+        sorry=SORRY,
+        step="compile",
+        reason="no",
+        checks=(),
+        conditional_on=(),
+        simulated=False,
+        job="c",
+    )
+    tell(filled, rejected, third)
+    assert f"after proof {SECOND}, which is rejected, for the same version of the file" in " ".join(
+        filled.unsorry("proofs", "show", third.proof).out.split()
+    )
