@@ -89,6 +89,7 @@ def spec_of(
             backend=lean.backend,
             repl=lean.repl,
             sandbox=lean.sandbox,
+            second_kernel=lean.second_kernel,
             toolchains=paths.toolchains,
             cache=paths.cache,
             scratch=paths.cache / "serve" / scratch,

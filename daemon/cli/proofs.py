@@ -784,7 +784,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
             ("reason", clean(row.reason)),
             ("rests on", ", ".join(row.conditional_on)),
             ("axioms", ", ".join(row.axioms)),
-            ("kernel", f"{row.kernel}: {row.graded}" if row.kernel else row.graded),
+            ("kernel", row.graded_by),
             ("not checked", ", ".join(row.not_checked)),
             ("patch", f"unsorry proofs patch {row.proof}" if row.patch_sha256 else "none"),
             (

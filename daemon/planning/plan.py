@@ -342,6 +342,7 @@ class Planner:
                 spec=CheckSpec(
                     lean=lean,
                     search=self._search_of(proof),
+                    second_kernel=self._settings.lean.second_kernel,
                     proof=ProofFound(
                         proof=proof.proof,
                         sorry=proof.sorry,

@@ -521,7 +521,7 @@ def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullReque
             "Checked at commit",
             f"{_code(row.checked_sha)}, which the pull request is made on ({_code(ground.base)})",
         ),
-        ("Kernel", f"{_code(row.kernel)}: {row.graded}" if row.kernel else row.graded),
+        ("Kernel", _code(row.graded_by)),
         ("Prover", f"{_code(row.prover)}, rung {row.rung}"),
         ("Model", f"{_code(model)}{weights}" if model else "none"),
         ("Seed", "unknown" if found is None else str(found.seed)),

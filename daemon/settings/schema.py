@@ -596,6 +596,10 @@ class Lean(Section):
     sandbox: Literal["bubblewrap", "none"] = Field("bubblewrap", examples=["bubblewrap"])
     """Sandbox of lake and Lean; without bubblewrap they are not run. `none` runs code of the watched repositories
     unconfined, and `unsorry status` reports it"""
+    second_kernel: Annotated[Text, AfterValidator(_program)] = Field("auto", examples=["auto"])
+    """Program that judges the export of a proof beside Lean's own kernel, as its path or its name on `PATH`: nanoda, or
+    one that takes the path of an export in lean4export's format and ends with 0 (accepts), 1 (refuses) or 2 (declines).
+    `auto`: `nanoda_bin` of the toolchain or on `PATH`; `off`: none"""
     repls: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
     """Lean processes at the same time inside a job that searches or traces; 1 to 256"""
     repl_memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="8G"))] = Field(

@@ -4,19 +4,24 @@ import Lean
 What the gate asks of one build of a module: the exact statement of a constant, what that statement means, and what
 the constant rests on. Asked once of the build with the sorry and once of the build with the proof.
 
-Run as `lean --run Questions.lean ANSWER NONCE MODULE CONSTANT`, with the project's modules on LEAN_PATH. The module is
-read as data: none of its initializers, notations, macros or printers takes part, so nothing in it can change an answer.
-Expressions are written node by node as the kernel has them, without the names and the kinds of bound variables, which
-are no matter to it: two statements are the same if and only if the lines are the same. The answer goes to the file
-ANSWER, between two lines with NONCE.
+Run as `lean --run Questions.lean ANSWER EXPORT NONCE MODULE CONSTANT SCOPE BYTES`, with the project's modules on
+LEAN_PATH. The module is read as data: none of its initializers, notations, macros or printers takes part, so nothing
+in it can change an answer.
 
-Lines: `lean V` is the version of Lean that answers. Facts have tabs between their fields: `module init|bare N PATH` is
-a module that was read, the asked one included, with the file that it was read from; `bare` is one that imports no
-`Init` (a `prelude` file). `axiom N MODULE` names an axiom and where it was declared; `sorried N` (uses `sorryAx`
-itself), `native N` (has the kernel believe compiled code), `unsafe N`: what the constant rests on, as far down as it
-goes. `statement`, `premise` (what the statement rests on in this module, with its value) and `declared` (every other
-constant of the module) begin a section: ` kind name`, then tabbed lines, one a node, numbered from 0. In names and
-paths `\\`, `\n`, `\r` and `\t` are escapes.
+EXPORT becomes declarations in the format of lean4export, version 3.1.0: a JSON object a line, nodes numbered from 1
+(from 0 for terms), each before what it is part of, no node twice. Bound variables have no names and all are
+explicit, and notes inside terms (`mdata`) are left out: these are no matter to the kernel. SCOPE says which
+declarations: `statement`, what the statement rests on in this module, with its values, and the axioms below the
+constant; `closure`, the constant with all that it rests on, as far down as it goes, so that a kernel needs nothing
+else. The run fails where the export would have more than BYTES.
+
+ANSWER gets facts, between two lines with NONCE, tabs between their fields. `lean V` is the version of Lean that
+answers. `module init|bare N PATH` is a module that was read, the asked one included, with the file that it was read
+from; `bare` is one that imports no `Init` (a `prelude` file). `axiom N MODULE NUMBER` names an axiom, where
+it was declared and its name in the export; `sorried N` (uses `sorryAx` itself), `native N` (has the kernel believe compiled code), `unsafe N`: what the
+constant rests on, as far down as it goes. `statement KIND N NAME LEVELS TYPE` is the constant and `declared …` every
+other one of the module (of `statement` alone): its name, its universe parameters and its type are numbers of the
+export. `lines` is how many lines the export has. In names and paths `\\`, `\n`, `\r` and `\t` are escapes.
 
 Written for Lean 4.9 and later, with what all of these have: no `HashMap` (it changed its namespace), no checked name of
 a constant that some of them lack.
@@ -26,132 +31,307 @@ open Lean
 
 namespace Questions
 
-/-- The nodes written so far. A node's number is its line's. -/
+/-- Look a key up. A function of its own, since Lean would compile a map for each type here, and run it uncompiled. -/
+@[noinline] def look {α β : Type} [BEq α] [Hashable α] (m : PersistentHashMap α β) (k : α) : Option β :=
+  m.find? k
+
+/-- Insert into a map; see `look`. -/
+@[noinline] def put {α β : Type} [BEq α] [Hashable α] (m : PersistentHashMap α β) (k : α) (v : β) :
+    PersistentHashMap α β :=
+  m.insert k v
+
+/-- The export so far: lines that are not in the file yet, and the number of each node. Terms that differ in notes
+alone have one text and become one node. -/
 structure Writer where
   lines : Array String := #[]
   names : PersistentHashMap Name Nat := {}
   levels : PersistentHashMap Level Nat := {}
   exprs : PersistentHashMap Expr Nat := {}
+  texts : PersistentHashMap String Nat := {}
+  nNames : Nat := 1
+  nLevels : Nat := 1
+  nExprs : Nat := 0
 
 abbrev W := StateM Writer
 
-def node (text : String) : W Nat :=
-  modifyGet fun w => (w.lines.size, { w with lines := w.lines.push text })
+def line (text : String) : W Unit :=
+  modify fun w => { w with lines := w.lines.push text }
+
+/-- A text as JSON has it. -/
+def quoted (text : String) : String := Id.run do
+  let mut out := "\""
+  for c in text.toList do
+    if c == '"' || c == '\\' then
+      out := (out.push '\\').push c
+    else if c.toNat < 16 then
+      out := (out ++ "\\u000").push (Nat.digitChar c.toNat)
+    else if c.toNat < 32 then
+      out := (out ++ "\\u001").push (Nat.digitChar (c.toNat - 16))
+    else
+      out := out.push c
+  return out.push '"'
+
+def commas (texts : List String) : String :=
+  match texts with
+  | [] => ""
+  | first :: more => more.foldl (fun out one => out ++ "," ++ one) first
+
+def numbers (ns : List Nat) : String :=
+  "[" ++ commas (ns.map toString) ++ "]"
+
+def field (name value : String) : String :=
+  "\"" ++ name ++ "\":" ++ value
+
+def object (fields : List (String × String)) : String :=
+  "{" ++ commas (fields.map fun f => field f.1 f.2) ++ "}"
+
+/-- A new node: its number and its line, which is its text with the number in front. -/
+def node (tag : String) (k : Nat) (text : String) : W Unit :=
+  line ("{\"" ++ tag ++ "\":" ++ toString k ++ "," ++ text ++ "}")
 
 partial def nameNode (n : Name) : W Nat := do
-  match (← get).names.find? n with
+  match look (← get).names n with
   | some k => return k
   | none =>
-    let k ← match n with
-      | .anonymous => node "N"
-      | .str p s => do
-        let p ← nameNode p
-        node ("S " ++ toString p ++ " " ++ s.quote)
-      | .num p i => do
-        let p ← nameNode p
-        node ("I " ++ toString p ++ " " ++ toString i)
-    modify fun w => { w with names := w.names.insert n k }
+    match n with
+    | .anonymous => return 0
+    | .str p s => do
+      let p ← nameNode p
+      newName n (field "str" (object [("pre", toString p), ("str", quoted s)]))
+    | .num p i => do
+      let p ← nameNode p
+      newName n (field "num" (object [("pre", toString p), ("i", toString i)]))
+where
+  newName (n : Name) (text : String) : W Nat := do
+    let k := (← get).nNames
+    node "in" k text
+    modify fun w => { w with names := put w.names n k, nNames := k + 1 }
     return k
 
 partial def levelNode (l : Level) : W Nat := do
-  match (← get).levels.find? l with
+  match look (← get).levels l with
   | some k => return k
   | none =>
-    let k ← match l with
-      | .zero => node "L0"
-      | .succ a => do
-        let a ← levelNode a
-        node ("LS " ++ toString a)
-      | .max a b => do
-        let a ← levelNode a
-        let b ← levelNode b
-        node ("LM " ++ toString a ++ " " ++ toString b)
-      | .imax a b => do
-        let a ← levelNode a
-        let b ← levelNode b
-        node ("LI " ++ toString a ++ " " ++ toString b)
-      | .param n => do
-        let n ← nameNode n
-        node ("LP " ++ toString n)
-      | .mvar _ => node "L?"
-    modify fun w => { w with levels := w.levels.insert l k }
+    match l with
+    | .zero => return 0
+    | .succ a => do
+      let a ← levelNode a
+      newLevel l (field "succ" (toString a))
+    | .max a b => do
+      let a ← levelNode a
+      let b ← levelNode b
+      newLevel l (field "max" (numbers [a, b]))
+    | .imax a b => do
+      let a ← levelNode a
+      let b ← levelNode b
+      newLevel l (field "imax" (numbers [a, b]))
+    | .param n => do
+      let n ← nameNode n
+      newLevel l (field "param" (toString n))
+    | .mvar _ => newLevel l (field "hole" "0")
+where
+  newLevel (l : Level) (text : String) : W Nat := do
+    let k := (← get).nLevels
+    node "il" k text
+    modify fun w => { w with levels := put w.levels l k, nLevels := k + 1 }
     return k
 
-partial def exprNode (e : Expr) : W Nat := do
-  match (← get).exprs.find? e with
-  | some k => return k
+/-- The terms that one is made of. -/
+def parts (e : Expr) : List Expr :=
+  match e with
+  | .app f a => [f, a]
+  | .lam _ t b _ => [t, b]
+  | .forallE _ t b _ => [t, b]
+  | .letE _ t v b _ => [t, v, b]
+  | .mdata _ b => [b]
+  | .proj _ _ b => [b]
+  | _ => []
+
+/-- The number of a term that is written. What is not one makes no JSON. -/
+def written (e : Expr) : W String := do
+  match look (← get).exprs e with
+  | some k => return toString k
+  | none => return "?"
+
+def binder (type body : Expr) : W String := do
+  let t ← written type
+  let b ← written body
+  return object [("name", "0"), ("type", t), ("body", b), ("binderInfo", quoted "default")]
+
+/-- Write a term whose parts are written. -/
+def exprAlone (e : Expr) : W Unit := do
+  let text ← match e with
+    | .bvar i => pure (field "bvar" (toString i))
+    | .fvar _ => pure (field "hole" "0")
+    | .mvar _ => pure (field "hole" "0")
+    | .sort l => do
+      let l ← levelNode l
+      pure (field "sort" (toString l))
+    | .const n ls => do
+      let n ← nameNode n
+      let ls ← ls.mapM levelNode
+      pure (field "const" (object [("name", toString n), ("us", numbers ls)]))
+    | .app f a => do
+      let f ← written f
+      let a ← written a
+      pure (field "app" (object [("fn", f), ("arg", a)]))
+    | .lam _ t b _ => do
+      let text ← binder t b
+      pure (field "lam" text)
+    | .forallE _ t b _ => do
+      let text ← binder t b
+      pure (field "forallE" text)
+    | .letE _ t v b _ => do
+      let t ← written t
+      let v ← written v
+      let b ← written b
+      pure (field "letE" (object [("name", "0"), ("type", t), ("value", v), ("body", b), ("nondep", "false")]))
+    | .lit (.natVal n) => pure (field "natVal" (quoted (toString n)))
+    | .lit (.strVal s) => pure (field "strVal" (quoted s))
+    | .mdata _ b => written b
+    | .proj n i b => do
+      let n ← nameNode n
+      let b ← written b
+      pure (field "proj" (object [("typeName", toString n), ("idx", toString i), ("struct", b)]))
+  let known ← match e with
+    | .mdata _ b => pure (look (← get).exprs b)
+    | _ => pure (look (← get).texts text)
+  match known with
+  | some k => modify fun w => { w with exprs := put w.exprs e k }
   | none =>
-    let k ← match e with
-      | .bvar i => node ("B " ++ toString i)
-      | .fvar _ => node "F?"
-      | .mvar _ => node "M?"
-      | .sort l => do
-        let l ← levelNode l
-        node ("U " ++ toString l)
-      | .const n ls => do
-        let n ← nameNode n
-        let ls ← ls.mapM levelNode
-        node ("C " ++ toString n ++ " " ++ toString ls)
-      | .app f a => do
-        let f ← exprNode f
-        let a ← exprNode a
-        node ("A " ++ toString f ++ " " ++ toString a)
-      | .lam _ t b _ => do
-        let t ← exprNode t
-        let b ← exprNode b
-        node ("H " ++ toString t ++ " " ++ toString b)
-      | .forallE _ t b _ => do
-        let t ← exprNode t
-        let b ← exprNode b
-        node ("P " ++ toString t ++ " " ++ toString b)
-      | .letE _ t v b _ => do
-        let t ← exprNode t
-        let v ← exprNode v
-        let b ← exprNode b
-        node ("T " ++ toString t ++ " " ++ toString v ++ " " ++ toString b)
-      | .lit (.natVal n) => node ("n " ++ toString n)
-      | .lit (.strVal s) => node ("s " ++ s.quote)
-      | .mdata _ b => exprNode b
-      | .proj n i b => do
-        let n ← nameNode n
-        let b ← exprNode b
-        node ("J " ++ toString n ++ " " ++ toString i ++ " " ++ toString b)
-    modify fun w => { w with exprs := w.exprs.insert e k }
-    return k
+    let k := (← get).nExprs
+    node "ie" k text
+    modify fun w => { w with exprs := put w.exprs e k, texts := put w.texts text k, nExprs := k + 1 }
+
+/-- Write a term; by a list of what is still to be done, since a term may be deeper than the stack. -/
+def exprNode (e : Expr) : W String := do
+  let mut todo : List (Expr × Bool) := [(e, false)]
+  while !todo.isEmpty do
+    match todo with
+    | [] => todo := []
+    | (e, ready) :: rest =>
+      if ready then
+        exprAlone e
+        todo := rest
+      else
+        match look (← get).exprs e with
+        | some _ => todo := rest
+        | none => todo := (parts e).foldl (fun all part => (part, false) :: all) ((e, true) :: rest)
+  written e
 
 def kindOf (c : ConstantInfo) : String :=
   match c with
   | .axiomInfo _ => "axiom"
-  | .defnInfo _ => "definition"
-  | .thmInfo _ => "theorem"
+  | .defnInfo _ => "def"
+  | .thmInfo _ => "thm"
   | .opaqueInfo _ => "opaque"
-  | .quotInfo _ => "quotient"
+  | .quotInfo _ => "quot"
   | .inductInfo _ => "inductive"
   | .ctorInfo _ => "constructor"
   | .recInfo _ => "recursor"
 
-/-- The value of what has one that its meaning depends on: any two proofs of a theorem are the same. -/
-def meaning (c : ConstantInfo) : Option Expr :=
-  match c with
-  | .defnInfo v => some v.value
-  | .opaqueInfo v => some v.value
-  | _ => none
+def truth (b : Bool) : String :=
+  if b then "true" else "false"
 
-/-- A constant's universe parameters, type and, where asked for, value, as lines. -/
-def written (c : ConstantInfo) (withValue : Bool) : Array String :=
-  let all : W Unit := do
-    let levels ← c.levelParams.mapM nameNode
-    let type ← exprNode c.type
-    let value ← match (if withValue then meaning c else none) with
-      | some v => do
-        let v ← exprNode v
-        pure (toString v)
-      | none => pure "-"
-    let _ ← node ("= " ++ toString levels ++ " " ++ toString type ++ " " ++ value)
-    return ()
-  (Id.run (StateT.run all {})).2.lines
+def nameList (names : List Name) : W String := do
+  let ns ← names.mapM nameNode
+  return numbers ns
 
-/-- The constants that one mentions: in its type and in any value or proof it has. -/
+/-- A constant's name, universe parameters and type. -/
+def heading (c : ConstantInfo) : W (List (String × String)) := do
+  let n ← nameNode c.name
+  let ps ← nameList c.levelParams
+  for p in c.levelParams do
+    let _ ← levelNode (.param p)
+  let t ← exprNode c.type
+  return [("name", toString n), ("levelParams", ps), ("type", t)]
+
+def hints (h : ReducibilityHints) : String :=
+  match h with
+  | .opaque => quoted "opaque"
+  | .abbrev => quoted "abbrev"
+  | .regular n => object [("regular", toString n.toNat)]
+
+def safety (s : DefinitionSafety) : String :=
+  match s with
+  | .unsafe => quoted "unsafe"
+  | .safe => quoted "safe"
+  | .partial => quoted "partial"
+
+def quotKind (k : QuotKind) : String :=
+  match k with
+  | .type => quoted "type"
+  | .ctor => quoted "ctor"
+  | .lift => quoted "lift"
+  | .ind => quoted "ind"
+
+def ruleText (r : RecursorRule) : W String := do
+  let c ← nameNode r.ctor
+  let rhs ← exprNode r.rhs
+  return object [("ctor", toString c), ("nfields", toString r.nfields), ("rhs", rhs)]
+
+/-- A constant's fields; `nested` is how many recursors its inductive types have beside one each. -/
+def constant (nested : Nat) (c : ConstantInfo) : W String := do
+  let start ← heading c
+  let rest ← match c with
+    | .axiomInfo v => pure [("isUnsafe", truth v.isUnsafe)]
+    | .defnInfo v => do
+      let value ← exprNode v.value
+      let all ← nameList v.all
+      pure [("value", value), ("hints", hints v.hints), ("safety", safety v.safety), ("all", all)]
+    | .thmInfo v => do
+      let value ← exprNode v.value
+      let all ← nameList v.all
+      pure [("value", value), ("all", all)]
+    | .opaqueInfo v => do
+      let value ← exprNode v.value
+      let all ← nameList v.all
+      pure [("value", value), ("isUnsafe", truth v.isUnsafe), ("all", all)]
+    | .quotInfo v => pure [("kind", quotKind v.kind)]
+    | .inductInfo v => do
+      let all ← nameList v.all
+      let ctors ← nameList v.ctors
+      pure [("numParams", toString v.numParams), ("numIndices", toString v.numIndices), ("all", all),
+        ("ctors", ctors), ("numNested", toString nested), ("isRec", truth v.isRec),
+        ("isUnsafe", truth v.isUnsafe), ("isReflexive", truth v.isReflexive)]
+    | .ctorInfo v => do
+      let type ← nameNode v.induct
+      pure [("induct", toString type), ("cidx", toString v.cidx), ("numParams", toString v.numParams),
+        ("numFields", toString v.numFields), ("isUnsafe", truth v.isUnsafe)]
+    | .recInfo v => do
+      let all ← nameList v.all
+      let rules ← v.rules.mapM ruleText
+      pure [("all", all), ("numParams", toString v.numParams), ("numIndices", toString v.numIndices),
+        ("numMotives", toString v.numMotives), ("numMinors", toString v.numMinors),
+        ("rules", "[" ++ commas rules ++ "]"), ("k", truth v.k), ("isUnsafe", truth v.isUnsafe)]
+  return object (start ++ rest)
+
+/-- What is declared at once: one constant, the four of the quotient, or inductive types that belong together, with
+their constructors and recursors. -/
+structure Block where
+  types : List ConstantInfo := []
+  ctors : List ConstantInfo := []
+  recs : List ConstantInfo := []
+  others : List ConstantInfo := []
+
+def Block.all (b : Block) : List ConstantInfo :=
+  b.types ++ b.ctors ++ b.recs ++ b.others
+
+def blockLine (b : Block) : W Unit := do
+  if b.types.isEmpty then
+    for c in b.others do
+      let text ← constant 0 c
+      line (object [(kindOf c, text)])
+  else
+    let nested := b.recs.length - b.types.length
+    let types ← b.types.mapM (constant nested)
+    let ctors ← b.ctors.mapM (constant nested)
+    let recs ← b.recs.mapM (constant nested)
+    let list := fun (texts : List String) => "[" ++ commas texts ++ "]"
+    line (object [("inductive", object [("types", list types), ("ctors", list ctors), ("recs", list recs)])])
+
+/-- The constants that one mentions: in its type and in any value or proof it has. The type of what a projection is of
+is not looked at: without it no term has that type, so that something else leads to it. -/
 def citedByAll (c : ConstantInfo) : Array Name :=
   let inType := c.type.getUsedConstants
   match c with
@@ -159,6 +339,7 @@ def citedByAll (c : ConstantInfo) : Array Name :=
   | .thmInfo v => inType ++ v.value.getUsedConstants
   | .opaqueInfo v => inType ++ v.value.getUsedConstants
   | .inductInfo v => inType ++ v.ctors.toArray
+  | .recInfo v => v.rules.foldl (fun all rule => all ++ rule.rhs.getUsedConstants) inType
   | _ => inType
 
 /-- The constants that the meaning of one depends on. -/
@@ -168,6 +349,7 @@ def citedByMeaning (c : ConstantInfo) : Array Name :=
   | .defnInfo v => inType ++ v.value.getUsedConstants
   | .opaqueInfo v => inType ++ v.value.getUsedConstants
   | .inductInfo v => inType ++ v.ctors.toArray
+  | .recInfo v => v.rules.foldl (fun all rule => all ++ rule.rhs.getUsedConstants) inType
   | _ => inType
 
 /-- A module and all that it imports: what a name means there, and what the module itself declares. -/
@@ -239,6 +421,11 @@ def importWhole (home : Name) : IO World := do
       (fun (m : Name × ModuleData) => (m.1, startsAtInit m.2.imports))
     return { find := fun n => env.find? n, home := moduleOf, inside := inside, own := own, modules := modules }
 
+def known (world : World) (n : Name) : IO ConstantInfo :=
+  match world.find n with
+  | some c => return c
+  | none => throw (IO.userError ("not in the environment: " ++ toString n))
+
 /-- Every constant that these lead to, themselves included, through those that `into` takes. -/
 def reached (world : World) (roots : Array Name) (into : Name → Bool) (cited : ConstantInfo → Array Name) :
     IO (Array ConstantInfo) := do
@@ -250,11 +437,74 @@ def reached (world : World) (roots : Array Name) (into : Name → Bool) (cited :
     todo := todo.pop
     if !seen.contains n && into n then
       seen := seen.insert n
-      match world.find n with
-      | some c =>
-        found := found.push c
-        todo := todo ++ cited c
-      | none => throw (IO.userError ("not in the environment: " ++ toString n))
+      let c ← known world n
+      found := found.push c
+      todo := todo ++ cited c
+  return found
+
+/-- The name under which a constant's block is met: the first of its inductive types, or its own. -/
+def headOf (c : ConstantInfo) : Name :=
+  let first := fun (all : List Name) => all.foldl (fun (n : Name) m => if n == .anonymous then m else n) .anonymous
+  match c with
+  | .inductInfo v => first v.all
+  | .recInfo v => first v.all
+  | .quotInfo _ => `Quot
+  | _ => c.name
+
+/-- The recursors that nested types have beside those of the types themselves. -/
+partial def nestedRecursors (world : World) (type : Name) (i : Nat) : List ConstantInfo :=
+  match world.find (Name.str type ("rec_" ++ toString i)) with
+  | some (.recInfo v) => .recInfo v :: nestedRecursors world type (i + 1)
+  | _ => []
+
+def blockOf (world : World) (c : ConstantInfo) : IO Block := do
+  match c with
+  | .inductInfo v =>
+    let types ← v.all.mapM (known world)
+    let mut ctors : List ConstantInfo := []
+    for t in types do
+      match t with
+      | .inductInfo u =>
+        let own ← u.ctors.mapM (known world)
+        ctors := ctors ++ own
+      | _ => throw (IO.userError ("no inductive type: " ++ toString t.name))
+    let recs ← v.all.mapM (fun n => known world (Name.str n "rec"))
+    return { types := types, ctors := ctors, recs := recs ++ nestedRecursors world (headOf c) 1 }
+  | .quotInfo _ =>
+    let all ← [`Quot, `Quot.mk, `Quot.lift, `Quot.ind].mapM (known world)
+    return { others := all }
+  | _ => return { others := [c] }
+
+/-- The blocks that these lead to, each after those that it rests on, through the constants that `into` takes. -/
+def blocks (world : World) (roots : List Name) (into : Name → Bool) (cited : ConstantInfo → Array Name) :
+    IO (Array Block) := do
+  let mut seen : NameSet := {}
+  let mut found : Array Block := #[]
+  let mut todo : List (Name × Option Block) := roots.map fun n => (n, none)
+  while !todo.isEmpty do
+    match todo with
+    | [] => todo := []
+    | (_, some block) :: rest =>
+      found := found.push block
+      todo := rest
+    | (n, none) :: rest =>
+      todo := rest
+      if into n then
+        let c ← known world n
+        let c ← match c with
+          | .ctorInfo v => known world v.induct
+          | _ => pure c
+        let top := headOf c
+        if !seen.contains top then
+          seen := seen.insert top
+          let block ← blockOf world (← known world top)
+          todo := (n, some block) :: todo
+          for d in block.all do
+            for m in (cited d).toList do
+              todo := (m, none) :: todo
+          match c with
+          | .quotInfo _ => todo := (`Eq, none) :: todo
+          | _ => pure ()
   return found
 
 /-- The kernel evaluates what these are applied to by compiled code; some versions name no axiom for it. -/
@@ -286,16 +536,57 @@ def say (out : IO.FS.Handle) (text : String) : IO Unit := do
     throw (IO.userError "a line with a line end in it")
   out.putStr (text ++ "\n")
 
-def section_ (out : IO.FS.Handle) (head : String) (c : ConstantInfo) (withValue : Bool) : IO Unit := do
-  say out (head ++ " " ++ kindOf c ++ " " ++ shown c.name)
-  for text in written c withValue do
-    say out ("\t" ++ text)
+/-- Where the export goes, and how much of it may. -/
+structure Exporter where
+  out : IO.FS.Handle
+  most : Nat
+  bytes : Nat := 0
+  lines : Nat := 0
+  writer : Writer := {}
+
+def Exporter.write {α : Type} (to : Exporter) (act : W α) : IO (α × Exporter) := do
+  let (a, writer) := Id.run (StateT.run act to.writer)
+  let mut bytes := to.bytes
+  for text in writer.lines do
+    bytes := bytes + text.utf8ByteSize + 1
+    if bytes > to.most then
+      throw (IO.userError ("the export is larger than " ++ toString to.most ++ " bytes"))
+    to.out.putStr (text ++ "\n")
+  return (a, { to with bytes := bytes, lines := to.lines + writer.lines.size, writer := { writer with lines := #[] } })
+
+def metaLine : String :=
+  let exporter := object [("name", quoted "unsorry"), ("version", quoted "4")]
+  let lean := object [("githash", quoted Lean.githash), ("version", quoted Lean.versionString)]
+  let format := object [("version", quoted "3.1.0")]
+  object [("meta", object [("exporter", exporter), ("lean", lean), ("format", format)])]
+
+/-- A constant by its kind, its name, and the numbers of its name, its universe parameters and its type. -/
+def fact (c : ConstantInfo) : W String := do
+  let fields ← heading c
+  let numbers := fields.map fun f => f.2
+  return numbers.foldl (fun out one => out ++ "\t" ++ one) (kindOf c ++ "\t" ++ shown c.name)
+
+/-- What the kernel knows of literals, which no term says. -/
+def literals (world : World) (found : Array Block) : List Name :=
+  let texts := found.any fun b => b.all.any fun c => (hasText c.type) || (match c with
+    | .defnInfo v => hasText v.value
+    | .thmInfo v => hasText v.value
+    | .opaqueInfo v => hasText v.value
+    | _ => false)
+  let names := if texts then [`Nat, `Char.ofNat, `String.ofList, `String.mk] else [`Nat]
+  names.filter fun n => (world.find n).isSome
+where
+  hasText (e : Expr) : Bool :=
+    (e.find? fun (part : Expr) => match part with
+      | .lit (.strVal _) => true
+      | _ => false).isSome
 
 /-- Lean's own name of a private constant of a module. -/
 def privateName (home : Name) (name : Name) : Name :=
   Name.num (`_private ++ home) 0 ++ name
 
-def answer (out : IO.FS.Handle) (nonce : String) (home : Name) (asked : Name) : IO Unit := do
+def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Name) (whole : Bool) (most : Nat) :
+    IO Unit := do
   let world ← if Lean.version.major == 4 && Lean.version.minor < 20 then readFiles home else importWhole home
   let target := if world.inside asked then asked else privateName home asked
   match world.find target with
@@ -303,27 +594,51 @@ def answer (out : IO.FS.Handle) (nonce : String) (home : Name) (asked : Name) : 
   | some c =>
     if !world.inside target then
       throw (IO.userError ("of another module: " ++ toString asked))
-    say out ("unsorry-questions 3 " ++ nonce)
+    say out ("unsorry-questions 4 " ++ nonce)
     say out ("lean " ++ Lean.versionString)
     for (name, init) in world.modules do
       let path ← findOLean name
       say out ("module\t" ++ (if init then "init" else "bare") ++ "\t" ++ shown name ++ "\t" ++ escaped path.toString)
-    for d in (← reached world #[target] (fun _ => true) citedByAll) do
-      match d with
-      | .axiomInfo _ => say out ("axiom\t" ++ shown d.name ++ "\t" ++ shown (world.home d.name))
-      | _ => pure ()
+    let below ← reached world #[target] (fun _ => true) citedByAll
+    for d in below do
       if (citedByAll d).contains ``sorryAx then
         say out ("sorried\t" ++ shown d.name)
       if (citedByAll d).any reducesNatively then
         say out ("native\t" ++ shown d.name)
       if d.isUnsafe then
         say out ("unsafe\t" ++ shown d.name)
-    section_ out "statement" c false
-    for d in (← reached world c.type.getUsedConstants world.inside citedByMeaning) do
-      section_ out "premise" d true
-    for d in world.own do
-      if d.name != target && !d.name.isInternal then
-        section_ out "declared" d false
+    let axioms := below.filter fun d => match d with
+      | .axiomInfo _ => true
+      | _ => false
+    let found ← if whole then
+        blocks world [target] (fun _ => true) citedByAll
+      else
+        blocks world c.type.getUsedConstants.toList world.inside citedByMeaning
+    let found ← if whole then
+        blocks world (literals world found ++ [target]) (fun _ => true) citedByAll
+      else
+        let more := axioms.filter fun d => !found.any fun b => b.all.any fun e => e.name == d.name
+        pure (found ++ more.map fun d => { others := [d] })
+    let (_, started) ← Exporter.write { out := file, most := most } (line metaLine)
+    let mut to := started
+    for block in found do
+      let (_, next) ← to.write (blockLine block)
+      to := next
+    for d in axioms do
+      let (n, next) ← to.write (nameNode d.name)
+      to := next
+      say out ("axiom\t" ++ shown d.name ++ "\t" ++ shown (world.home d.name) ++ "\t" ++ toString n)
+    let (text, next) ← to.write (fact c)
+    to := next
+    say out ("statement\t" ++ text)
+    if !whole then
+      for d in world.own do
+        if d.name != target && !d.name.isInternal then
+          let (text, next) ← to.write (fact d)
+          to := next
+          say out ("declared\t" ++ text)
+    say out ("lines\t" ++ toString to.lines)
+    file.flush
     say out ("end " ++ nonce)
 
 /-- The name that is written so, `«»` and all; `String.toName` takes these for letters of the name. -/
@@ -347,12 +662,14 @@ end Questions
 
 def main (args : List String) : IO UInt32 := do
   match args with
-  | [path, nonce, home, target] =>
+  | [answer, file, nonce, home, target, scope, most] =>
     initSearchPath (← getBuildDir)
-    let out ← IO.FS.Handle.mk path IO.FS.Mode.write
-    Questions.answer out nonce (Questions.nameOf home) (Questions.nameOf target)
+    let out ← IO.FS.Handle.mk answer IO.FS.Mode.write
+    let file ← IO.FS.Handle.mk file IO.FS.Mode.write
+    let home := Questions.nameOf home
+    Questions.answer out file nonce home (Questions.nameOf target) (scope == "closure") most.toNat!
     out.flush
     return 0
   | _ =>
-    IO.eprintln "usage: lean --run Questions.lean ANSWER NONCE MODULE CONSTANT"
+    IO.eprintln "usage: lean --run Questions.lean ANSWER EXPORT NONCE MODULE CONSTANT statement|closure BYTES"
     return 2

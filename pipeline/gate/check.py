@@ -33,7 +33,7 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
     project, backend, proof = spec.place, spec.parameters.lean, spec.parameters.proof
     found = found_with(spec.parameters.search)
     before = _file_at_commit(project, proof)
-    gate = Gate(proof=proof, backend=backend, project=project, before=before)
+    gate = Gate(proof, backend, project, before, spec.parameters.second_kernel)
     reporter.progress(0, 1, proof.declaration)
     try:
         with lean_held(backend):

@@ -1,4 +1,4 @@
-"""Checks 3 to 6, asked of the project's own toolchain: compile, axioms, statement, kernel replay.
+"""Checks 3 to 6, asked of the project's own toolchain: compile, axioms, statement, kernel.
 
 The file without the proof is built and questioned first, so a project that does not build anyway, or a Lean that cannot
 answer, leads to "not checked" with the reason and never to a rejection. The evidence names the commands that were run,
@@ -26,13 +26,24 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
+from pipeline.gate.answers import (
+    Answer,
+    BuiltModule,
+    differences,
+    not_of_the_proof,
+    read_answer,
+    same_constant,
+)
+from pipeline.gate.export import shown
 from pipeline.gate.preconditions import other_lean, shadowed_library, trusted_packages
+from pipeline.gate.second_kernel import Judged, SecondKernel, find_second_kernel, judge_export
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
 from pipeline.lean.client.process import lean_path
 from pipeline.lean.sandbox.command import SandboxError
-from pipeline.lean.source.imports import CORE, local_file, module_of, module_path, source_folders
+from pipeline.lean.source.imports import local_file, module_of, module_path, source_folders
 from pipeline.lean.source.scanner import scan_source
 from store.events.proofs import CheckVerdict, Grade, StepName
 
@@ -55,183 +66,19 @@ class Finding:
     refused: bool = False
 
 
-# ---- answers
-# Readers return what they read, or one sentence on why they could not: a text with a line too many, too few or of
-# another shape is refused. An answer carries the mark of its question (a nonce, or the random name of the asking
-# file), so text that the project prints cannot pass for one.
+# ---- printed answers
+# Read whole or not at all. An answer carries the random name of the asking file, so text that the project prints cannot
+# pass for one.
 
 
-FORMAT = 3
 ALLOWED_AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})
 _KEPT_OUTPUT = 2000
 _PRINTED = re.compile(r"'(?P<name>.+)' depends on axioms: \[(?P<axioms>[^\[\]]+)\]")
 _PRINTED_NONE = re.compile(r"'(?P<name>.+)' does not depend on any axioms")
-_KINDS = "axiom|definition|theorem|opaque|quotient|inductive|constructor|recursor"
-_SECTION = re.compile(rf"(?P<head>statement|premise|declared) (?P<kind>{_KINDS}) (?P<name>\S.*)")
-_VERSION = re.compile(r"lean (?P<version>\S.*)")
-_FACT = re.compile(r"(?P<fact>axiom|sorried|native|unsafe|module)\t(?P<fields>\S.*)")
-_FIELDS = {"axiom": 2, "sorried": 1, "native": 1, "unsafe": 1, "module": 3}
-_ESCAPE = re.compile(r"\\(?P<of>[\\nrt])")
-_ESCAPED = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
-_NODE = re.compile(r"\t(?:[A-Za-z0-9]+|=)(?: .*)?")
 # Both texts that Lean's versions have, and what lake writes before them.
 _SORRY_WARNING = re.compile(
     r"warning: (?:\./)*(?P<path>[^\n:]+):(?P<line>\d+):(?P<column>\d+): declaration uses ['`]sorry['`]"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One constant as the kernel has it: its kind and its nodes. Equal texts, equal constants."""
-
-    kind: str
-    nodes: str
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltModule:
-    """A module as Lean read it. `bare`: it imports no `Init`, so that it may declare what stands for Lean's own."""
-
-    name: str
-    path: Path
-    bare: bool
-
-    @property
-    def is_core(self) -> bool:
-        """Return whether it has a name of Lean's own library."""
-        return self.name.split(".")[0] in CORE
-
-    def lies_in(self, folder: Path) -> bool:
-        """Return whether its file is below the folder, links followed."""
-        return self.path.resolve().is_relative_to(folder)
-
-    @property
-    def files(self) -> list[Path]:
-        """The files that hold what is imported of it: since Lean 4.22 it may lie in several."""
-        return [file for end in ("", ".server", ".private") if (file := Path(f"{self.path}{end}")).is_file()]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer of `Questions.lean` about one build: see there for each part.
-
-    `lean` is the version of Lean that answered, as it says it. `modules` are the module and all below it. `axioms`,
-    `sorried`, `native` and `unsafe` are names of constants that the asked one rests on, as far down as it goes, `homes`
-    the module that declares each axiom. `premises` are what its statement rests on in its module, `declared` the
-    module's other constants.
-    """
-
-    lean: str
-    modules: tuple[BuiltModule, ...]
-    axioms: tuple[str, ...]
-    homes: Mapping[str, str]
-    sorried: tuple[str, ...]
-    native: tuple[str, ...]
-    unsafe: tuple[str, ...]
-    statement: Section
-    premises: Mapping[str, Section]
-    declared: Mapping[str, Section]
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the statement and of everything that it rests on in its module."""
-        parts = [self.statement, *(self.premises[name] for name in sorted(self.premises))]
-        text = "\n".join(f"{part.kind}\n{part.nodes}" for part in parts)
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-def read_answer(text: str, *, nonce: str, constant: str) -> Answer | str:
-    """Read the file that `Questions.lean` wrote about `constant`; a text says why it is no answer."""
-    lines = text.split("\n")
-    if lines[-1] != "" or len(lines) < 5:
-        return f"the answer has no end: {end_of(text)}"
-    if lines[0] != f"unsorry-questions {FORMAT} {nonce}" or lines[-2] != f"end {nonce}":
-        return f"the answer does not carry the question's mark: {end_of(text)}"
-    version = _VERSION.fullmatch(lines[1])
-    if version is None:
-        return f"the answer does not say which Lean it is by: {end_of(lines[1])}"
-    facts: dict[str, list[list[str]]] = {kind: [] for kind in _FIELDS}
-    sections: dict[str, dict[str, Section]] = {"statement": {}, "premise": {}, "declared": {}}
-    at = 2
-    while at < len(lines) - 2 and (found := _FACT.fullmatch(lines[at])):
-        fields = [
-            _ESCAPE.sub(lambda one: _ESCAPED[one["of"]], field) for field in found["fields"].split("\t")
-        ]
-        if len(fields) != _FIELDS[found["fact"]]:
-            break
-        facts[found["fact"]].append(fields)
-        at += 1
-    while at < len(lines) - 2:
-        head = _SECTION.fullmatch(lines[at])
-        stop = at + 1
-        while stop < len(lines) - 2 and _NODE.fullmatch(lines[stop]):
-            stop += 1
-        nodes = lines[at + 1 : stop]
-        if (
-            head is None
-            or not nodes
-            or not nodes[-1].startswith("\t= ")
-            or head["name"] in sections[head["head"]]
-        ):
-            return f"line {at + 1} of the answer cannot be read: {end_of(lines[at])}"
-        sections[head["head"]][head["name"]] = Section(head["kind"], "\n".join(nodes))
-        at = stop
-    about = list(sections["statement"])
-    if len(about) != 1 or not same_constant(about[0], constant):
-        return f"the answer is about {', '.join(about) or 'nothing'}, not about {constant}"
-    if not facts["module"]:
-        return "the answer names no module that was read"
-    return Answer(
-        lean=version["version"],
-        modules=tuple(
-            BuiltModule(name, Path(path), start != "init") for start, name, path in facts["module"]
-        ),
-        axioms=tuple(name for name, _ in facts["axiom"]),
-        homes=dict(facts["axiom"]),
-        sorried=tuple(name for (name,) in facts["sorried"]),
-        native=tuple(name for (name,) in facts["native"]),
-        unsafe=tuple(name for (name,) in facts["unsafe"]),
-        statement=sections["statement"][about[0]],
-        premises=sections["premise"],
-        declared=sections["declared"],
-    )
-
-
-def same_constant(one: str, declaration: str) -> bool:
-    """Return whether Lean's name of a constant is a declaration's: quotes may differ, a private one has its module."""
-    known, wanted = (name.replace("«", "").replace("»", "") for name in (one, declaration))
-    return known == wanted or (known.startswith("_private.") and known.endswith(f".0.{wanted}"))
-
-
-def differences(before: Answer, after: Answer, *, declared: Iterable[str]) -> list[str]:
-    """Return what the proof changed besides itself, one sentence each.
-
-    Args:
-        before, after: the answers about the build with the sorry and the build with the proof.
-        declared: the file's own declarations by name. What Lean makes on the way (equations, matchers) comes and
-            goes with a proof and is not looked at.
-    """
-    found = []
-    if before.statement.kind != "theorem" or after.statement.kind != "theorem":
-        found.append(
-            f"it is a {before.statement.kind} without the proof and a {after.statement.kind} with it"
-        )
-    if before.statement.nodes != after.statement.nodes:
-        found.append("its type or its universe parameters are others than without the proof")
-    if set(before.premises) != set(after.premises):
-        names = ", ".join(sorted(set(before.premises) ^ set(after.premises)))
-        found.append(f"its statement rests on other constants than without the proof: {names}")
-    found += [
-        f"{name}, on which its statement rests, is another than without the proof"
-        for name in sorted(set(before.premises) & set(after.premises))
-        if before.premises[name] != after.premises[name]
-    ]
-    found += [
-        f"{name} is another than without the proof"
-        for name in sorted(set(declared) & set(before.declared))
-        if before.declared[name] != after.declared.get(name)
-    ]
-    return found
 
 
 def one_message(output: str, *, file_name: str, lines: range) -> str | None:
@@ -293,6 +140,8 @@ def end_of(output: str) -> str:
 # ---- questions
 
 
+KERNEL_BOUNDS = Bounds(timeout_s=1800.0, memory_bytes=12 * 2**30, processes=MOST_PROCESSES)
+"""Of a second kernel, which reads the export of one proof."""
 _DISK_BYTES = 4 * 2**30
 """By how much what the runner may write can grow; one file is compiled, or asked about."""
 BUILD_BOUNDS = Bounds(timeout_s=1500.0, processes=MOST_PROCESSES, disk_bytes=_DISK_BYTES)
@@ -308,7 +157,11 @@ _AT_ONCE = 8
 FIRST_MODULE = "Init.Prelude"
 """The module below every other of Lean's own library; a library of somebody's own in its place has another."""
 QUESTIONS = Path(__file__).with_name("Questions.lean")
-_MAX_ANSWER_BYTES = 256 * 1024 * 1024
+Scope = Literal["statement", "closure"]
+"""What an export holds: what the statement rests on in its module, or all that the proof rests on."""
+MOST_BYTES: Mapping[Scope, int] = {"statement": 256 * 2**20, "closure": 256 * 2**20}
+"""The largest export of each; a larger closure is not judged by a second kernel."""
+_MAX_ANSWER_BYTES = 256 * 2**20
 # What a build leaves of one module: its files in the folder of its library, and those of its native code.
 _OUTPUTS = re.compile(r"\.(?:olean|ilean|ir|trace|hash|setup|c|bc|o)\b.*")
 
@@ -406,29 +259,53 @@ def not_built_here(project: Path, path: str) -> str | None:
     return f"lake build left no {Path(path).stem}.olean in {project / '.lake' / 'build' / 'lib'}: it builds elsewhere"
 
 
-def ask_exactly(runner: LakeRunner, *, module: str, declaration: str) -> Answer | str:
-    """Run `Questions.lean` on the built module; a text says why there is no answer.
+@contextmanager
+def asked_exactly(
+    runner: LakeRunner, *, module: str, declaration: str, scope: Scope = "statement"
+) -> Iterator[tuple[Answer, Path] | str]:
+    """Run `Questions.lean` on the built module; give the answer and the export's file, or why there is no answer.
 
-    The answer is a file in a folder that is made for the question and that only its process can write to.
+    Both are files in a folder that is made for the question and that only its process can write to. They are there for
+    the length of the block.
     """
     folder = _new_folder(runner.project)
     try:
-        script, answer, nonce = folder / QUESTIONS.name, folder / "answer", secrets.token_hex(16)
+        script, answer, export = folder / QUESTIONS.name, folder / "answer", folder / "export.ndjson"
         script.write_bytes(QUESTIONS.read_bytes())
-        ran = _lean(runner, folder, "--run", str(script), str(answer), nonce, module, declaration)
+        nonce, most = secrets.token_hex(16), MOST_BYTES[scope]
+        given = (str(answer), str(export), nonce, module, declaration, scope, str(most))
+        ran = _lean(runner, folder, "--run", str(script), *given)
         if not ran.ok:
-            return f"{QUESTIONS.name}: {ran.explain(ASK_BOUNDS)}: {end_of(ran.output)}"
-        if answer.is_symlink() or not answer.is_file():
-            return f"{QUESTIONS.name} wrote no answer: {end_of(ran.output)}"
-        if answer.stat().st_size > _MAX_ANSWER_BYTES:
-            return f"{QUESTIONS.name}: an answer of {answer.stat().st_size} bytes"
+            yield f"{QUESTIONS.name}: {ran.explain(ASK_BOUNDS)}: {end_of(ran.output)}"
+            return
+        for file, bound in ((answer, _MAX_ANSWER_BYTES), (export, most)):
+            if file.is_symlink() or not file.is_file():
+                yield f"{QUESTIONS.name} wrote no {file.stem}: {end_of(ran.output)}"
+                return
+            if file.stat().st_size > bound:
+                yield f"{QUESTIONS.name}: an {file.stem} of {file.stat().st_size} bytes"
+                return
         try:
-            text = answer.read_bytes().decode()
+            with export.open(encoding="utf-8", newline="\n") as lines:
+                text = answer.read_bytes().decode()
+                read = read_answer(text, _whole(lines), nonce=nonce, constant=declaration)
         except UnicodeDecodeError as error:
-            return f"{QUESTIONS.name}: the answer is no UTF-8: {error}"
-        return read_answer(text, nonce=nonce, constant=declaration)
+            read = f"{QUESTIONS.name}: the answer is no UTF-8: {error}"
+        yield read if isinstance(read, str) else (read, export)
     finally:
         _remove(runner.project, folder)
+
+
+def _whole(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines without their ends; the end of a line that was cut off is missing, so that it is no record."""
+    for line in lines:
+        yield line[:-1] if line.endswith("\n") else f"{line} (cut off)"
+
+
+def ask_exactly(runner: LakeRunner, *, module: str, declaration: str) -> Answer | str:
+    """Return the answer about the built module; see `asked_exactly`."""
+    with asked_exactly(runner, module=module, declaration=declaration) as found:
+        return found if isinstance(found, str) else found[0]
 
 
 def axioms_of(runner: LakeRunner, *, module: str, declaration: str) -> tuple[str, ...] | str:
@@ -535,6 +412,7 @@ def findings(
     declaration: str,
     made: frozenset[str] | None,
     declared: frozenset[str],
+    second_kernel: str,
 ) -> Generator[Finding, None, None]:
     """Yield what the toolchain says of the patched file, in order; the caller stops at the first that failed.
 
@@ -543,6 +421,7 @@ def findings(
     Args:
         made: the constants of the proof's own command, as Lean names them; None if no REPL was asked.
         declared: those of the whole file.
+        second_kernel: as `[lean] second_kernel` says it.
     """
     runner = LakeRunner.find(backend, project=project)
     reason = runner if isinstance(runner, str) else leads_outside(runner)
@@ -569,6 +448,7 @@ def findings(
         patched,
         declaration,
         declared,
+        second_kernel,
     )
     try:
         yield from inquiry.findings()
@@ -592,6 +472,7 @@ class _Inquiry:
     patched: bytes
     declaration: str
     declared: frozenset[str]
+    second_kernel: str
 
     def findings(self) -> Iterator[Finding]:
         module = module_of(self.path, source_folders(self.runner.project))
@@ -625,11 +506,61 @@ class _Inquiry:
             yield judge_axioms(after, printed, declaration=self.declaration, by=self.by, library=self.library)
             yield self._statement(before, after)
             kernel = self._kernel(module, below)
+            second = find_second_kernel(self.second_kernel, self.runner)
+            judged = None if isinstance(second, str) else self._judged(second, module, after)
         if kernel.verdict == "failed" and not self._replay(module).ok:
             # Its refusal speaks against the proof only if it takes the module without the proof.
             evidence = f"{kernel.evidence}; and it refuses it without the proof too"
             kernel = dataclasses.replace(kernel, verdict="not_checked", evidence=evidence)
-        yield kernel
+        if isinstance(second, str) or judged is None:
+            told = f"{kernel.evidence}; no second kernel: {second}"
+            yield dataclasses.replace(kernel, evidence=told)
+        else:
+            yield self._with_second(kernel, second, judged, module, before)
+
+    def _judged(self, second: SecondKernel, module: str, answer: Answer) -> Judged:
+        """Have a second kernel judge the present build's constant with all that it rests on."""
+        with asked_exactly(
+            self.runner, module=module, declaration=self.declaration, scope="closure"
+        ) as found:
+            if isinstance(found, str):
+                return Judged("could not", found)
+            whole, export = found
+            if other := not_of_the_proof(whole, answer):
+                return Judged("could not", other)
+            axioms = sorted(".".join(name) for name in whole.export.axioms)
+            judged = judge_export(second, export, axioms=axioms, runner=self.runner, bounds=KERNEL_BOUNDS)
+            if judged.word != "accepted":
+                return judged
+            return Judged(
+                "accepted", f"{len(whole.export.declared)} constants, {export.stat().st_size} bytes"
+            )
+
+    def _with_second(
+        self, kernel: Finding, second: SecondKernel, judged: Judged, module: str, before: Answer
+    ) -> Finding:
+        """Add a second kernel's word to that of Lean's own."""
+        if judged.word == "could not":
+            told = f"{kernel.evidence}; not judged by a second kernel, {second.name}: {judged.why}"
+            return dataclasses.replace(kernel, evidence=told)
+        if judged.word == "accepted":
+            told = f"{second.name} accepts the export of the proof with all that it rests on ({judged.why})"
+            evidence = f"{told}; {kernel.evidence}"
+            if kernel.verdict == "failed" or kernel.refused:
+                return dataclasses.replace(kernel, evidence=evidence)
+            by = second.name if kernel.grade == "not_replayed" else f"{kernel.by}, {second.name}"
+            return Finding("kernel", "passed", by, evidence, grade="replayed_closure")
+        told = f"{second.name} refuses the export of the proof ({judged.why})"
+        if kernel.verdict == "failed":
+            return dataclasses.replace(kernel, evidence=f"{kernel.evidence}; {told}")
+        without = self._judged(second, module, before)
+        if without.word == "accepted":
+            return Finding("kernel", "failed", second.name, told, refused=True)
+        # As of a refusal by Lean's own: it speaks against the proof only if the module is taken without it.
+        told += f"; and it does not accept it without the proof: {without.why}"
+        return dataclasses.replace(
+            kernel, verdict="not_checked", by=second.name, evidence=told, grade="not_replayed", refused=True
+        )
 
     def _asked(self, module: str) -> Answer | str:
         """Return the toolchain's answer on the present build; a text says why there is none that counts."""
@@ -751,7 +682,7 @@ class _Inquiry:
         if found:
             return Finding("statement", "failed", self.by, "; ".join(found))
         told = (
-            f"the same type and universe parameters as without the proof, node by node, and the same"
+            f"the same type and universe parameters as without the proof, by their exports, and the same"
             f" {len(before.premises)} constants of its module below it: sha256 {after.digest}"
         )
         return Finding("statement", "passed", self.by, told)
@@ -787,6 +718,11 @@ def judge_axioms(
         return Finding("axioms", "failed", by, why, axioms=axioms, sorried=sorried)
     core = {one.name for one in exact.modules if one.lies_in(library)}
     foreign = [name for name in axioms if name not in ALLOWED_AXIOMS]
+    foreign += [
+        f"{shown(name)}, as its export names it"
+        for name in sorted(exact.export.axioms - {tuple(one.split(".")) for one in ALLOWED_AXIOMS})
+        if not foreign
+    ]
     foreign += [
         f"{name} of {home}" for name, home in exact.homes.items() if name not in foreign and home not in core
     ]

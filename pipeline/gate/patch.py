@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from store.events.proofs import Check, Grade
-from store.view.rows import GRADES
+from store.view.rows import told_grade
 
 CONTEXT_LINES = 3
 SIMULATED_MARK = "SIMULATED"
@@ -84,8 +84,7 @@ class PatchHeader:
 
     def _verdict(self) -> tuple[tuple[str, str], ...]:
         return (
-            ("Grade", GRADES[self.grade]),
-            ("Kernel", self.kernel or "none replayed it"),
+            ("Grade", told_grade(self.grade, self.kernel)),
             ("Axioms", ", ".join(self.axioms) or "none"),
         )
 

@@ -17,6 +17,7 @@ from pipeline.gate import lake_checks
 from pipeline.gate.elaborate import Compiled, Files, elaborate, known, track
 from pipeline.gate.lake_checks import Finding
 from pipeline.gate.preconditions import other_toolchain, unseen_by_the_kernel
+from pipeline.gate.second_kernel import AUTO
 from pipeline.gate.source_checks import (
     cites_itself,
     cites_later,
@@ -76,13 +77,15 @@ class _Stop(Exception):  # noqa: N818 - control flow inside this module
 class Gate:
     """The checks of one proof in one worktree.
 
-    `before` are the file's bytes at the proof's commit, `after` with the replacement in place.
+    `before` are the file's bytes at the proof's commit, `after` with the replacement in place; `second_kernel` is the
+    setting of that name.
     """
 
     proof: ProofFound
     backend: LeanBackend
     project: Path
     before: bytes
+    second_kernel: str = AUTO
     verdict: Verdict = field(default_factory=Verdict)
 
     @property
@@ -228,6 +231,7 @@ class Gate:
                 declaration=proof.declaration,
                 made=None if compiled is None else compiled.made,
                 declared=self._declared if compiled is None else compiled.declared,
+                second_kernel=self.second_kernel,
             )
             with closing(findings):
                 for finding in findings:

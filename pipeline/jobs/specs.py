@@ -421,11 +421,12 @@ class SearchOrigin(Spec):
 
 
 class CheckSpec(Spec):
-    """Judge one proof. `search`: None where it is not known."""
+    """Judge one proof. `search`: None where it is not known; `second_kernel`: as `[lean]` says it."""
 
     lean: LeanBackend
     proof: ProofFound
     search: SearchOrigin | None = None
+    second_kernel: str = "auto"
 
 
 # ---- train, evaluate: one task on top of a checkpoint; measurements

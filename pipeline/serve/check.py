@@ -220,7 +220,8 @@ async def judge(
     Args:
         search: that found it, for the patch's header.
     """
-    spec = CheckSpec(lean=made.lean, search=search, proof=proof)
+    kernel = workspace.spec.lean.second_kernel
+    spec = CheckSpec(lean=made.lean, search=search, proof=proof, second_kernel=kernel)
     began, verdict = time.monotonic(), None
     async with (
         workspace.folder() as folder,

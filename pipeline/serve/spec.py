@@ -172,6 +172,7 @@ class LeanSpec:
 
     Attributes:
         backend, repl, sandbox, toolchains, start_timeout_s: the arguments of `find_leans`.
+        second_kernel: for the gate, as `[lean]` says it.
         pool: of the REPLs; `processes` is `Limits.lean_processes`.
         cache: the root of the builds (`pipeline.lean.build.build_cache`).
         scratch: a folder for worktrees and files of this server alone; emptied when it starts.
@@ -199,6 +200,7 @@ class LeanSpec:
     built: bool = True
     memory_bytes: _Positive = 2**32
     start_timeout_s: _Seconds = START_TIMEOUT_S
+    second_kernel: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)

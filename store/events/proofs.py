@@ -127,7 +127,8 @@ class CheckedVersion(Part):
 class ProofVerified(EventBody):
     """Lean accepted it: every required check passed. Never simulated, so it has no such field.
 
-    `kernel` names the program that replayed it, "" where none did. `version` is what was checked, since a proof is
+    `kernel` names the programs that replayed it or judged its export (Lean's own `leanchecker`, a second kernel with
+    its version), commas between, "" where none did. `version` is what was checked, since a proof is
     checked again where its branch has gone on; None in events of version 1: where the proof was found.
     """
 

@@ -304,6 +304,15 @@ GRADES = {
     "not_replayed": "no kernel replay",
 }
 """How far a kernel replayed a verified proof (`store.events.proofs.Grade`), in words."""
+_OF_LEAN = "leanchecker"
+
+
+def told_grade(grade: str, kernel: str) -> str:
+    """Return a grade in words with the kernels that made it, and whether one is not Lean's; "" of no grade."""
+    if grade not in GRADES:
+        return ""
+    second = any(one != _OF_LEAN for one in kernel.split(", ") if one)
+    return f"{GRADES[grade]}{f', by {kernel}' if kernel else ''}{'' if second else '; no second kernel'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +322,9 @@ class ProofRow:
     candidate with `checked_at` set means: nothing failed, but `not_checked_json` could not be judged here.
     `blob` and `byte_start` are of the version of the file that it was found in, at `sha`; `checked_blob` and
     `checked_start` of the one that it was last verified in, at `checked_sha`. `grade` is how far a kernel replayed it
-    then (`store.events.proofs.Grade`), by the program `kernel`; both are "" until it is verified. `patch_sha256` is the
-    patch's blob, `pull_request_url` where it was proposed. `simulated` proofs are never verified. `job` is the one that
-    found it first, `checked_job` the one that judged it last.
+    then (`store.events.proofs.Grade`), by the programs `kernel`; both are "" until it is verified. `patch_sha256` is
+    the patch's blob, `pull_request_url` where it was proposed. `simulated` proofs are never verified. `job` is the one
+    that found it first, `checked_job` the one that judged it last.
     """
 
     proof: str
@@ -358,6 +367,11 @@ class ProofRow:
     def graded(self) -> str:
         """The grade in words; "" until it is verified."""
         return GRADES.get(self.grade, "")
+
+    @property
+    def graded_by(self) -> str:
+        """The grade in words with the kernels that made it; "" until it is verified."""
+        return told_grade(self.grade, self.kernel)
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,8 +80,7 @@ def test_git_am_makes_a_commit_with_the_author_the_subject_and_the_evidence(remo
     lines = remote.git("show", "--no-patch", "--format=%b").splitlines()
     assert lines[0] == "A proof of Demo.ℕ_t, found by unsorry and verified by Lean"
     for told in (
-        "Grade: kernel replayed all",
-        "Kernel: leanchecker",
+        "Grade: kernel replayed all, by leanchecker; no second kernel",
         "Axioms: propext",
         f"Checked at commit: {'1' * 40}",
         "Found by: tactics, rung 0, job prove-1",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.gate import check
+from pipeline.gate.second_kernel import AUTO, NANODA, OFF
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import CheckSpec
 from pipeline.lean.backend import LeanBackend, find_leans
@@ -30,6 +31,7 @@ from tests.support.lean.credulous import TOOLCHAIN, Rule, make_credulous
 
 Verdict = ProofVerified | ProofChecked | ProofRejected
 Lean = Literal["credulous", "server", "simulator", "none"]
+_OWN = "own"
 Refused = Callable[..., ProofRejected]
 """The suite's fixtures: `refused(case, step=…)`."""
 
@@ -120,19 +122,25 @@ class GateProject:
         }
         return ProofFound.model_validate({**raw, **case.edit})
 
-    def spec(self, case: Case, *, lean: Lean, simulated: bool | None = None) -> JobSpec[CheckSpec]:
+    def spec(
+        self, case: Case, *, lean: Lean, simulated: bool | None = None, second_kernel: str = _OWN
+    ) -> JobSpec[CheckSpec]:
         """Write the case's files and return the check job's spec.
 
         `simulated` is what the proof says of itself, by default what the Lean is.
         """
         backend = self.backend(lean)
         proof = self.found(case, simulated=backend.simulated if simulated is None else simulated)
-        parameters = CheckSpec(lean=backend, proof=proof)
+        if second_kernel == _OWN:  # and not one that this machine has on PATH
+            second_kernel = AUTO if (self.tools.sysroot / "bin" / NANODA).is_file() else OFF
+        parameters = CheckSpec(lean=backend, proof=proof, second_kernel=second_kernel)
         return JobSpec("check-1", "check", 1, self.folder / "job", parameters, worktree=self.project)
 
-    def judge(self, case: Case, *, lean: Lean, simulated: bool | None = None) -> Verdict:
+    def judge(
+        self, case: Case, *, lean: Lean, simulated: bool | None = None, second_kernel: str = _OWN
+    ) -> Verdict:
         """Run the check job on the case and return the event that it records; see `spec`."""
-        spec = self.spec(case, lean=lean, simulated=simulated)
+        spec = self.spec(case, lean=lean, simulated=simulated, second_kernel=second_kernel)
         out = io.StringIO()
         check.work(spec, Reporter(spec, out))
         (batch,) = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]
@@ -142,10 +150,15 @@ class GateProject:
         return body
 
     def verified(
-        self, case: Case, *, lean: Lean = "credulous", simulated: bool | None = None
+        self,
+        case: Case,
+        *,
+        lean: Lean = "credulous",
+        simulated: bool | None = None,
+        second_kernel: str = _OWN,
     ) -> ProofVerified:
         """Judge, and hold that the proof is verified."""
-        verdict = self.judge(case, lean=lean, simulated=simulated)
+        verdict = self.judge(case, lean=lean, simulated=simulated, second_kernel=second_kernel)
         assert isinstance(verdict, ProofVerified), verdict
         return verdict
 

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate.lake_checks import Answer, BuiltModule, Finding, Section, judge_axioms
+from pipeline.gate.answers import Answer, BuiltModule, Stated
+from pipeline.gate.export import Declared, Export
+from pipeline.gate.lake_checks import Finding, judge_axioms
 from tests.support.gate import Case, GateProject, Refused
 from tests.support.lean.credulous import Rule
 
@@ -53,7 +55,20 @@ def answer(*axioms: str, home: str = "Init.Core") -> Answer:
         BuiltModule("A", Path("/project/A.olean"), bare=False),
     )
     homes = dict.fromkeys(axioms, home)
-    return Answer("4.28.0", modules, axioms, homes, (), (), (), Section("theorem", "= [] 0 -"), {}, {})
+    export = Export(declared={tuple(one.split(".")): Declared("axiom", b"", b"") for one in axioms})
+    stated = Stated("theorem", b"")
+    return Answer("4.28.0", modules, axioms, homes, (), (), (), ("Demo", "mine"), stated, {}, export)
+
+
+def test_an_axiom_whose_one_part_reads_like_an_allowed_name_is_another() -> None:
+    """A second kernel permits axioms by a text in which parts are joined by dots."""
+    said = dataclasses.replace(answer("Classical.choice"), export=answer().export)
+    said.export.declared["Classical.choice",] = Declared("axiom", b"", b"")
+    finding = judged(said, ("Classical.choice",))
+    assert (finding.verdict, finding.evidence) == (
+        "failed",
+        "Demo.mine rests on «Classical.choice», as its export names it",
+    )
 
 
 def judged(exact: Answer, printed: tuple[str, ...] | str) -> Finding:

@@ -1,15 +1,18 @@
 """The gate before Lean 4.35.0 itself: honest proofs, traps, and projects that help, as far as its library can say them.
 
-Build, questions, axioms and statements are Lean's own answers. The grade is always the lowest, since nothing replays.
+Build, questions, axioms and statements are Lean's own answers. Nothing replays, so that the grade is the
+lowest, but with a second kernel.
 """
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from pipeline.gate import lake_checks
+from pipeline.gate.second_kernel import NANODA
 from store.events.proofs import ProofChecked
 from tests.support.gate import FILE, Case
 from tests.support.lean.real_gate import FIRST_MODULE, RealGate
@@ -107,6 +110,14 @@ def test_the_axioms_are_lean_s_own(lean: RealGate) -> None:
     file = "theorem mine (p : Prop) : p ∨ ¬p := by\n  HOLE\n"
     verdict = lean.verified(Case("exact Classical.em p", file=file, declaration="mine"))
     assert set(verdict.axioms) == {"propext", "Classical.choice", "Quot.sound"}
+
+
+def test_a_real_second_kernel_judges_what_lean_exports(lean: RealGate) -> None:
+    if shutil.which(NANODA) is None:
+        pytest.skip(f"no {NANODA} here")
+    verdict = lean.verified(HONEST["recursion"], second_kernel=NANODA)
+    assert (verdict.grade, verdict.not_checked) == ("replayed_closure", ())
+    assert verdict.kernel.startswith(f"{NANODA} ")
 
 
 # --- traps ----------------------------------------------------------------------------------------------------

@@ -34,7 +34,8 @@ class Rule:
     output with FILE and CONSTANT for their names; `questions` an exit status with which our own script ends and `lean`
     the version that it says; `build` an error that only `lake build` has, `elsewhere` a folder of the project that it
     builds into, `writes` a file (relative to the project) that building it leaves behind, `home` the module that
-    declares its axioms. Of every file: `imported` are constants that imports bring, `missing` modules that cannot be
+    declares its axioms; `closure` is the statement in the export with all that the proof rests on, `proof` the proof
+    there. Of every file: `imported` are constants that imports bring, `missing` modules that cannot be
     loaded.
     """
 
@@ -56,6 +57,8 @@ class Rule:
     elsewhere: str | None = None
     writes: str | None = None
     home: str | None = None
+    closure: str | None = None
+    proof: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

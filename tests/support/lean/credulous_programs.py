@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.lean.exported import Exported
+
 RULES = "rules.json"
 PROGRAMS = ("lake", "lean", "leanchecker", "repl")
 _LIBRARY = Path(".lake", "build", "lib", "lean")
@@ -127,8 +129,10 @@ def _lake(sysroot: Path, arguments: Sequence[str]) -> int:
 
 def _lean(sysroot: Path, arguments: Sequence[str]) -> int:
     if arguments[0] == "--run":
-        answer, nonce, module, constant = arguments[2:]
-        return _questions(sysroot, Path(answer), nonce, module, constant)
+        answer, export, nonce, module, constant, scope, _ = arguments[2:]
+        return _questions(
+            sysroot, Path(answer), Path(export), nonce, module, constant, whole=scope == "closure"
+        )
     file = Path(arguments[-1])
     *_, command = lines = file.read_text("utf-8").splitlines()
     built = _built(lines[0].removeprefix("import "))
@@ -149,25 +153,38 @@ def _lean(sysroot: Path, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _questions(sysroot: Path, answer: Path, nonce: str, module: str, constant: str) -> int:
+def _questions(
+    sysroot: Path, answer: Path, export: Path, nonce: str, module: str, constant: str, *, whole: bool
+) -> int:
+    """Answer as `Questions.lean` does; each type is a text, and a proof is its own statement."""
     built = _built(module)
     says = _Says(sysroot, built["text"])
     if status := says.get("questions"):
         print("error: unknown identifier")
         return int(status)
-    lines = [f"unsorry-questions 3 {nonce}", f"lean {says.get('lean') or '4.28.0'}"]
+    version = says.get("lean") or "4.28.0"
+    exported = Exported(str(version))
+    lines = [f"unsorry-questions 4 {nonce}", f"lean {version}"]
     lines += [f"module\t{start}\t{name}\t{file}" for start, name, file in _modules(sysroot, module)]
-    lines += [f"axiom\t{name}\t{says.get('home') or 'Init.Core'}" for name in says.get("axioms") or ()]
+    for name in says.get("axioms") or ():
+        number = exported.name(name)
+        exported.record("axiom", name=number, levelParams=[], type=exported.text("an axiom"), isUnsafe=False)
+        lines.append(f"axiom\t{name}\t{says.get('home') or 'Init.Core'}\t{number}")
     lines += [f"sorried\t{name}" for name in says.get("sorried") or ()]
     lines += [f"native\t{name}" for name in says.get("native") or ()]
-    lines += [
-        f"statement theorem {constant}",
-        *_nodes(str(says.get("type") or built["statements"].get(constant))),
-    ]
-    for name, statement in built["statements"].items():
+    type_ = exported.text(
+        str((whole and says.get("closure")) or says.get("type") or built["statements"].get(constant))
+    )
+    number = exported.name(constant)
+    if whole:
+        proof = exported.text(str(says.get("proof") or f"a proof of {constant}"))
+        exported.record("thm", name=number, levelParams=[], type=type_, value=proof, all=[number])
+    lines.append(f"statement\tthm\t{constant}\t{number}\t[]\t{type_}")
+    for name, statement in {} if whole else built["statements"].items():
         if name != constant and not name.rsplit(".", 1)[-1].startswith("_"):
-            lines += [f"declared theorem {name}", *_nodes(statement)]
-    answer.write_text("\n".join([*lines, f"end {nonce}", ""]), "utf-8")
+            lines.append(f"declared\tthm\t{name}\t{exported.name(name)}\t[]\t{exported.text(statement)}")
+    exported.write(export)
+    answer.write_text("\n".join([*lines, f"lines\t{len(exported.lines)}", f"end {nonce}", ""]), "utf-8")
     return 0
 
 
@@ -194,10 +211,6 @@ def _modules(sysroot: Path, module: str) -> list[tuple[str, str, str]]:
         found[name] = ("bare" if text["text"].startswith("prelude") else "init", name, str(file))
         todo += text.get("imports", [])
     return list(found.values())
-
-
-def _nodes(text: str) -> tuple[str, str]:
-    return f"\ts {json.dumps(text)}", "\t= [] 0 -"
 
 
 def _leanchecker(sysroot: Path, arguments: Sequence[str]) -> int:

@@ -2,120 +2,178 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
 
-from pipeline.gate.lake_checks import (
-    Answer,
-    Section,
-    differences,
-    one_message,
-    read_answer,
-    read_axioms,
-    sorry_warnings,
-)
+from pipeline.gate.answers import Answer, differences, not_of_the_proof, read_answer
+from pipeline.gate.lake_checks import one_message, read_axioms, sorry_warnings
+from tests.support.lean.exported import Exported
 
-WHOLE = """unsorry-questions 3 abc
+FACTS = """unsorry-questions 4 abc
 lean 4.28.0
 module\tinit\tN\t/w/N.olean
 module\tbare\tInit.Core\t/lean/a\\tb.olean
-axiom\tpropext\tInit.Core
 sorried\tN.gap
-statement theorem N.t
-\tN
-\tS 0 "p"
-\t= [] 1 -
-premise definition N.d
-\tB 0
-\t= [] 0 0
-declared theorem N.other
-\tB 0
-\t= [] 0 -
+axiom\tpropext\tInit.Core\t3
+statement\tthm\tN.t\t4\t[5]\t3
+declared\tthm\tN.other\t6\t[]\t0
+lines\t13
 end abc
 """
 
 
+def export(*, propext: str = "an axiom", value: str = "2", name: str = "N.d") -> Exported:
+    """`N.d`, an axiom, and the terms of the facts."""
+    out = Exported("4.28.0")
+    number = out.name(name)
+    type_, body = out.text("Nat"), out.text(value)
+    out.record(
+        "def", name=number, levelParams=[], type=type_, value=body, hints="abbrev",
+        safety="safe", all=[number],
+    )  # fmt: skip
+    out.record("axiom", name=out.name("propext"), levelParams=[], type=out.text(propext), isUnsafe=False)
+    for one in ("N", "N.t", "u", "N.other"):
+        out.name(one)
+    out.text("the statement")
+    return out
+
+
+WHOLE = export().lines
+
+
+def read(lines: list[str] = WHOLE, facts: str = FACTS) -> Answer | str:
+    return read_answer(facts, lines, nonce="abc", constant="N.t")
+
+
+def answer(lines: list[str] = WHOLE, facts: str = FACTS) -> Answer:
+    found = read(lines, facts)
+    assert isinstance(found, Answer), found
+    return found
+
+
 def test_a_whole_answer_is_read() -> None:
-    answer = read_answer(WHOLE, nonce="abc", constant="N.t")
-    assert isinstance(answer, Answer)
-    assert (answer.axioms, answer.sorried, answer.unsafe) == (("propext",), ("N.gap",), ())
-    assert answer.homes == {"propext": "Init.Core"}
-    assert [(one.name, str(one.path), one.bare) for one in answer.modules] == [
+    found = answer()
+    assert (found.axioms, found.sorried, found.unsafe) == (("propext",), ("N.gap",), ())
+    assert found.homes == {"propext": "Init.Core"}
+    assert [(one.name, str(one.path), one.bare) for one in found.modules] == [
         ("N", "/w/N.olean", False),
         ("Init.Core", "/lean/a\tb.olean", True),
     ]
-    assert answer.statement.kind == "theorem"
-    assert list(answer.premises) == ["N.d"]
-    assert list(answer.declared) == ["N.other"]
+    assert (found.statement.kind, found.target) == ("theorem", ("N", "t"))
+    assert list(found.premises) == [("N", "d")]
+    assert list(found.declared) == ["N.other"]
+    assert found.export.axioms == {("propext",)}
 
 
 @pytest.mark.parametrize(
     ("found", "instead"),
     [
-        ("questions 3 abc", "questions 3 abd"),
-        ("questions 3", "questions 2"),
+        ("questions 4 abc", "questions 4 abd"),
+        ("questions 4", "questions 3"),
         ("lean 4.28.0\n", ""),
         ("lean 4.28.0", "lean"),
+        ("lean 4.28.0", "lean 4.28.1"),
         ("lean 4.28.0", "version 4.28.0"),
         ("end abc\n", ""),
         ("end abc\n", "end abc"),
         ("end abc\n", "end abc\nend abc\n"),
-        ("theorem N.t", "theorem N.s"),
-        ("statement theorem N.t", "declared theorem N.t"),
-        ("axiom\tpropext", "axiom\tpropext\nhello"),
+        ("thm\tN.t", "thm\tN.s"),
+        ("statement\tthm", "declared\tthm"),
+        ("statement\tthm", "statement\tlemma"),
+        ("axiom\tpropext", "hello\naxiom\tpropext"),
         ("axiom\tpropext", "axioms\tpropext"),
+        ("axiom\tpropext\tInit.Core\t3\n", ""),
+        ("axiom\tpropext\tInit.Core\t3", "axiom\tpropext\tInit.Core\t2"),
         ("axiom\tpropext\tInit.Core", "axiom\tpropext"),
         ("axiom\tpropext\tInit.Core", "axiom\tpropext\tInit\tCore"),
         ("module\tinit\tN\t/w/N.olean\nmodule\tbare\tInit.Core\t/lean/a\\tb.olean\n", ""),
-        ("\tB 0\n\t= [] 0 0\n", ""),
-        ("\t= [] 0 0\n", ""),
-        ("declared theorem N.other", "premise definition N.d"),
-        ("declared theorem", "declared lemma"),
-        ("\tB 0\n\t= [] 0 -\nend", "axiom x\nend"),
+        ("\t4\t[5]\t3", "\t4\t[5]\t4"),
+        ("\t4\t[5]\t3", "\t5\t[8]\t3"),
+        ("\t4\t[5]\t3", "\t5\t[0]\t3"),
+        ("\t4\t[5]\t3", "\t4\t[5]\t-1"),
+        ("\t4\t[5]\t3", "\t4\t5\t3"),
+        ("\t4\t[5]\t3", "\t9\t[5]\t3"),
+        ("declared\tthm", "statement\tthm"),
+        ("lines\t13", "lines\t12"),
+        ("lines\t13\n", ""),
     ],
 )
 def test_an_answer_of_any_other_shape_is_none(found: str, instead: str) -> None:
-    assert found in WHOLE
-    assert isinstance(read_answer(WHOLE.replace(found, instead), nonce="abc", constant="N.t"), str)
+    assert found in FACTS
+    assert isinstance(read(facts=FACTS.replace(found, instead)), str)
 
 
-@pytest.mark.parametrize("cut", range(0, len(WHOLE) - 1, 7))
+@pytest.mark.parametrize("cut", range(0, len(FACTS) - 1, 7))
 def test_a_part_of_an_answer_is_none(cut: int) -> None:
-    assert isinstance(read_answer(WHOLE[:cut], nonce="abc", constant="N.t"), str)
+    assert isinstance(read(facts=FACTS[:cut]), str)
 
 
-def read() -> Answer:
-    answer = read_answer(WHOLE, nonce="abc", constant="N.t")
-    assert isinstance(answer, Answer)
-    return answer
+@pytest.mark.parametrize("cut", range(len(WHOLE)))
+def test_a_part_of_an_export_is_none(cut: int) -> None:
+    assert isinstance(read(WHOLE[:cut]), str)
 
 
 def test_two_equal_builds_do_not_differ() -> None:
-    assert differences(read(), read(), declared={"N.other"}) == []
+    assert differences(answer(), answer(), declared={"N.other"}) == []
+    assert answer().digest == answer().digest
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("lines", "facts", "told"),
     [
-        {"statement": Section("theorem", "\t= [] 0 -")},
-        {"statement": Section("definition", read().statement.nodes)},
-        {"premises": {}},
-        {"premises": {"N.d": Section("definition", "\tB 1\n\t= [] 0 0")}},
-        {"premises": {**read().premises, "N.e": read().premises["N.d"]}},
-        {"declared": {}},
-        {"declared": {"N.other": Section("axiom", read().declared["N.other"].nodes)}},
+        (export(value="3").lines, FACTS, "N.d, on which its statement rests, is another"),
+        (export(propext="False").lines, FACTS, "the axiom propext is another"),
+        (export(name="N.e").lines, FACTS, "rests on other constants than without the proof: N.d, N.e"),
+        (WHOLE, FACTS.replace("4\t[5]\t3", "4\t[]\t3"), "its type or its universe parameters"),
+        (WHOLE, FACTS.replace("4\t[5]\t3", "4\t[5]\t1"), "its type or its universe parameters"),
+        (WHOLE, FACTS.replace("4\t[5]\t3", "6\t[5]\t3"), "its type or its universe parameters"),
+        (
+            WHOLE,
+            FACTS.replace("statement\tthm", "statement\tdef"),
+            "a theorem without the proof and a definition",
+        ),
+        (WHOLE, FACTS.replace("declared\tthm", "declared\taxiom"), "N.other is another"),
+        (WHOLE, FACTS.replace("6\t[]\t0", "6\t[]\t1"), "N.other is another"),
+        (WHOLE, FACTS.replace("declared\tthm\tN.other\t6\t[]\t0\n", ""), "N.other is another"),
     ],
 )
-def test_whatever_differs_is_named(change: dict[str, object]) -> None:
-    assert differences(read(), dataclasses.replace(read(), **change), declared={"N.other"})  # type: ignore[arg-type]
+def test_whatever_differs_is_named(lines: list[str], facts: str, told: str) -> None:
+    (found,) = differences(answer(), answer(lines, facts), declared={"N.other"})
+    assert told in found
 
 
 def test_what_lean_makes_on_the_way_may_come_and_go() -> None:
-    more = dataclasses.replace(read(), declared={**read().declared, "N.other.eq_1": read().statement})
-    assert differences(read(), more, declared={"N.other"}) == []
-    assert differences(more, read(), declared={"N.other"}) == []
+    more = answer(facts=FACTS.replace("lines", "declared\tthm\tN.other.eq_1\t6\t[]\t1\nlines"))
+    assert differences(answer(), more, declared={"N.other"}) == []
+    assert differences(more, answer(), declared={"N.other"}) == []
+
+
+def closure(statement: str = "the statement", *, cited: bool = False, **other: str) -> Answer:
+    """The same build's answer about all that the constant rests on."""
+    out = export(**other)
+    proof = out.node("ie", "const", {"name": 2, "us": []}) if cited else out.text("a proof")
+    type_ = out.text(statement)
+    out.record("thm", name=4, levelParams=[5], type=type_, value=proof, all=[4])
+    facts = FACTS.replace("4\t[5]\t3", f"4\t[5]\t{type_}").replace("lines\t13", f"lines\t{len(out.lines)}")
+    return answer(out.lines, facts)
+
+
+def test_the_export_of_a_closure_is_that_of_the_proof_or_says_why_not() -> None:
+    assert not_of_the_proof(closure(), answer()) is None
+    assert "does not hold the theorem" in str(not_of_the_proof(answer(), answer()))
+    assert "another statement" in str(not_of_the_proof(closure("True"), answer()))
+    assert "another N.d" in str(not_of_the_proof(closure(value="3"), answer()))
+    assert "another propext" in str(not_of_the_proof(closure(propext="False"), answer()))
+
+
+def test_the_export_of_a_closure_declares_all_that_it_mentions() -> None:
+    assert not_of_the_proof(closure(cited=True), answer()) is None
+    out = export()
+    hidden = out.node("ie", "const", {"name": 1, "us": []})
+    out.record("thm", name=4, levelParams=[5], type=3, value=hidden, all=[4])
+    facts = FACTS.replace("lines\t13", f"lines\t{len(out.lines)}")
+    assert "mentions what it does not declare: N" in str(not_of_the_proof(answer(out.lines, facts), answer()))
 
 
 def message(**changes: object) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 
 import pytest
 
+from pipeline.gate.answers import same_constant
 from pipeline.gate.lake_checks import (
     QUESTIONS,
     ask_exactly,
@@ -17,7 +18,6 @@ from pipeline.gate.lake_checks import (
     find_checker,
     leads_outside,
     patched_in_place,
-    same_constant,
 )
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import LakeRunner

@@ -9,11 +9,15 @@ set_option linter.unusedVariables false
 universe u v w
 
 export Option (none some)
+def Option.isSome {α : Type u} : Option α → Bool
+  | some _ => true
+  | none => false
 
 structure UInt32 where
-  toNat : Nat
+  number : Nat
 structure UInt64 where
   toNat : Nat
+@[extern "lean_uint32_to_nat"] opaque UInt32.toNat (n : UInt32) : Nat := 0
 @[extern "lean_uint32_of_nat"] opaque UInt32.ofNat (n : Nat) : UInt32 := ⟨n⟩
 instance (n : Nat) : OfNat UInt32 n := ⟨.ofNat n⟩
 
@@ -45,6 +49,16 @@ def forEach {m : Type u → Type v} [Monad m] {α : Type w} {β : Type u} (f : �
     | .done b => pure b
     | .yield b => forEach f xs b
 instance {m : Type u → Type v} [Monad m] {α : Type w} : ForIn m (List α) α := ⟨fun xs b f => forEach f xs b⟩
+def foldl {α : Type u} {β : Type v} (f : β → α → β) (b : β) : List α → β
+  | nil => b
+  | cons x xs => foldl f (f b x) xs
+@[inline] def isEmpty {α : Type u} : List α → Bool
+  | nil => true
+  | cons _ _ => false
+def any {α : Type u} (xs : List α) (p : α → Bool) : Bool := xs.foldl (fun found x => found || p x) false
+def filter {α : Type u} (p : α → Bool) : List α → List α
+  | nil => nil
+  | cons x xs => cond (p x) (cons x (filter p xs)) (filter p xs)
 @[extern "l_List_toArray"] opaque toArray {α : Type u} (xs : List α) : Array α := ⟨xs⟩
 end List
 namespace Array
@@ -59,6 +73,8 @@ variable {α : Type u} {β : Type v}
 @[extern "l_Array_getD"] opaque getD (xs : Array α) (i : Nat) (x : α) : α := x
 @[extern "l_Array_zip"] opaque zip (xs : Array α) (ys : Array β) : Array (α × β) := ⟨.nil⟩
 @[extern "l_Array_any"] opaque any (xs : Array α) (p : α → Bool) (start : Nat := 0) (stop : Nat := xs.size) : Bool := false
+@[extern "l_Array_filter"] opaque filter (p : α → Bool) (xs : Array α) (start : Nat := 0) (stop : Nat := xs.size) :
+  Array α := xs
 @[extern "l_Array_contains"] opaque contains [BEq α] (xs : Array α) (x : α) : Bool := false
 @[extern "l_Array_foldl"] opaque foldl (f : β → α → β) (init : β) (xs : Array α) (start : Nat := 0)
     (stop : Nat := xs.size) : β := init
@@ -77,6 +93,12 @@ export ToString (toString)
 namespace String
 @[extern "lean_string_append"] protected opaque append (s t : String) : String := s
 @[extern "lean_string_push"] opaque push (s : String) (c : Char) : String := s
+@[extern "lean_string_utf8_byte_size"] opaque utf8ByteSize (s : String) : Nat := 0
+@[extern "l_String_toNat_x21"] opaque toNat! (s : String) : Nat := 0
+@[extern "lean_string_dec_eq"] opaque decEq (s t : String) : Bool := false
+@[extern "lean_string_hash"] protected opaque hash (s : String) : UInt64 := ⟨0⟩
+instance : BEq String := ⟨String.decEq⟩
+instance : Hashable String := ⟨String.hash⟩
 @[extern "l_String_quote"] opaque quote (s : String) : String := s
 instance : Append String := ⟨String.append⟩
 instance : ToString String := ⟨fun s => s⟩
@@ -87,6 +109,8 @@ def anyOf (p : Char → Bool) : List Char → Bool
   | .cons c cs => p c || anyOf p cs
 @[inline] def any (s : String) (p : Char → Bool) : Bool := anyOf p s.toList
 end String
+@[extern "l_Char_toNat"] opaque Char.toNat (c : Char) : Nat := 0
+@[extern "l_Nat_digitChar"] opaque Nat.digitChar (n : Nat) : Char := ⟨n⟩
 @[extern "l_Nat_reprFast"] opaque Nat.reprFast (n : Nat) : String := ""
 instance : ToString Nat := ⟨Nat.reprFast⟩
 @[extern "l_List_toString"] protected opaque List.toString {α : Type u} [ToString α] (xs : List α) : String := ""

@@ -7,20 +7,8 @@ set_option linter.unusedVariables false
 universe u v w
 
 /-! Collections and texts -/
-namespace List
-def foldl {α : Type u} {β : Type v} (f : β → α → β) (b : β) : List α → β
-  | nil => b
-  | cons x xs => foldl f (f b x) xs
-@[inline] def isEmpty {α : Type u} : List α → Bool
-  | nil => true
-  | cons _ _ => false
-end List
 namespace String
-@[extern "lean_string_utf8_byte_size"] opaque utf8ByteSize (s : String) : Nat := 0
 @[extern "l_String_splitOn"] opaque splitOn (s : String) (separator : String := " ") : List String := .nil
-@[extern "l_String_toNat_x21"] opaque toNat! (s : String) : Nat := 0
-@[extern "lean_string_dec_eq"] opaque decEq (s t : String) : Bool := false
-instance : BEq String := ⟨String.decEq⟩
 end String
 structure Std.Format where
   fst : Lean.Name

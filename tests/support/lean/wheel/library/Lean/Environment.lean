@@ -8,6 +8,7 @@ universe u v w
 
 namespace Lean
 @[extern "l_Lean_versionString"] opaque versionString : String := ""
+@[extern "l_Lean_githash"] opaque githash : String := ""
 @[extern "l_Lean_version_major"] opaque version.major : Nat := 0
 @[extern "l_Lean_version_minor"] opaque version.minor : Nat := 0
 
@@ -38,6 +39,9 @@ inductive Level where
   | imax (u v : Level)
   | param (name : Name)
   | mvar (id : LevelMVarId)
+/-- What else it has in memory is worked out where one is made. -/
+@[extern "l_Lean_Level_param___override"] def Level.param._override (name : Name) : Level := .param name
+attribute [implemented_by Level.param._override] Level.param
 inductive Literal where
   | natVal (val : Nat)
   | strVal (val : String)
@@ -63,6 +67,7 @@ instance : Hashable Level := ⟨Level.hash⟩
 @[extern "lean_expr_eqv"] opaque Expr.eqv (a b : Expr) : Bool := false
 @[extern "l_Lean_Expr_hash"] protected opaque Expr.hash (a : Expr) : UInt64 := ⟨0⟩
 @[extern "l_Lean_Expr_getUsedConstants"] opaque Expr.getUsedConstants (e : Expr) : Array Name := .empty
+@[extern "l_Lean_Expr_find_x3f"] opaque Expr.find? (p : Expr → Bool) (e : Expr) : Option Expr := none
 instance : BEq Expr := ⟨Expr.eqv⟩
 instance : Hashable Expr := ⟨Expr.hash⟩
 instance : Inhabited Expr := ⟨.bvar 0⟩
@@ -111,13 +116,17 @@ structure ConstructorVal extends ConstantVal where
   numParams : Nat
   numFields : Nat
   isUnsafe : Bool
+structure RecursorRule where
+  ctor : Name
+  nfields : Nat
+  rhs : Expr
 structure RecursorVal extends ConstantVal where
   all : List Name
   numParams : Nat
   numIndices : Nat
   numMotives : Nat
   numMinors : Nat
-  rules : List Name
+  rules : List RecursorRule
   k : Bool
   isUnsafe : Bool
 inductive ConstantInfo where

@@ -1,0 +1,257 @@
+"""Reads what `Questions.lean` answers about one build of a module, and compares two builds.
+
+An answer is a file of facts and an export (`pipeline.gate.export`). Readers return what they read, or one sentence on
+why they could not: a text with a line too many, too few or of another shape is refused. The facts stand between two
+lines with the mark of the question, a nonce, so that no other file can pass for an answer. Nothing that the project
+built is loaded here: both are text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.gate.export import Declared, Export, ExportError, Name, read_export, shown
+from pipeline.lean.source.imports import CORE
+
+FORMAT = 4
+_KINDS = {
+    "axiom": "axiom",
+    "def": "definition",
+    "thm": "theorem",
+    "opaque": "opaque",
+    "quot": "quotient",
+    "inductive": "inductive",
+    "constructor": "constructor",
+    "recursor": "recursor",
+}
+_VERSION = re.compile(r"lean (?P<version>\S.*)")
+_FACT = re.compile(r"(?P<fact>[a-z]+)\t(?P<fields>\S.*)")
+_FIELDS = {
+    "module": 3, "sorried": 1, "native": 1, "unsafe": 1, "axiom": 3, "statement": 5, "declared": 5, "lines": 1,
+}  # fmt: skip
+_ESCAPE = re.compile(r"\\(?P<of>[\\nrt])")
+_ESCAPED = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
+_NUMBER = re.compile(r"0|[1-9]\d{0,17}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A constant's kind and the digest of its type and universe parameters. Equal digests, equal statements."""
+
+    kind: str
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltModule:
+    """A module as Lean read it. `bare`: it imports no `Init`, so that it may declare what stands for Lean's own."""
+
+    name: str
+    path: Path
+    bare: bool
+
+    @property
+    def is_core(self) -> bool:
+        """Return whether it has a name of Lean's own library."""
+        return self.name.split(".")[0] in CORE
+
+    def lies_in(self, folder: Path) -> bool:
+        """Return whether its file is below the folder, links followed."""
+        return self.path.resolve().is_relative_to(folder)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that hold what is imported of it: since Lean 4.22 it may lie in several."""
+        return [file for end in ("", ".server", ".private") if (file := Path(f"{self.path}{end}")).is_file()]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of `Questions.lean` about one build: see there for each part.
+
+    `lean` is the version of Lean that answered, as it says it. `modules` are the module and all below it. `axioms`,
+    `sorried`, `native` and `unsafe` are names of constants that the asked one rests on, as far down as it goes, `homes`
+    the module that declares each axiom. `statement` is the asked constant, `target` its name in the export, `declared`
+    the module's other constants.
+    """
+
+    lean: str
+    modules: tuple[BuiltModule, ...]
+    axioms: tuple[str, ...]
+    homes: Mapping[str, str]
+    sorried: tuple[str, ...]
+    native: tuple[str, ...]
+    unsafe: tuple[str, ...]
+    target: Name
+    statement: Stated
+    declared: Mapping[str, Stated]
+    export: Export
+
+    @property
+    def premises(self) -> Mapping[Name, Declared]:
+        """What the statement rests on in its module; in an answer about the closure, all that the constant rests on."""
+        return {name: one for name, one in self.export.declared.items() if one.kind != "axiom"}
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the statement and of everything that it rests on in its module."""
+        parts = [self.statement.digest, *(self.premises[name].digest for name in sorted(self.premises))]
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) -> Answer | str:
+    """Read the files that `Questions.lean` wrote about `constant`; a text says why they are no answer."""
+    lines = text.split("\n")
+    if lines[-1] != "" or len(lines) < 5:
+        return f"the answer has no end: {_end(text)}"
+    if lines[0] != f"unsorry-questions {FORMAT} {nonce}" or lines[-2] != f"end {nonce}":
+        return f"the answer does not carry the question's mark: {_end(text)}"
+    version = _VERSION.fullmatch(lines[1])
+    if version is None:
+        return f"the answer does not say which Lean it is by: {_end(lines[1])}"
+    facts: dict[str, list[list[str]]] = {kind: [] for kind in _FIELDS}
+    for number, line in enumerate(lines[2:-2], 3):
+        found = _FACT.fullmatch(line)
+        fields = [] if found is None else [
+            _ESCAPE.sub(lambda one: _ESCAPED[one["of"]], field) for field in found["fields"].split("\t")
+        ]  # fmt: skip
+        if found is None or _FIELDS.get(found["fact"]) != len(fields):
+            return f"line {number} of the answer cannot be read: {_end(line)}"
+        facts[found["fact"]].append(fields)
+    about = [fields[1] for fields in facts["statement"]]
+    if len(about) != 1 or not same_constant(about[0], constant):
+        return f"the answer is about {', '.join(about) or 'nothing'}, not about {constant}"
+    if not facts["module"]:
+        return "the answer names no module that was read"
+    try:
+        read, n_lines = _counted(export)
+        if facts["lines"] != [[str(n_lines)]]:
+            return f"the export has {n_lines} lines, and the answer says {facts['lines']}"
+        stated = [_stated(read, fields) for fields in facts["statement"]]
+        declared = {fields[1]: _stated(read, fields) for fields in facts["declared"]}
+        axioms = {name: read.names[_number(at)] for name, _, at in facts["axiom"]}
+    except (ExportError, LookupError, ValueError) as error:
+        return str(error)
+    if len(declared) != len(facts["declared"]) or len(axioms) != len(facts["axiom"]):
+        return "the answer names a constant twice"
+    if set(axioms.values()) != read.axioms:
+        return "the answer and the export do not name the same axioms"
+    if read.lean != version["version"]:
+        return f"the answer is by Lean {version['version']}, the export by {read.lean}"
+    return Answer(
+        lean=version["version"],
+        modules=tuple(
+            BuiltModule(name, Path(path), start != "init") for start, name, path in facts["module"]
+        ),
+        axioms=tuple(axioms),
+        homes={name: home for name, home, _ in facts["axiom"]},
+        sorried=tuple(name for (name,) in facts["sorried"]),
+        native=tuple(name for (name,) in facts["native"]),
+        unsafe=tuple(name for (name,) in facts["unsafe"]),
+        target=read.names[_number(facts["statement"][0][2])],
+        statement=stated[0],
+        declared=declared,
+        export=read,
+    )
+
+
+def _counted(lines: Iterable[str]) -> tuple[Export, int]:
+    n_lines = 0
+
+    def counting() -> Iterable[str]:
+        nonlocal n_lines
+        for n_lines, line in enumerate(lines, 1):  # noqa: B007
+            yield line
+
+    return read_export(counting()), n_lines
+
+
+def _stated(export: Export, fields: list[str]) -> Stated:
+    """Read what a fact says of a constant by the export's numbers: its universe parameters and its type."""
+    kind, _, name, levels, term = fields
+    export.names[_number(name)]
+    inside = levels.removeprefix("[").removesuffix("]")
+    if levels != f"[{inside}]":
+        raise ValueError(f"no universe parameters: {levels}")
+    numbers = [_number(one) for one in inside.split(",") if one]
+    return Stated(_KINDS[kind], export.type_of(numbers, _number(term)))
+
+
+def _number(text: str) -> int:
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError(f"no number: {text[:40]}")
+    return int(text)
+
+
+def same_constant(one: str, declaration: str) -> bool:
+    """Return whether Lean's name of a constant is a declaration's: quotes may differ, a private one has its module."""
+    known, wanted = (name.replace("«", "").replace("»", "") for name in (one, declaration))
+    return known == wanted or (known.startswith("_private.") and known.endswith(f".0.{wanted}"))
+
+
+def differences(before: Answer, after: Answer, *, declared: Iterable[str]) -> list[str]:
+    """Return what the proof changed besides itself, one sentence each.
+
+    Args:
+        before, after: the answers about the build with the sorry and the build with the proof.
+        declared: the file's own declarations by name. What Lean makes on the way (equations, matchers) comes and
+            goes with a proof and is not looked at.
+    """
+    found = []
+    if before.statement.kind != "theorem" or after.statement.kind != "theorem":
+        found.append(
+            f"it is a {before.statement.kind} without the proof and a {after.statement.kind} with it"
+        )
+    if before.target != after.target or before.statement.digest != after.statement.digest:
+        found.append("its type or its universe parameters are others than without the proof")
+    if before.premises.keys() != after.premises.keys():
+        names = ", ".join(sorted(map(shown, before.premises.keys() ^ after.premises.keys())))
+        found.append(f"its statement rests on other constants than without the proof: {names}")
+    found += [
+        f"{shown(name)}, on which its statement rests, is another than without the proof"
+        for name in sorted(before.premises.keys() & after.premises.keys())
+        if before.premises[name] != after.premises[name]
+    ]
+    found += [
+        f"the axiom {shown(name)} is another than without the proof"
+        for name in sorted(before.export.axioms & after.export.axioms)
+        if before.export.declared[name] != after.export.declared[name]
+    ]
+    found += [
+        f"{name} is another than without the proof"
+        for name in sorted(set(declared) & set(before.declared))
+        if before.declared[name] != after.declared.get(name)
+    ]
+    return found
+
+
+def not_of_the_proof(whole: Answer, after: Answer) -> str | None:
+    """Return why the export of a closure is not that of the proof that was judged; None where it is.
+
+    A kernel that accepts an export accepts what is in it. So it has to hold the same theorem with the same meaning, on
+    the same axioms, and all that these rest on.
+    """
+    declared = whole.export.declared
+    target = declared.get(after.target)
+    if whole.target != after.target or target is None or target.kind != "theorem":
+        return f"the export does not hold the theorem {shown(after.target)}"
+    if target.type_digest != after.statement.digest:
+        return "the export has another statement"
+    other = sorted(name for name, one in after.export.declared.items() if declared.get(name) != one)
+    if other:
+        return f"the export has another {', '.join(map(shown, other))}"
+    if whole.export.axioms != after.export.axioms:
+        names = ", ".join(sorted(map(shown, whole.export.axioms ^ after.export.axioms)))
+        return f"the export has other axioms than the proof: {names}"
+    if whole.export.undeclared:
+        names = ", ".join(sorted(map(shown, whole.export.undeclared))[:3])
+        return f"the export mentions what it does not declare: {names}"
+    return None
+
+
+def _end(text: str) -> str:
+    return " ".join(text[-2000:].split()) or "nothing"
