@@ -117,6 +117,7 @@ theorem four (p : Prop) (h : p ∨ p) : p := by
 def test_a_module_file_is_elaborated_under_its_own_header(real_lean: Path, tmp_path: Path) -> None:
     header = "module\npublic import Own\nimport all Own\n\n@[expose] public section\n"
     proofs = "theorem a : two = 2 := by\n  rfl\n\nprivate theorem b : 1 = 1 := by\n  exact inner\n"
+    goal = "theorem c (p : Prop) : p → p := sorry\n"
     compiled = tmp_path / ".lake" / "build" / "lib" / "lean"
     compiled.mkdir(parents=True)
     (tmp_path / "Own.lean").write_text(
@@ -124,7 +125,8 @@ def test_a_module_file_is_elaborated_under_its_own_header(real_lean: Path, tmp_p
     )
     lean = real_lean / "bin" / "lean"
     subprocess.run([lean, "-o", compiled / "Own.olean", "Own.lean"], cwd=tmp_path, env={}, check=True)
-    answer = told(real_lean, tmp_path, header + proofs)
+    answer = told(real_lean, tmp_path, header + proofs + goal)
+    assert list(answer.sorries.values()) == ["p : Prop\n⊢ p → p"]
     assert [one.data for unit in answer.units for one in unit.errors] == []
     assert [(one.tactic, one.used_constants[-1]) for one in records(answer)] == [
         ("rfl", "two"),
