@@ -53,14 +53,19 @@ def test_the_commands_of_the_page_make_and_list_a_build(tmp_path: Path) -> None:
     )
     install = "toolchain install v4.21.0"
     assert install in block
-    block = block.replace("/etc/unsorry/config.toml", str(config))
     # The real source is out of reach here; all else is as it stands on the page.
     block = block.replace(install, f"{install} --revision {sha} --source file://{remote.path}")
     dropped = ("UNSORRY_CONFIG", "ELAN_HOME", "STATE_DIRECTORY", "CACHE_DIRECTORY", "RUNTIME_DIRECTORY")
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", block],
-        env={**kept, "HOME": str(home), "PATH": f"{programs}:{UNSORRY}:/usr/bin:/bin"},
+        # For /etc/unsorry/config.toml, where the page has it found.
+        env={
+            **kept,
+            "HOME": str(home),
+            "PATH": f"{programs}:{UNSORRY}:/usr/bin:/bin",
+            "UNSORRY_CONFIG": str(config),
+        },
         capture_output=True,
         text=True,
         timeout=120,
