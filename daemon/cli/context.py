@@ -149,10 +149,10 @@ def moment_option(text: str, option: str) -> int | datetime:
     return time_option(text, option, or_else="neither the number of an event nor a time")
 
 
-def time_option(text: str, option: str, *, or_else: str = "no time") -> datetime:
-    """Read an option's value that names a time."""
+def time_option(text: str, option: str, *, now: datetime | None = None, or_else: str = "no time") -> datetime:
+    """Read an option's value that names a time, a relative one before `now`; None is the present."""
     try:
-        return moment(text, datetime.now(UTC))
+        return moment(text, now or datetime.now(UTC))
     except ValueError as error:
         raise typer.BadParameter(f'"{text}" is {or_else} {error}', param_hint=option) from error
 

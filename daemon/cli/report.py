@@ -1,25 +1,30 @@
-"""`unsorry report`: one HTML page of what was recorded, and its pictures as files."""
+"""`unsorry report`: HTML pages of what was recorded, and their pictures as files."""
 
 from __future__ import annotations
 
+import webbrowser
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from daemon.cli.context import AsOf, CliError, Config, Json, locate, view
-from daemon.cli.render import emit_json, say
+from daemon.cli.context import AsOf, CliError, Config, Json, locate, time_option, view
+from daemon.cli.render import counted, emit_json, note, parse_time, say
 
 
 def register(app: typer.Typer) -> None:
-    app.command("report", help="Write one HTML page of sorries, proofs, training and recall.")(report)
+    app.command("report", help="Write HTML pages: what is new, every open sorry, proofs, models.")(report)
 
 
 def report(
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="The folder to write into; made if it is missing.")
     ] = Path("report"),
+    since: Annotated[
+        str, typer.Option("--since", metavar="TIME", help="When what is new begins: 7d, yesterday, ISO 8601.")
+    ] = "7d",
+    web: Annotated[bool, typer.Option("--web", help="Open the first page in a browser.")] = False,
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
@@ -29,11 +34,13 @@ def report(
     from pipeline.report.writing import NotOursError, write
 
     instance = locate(config, as_of)
+    now = datetime.now(UTC)
+    then = now if instance.moment is None else parse_time(instance.moment.recorded_at)
+    begins = time_option(since, "--since", now=then)
     with view(instance) as database:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        data = gather_at(database, instance.paths.events_db, made_at=now)
+        data = gather_at(database, instance.paths.events_db, made_at=now, since=begins)
     try:
-        page, *pictures = write(render(data), out.absolute())
+        page, *others = write(render(data), out.absolute())
     except NotOursError as error:
         raise CliError(str(error)) from error
     except OSError as error:
@@ -45,15 +52,19 @@ def report(
             {
                 **instance.head,
                 "path": page,
-                "pictures": pictures,
+                "pages": [path for path in (page, *others) if path.suffix == ".html"],
+                "pictures": [path for path in others if path.suffix == ".svg"],
+                "since": data.front.since,
                 "position": data.position,
                 "simulated": data.simulated,
                 "empty": data.empty,
             }
         )
-        return
-    say(f"{page}: the state at event {data.position}, {len(pictures)} pictures beside it")
-    if data.empty:
-        say("nothing is recorded yet, and the page says so")
-    elif data.simulated:
-        say("some of it is SIMULATED, and marked so")
+    else:
+        say(f"{page}: the state at event {data.position}, with {counted(len(others), 'file')} beside it")
+        if data.empty:
+            say("nothing is recorded yet, and the page says so")
+        elif data.simulated:
+            say("some of it is SIMULATED, and marked so")
+    if web and not webbrowser.open(page.as_uri()):
+        note(f"no browser is here to open it; open {page} yourself")

@@ -45,7 +45,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from daemon.context import Context
 from daemon.http.control_client import short_address
 from daemon.http.metrics import Metrics, metrics_route
-from daemon.http.report_page import ReportPage, report_route
+from daemon.http.report_page import ReportPage, report_routes
 from daemon.http.status import RuntimeStatus
 from daemon.maintenance import Maintenance
 from daemon.peers import Doorkeeper, Peer, group_id, peer_of
@@ -433,7 +433,7 @@ def _application(parts: Parts) -> Starlette:
             Route("/health", health, methods=["GET"]),
             Route("/status", status, methods=["GET"]),
             metrics_route(parts.metrics.text),
-            report_route(parts.page.now),
+            *report_routes(parts.page.now),
             Route("/poll", poll, methods=["POST"]),
             *_model_routes(parts),
             _pull_request_route(parts),

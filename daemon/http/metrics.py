@@ -23,7 +23,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from daemon.context import Context
-from daemon.http.report_page import Page, report_route
+from daemon.http.report_page import Page, report_routes
 from daemon.http.status import RuntimeStatus
 from daemon.peers import LoopbackServer, PortError
 from daemon.results.notifications import Notifications
@@ -483,7 +483,7 @@ class MetricsListener:
         self._context = context
         routes = [metrics_route(numbers, public=self._public)]
         if report is not None:
-            routes.append(report_route(report, served=self._serves_report, public=self._public))
+            routes += report_routes(report, served=self._serves_report, public=self._public)
         self._application = Starlette(routes=routes)
         self._server: LoopbackServer | None = None
         self._listens = ""

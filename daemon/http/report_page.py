@@ -1,19 +1,21 @@
-"""The report as the daemon serves it: GET /report, made by a process of its own and kept for a while.
+"""The report as the daemon serves it: GET /report and the pages below it, each made by a process and kept for a while.
 
-A request while one is being made waits for that one, as long as not too many do; so a browser that is reloaded over
-and over costs one process every `[report] every`, and the event loop nothing but the waiting. A failure is kept as a
-page is, only shorter.
+A request while its page is being made waits for that one, as long as not too many do; so a browser that is reloaded
+over and over costs one process every `[report] every`, and the event loop nothing but the waiting. A failure is kept as
+a page is, only shorter. One process runs at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 from starlette.requests import Request
@@ -23,11 +25,13 @@ from starlette.routing import Route
 from daemon.context import Context
 from pipeline.jobs.child import hold_to, job_environment
 from pipeline.loopback import names_this_machine
-from pipeline.report import POLICY
+from pipeline.report import FIRST, NO_SUCH_PAGE, POLICY
 
 PATIENCE_S = 120.0
 FAILED_S = 10.0
 """So long a failure is reported again before the next try; less where `[report] every` is less."""
+MOST_KEPT = 16
+"""So many pages are kept; the one that was made first goes first."""
 MOST_WAITING = 8
 """So many wait for a page; each holds one of the listener's connections, which the numbers of /metrics need too."""
 MEMORY_BYTES = 2**31
@@ -40,11 +44,17 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
 }
 
+_NAME = re.compile(r"[A-Za-z0-9.-]{1,120}\.html")
+
 log = structlog.get_logger("daemon.report")
 
 
 class ReportError(Exception):
     """The page cannot be made; the message says why."""
+
+
+class NoSuchPageError(ReportError):
+    """The report has no page of this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +70,16 @@ class RenderedReport:
 class _Failed:
     """The reason for a missing page, and the time of the failure (`time.monotonic`)."""
 
-    reason: str
+    error: ReportError
     at: float
 
 
-Page = Callable[[], Awaitable[RenderedReport]]
+Page = Callable[[str], Awaitable[RenderedReport]]
+"""Returns the page with this name."""
 
 
 class ReportPage:
-    """Makes the page, one at a time. `now` is to be called on the event loop.
+    """Makes the pages, one at a time. `now` is to be called on the event loop.
 
     Args:
         context: [report] every of its settings says how old a page may become before it is made anew.
@@ -77,56 +88,67 @@ class ReportPage:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._paths = context.settings.paths
-        self._made: RenderedReport | None = None
-        self._failed: _Failed | None = None
-        self._making: asyncio.Task[RenderedReport] | None = None
+        self._known: dict[str, RenderedReport | _Failed] = {}
+        self._making: dict[str, asyncio.Task[RenderedReport]] = {}
+        self._one = asyncio.Lock()
         self._waiting = 0
 
-    async def now(self) -> RenderedReport:
-        """Return the page, made anew where the last one is too old.
+    async def now(self, name: str = FIRST) -> RenderedReport:
+        """Return a page, made anew where the last one is too old.
 
         Raises:
-            ReportError: it cannot be made, could not a moment ago, or too many wait for it.
+            NoSuchPageError: the report has none of this name.
+            ReportError: it cannot be made, could not a moment ago, or too many wait for one.
         """
-        if self._making is None:
+        if name not in self._making:
             every_s, now = self._context.settings.report.every_s, time.monotonic()
-            if (made := self._made) is not None and now - made.at < every_s:
-                return made
-            if (failed := self._failed) is not None and now - failed.at < min(every_s, FAILED_S):
-                raise ReportError(failed.reason)
-            self._making = asyncio.create_task(self._make(), name="report")
-            self._making.add_done_callback(self._done)
+            known = self._known.get(name)
+            if isinstance(known, RenderedReport) and now - known.at < every_s:
+                return known
+            if isinstance(known, _Failed) and now - known.at < min(every_s, FAILED_S):
+                raise known.error
         if self._waiting >= MOST_WAITING:
             raise ReportError(f"{self._waiting} wait for it already; ask again in a few seconds")
+        if name not in self._making:
+            self._making[name] = asyncio.create_task(self._make(name), name="report")
+            self._making[name].add_done_callback(partial(self._done, name))
         self._waiting += 1
         try:
             # Who gives up waiting does not take it away from the others.
-            return await asyncio.shield(self._making)
+            return await asyncio.shield(self._making[name])
         finally:
             self._waiting -= 1
 
-    def _done(self, task: asyncio.Task[RenderedReport]) -> None:
-        self._making = None
+    def _done(self, name: str, task: asyncio.Task[RenderedReport]) -> None:
+        del self._making[name]
+        self._known.pop(name, None)
         if task.cancelled():
             return
         if (error := task.exception()) is not None:
-            log.warning("report_failed", reason=str(error))
-            self._failed = _Failed(str(error) or type(error).__name__, time.monotonic())
-            return
-        self._made, self._failed = task.result(), None
+            if not isinstance(error, NoSuchPageError):
+                log.warning("report_failed", page=name, reason=str(error))
+            told = (
+                error if isinstance(error, ReportError) else ReportError(str(error) or type(error).__name__)
+            )
+            self._known[name] = _Failed(told, time.monotonic())
+        else:
+            self._known[name] = task.result()
+        while len(self._known) > MOST_KEPT:
+            del self._known[next(iter(self._known))]
 
-    async def _make(self) -> RenderedReport:
-        began = time.monotonic()
-        html = await self._printed()
-        log.debug("report_made", bytes=len(html), seconds=round(time.monotonic() - began, 3))
+    async def _make(self, name: str) -> RenderedReport:
+        async with self._one:
+            began = time.monotonic()
+            html = await self._printed(name)
+            log.debug("report_made", page=name, bytes=len(html), seconds=round(time.monotonic() - began, 3))
         return RenderedReport(html, f'"{hashlib.sha256(html).hexdigest()[:32]}"', time.monotonic())
 
-    async def _printed(self) -> bytes:
+    async def _printed(self, name: str) -> bytes:
         try:
             process = await asyncio.create_subprocess_exec(
                 # -P: the working directory is no place to import from.
                 sys.executable, "-P", "-m", "pipeline.report",
-                str(self._paths.database_db), str(self._paths.events_db),
+                str(self._paths.database_db), str(self._paths.events_db), name,
                 stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True,
                 env=job_environment(self._paths.runtime / "report", visible=""),
             )  # fmt: skip
@@ -146,14 +168,16 @@ class ReportPage:
                 await process.wait()
         if process.returncode != 0:
             why = said.decode(errors="replace").strip().rpartition("\n")[2]
+            if process.returncode == NO_SUCH_PAGE:
+                raise NoSuchPageError(why)
             raise ReportError(why or f"its process ended with status {process.returncode}")
         return html
 
 
-def report_route(
+def report_routes(
     page: Page, *, served: Callable[[], bool] = lambda: True, public: Callable[[], bool] = lambda: True
-) -> Route:
-    """Return the route; where it is not `served`, it is not there. Unless `public`, as in `metrics_route`."""
+) -> list[Route]:
+    """Return the routes; where they are not `served`, they are not there. Unless `public`, as in `metrics_route`."""
 
     async def report(request: Request) -> Response:
         if not served():
@@ -162,8 +186,13 @@ def report_route(
             return PlainTextResponse(
                 "ask for 127.0.0.1 or localhost, or set [metrics] public\n", status_code=421
             )
+        name = request.path_params.get("page", FIRST)
         try:
-            made = await page()
+            if not _NAME.fullmatch(name):
+                raise NoSuchPageError("no page of the report has such a name")
+            made = await page(name)
+        except NoSuchPageError as error:
+            return PlainTextResponse(f"{error}; look at /report\n", status_code=404)
         except ReportError as error:
             again = {"retry-after": f"{FAILED_S:.0f}"}
             return PlainTextResponse(f"the report cannot be made: {error}\n", status_code=503, headers=again)
@@ -172,7 +201,7 @@ def report_route(
             return Response(status_code=304, headers=headers)
         return Response(made.html, media_type="text/html; charset=utf-8", headers=headers)
 
-    return Route("/report", report, methods=["GET"])
+    return [Route(path, report, methods=["GET"]) for path in ("/report", "/report/{page}")]
 
 
 def _has(tags: str, etag: str) -> bool:

@@ -1,4 +1,4 @@
-"""`python -m pipeline.report DATABASE EVENTS`: print the page of a view and its log. The daemon's way to make one.
+"""`python -m pipeline.report DATABASE EVENTS PAGE`: print a page of a view and its log. The daemon's way to make one.
 
 A process of its own, so that neither the time nor the memory that a large page takes is the daemon's.
 """
@@ -13,18 +13,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from pipeline.jobs.protocol import end_with_the_daemon
+from pipeline.report import FIRST, NO_SUCH_PAGE
 from pipeline.report.gather import gather_at
 from pipeline.report.page import render
 from store.errors import LogError
 from store.view import queries
 
 
-def main(database: str, events: str) -> int:
-    """Print the page; or one line on standard error that says why not, and return 1."""
+def main(database: str, events: str, page: str = FIRST) -> int:
+    """Print the page; or one line on standard error that says why not, and return another status than 0."""
     try:
         with closing(queries.connect(Path(database))) as view:
-            now = datetime.now(UTC).isoformat(timespec="seconds")
-            page = render(gather_at(view, Path(events), made_at=now)).html.encode()
+            data = gather_at(view, Path(events), made_at=datetime.now(UTC))
+        html = render(data, only=page, served=True).html
     except (LogError, sqlite3.Error) as error:
         sys.stderr.write(f"the view cannot be read: {error}\n")
         return 1
@@ -34,7 +35,10 @@ def main(database: str, events: str) -> int:
             f"it takes more than the {most:,} MiB that it may; `unsorry report` makes it without limit\n"
         )
         return 1
-    sys.stdout.buffer.write(page)
+    if page not in html:
+        sys.stderr.write("the report has no page of this name (any more)\n")
+        return NO_SUCH_PAGE
+    sys.stdout.buffer.write(html[page].encode())
     return 0
 
 

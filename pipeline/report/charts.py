@@ -2,7 +2,7 @@
 
 Each is complete by itself, a file and a part of the page alike, light or dark as the reader's system is. Colour alone
 tells nothing: cells carry their numbers, lines their own dashes and marks, simulated series a hollow or dashed form and
-the word. Long labels are cut; the table beside the chart has them whole.
+the word. Who does not see a picture is told its numbers, of a line the first and the last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ DARK = ("#6cb6ff", "#c3cad6", "#4fd1a5", "#f08fd0", "#e3c64f", "#ff8a80", "#5fd0
 _CHARACTER = 7.2
 """Width of a character in pixels, generous for 12 px letters."""
 _TITLE = 34
-_LINE_LEFT, _LINE_RIGHT, _LINE_HEAD, _LINE_WIDTH, _LINE_HEIGHT = 60, 30, 22, 640, 240
+_LINE_LEFT, _LINE_RIGHT, _LINE_WIDTH, _LINE_HEIGHT = 60, 30, 640, 240
+_MOST_SAID = 20
+"""Lines of a chart that its description names."""
 _MOST_MARKS = 24
 """Marks on a line; of more points every so many has one."""
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4")
@@ -195,7 +197,7 @@ def line_chart(
     ends: tuple[float, float] | None = None,
     at: Sequence[float] = (),
 ) -> str:
-    """Return a chart of lines over positions, with a legend below; a line is broken where a value is missing.
+    """Return a chart of lines over positions, the legend above; a line is broken where a value is missing.
 
     Args:
         identity: an id that no other picture of the page has.
@@ -211,7 +213,8 @@ def line_chart(
     low, high = ends or (0.0, max(known, default=0.0) or 1.0)
     ticks = _ticks(low, high)
     low, high = ticks[0], ticks[-1]
-    base = _LINE_HEAD + _LINE_HEIGHT
+    keys, head = _keys(lines)
+    base = head + _LINE_HEIGHT
     places = list(accumulate(at, max)) if at else range(len(positions))
     span = (places[-1] - places[0] if places else 0) or 1
     across = [_LINE_LEFT + _LINE_WIDTH * (place - places[0]) / span for place in places]
@@ -219,13 +222,13 @@ def line_chart(
     def height(value: float) -> float:
         return base - _LINE_HEIGHT * (value - low) / (high - low)
 
-    parts = [_text(8, 10, unit)]
+    parts = [_text(8, head - 12, unit)]
     for tick in ticks:
         y = height(tick)
         parts.append(f'<path class="grid" d="M{_LINE_LEFT} {y:.1f}H{_LINE_LEFT + _LINE_WIDTH}"/>')
         parts.append(_text(_LINE_LEFT - 6, y + 4, f"{tick:g}", anchor="end"))
     parts.append(
-        f'<path class="axis" fill="none" d="M{_LINE_LEFT} {_LINE_HEAD}V{base}H{_LINE_LEFT + _LINE_WIDTH}"/>'
+        f'<path class="axis" fill="none" d="M{_LINE_LEFT} {head}V{base}H{_LINE_LEFT + _LINE_WIDTH}"/>'
     )
     parts += _x_axis(positions, across, base)
     for number, line in enumerate(lines):
@@ -237,16 +240,42 @@ def line_chart(
             None if value is None else (across[i], height(value)) for i, value in enumerate(line.values)
         ]
         parts.append(f'<path class="{css}"{dashes} d="{_way(points, stairs=bool(at))}"/>')
-        y = base + 44 + 20 * number
-        parts.append(f'<path class="{css}"{dashes} d="M{_LINE_LEFT} {y - 4}h40"/>')
-        parts.append(_text(_LINE_LEFT + 50, y, cut_front(line.name, 80)))
+        left, y, name = keys[number]
+        parts.append(f'<path class="{css}"{dashes} d="M{left:g} {y - 4:g}h32"/>')
+        parts.append(_text(left + 40, y, name))
         if plain:
             drawn = [point for point in points if point is not None]
             every = -(-len(drawn) // _MOST_MARKS) or 1
-            parts += [_point(number, x, y) for x, y in [(_LINE_LEFT + 20.0, y - 4.0), *drawn[::every]]]
-    described = f"{len(lines)} lines over {len(positions)} positions; the table has the numbers."
+            parts += [_point(number, x, y) for x, y in [(left + 16.0, y - 4.0), *drawn[::every]]]
     width = _LINE_LEFT + _LINE_WIDTH + _LINE_RIGHT
-    return _picture(identity, title, described, width, base + 44 + 20 * len(lines), parts)
+    return _picture(identity, title, _ends_of(lines, positions), width, base + 28, parts)
+
+
+def _keys(lines: Sequence[Series]) -> tuple[list[tuple[float, float, str]], float]:
+    """Return the place and the name of each line's key, as many side by side as fit, and where the chart begins."""
+    found, left, y = [], 8.0, 10.0
+    for line in lines:
+        name = cut_front(line.name, 80)
+        wide = 40 + _CHARACTER * len(name) + 24
+        if left > 8 and left + wide > _LINE_LEFT + _LINE_WIDTH + _LINE_RIGHT:
+            left, y = 8.0, y + 20
+        found.append((left, y, name))
+        left += wide
+    return found, y + 44
+
+
+def _ends_of(lines: Sequence[Series], positions: Sequence[str]) -> str:
+    """Say what each line begins and ends with."""
+    said = []
+    for line in lines[:_MOST_SAID]:
+        known = [(value, at) for value, at in zip(line.values, positions, strict=True) if value is not None]
+        if known:
+            (first, begin), (last, end) = known[0], known[-1]
+            said.append(f"{line.name}: {first:.4g} at {begin}, {last:.4g} at {end}")
+    more = len(lines) - _MOST_SAID
+    return (
+        f"Lines over {len(positions)} positions. {'; '.join(said)}{f'; and {more} more' if more > 0 else ''}."
+    )
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -298,7 +327,7 @@ def bar_chart(identity: str, title: str, *, bars: Sequence[Series], form: Form) 
             f'<rect class="{css}" x="{left:g}" y="{24 * j + 3}" width="{length:.1f}" height="16"/>',
             _text(left + length + 8, 24 * j + 15, form(values[j])),
         ]
-    described = f"{len(bars)} bars; the table has the numbers."
+    described = "; ".join(f"{bar.name}: {form(value)}" for bar, value in zip(bars, values, strict=True))
     return _picture(identity, title, described, left + 400, 24 * len(bars) + 8, parts)
 
 
@@ -369,7 +398,7 @@ def heat_map(
             parts.append(_cell(left + width * i, y, width, value, words, scale, form, frame=i == framed[j]))
     bottom = 34 + _CELL_HEIGHT * len(rows)
     parts += _legend(left, bottom + 14, scale, form)
-    described = f"{len(rows)} rows, {len(columns)} columns, numbers in each cell; {scale.said}; the table has them all."
+    described = f"{len(rows)} rows, {len(columns)} columns, numbers in each cell; {scale.said}."
     # The legend takes more room than few columns do.
     return _picture(
         identity, title, described, left + max(width * len(columns), 520) + 10, bottom + 52, parts

@@ -15,8 +15,11 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from pipeline.report.front import Front, front
 from pipeline.report.matrix import Matrix, matrices
+from pipeline.report.opened import OpenSorry, open_sorries
 from store.errors import DatabaseMissingError, LogError
+from store.log.envelope import utc_text
 from store.log.reader import LogReader
 from store.view import model_queries, queries, report_queries
 from store.view.report_queries import AttemptTotals, JobCount, ProofVerdict, Searches, Turn
@@ -25,6 +28,7 @@ from store.view.rows import AttemptRow, CheckpointRow, EvaluationRow, JobRow, Pr
 if TYPE_CHECKING:
     from pipeline.prove.tree import Tree
 
+WEEK = timedelta(days=7)
 MOST_PERIODS = 60
 """Periods that are shown; of more, the newest."""
 _MOST_DAYS, _MOST_WEEKS = 45, 52
@@ -42,8 +46,6 @@ DEVICES = ("gpu", "cpu", "unknown")
 """The device of an attempt: with a GPU, on the processor alone, or not recorded."""
 TRAINED_BY = {"train": "retriever", "train_tactics": "tactics", "train_progress": "progress"}
 """The kinds of jobs that train, and the model that each trains."""
-FINE = frozenset({"ok", "new"})
-"""States of a repository that is not in trouble."""
 
 Unit = Literal["day", "week", "month"]
 Key = TypeVar("Key", bound=Hashable)
@@ -102,13 +104,11 @@ class Moment:
 class History:
     """The result of `followed`: the moments, and how the sorries that are filled now were filled.
 
-    `filled` maps (repository, "by_people" | "by_us" | "by_simulation") to a number of sorries, `days` each day to what
-    happened on it: "opened", "removed", or one of those three.
+    `filled` maps (repository, "by_people" | "by_us" | "by_simulation") to a number of sorries.
     """
 
     moments: tuple[Moment, ...]
     filled: Counter[tuple[str, str]]
-    days: Mapping[date, Counter[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,8 @@ class ShownProof:
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """The data of the page. `position` is the last event that the view contains.
+    """The data of the pages. `position` is the last event that the view contains.
 
-    `flows` are the sorries that were opened, filled and removed in each period, by the keys of `History.days`.
     `verified` are the newest proofs that Lean accepted, `others` the newest of all other texts; `proofs` counts them
     all. `failed_trainings` are jobs, the newest start first. `machine_periods` has seconds by (kind, simulated).
     """
@@ -200,9 +199,10 @@ class ReportData:
     made_at: str
     position: int
     service: ServiceRow | None
+    front: Front
     repositories: tuple[RepositoryState, ...]
+    open_sorries: tuple[OpenSorry, ...]
     history: tuple[Moment, ...]
-    flows: OverTime[str]
     proofs: tuple[ProofCount, ...]
     verified: tuple[ShownProof, ...]
     others: tuple[ShownProof, ...]
@@ -236,6 +236,8 @@ class ReportData:
         )  # fmt: skip
         return (
             (self.service is not None and self.service.lean == "simulator")
+            or self.front.simulated
+            or any(one.goal_simulated for one in self.open_sorries)
             or any(item.simulated for part in parts for item in part)
             or any(moment.by_simulation for moment in self.history)
         )
@@ -244,24 +246,29 @@ class ReportData:
 # ---- gathering
 
 
-def gather(view: sqlite3.Connection, *, made_at: str, blob: Blob | None = None) -> ReportData:
+def gather(
+    view: sqlite3.Connection, *, made_at: datetime, since: datetime | None = None, blob: Blob | None = None
+) -> ReportData:
     """Read what the report shows, all of it as it is at one moment, whatever is recorded meanwhile.
 
     Args:
         view: opened by `queries.connect`, or a copy of an earlier moment.
-        made_at: when the report is made, UTC ISO-8601.
+        made_at: when the report is made.
+        since: when the time of its first screen begins; None: a week before.
         blob: reads the trees of searches, which are in the log; None: no log is at hand, and no tree is shown.
     """
     view.execute("BEGIN")
     try:
-        return _gathered(view, made_at=made_at, blob=blob)
+        return _gathered(view, made_at=made_at, since=since or made_at - WEEK, blob=blob)
     finally:
         # A disk error may have ended the transaction already; that error is the one to report.
         if view.in_transaction:
             view.execute("ROLLBACK")
 
 
-def gather_at(view: sqlite3.Connection, events_db: Path, *, made_at: str) -> ReportData:
+def gather_at(
+    view: sqlite3.Connection, events_db: Path, *, made_at: datetime, since: datetime | None = None
+) -> ReportData:
     """Like `gather`, with the trees of the log at this path.
 
     If the log is missing or cannot be read, the page is made without trees, and says why.
@@ -269,19 +276,21 @@ def gather_at(view: sqlite3.Connection, events_db: Path, *, made_at: str) -> Rep
     try:
         log = LogReader.open(events_db)
     except DatabaseMissingError:
-        return gather(view, made_at=made_at)
+        return gather(view, made_at=made_at, since=since)
     except LogError as error:
         reason = str(error)
 
         def unread(_sha256: str) -> bytes:
             raise LogError(reason)
 
-        return gather(view, made_at=made_at, blob=unread)
+        return gather(view, made_at=made_at, since=since, blob=unread)
     with log:
-        return gather(view, made_at=made_at, blob=log.blob)
+        return gather(view, made_at=made_at, since=since, blob=log.blob)
 
 
-def _gathered(view: sqlite3.Connection, *, made_at: str, blob: Blob | None) -> ReportData:
+def _gathered(
+    view: sqlite3.Connection, *, made_at: datetime, since: datetime, blob: Blob | None
+) -> ReportData:
     checkpoints = model_queries.checkpoints(view)
     evaluations = model_queries.evaluations(view)
     verdicts = report_queries.proof_verdicts(view)
@@ -294,12 +303,13 @@ def _gathered(view: sqlite3.Connection, *, made_at: str, blob: Blob | None) -> R
         if row.state in ("failed", "interrupted")
     ]
     return ReportData(
-        made_at=made_at,
+        made_at=utc_text(made_at),
         position=queries.position(view),
         service=queries.service(view),
+        front=front(view, since=utc_text(since), until=utc_text(made_at)),
         repositories=_repositories(view, history.filled),
+        open_sorries=open_sorries(view),
         history=history.moments,
-        flows=over_time(history.days),
         proofs=_proofs(verdicts),
         verified=_shown(view, blob, verified=True),
         others=_shown(view, blob, verified=False),
@@ -375,18 +385,15 @@ def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> History:
     present: set[tuple[str, str, str]] = set()
     filled: dict[tuple[str, str, str], str] = {}
     moments: dict[str, tuple[Counter[str], int]] = {}
-    days: dict[date, Counter[str]] = {}
     at = ""
     for turn in turns:
         if turn.recorded_at != at:
             if at:
                 moments[at] = (total.copy(), len(present))
             at = turn.recorded_at
-            today = days.setdefault(date.fromisoformat(at[:10]), Counter())
         sorry = turn[:3]
-        what = _counted(turn)
+        what = turn.what
         total[what] += 1
-        today[what] += 1
         filled.pop(sorry, None)
         if what == "opened":
             present.add(sorry)
@@ -402,19 +409,7 @@ def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> History:
             for time in _thinned(list(moments), most)
         ),
         Counter((repository, what) for (repository, _, _), what in filled.items()),
-        days,
     )
-
-
-def _counted(turn: Turn) -> str:
-    if turn.step in ("opened", "reopened"):
-        return "opened"
-    if turn.step == "removed":
-        return "removed"
-    # The view keeps who filled a sorry as its state now; of an earlier filling only the step's words tell.
-    if "SIMULATED proof" in turn.detail:
-        return "by_simulation"
-    return "by_us" if turn.detail.startswith("by us") else "by_people"
 
 
 def _thinned(times: list[str], most: int) -> list[str]:

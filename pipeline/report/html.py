@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.report import POLICY
 from pipeline.report.charts import ORIGIN, clean
+from pipeline.report.front import SIMULATED
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-SIMULATED = "SIMULATED"
 UNDEFINED = "undefined"
 MADE_BY, DATA_OF = "Made by", "Data of"
 """Headers of the columns that hold `made_by` and `data_of`."""
@@ -63,7 +63,7 @@ def _finalized(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that scrolls in its own box; without a row, a paragraph that says so.
+    """A table that scrolls in its own box; without a row it is left out.
 
     Attributes:
         caption: what it holds.
@@ -72,7 +72,6 @@ class Table:
         long: headers of columns of long text, which may break anywhere.
         folded: whether it is shown only when asked for; None: if it has `LONG_TABLE` rows or more. A long one that is
             not scrolls upwards too, below its head.
-        empty: what would make a first row.
     """
 
     caption: str
@@ -80,7 +79,6 @@ class Table:
     rows: Sequence[Sequence[Value]]
     long: Sequence[str] = ()
     folded: bool | None = None
-    empty: str = ""
 
     @property
     def is_folded(self) -> bool:

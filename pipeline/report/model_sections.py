@@ -1,12 +1,12 @@
 """The sections on the trained models: what each remembers and forgets, training, and evaluations.
 
-Every picture has a table beside it. The prose around them is in `templates/macros.html`.
+Each is None where there is nothing to show. The heat map has its numbers in its cells, and the evaluations have their
+intervals. The prose around them is in `templates/macros.html`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING, Any
 from pipeline.report.charts import (
     Scale,
     Series,
-    bar_chart,
     change_scale,
     error_scale,
     heat_map,
     line_chart,
     rising_scale,
 )
+from pipeline.report.front import SIMULATED
 from pipeline.report.gather import (
-    TRAINED_BY,
     ReportData,
 )
 from pipeline.report.html import (
     DATA_OF,
     MADE_BY,
-    SIMULATED,
     Picture,
     Section,
     Table,
@@ -36,13 +34,12 @@ from pipeline.report.html import (
     data_of,
     made_by,
     many,
-    marked,
     measure,
     moment,
     section,
     size,
 )
-from pipeline.report.matrix import Cell, Forgetting, Matrix, Task
+from pipeline.report.matrix import Forgetting, Matrix, Task
 from store.view.rows import CheckpointRow, EvaluationRow
 
 if TYPE_CHECKING:
@@ -58,28 +55,27 @@ _MOST_TASKS, _MOST_LINKS = 60, 120
 
 @dataclass(frozen=True, slots=True)
 class _Words:
-    """The words of a model's matrix: `stem` begins the names of its pictures and its section, `caption` its table."""
+    """The words of a model's matrix: `stem` begins the names of its pictures and its section."""
 
     stem: str
     heading: str
-    caption: str
     trained: str
     meaning: str
 
 
 _WORDS: Mapping[ModelKind, _Words] = {
     "retriever": _Words(
-        "recall", "Recall and forgetting", "Recall matrix", "retriever",
+        "recall", "Recall and forgetting", "retriever",
         "recall@10 is the share, in percent, of the premises that a proof step uses which are among the first ten "
         "retrieved, mean over steps.",
     ),
     "tactics": _Words(
-        "tactics", "Tactics and forgetting", "Tactic matrix", "tactic model",
+        "tactics", "Tactics and forgetting", "tactic model",
         "tactic@8 is the share, in percent, of the steps whose own tactic is among the eight likeliest that the model "
         "writes.",
     ),
     "progress": _Words(
-        "progress", "Steps remaining and forgetting", "Error matrix", "progress model",
+        "progress", "Steps remaining and forgetting", "progress model",
         "mae is by how many steps the model's prediction of the steps that a proof still needs is off, mean over "
         "steps; less is better.",
     ),
@@ -102,11 +98,9 @@ _MEAN = "Mean over the tasks seen"
 
 
 def matrices(data: ReportData) -> Iterator[Section]:
-    """Yield a section for each matrix; for a model without one, a section that says so, if there is such a model."""
-    for model, words in _WORDS.items():
+    """Yield a section for each matrix."""
+    for model in _WORDS:
         of_model = [matrix for matrix in data.matrices if matrix.model == model]
-        if not of_model and (model == "retriever" or any(row.model == model for row in data.trainings)):
-            yield section(words.stem, words.heading, "missing", trained=words.trained)
         for simulated in (False, True):
             of_kind = [matrix for matrix in of_model if matrix.simulated == simulated]
             for number, matrix in enumerate(of_kind, start=1):
@@ -160,7 +154,7 @@ class _MatrixSection:
         return section(
             f"{self.words.stem}{self.name}", f"{self.mark}{self.words.heading}, split {matrix.split}", "matrix",
             one=matrix, meaning=self.words.meaning, shown=shown, grid=grid, lines=lines, change=change,
-            values=self._values(), forgetting=self._forgetting(),
+            forgetting=self._forgetting() if len(self.columns) > 1 else None,
             lifelong=matrix.forgetting and _lifelong(matrix.forgetting, self.mark),
         )  # fmt: skip
 
@@ -201,22 +195,6 @@ class _MatrixSection:
         )
         return Picture(name, svg)
 
-    def _values(self) -> Table:
-        rows: list[tuple[Value, ...]] = [
-            (task.name, task.dataset[:8], task.n, *map(self._cell, task.cells[self.first :]))
-            for task in self.tasks
-        ]
-        if len(rows) > 1:
-            means = self.matrix.averages[self.first :]
-            averages = ["not measured" if value is None else self._scaled(value) for value in means]
-            rows.append((_MEAN, "", sum(task.n for task in self.matrix.tasks), *averages))
-        names = [f"{number}: {name}" for number, name in zip(self.numbers, self.columns, strict=True)]
-        caption = (
-            f"{self.mark}{self.words.caption}: {self.rule.metric} in {self.unit}, with its 95 % interval where one was "
-            "recorded"
-        )
-        return Table(caption, ("Task", "Dataset", "Examples", *names), rows, folded=len(names) > 6)
-
     def _forgetting(self) -> Table:
         since, lost = "Change since the first", "Forgotten: best earlier less last"
         if self.errors:
@@ -234,12 +212,6 @@ class _MatrixSection:
         if task.forgotten is None:
             return (*values, "measured once", "measured once")
         return (*values, self._signed(self.rule.lost(last, first)), self._plain(task.forgotten))
-
-    def _cell(self, cell: Cell | None) -> str:
-        if cell is None:
-            return "not measured"
-        interval = f" ({' to '.join(map(self._scaled, cell.interval))})" if cell.interval else ""
-        return self._scaled(cell.value) + interval
 
     def _scaled(self, value: float) -> str:
         """Write a value as it was measured in the unit of the page."""
@@ -285,8 +257,10 @@ _SHOWN = {
 _UNITS = {"mae": "steps", "mse": "steps squared"}
 
 
-def training(data: ReportData) -> Section:
+def training(data: ReportData) -> Section | None:
     """List checkpoints with their origin and state, and the runs that made none."""
+    if not (data.trainings or data.failed_trainings):
+        return None
     left = max(0, len(data.trainings) - _MOST_CHECKPOINTS)
     shown = data.trainings[left:]
     telling = {
@@ -316,7 +290,6 @@ def training(data: ReportData) -> Section:
         ("Checkpoint", "Saved (UTC)", DATA_OF, "Trained from", _STANDING, "Settings", "Steps", "Seconds", "Device",
          "Seed", "Data up to", "Size", "Model"),
         rows, long=(_STANDING, "Settings", "Trained from"),
-        empty="a training, which is due when a traced repository has enough new theorems ([train] new_theorems)",
     )  # fmt: skip
     failed = Table(
         "Training runs that failed or were interrupted at their newest attempt, newest first",
@@ -339,33 +312,9 @@ def training(data: ReportData) -> Section:
         )  # fmt: skip
     return section(
         "training", "Training history", "training",
-        outcomes=_outcomes(data), checkpoints=checkpoints, left=left, settings=settings, failed=failed,
+        checkpoints=checkpoints, left=left, settings=settings, failed=failed,
         failed_left=max(0, len(data.failed_trainings) - _MOST_FAILED),
     )  # fmt: skip
-
-
-def _outcomes(data: ReportData) -> Picture | None:
-    """Draw how many runs of each model had which outcome."""
-    counted = Counter((row.simulated, row.model, _outcome(row)) for row in data.trainings)
-    counted.update(
-        (job.simulated, TRAINED_BY[job.kind], "failed or interrupted") for job in data.failed_trainings
-    )
-    if not counted:
-        return None
-    bars = [
-        Series(f"{marked(model, simulated)}: {outcome}", (n,), simulated)
-        for (simulated, model, outcome), n in sorted(counted.items())
-    ]
-    title = "Training runs by their outcome"
-    return Picture("training", bar_chart("training-picture", title, bars=bars, form=lambda n: f"{n:,.0f}"))
-
-
-def _outcome(row: CheckpointRow) -> str:
-    if row.promoted:
-        return "in use"
-    if row.refused_at is not None:
-        return "refused"
-    return "undecided" if row.promoted_at is None else "was in use"
 
 
 def _standing(row: CheckpointRow) -> str:
@@ -388,14 +337,16 @@ def _setting(row: CheckpointRow, name: str) -> str:
     return str(row.config[name]) if name in row.config else "not recorded"
 
 
-def evaluations(data: ReportData) -> Section:
+def evaluations(data: ReportData) -> Section | None:
     """List the newest evaluations as they were recorded, in a table for each model."""
+    if not data.measurements:
+        return None
     left = max(0, len(data.measurements) - _MOST_EVALUATIONS)
     shown = data.measurements[left:]
     tables = []
     for model, words in _WORDS.items():
         of_model = [row for row in shown if row.model == model]
-        if of_model or (model == "retriever" and not shown):
+        if of_model:
             tables.append(_evaluations_of(f"Evaluations of the {words.trained}", _SHOWN[model], of_model))
     return section("evaluations", "Evaluations", "evaluations", tables=tables, left=left)
 
@@ -415,7 +366,6 @@ def _evaluations_of(caption: str, names: Sequence[str], shown: Sequence[Evaluati
             for row in shown
         ],
         long=("Repository", "Other measures"),
-        empty="a checkpoint, which is measured on every test set",
     )  # fmt: skip
 
 

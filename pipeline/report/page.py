@@ -1,74 +1,190 @@
-"""The page of a report: its sections below a summary, and the bound on its size.
+"""The pages of a report: the first screen, the sorries of each repository, proofs, models, and the machine's time.
 
-Each section bounds itself. The page is never larger than `MOST_BYTES`: the largest sections are left out until it is
-not, and both the page's top and the section's place say so. The prose is in `templates/`.
+What has nothing to show has no page and no heading. No page is larger than `MOST_BYTES`: of one made of sections the
+largest are left out until it is not, and both its top and the section's place say so; the others have a bounded number
+of entries, each of a bounded size. The prose is in `templates/`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pipeline.report import model_sections, sections
-from pipeline.report.gather import (
-    DEVICES,
-    FINE,
-    ReportData,
-)
-from pipeline.report.html import (
-    SIMULATED,
-    Section,
-    environment,
-    many,
-    section,
-    shortened,
-    span,
-    written,
-)
+from pipeline.report import FIRST, model_sections, opened, sections
+from pipeline.report.front import FILLED, FINE, MOST_LINES, SIMULATED, changes, lead, since
+from pipeline.report.gather import ReportData, RepositoryState
+from pipeline.report.html import Section, environment, section, shortened
+from pipeline.report.opened import OfRepository, Sheet
+from store.view.report_queries import Spot
 
 MOST_BYTES = 8 << 20
-"""Of the page, in UTF-8."""
+"""Of a page, in UTF-8."""
 _REST_BYTES = 1 << 18
 """Kept for what is around the sections."""
+_MOST_REPOSITORIES, _MOST_FILES = 500, 12
+"""On the first page, and of each repository there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    """The report as text: the page, and the pictures in it by the name of their file."""
+class Pages:
+    """The report as text: its pages and its pictures, each by the name of its file."""
 
-    html: str
+    html: Mapping[str, str]
     pictures: Mapping[str, str]
 
 
-def render(data: ReportData, *, most_bytes: int = MOST_BYTES) -> Page:
-    """Make the page. It loads nothing: no script, no font, no picture from elsewhere.
+@dataclass(frozen=True, slots=True)
+class _Chapter:
+    """A page made of sections."""
+
+    title: str
+    has: Callable[[ReportData], bool]
+    sections: Callable[[ReportData], Iterable[Section | None]]
+
+
+_CHAPTERS = {
+    "proofs.html": _Chapter(
+        "Proofs",
+        lambda data: bool(data.proofs or data.searches),
+        lambda data: (sections.proofs(data), sections.rejections(data)),
+    ),
+    "models.html": _Chapter(
+        "Models and learning",
+        lambda data: bool(data.trainings or data.failed_trainings or data.measurements),
+        lambda data: (
+            *model_sections.matrices(data), model_sections.training(data), model_sections.evaluations(data)
+        ),
+    ),
+    "machine.html": _Chapter(
+        "Machine time", lambda data: bool(data.machine_time), lambda data: (sections.machine_time(data),)
+    ),
+}  # fmt: skip
+
+
+def render(
+    data: ReportData, *, only: str | None = None, served: bool = False, most_bytes: int = MOST_BYTES
+) -> Pages:
+    """Make the pages. They load nothing: no script, no font, no picture from elsewhere.
 
     Args:
-        data: what it shows.
-        most_bytes: that it may have.
+        data: what they show.
+        only: the one page to make; there is none of that name if the result has none.
+        served: link to pages as the daemon serves them, the first at /report and the others below it.
+        most_bytes: that a page may have.
     """
-    shown, left_out = ([], []) if data.empty else _bounded(_sections(data), most_bytes)
-    failed = [
-        (simulated, jobs)
-        for simulated in (False, True)
-        if (jobs := Counter({row.kind: row.failed for row in data.machine_time
-                             if row.failed and row.simulated == simulated}))
-    ]  # fmt: skip
-    html = environment().get_template("report.html").render(
-        title="unsorry: report",
-        data=data,
-        lean=_lean(data),
-        sections=shown,
-        left_out=left_out,
-        most=_mebibytes(most_bytes),
-        lead=_lead(data),
-        figures=list(_figures(data)),
-        trouble=[row for row in data.repositories if row.watched and row.enabled and row.state not in FINE],
-        failed=failed,
-    )  # fmt: skip
-    pictures = {f"{one.name}.svg": f"{one.svg}\n" for one_section in shown for one in one_section.pictures}
-    return Page(html, pictures)
+    return _Report(data, served=served, most_bytes=most_bytes).pages(only)
+
+
+class _Report:
+    def __init__(self, data: ReportData, *, served: bool, most_bytes: int) -> None:
+        self.data, self.most_bytes = data, most_bytes
+        self.home, self.below = ("../report", "report/") if served else (FIRST, "")
+        self.chapters = {name: one for name, one in _CHAPTERS.items() if one.has(data)}
+        self.laid_out = opened.sheets(data.open_sorries)
+        self.places = opened.places(self.laid_out)
+
+    def pages(self, only: str | None) -> Pages:
+        makers: dict[str, Callable[[], tuple[str, Sequence[Section]]]] = {FIRST: self._first}
+        for of in self.laid_out:
+            for sheet in of.sheets:
+                makers[sheet.name] = lambda of=of, sheet=sheet: self._sheet(of, sheet)  # type: ignore[misc]
+        for name, chapter in self.chapters.items():
+            makers[name] = lambda chapter=chapter, name=name: self._chapter(name, chapter)  # type: ignore[misc]
+        made = {name: make() for name, make in makers.items() if only in (None, name)}
+        return Pages(
+            {name: html for name, (html, _) in made.items()},
+            {
+                f"{picture.name}.svg": f"{picture.svg}\n"
+                for _, shown in made.values()
+                for one in shown
+                for picture in one.pictures
+            },
+        )
+
+    def _written(self, template: str, *, name: str, title: str, **parts: Any) -> str:
+        below = self.below if name == FIRST else ""
+        return environment().get_template(template).render(
+            title=title,
+            data=self.data,
+            front=self.data.front,
+            lean=_lean(self.data),
+            home="" if name == FIRST else self.home,
+            below=below,
+            chapters=[(below + file, one.title, file == name) for file, one in self.chapters.items()],
+            at=lambda spot: self._at(spot, below),
+            **parts,
+        )  # fmt: skip
+
+    def _at(self, spot: Spot, below: str) -> str:
+        """Return the address of a sorry on its page; "" where it is on none."""
+        place = self.places.get((spot.repository, spot.branch, spot.sorry), "")
+        return place and below + place
+
+    def _first(self) -> tuple[str, Sequence[Section]]:
+        data = self.data
+        shown = [one for one in (sections.history(data),) if one is not None]
+        by_key = {of.repository: of for of in self.laid_out}
+        rows = sorted(data.repositories, key=_urgency)
+        html = self._written(
+            "front.html",
+            name=FIRST,
+            title="unsorry: report",
+            lead=lead(data.front),
+            changes=changes(data.front),
+            most=MOST_LINES,
+            filled_words=FILLED,
+            since=since,
+            repositories=[
+                (row, of, _files(of) if of else [])
+                for row, of in ((row, by_key.get(row.repository)) for row in rows[:_MOST_REPOSITORIES])
+            ],
+            more_repositories=max(0, len(rows) - _MOST_REPOSITORIES),
+            most_files=_MOST_FILES,
+            left_out=sum(of.left_out for of in self.laid_out),
+            sections=shown,
+        )
+        return html, shown
+
+    def _sheet(self, of: OfRepository, sheet: Sheet) -> tuple[str, Sequence[Section]]:
+        html = self._written(
+            "sorries.html", name=sheet.name, title=of.repository, of=of, sheet=sheet,
+            anchor=lambda spot: opened.anchor(spot, of), OUTCOMES=_OUTCOMES,
+        )  # fmt: skip
+        return html, ()
+
+    def _chapter(self, name: str, chapter: _Chapter) -> tuple[str, Sequence[Section]]:
+        whole = [one for one in chapter.sections(self.data) if one is not None]
+        shown, left_out = _bounded(whole, self.most_bytes)
+        html = self._written(
+            "chapter.html", name=name, title=chapter.title, sections=shown, left_out=left_out,
+            most=_mebibytes(self.most_bytes),
+        )  # fmt: skip
+        return html, shown
+
+
+_OUTCOMES = {
+    "found": "found a text",
+    "disproved": "shown false: a proof of its negation was accepted",
+    "exhausted": "nothing left to try",
+    "budget": "stopped at its limit",
+    "unsupported": "cannot be tried",
+    "error": "ended in an error",
+}
+
+
+def _files(of: OfRepository) -> list[tuple[str, str, int]]:
+    """Return each file with the address of its first sorry and how many it has, the most first."""
+    found: dict[str, tuple[str, int]] = {}
+    for sheet in of.sheets:
+        for file in sheet.files:
+            address, n = found.get(file.path, (f"{sheet.name}#{file.anchor}", 0))
+            found[file.path] = address, n + len(file.sorries)
+    return sorted(((path, *rest) for path, rest in found.items()), key=lambda one: (-one[2], one[0]))
+
+
+def _urgency(row: RepositoryState) -> tuple[bool, bool, int, str]:
+    return not row.watched, not row.enabled or row.state in FINE, -row.left, row.repository
 
 
 def _bounded(whole: Sequence[Section], most_bytes: int) -> tuple[list[Section], list[str]]:
@@ -90,22 +206,6 @@ def _mebibytes(size_bytes: int) -> str:
     return f"{size_bytes / 2**20:,.1f}"
 
 
-def _sections(data: ReportData) -> list[Section]:
-    return [
-        sections.sorries(data),
-        sections.repositories(data),
-        sections.proofs(data),
-        sections.rejections(data),
-        *model_sections.matrices(data),
-        model_sections.training(data),
-        model_sections.evaluations(data),
-        sections.machine_time(data),
-    ]
-
-
-# ---- the top
-
-
 def _lean(data: ReportData) -> str:
     service = data.service
     if service is None:
@@ -113,74 +213,3 @@ def _lean(data: ReportData) -> str:
     lean = f"{SIMULATED}, the simulator" if service.lean == "simulator" else service.lean
     detail = service.lean_detail not in ("", service.lean)
     return f"{lean} ({shortened(service.lean_detail, 200)})" if detail else lean
-
-
-def _lead(data: ReportData) -> str:
-    watched = [row for row in data.repositories if row.watched]
-    with_open = sum(1 for row in watched if row.left)
-    now = data.sorries
-    left = now["open"] + now["verified"]
-    among = many(len(watched), "watched repository", "watched repositories")
-    if not watched:
-        where = "No repository is watched."
-    elif not any(now.values()):
-        return f"No sorry was seen yet in {among}."
-    elif not left:
-        where = f"No sorry is left in {among}."
-    else:
-        proved = {0: "none has", 1: "1 has"}.get(now["verified"], f"{now['verified']:,} have")
-        where = (
-            f"{many(left, 'sorry is left', 'sorries are left')} in {with_open:,} of {among}; "
-            f"{proved} a proof that Lean verified."
-        )
-    return f"{where} People filled {now['by_people']:,}, unsorry filled {now['by_us']:,}."
-
-
-def _figures(data: ReportData) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the figures that matter most: name, figure, and what it does not say by itself."""
-    now = data.sorries
-    yield (
-        "Sorries in the source",
-        written(now["open"] + now["verified"]),
-        [f"{now['verified']:,} of them with a verified proof"],
-    )
-    more = [f"{now['by_people']:,} by people"]
-    if now["by_simulation"]:
-        more.append(f"{now['by_simulation']:,} more with a {SIMULATED} text")
-    yield "Filled by us", written(now["by_us"]), more
-    real = {row.state: row.n for row in data.proofs if not row.simulated}
-    made_up = sum(row.n for row in data.proofs if row.simulated)
-    more = [f"{real.get('rejected', 0):,} rejected, {real.get('conditional', 0):,} conditional"]
-    if made_up:
-        more.append(f"{made_up:,} {SIMULATED} texts, which are no proofs")
-    yield "Proofs verified by Lean", written(real.get("verified", 0)), more
-    yield _retriever(data)
-    on = {
-        device: sum(row.seconds_on.get(device, 0.0) for row in data.machine_time if not row.simulated)
-        for device in DEVICES
-    }
-    jobs = sum(row.jobs for row in data.machine_time if not row.simulated)
-    more = [f"{span(on['gpu'])} of it with a GPU", f"{jobs:,} jobs"]
-    if on["unknown"]:
-        more.insert(1, f"{span(on['unknown'])} on what is not recorded")
-    simulated = [row.seconds for row in data.machine_time if row.simulated]
-    if simulated:
-        more.append(f"{span(sum(simulated))} more of {SIMULATED} jobs")
-    yield "Machine time", span(sum(on.values())), more
-
-
-def _retriever(data: ReportData) -> tuple[str, str, list[str]]:
-    trained = [row for row in data.trainings if row.model == "retriever"]
-    in_use = next((row for row in trained if row.promoted), None)
-    if in_use is None:
-        counted = [many(len(trained), "checkpoint", "checkpoints")] if trained else []
-        return "Retriever in use", "none", counted
-    more = [f"checkpoint {in_use.checkpoint}, of {len(trained):,}"]
-    wanted = ("retriever", in_use.simulated)
-    matrix = next((one for one in data.matrices if (one.model, one.simulated) == wanted), None)
-    average = matrix.averages[-1] if matrix else None
-    name = f"{f'{SIMULATED} retriever' if in_use.simulated else 'Retriever'} in use: mean recall@10"
-    if matrix is None or average is None:
-        return name, "unknown", more
-    over = f"over {many(len(matrix.tasks), 'task', 'tasks')}, split {matrix.split}"
-    return name, f"{average * 100:.1f} %", [over, *more]

@@ -1,14 +1,15 @@
-"""The sections on sorries, repositories, proofs, rejections and the machine's time: their tables and pictures.
+"""The sections on sorries over time, proofs, rejections and the machine's time: their tables and pictures.
 
-Every picture has a table beside it. The prose around them is in `templates/macros.html`.
+Each is None where there is nothing to show. No table repeats a picture: each picture says its numbers in words to who
+does not see it. The prose around them is in `templates/macros.html`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.report import tree
 from pipeline.report.charts import (
@@ -16,19 +17,15 @@ from pipeline.report.charts import (
     bar_chart,
     line_chart,
 )
+from pipeline.report.front import SIMULATED
 from pipeline.report.gather import (
     DEVICES,
-    FINE,
-    SORRY_COLUMNS,
-    OverTime,
     Rejection,
     ReportData,
-    RepositoryState,
     ShownProof,
 )
 from pipeline.report.html import (
     MADE_BY,
-    SIMULATED,
     Picture,
     Section,
     Table,
@@ -42,7 +39,6 @@ from pipeline.report.html import (
     section,
     shortened,
     size,
-    span,
 )
 from store.view.report_queries import Searches
 from store.view.rows import ProofRow
@@ -52,107 +48,41 @@ if TYPE_CHECKING:
 
 MOST_TREE_CHARACTERS = 1 << 20
 """Characters that the trees of a page take together, with the one that exceeds it."""
-_MOST_REPOSITORIES, _MOST_REASONS, _MOST_SEARCHES = 1000, 200, 200
+_MOST_REASONS, _MOST_SEARCHES = 200, 200
 _MOST_STATES, _LONGEST_GOAL = 40, 600
 """Of a search tree."""
 
 
-# ---- sorries and repositories
+# ---- sorries
 
-_COLUMNS = {
-    "open": "Open",
-    "verified": "Verified, still in the source",
-    "by_people": "Filled by people",
-    "by_us": "Filled by us",
-    "by_simulation": f"Filled with a {SIMULATED} text",
-    "removed": "Removed",
-}
 _FLOWS = {
-    "opened": "Opened",
+    "open": "Still in the source",
+    "opened": "Opened until then",
     "by_people": "Filled by people",
-    "by_us": "Filled by us",
+    "by_us": "Filled by unsorry",
     "removed": "Removed with their declaration",
-    "by_simulation": _COLUMNS["by_simulation"],
+    "by_simulation": f"Filled with a {SIMULATED} text",
 }
 
 
-def _small(name: str) -> str:
-    return name[0].lower() + name[1:]
-
-
-def sorries(data: ReportData) -> Section:
-    now = "; ".join(
-        f"{n:,} {_small(_COLUMNS[name])}" for name, n in data.sorries.items() if n or name != "by_simulation"
-    )
-    lines = over_time = in_periods = by_period = None
-    flows = data.flows
-    if data.history:
-        names = {"open": "Still in the source", **_FLOWS}
-        if not any(one.by_simulation for one in data.history):
-            del names["by_simulation"]
-        times = [moment(one.at) for one in data.history]
-        caption = "Sorries over time"
-        lines = Picture(
-            "sorrys-over-time",
-            line_chart(
-                "sorrys-picture",
-                f"{caption}, of the branches watched now",
-                positions=_without_repeats(times),
-                lines=[
-                    Series(
-                        names[name],
-                        tuple(getattr(one, name) for one in data.history),
-                        name == "by_simulation",
-                    )
-                    for name in names
-                ],
-                unit="sorries; all but those still in the source count from the beginning on",
-                at=[datetime.fromisoformat(one.at).timestamp() for one in data.history],
-            ),
-        )
-        rows = [
-            (time, *(getattr(one, name) for name in names))
-            for time, one in zip(times, data.history, strict=True)
-        ]
-        over_time = Table(caption, ("Time (UTC)", *names.values()), rows)
-        in_periods, by_period = _by_period(data)
-    before = ", ".join(f"{int(n):,} {_small(_FLOWS[name])}" for name, n in flows.before.items())
-    return section(
-        "sorrys", "Sorries over time", "sorries",
-        now=now, lines=lines, over_time=over_time, in_periods=in_periods, by_period=by_period, before=before,
-        flows=flows,
-    )  # fmt: skip
-
-
-def _by_period(data: ReportData) -> tuple[Picture, Table]:
-    flows = data.flows
-    nothing = (0,) * len(flows.begins)
-    rows = [
-        Series(words, flows.amounts.get(name, nothing), name == "by_simulation")
-        for name, words in _FLOWS.items()
-        if name in flows.amounts or name != "by_simulation"
-    ]
-    caption = "Sorries that came and went"
-    return _periods("sorrys-by-period", f"{caption}, {flows.said}", flows, rows, int, unit="sorries")
-
-
-def _periods(
-    name: str,
-    title: str,
-    over: OverTime[Any],
-    rows: Sequence[Series],
-    form: Callable[[float], Value],
-    *,
-    unit: str,
-) -> tuple[Picture, Table]:
-    """Return the amounts of each period as lines and as a table, whose cells `form` makes."""
-    labels = [begin.isoformat() for begin in over.begins]
+def history(data: ReportData) -> Section | None:
+    """Draw how many sorries were open, opened, filled and removed at each moment; None where nothing changed yet."""
+    if len(data.history) < 2:
+        return None
+    names = [name for name in _FLOWS if any(getattr(one, name) for one in data.history)]
+    title = "Sorries of the branches that are watched now"
     picture = line_chart(
-        f"{name}-picture", f"{title} (UTC)", positions=labels, lines=rows, unit=f"{unit} in a {over.unit}"
+        "sorrys-picture",
+        title,
+        positions=_without_repeats([moment(one.at) for one in data.history]),
+        lines=[
+            Series(_FLOWS[name], tuple(getattr(one, name) for one in data.history), name == "by_simulation")
+            for name in names
+        ],
+        unit="sorries",
+        at=[datetime.fromisoformat(one.at).timestamp() for one in data.history],
     )
-    cells = [(label, *(form(row.values[at] or 0) for row in rows)) for at, label in enumerate(labels)]
-    caption = title if form is int else f"{title}, in h:mm:ss"
-    return Picture(name, picture), Table(caption, (over.heading, *(row.name for row in rows)), cells)
+    return section("history", "Over time", "drawn", picture=Picture("sorrys-over-time", picture))
 
 
 def _without_repeats(times: Sequence[str]) -> list[str]:
@@ -162,39 +92,13 @@ def _without_repeats(times: Sequence[str]) -> list[str]:
     return [time[:16] if times[0][:7] == times[-1][:7] else time[:10] for time in times]
 
 
-def repositories(data: ReportData) -> Section:
-    """List every repository: those in trouble first, then those with the most left to do."""
-    columns = [name for name in SORRY_COLUMNS if name != "by_simulation" or data.sorries[name]]
-    rows: list[tuple[Value, ...]] = [
-        (
-            row.repository,
-            row.state + (", no longer watched" if not row.watched else "" if row.enabled else ", not enabled"),
-            *(row.sorries[name] for name in columns),
-            moment(row.checked_at or "never"),
-            "; ".join(part for part in (row.reason, row.remedy) if part),
-        )
-        for row in sorted(data.repositories, key=_urgency)[:_MOST_REPOSITORIES]
-    ]  # fmt: skip
-    last = "Trouble and remedy"
-    states = Table(
-        "State of each repository; sorries are those of its watched branches now",
-        ("Repository", "State", *(_COLUMNS[name] for name in columns), "Last asked (UTC)", last),
-        rows, long=(last,), folded=False, empty="an entry [[repos]] in config.toml",
-    )  # fmt: skip
-    return section(
-        "repositories", "Repositories", "repositories", states=states, total=len(data.repositories)
-    )
-
-
-def _urgency(row: RepositoryState) -> tuple[bool, bool, int, str]:
-    return not row.watched, not row.enabled or row.state in FINE, -row.left, row.repository
-
-
 # ---- proofs
 
 
-def proofs(data: ReportData) -> Section:
+def proofs(data: ReportData) -> Section | None:
     """Show proofs by verdict, and the newest with their text and the search that found them."""
+    if not (data.proofs or data.searches):
+        return None
     total = sum(row.n for row in data.proofs)
     verified = sum(row.n for row in data.proofs if row.state == "verified")
     room = MOST_TREE_CHARACTERS
@@ -214,12 +118,12 @@ def proofs(data: ReportData) -> Section:
                     no_tree = "the page is full of trees already"
             facts = "; ".join(map(shortened, _facts(one)))
             blocks.append(macro("proof", row=one.row, facts=facts, tree=found, no_tree=no_tree))
-        shown.append((heading, blocks, of))
+        if blocks:
+            shown.append((heading, blocks, of))
     verdicts = Table(
         "Proofs by verdict",
         ("Verdict", MADE_BY, "Proofs"),
         [(row.state, made_by(row.simulated), row.n) for row in data.proofs],
-        empty="a search that finds one, and the check that follows it",
     )
     return section(
         "proofs", "Proofs", "proofs",
@@ -241,7 +145,6 @@ def _searches(data: ReportData) -> Table:
         ("Prover and model", MADE_BY, "Rung", "Attempts", "Found a text", "Disproved", "Time (h:mm:ss)", "Tokens",
          "US dollars"),
         rows,
-        empty="a search on an open sorry",
     )  # fmt: skip
 
 
@@ -327,8 +230,10 @@ def _goals(node: TreeNode) -> str:
     return shortened("\n\n".join(node.goals), _LONGEST_GOAL) if node.goals else "no goals left"
 
 
-def rejections(data: ReportData) -> Section:
+def rejections(data: ReportData) -> Section | None:
     """Count why the gate rejected proofs: by the step that failed, and by the reason in full."""
+    if not data.rejections:
+        return None
     steps: Counter[tuple[bool, str]] = Counter()
     for row in data.rejections:
         steps[row.simulated, _step(row)] += row.n
@@ -341,13 +246,8 @@ def rejections(data: ReportData) -> Section:
         ),
     )  # fmt: skip
     return section(
-        "rejections", "Verifier rejections", "rejections",
-        bars=bars if data.rejections else None,
-        by_step=Table(
-            "Rejections by the step that failed",
-            ("Step", MADE_BY, "Proofs"),
-            [(step, made_by(simulated), n) for (simulated, step), n in ordered],
-        ),
+        "rejections", "Why the gate rejected texts", "rejections",
+        bars=bars,
         by_reason=Table(
             "Verifier rejections by reason",
             ("Reason", "Verdict", MADE_BY, "Proofs"),
@@ -370,33 +270,26 @@ def _step(row: Rejection) -> str:
 # ---- the machine's time
 
 
-def machine_time(data: ReportData) -> Section:
-    """Add up the time of jobs of each kind, by device, and over time."""
-    name, periods = "machine-time", data.machine_periods
-    in_periods = by_period = bars = None
-    if periods.begins:
-        keys = sorted(periods.amounts, key=lambda key: (key[1], -sum(periods.amounts[key]), key[0]))
-        rows = [
-            Series(marked(*key), tuple(seconds / 3600 for seconds in periods.amounts[key]), key[1])
-            for key in keys
-        ]
-        in_periods, by_period = _periods(
-            f"{name}-over-time",
-            f"Machine time {periods.said}",
-            periods,
-            rows,
-            lambda hours: clock(hours * 3600),
-            unit="hours",
+def machine_time(data: ReportData) -> Section | None:
+    """Add up the time of jobs of each kind, by device, and draw it over time."""
+    if not data.machine_time:
+        return None
+    over, drawn = data.machine_periods, None
+    if len(over.begins) > 1:
+        keys = sorted(over.amounts, key=lambda key: (key[1], -sum(over.amounts[key]), key[0]))
+        picture = line_chart(
+            "machine-time-picture",
+            f"Machine time {over.said} (UTC)",
+            positions=[begin.isoformat() for begin in over.begins],
+            lines=[
+                Series(marked(*key), tuple(seconds / 3600 for seconds in over.amounts[key]), key[1])
+                for key in keys
+            ],
+            unit=f"hours in a {over.unit}",
         )
-    if data.machine_time:
-        of_kinds = [
-            Series(marked(row.kind, row.simulated), (row.seconds,), row.simulated)
-            for row in data.machine_time
-        ]
-        title = "Machine time by kind of job"
-        bars = Picture(name, bar_chart(f"{name}-picture", title, bars=of_kinds, form=span))
+        drawn = Picture("machine-time", picture)
     by_kind = Table(
-        "Machine time by kind of job, in h:mm:ss",
+        "By kind of job, in h:mm:ss",
         ("Kind", MADE_BY, "Jobs", "Failed", "Running", "Ended attempts", "Time", "With a GPU", "Processor alone",
          "Not recorded which", "Largest peak memory"),
         [
@@ -406,10 +299,8 @@ def machine_time(data: ReportData) -> Section:
             )
             for row in data.machine_time
         ],
-        empty="a job, which begins when there is a commit to scan",
     )  # fmt: skip
     return section(
-        name, "Machine time", "machine_time",
-        in_periods=in_periods, by_period=by_period, periods=periods, earlier=sum(periods.before.values()), bars=bars,
-        by_kind=by_kind,
+        "machine-time", "Machine time", "machine_time",
+        drawn=drawn, periods=over, earlier=sum(over.before.values()), by_kind=by_kind,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The report as files: the page and its pictures."""
+"""The report as files: its pages and its pictures."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import secrets
 import stat
 from pathlib import Path
 
+from pipeline.report import FIRST
 from pipeline.report.charts import ORIGIN
-from pipeline.report.page import Page
+from pipeline.report.page import Pages
 
-PAGE = "index.html"
-_OUR_PICTURES = re.compile(
+_OURS = re.compile(
     r"(sorrys-over-time|sorrys-by-period|rejections|machine-time(-over-time)?|training|"
-    r"(recall|tactics|progress)-(matrix|over-time|change)(-simulated)?(-\d+)?)\.svg"
+    r"(recall|tactics|progress)-(matrix|over-time|change)(-simulated)?(-\d+)?)\.svg|"
+    r"(proofs|models|machine|sorries-[A-Za-z0-9.-]+-[0-9a-f]{8}(-\d+)?)\.html"
 )
+"""Names that a report, this one or an earlier version's, gives to its files."""
 _BEGINNING_BYTES = 1000
 """Of a file, how much is read to see who made it."""
 
@@ -24,10 +26,10 @@ class NotOursError(Exception):
     """A file that no report wrote is in the way; the message names the remedy."""
 
 
-def write(page: Page, folder: Path) -> tuple[Path, ...]:
-    """Write `index.html` and the pictures; return their paths, the page first.
+def write(report: Pages, folder: Path) -> tuple[Path, ...]:
+    """Write the pages and the pictures; return their paths, `index.html` first.
 
-    Each file is replaced in one step, the page last. Pictures of an earlier report that this one does not have are
+    Each file is replaced in one step, `index.html` last. Files of an earlier report that this one does not have are
     removed then; what else lies in the folder stays.
 
     Raises:
@@ -35,19 +37,20 @@ def write(page: Page, folder: Path) -> tuple[Path, ...]:
         OSError: the folder cannot be made or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (PAGE, *page.pictures):
+    # The first page last: it leads to the others.
+    texts = dict(reversed({**report.html, **report.pictures}.items()))
+    for name in texts:
         if not _may_be_replaced(folder / name):
             raise NotOursError(
                 f"{folder / name}: no report wrote it, so it is not overwritten; remove it, or name another folder "
                 "with --out"
             )
-    for name, text in page.pictures.items():
+    for name, text in texts.items():
         _replace(folder / name, text)
-    _replace(folder / PAGE, page.html)
-    for path in folder.glob("*.svg"):
-        if path.name not in page.pictures and _OUR_PICTURES.fullmatch(path.name) and _is_ours(path):
+    for path in folder.iterdir():
+        if path.name not in texts and _OURS.fullmatch(path.name) and _is_ours(path):
             path.unlink(missing_ok=True)
-    return (folder / PAGE, *(folder / name for name in page.pictures))
+    return (folder / FIRST, *(folder / name for name in reversed(texts) if name != FIRST))
 
 
 def _may_be_replaced(path: Path) -> bool:

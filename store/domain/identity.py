@@ -10,7 +10,7 @@ import hashlib
 import re
 import uuid
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 _SEPARATOR = "\x1f"
 _EVENT_NAMESPACE = uuid.UUID("6f3b1a52-6c0e-5d0e-9f57-0c9d3f1e7a10")
@@ -134,3 +134,17 @@ def _local_key(path: Path) -> str:
         parts.pop()
     names = parts[-2:] if len(parts) > 1 else ["root", *parts]
     return "/".join(("local", *names[:-1], *(name.removesuffix(".git") for name in names[-1:])))
+
+
+def line_url(repository: str, sha: str, path: str, line: int) -> str:
+    """Return the address of a line at a commit, by the repository's key; "" where its forge is none that is known."""
+    host, _, name = repository.partition("/")
+    forge, _, domain = host.partition(".")
+    middle = _FORGES.get(forge)
+    if middle is None or not domain or "/" not in name:
+        return ""
+    return f"https://{host}/{quote(name)}/{middle}/{quote(sha)}/{quote(path)}#L{line}"
+
+
+_FORGES = {"github": "blob", "gitlab": "-/blob", "codeberg": "src/commit"}
+"""The forges whose addresses are known, by how their hosts begin ("gitlab.com", "github.example.org")."""

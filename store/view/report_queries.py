@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from store.domain.identity import line_url
 from store.view import queries
 from store.view.queries import on_watched_branch
 from store.view.rows import NotifierRow, ProofRow, make_all, read
@@ -51,6 +52,127 @@ class Turn(NamedTuple):
     step: str
     recorded_at: str
     detail: str
+
+    @property
+    def what(self) -> str:
+        """Return "opened", "removed", or who filled it: "by_people", "by_us", "by_simulation"."""
+        if self.step != "filled":
+            return "removed" if self.step == "removed" else "opened"
+        # The view keeps who filled a sorry as its state now; of an earlier filling only the step's words tell.
+        if "SIMULATED proof" in self.detail:
+            return "by_simulation"
+        return "by_us" if self.detail.startswith("by us") else "by_people"
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A sorry and its last known place, which is that at the commit `sha`."""
+
+    repository: str
+    branch: str
+    sorry: str
+    declaration: str
+    path: str
+    line: int
+    sha: str
+
+    @property
+    def url(self) -> str:
+        """Return the address of its line at its commit; "" where there is none."""
+        return line_url(self.repository, self.sha, self.path, self.line)
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A sorry that came or went: `what` is `Turn.what`. `baseline`: at the first commit that was read of the branch.
+
+    `here`: it is in the source now.
+    """
+
+    spot: Spot
+    what: str
+    at: str
+    baseline: bool
+    here: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFalse:
+    """An open sorry whose negation was proved in the present version of its file, when, and by what."""
+
+    spot: Spot
+    at: str
+    prover: str
+    rung: int
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A sorry in the source with a proof that Lean verified at the commit `checked_sha`, and its patch."""
+
+    spot: Spot
+    proof: str
+    grade: str
+    checked_sha: str
+    checked_at: str
+    pull_request_url: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """A sorry in the source, and since when it is known; `baseline`: it was there before."""
+
+    spot: Spot
+    at: str
+    baseline: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """Jobs of a kind that ended in failure in this way, each the newest of its kind on its branch."""
+
+    kind: str
+    repository: str
+    reason: str
+    message: str
+    remedy: str
+    simulated: bool
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What one prover with one model did on a sorry: `n` attempts, and the newest of them.
+
+    `blob` is the version of the file that this one had. The other fields are `store.view.rows.AttemptRow`'s.
+    """
+
+    sorry: str
+    prover: str
+    rung: int
+    model: str
+    outcome: str
+    detail: str
+    best: str
+    goals_left: int | None
+    simulated: bool
+    blob: str
+    recorded_at: str
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A proof text of a sorry that is in the source and that no check rejected; the newest with its state."""
+
+    sorry: str
+    blob: str
+    proof: str
+    state: str
+    simulated: bool
+    reason: str
+    found_at: str
 
 
 class SorryCount(NamedTuple):
@@ -123,6 +245,113 @@ def turns(db: sqlite3.Connection) -> Iterator[Turn]:
         f"AND {on_watched_branch('sorry_steps')} ORDER BY seq, repository, branch"
     )
     return (Turn(*row) for row in rows)
+
+
+_SPOT = "s.repository, s.branch, s.sorry, s.declaration, s.path, s.line, s.updated_sha"
+_HERE = "s.state IN ('open', 'verified')"
+_BASELINE = (
+    "EXISTS (SELECT 1 FROM commits AS c WHERE c.repository = s.repository AND c.branch = s.branch AND c.sha = {} "
+    "AND c.baseline = 1)"
+)
+
+
+def news(db: sqlite3.Connection, since: str) -> list[News]:
+    """Return the comings and goings of the sorries of watched branches since a moment, the newest first."""
+    rows = db.execute(
+        f"SELECT {_SPOT}, t.step, t.recorded_at, t.detail, {_BASELINE.format('t.sha')}, {_HERE} "
+        "FROM sorry_steps AS t JOIN sorries AS s USING (repository, branch, sorry) "
+        "WHERE t.step IN ('opened', 'reopened', 'filled', 'removed') AND t.recorded_at >= ? "
+        f"AND {on_watched_branch('s')} ORDER BY t.seq DESC, s.repository, s.branch, s.path, s.line",
+        (since,),
+    )
+    return [
+        News(
+            Spot(*spot),
+            Turn(spot[0], spot[1], spot[2], step, at, detail).what,
+            at,
+            bool(baseline),
+            bool(here),
+        )
+        for *spot, step, at, detail, baseline, here in rows
+    ]
+
+
+def shown_false(db: sqlite3.Connection) -> list[ShownFalse]:
+    """Return the sorries that are false as they stand, the newest first, those by the simulator last."""
+    rows = db.execute(
+        f"SELECT {_SPOT}, max(t.recorded_at), t.prover, t.rung, t.simulated "
+        "FROM attempts AS t JOIN sorries AS s ON s.repository = t.repository AND s.sorry = t.sorry AND s.blob = t.blob "
+        f"WHERE t.outcome = 'disproved' AND {_HERE} AND {on_watched_branch('s')} "
+        "GROUP BY s.repository, s.branch, s.sorry, t.simulated ORDER BY t.simulated, max(t.recorded_at) DESC, s.sorry"
+    )
+    return [
+        ShownFalse(Spot(*spot), at, prover, rung, bool(simulated))
+        for *spot, at, prover, rung, simulated in rows
+    ]
+
+
+def ready(db: sqlite3.Connection) -> list[Ready]:
+    """Return the sorries with a verified proof that waits, the newest first."""
+    rows = db.execute(
+        f"SELECT {_SPOT}, p.proof, p.grade, p.checked_sha, p.checked_at, p.pull_request_url "
+        "FROM sorries AS s JOIN proofs AS p ON p.proof = s.verified_proof "
+        f"WHERE s.state = 'verified' AND {on_watched_branch('s')} ORDER BY p.checked_at DESC, s.sorry, s.branch"
+    )
+    return [Ready(Spot(*row[:7]), *row[7:]) for row in map(tuple, rows)]
+
+
+def known_since(db: sqlite3.Connection, limit: int) -> list[Since]:
+    """Return the sorries in the source that are known for longest."""
+    rows = db.execute(
+        f"SELECT {_SPOT}, s.opened_at, {_BASELINE.format('s.opened_sha')} FROM sorries AS s "
+        f"WHERE {_HERE} AND {on_watched_branch('s')} ORDER BY s.opened_at, s.repository, s.path, s.line LIMIT ?",
+        (limit,),
+    )
+    return [Since(Spot(*row[:7]), row[7], bool(row[8])) for row in map(tuple, rows)]
+
+
+def baselines(db: sqlite3.Connection) -> set[tuple[str, str, str]]:
+    """Return the first commit that was read of each branch, with its repository and branch before it."""
+    return {
+        tuple(row) for row in db.execute("SELECT repository, branch, sha FROM commits WHERE baseline = 1")
+    }
+
+
+def stuck(db: sqlite3.Connection) -> list[Stuck]:
+    """Return what keeps failing, the most frequent first: jobs after which none of their kind and branch began."""
+    rows = db.execute(
+        "SELECT kind, coalesce(repository, ''), reason, message, remedy, simulated, count(*) FROM ("
+        "SELECT kind, repository, branch, state, reason, message, remedy, simulated, max(started_at) AS newest "
+        "FROM jobs GROUP BY kind, repository, branch, simulated) "
+        "WHERE state = 'failed' GROUP BY kind, repository, reason, simulated ORDER BY simulated, count(*) DESC, 1, 2, 3"
+    )
+    return [
+        Stuck(kind, repository, reason, message, remedy, bool(simulated), n)
+        for kind, repository, reason, message, remedy, simulated, n in rows
+    ]
+
+
+_OF_THOSE_HERE = f"sorry IN (SELECT s.sorry FROM sorries AS s WHERE {_HERE})"
+
+
+def tried(db: sqlite3.Connection) -> list[Tried]:
+    """Return what was tried on the sorries in the source, by sorry, the lowest rung first."""
+    rows = db.execute(
+        "SELECT sorry, prover, rung, model, outcome, detail, best, goals_left, simulated, blob, max(recorded_at), "
+        f"count(*) FROM attempts WHERE {_OF_THOSE_HERE} GROUP BY sorry, prover, rung, model, simulated "
+        "ORDER BY sorry, simulated, rung, prover, model"
+    )
+    return make_all(Tried, rows)
+
+
+def found(db: sqlite3.Connection) -> list[Found]:
+    """Return the texts that wait for a verdict, or for another sorry, by sorry."""
+    rows = db.execute(
+        "SELECT sorry, blob, proof, state, simulated, reason, max(found_at) FROM proofs "
+        f"WHERE state IN ('candidate', 'conditional') AND {_OF_THOSE_HERE} GROUP BY sorry, state, simulated "
+        "ORDER BY sorry, simulated, state"
+    )
+    return make_all(Found, rows)
 
 
 def sorry_counts(db: sqlite3.Connection) -> list[SorryCount]:

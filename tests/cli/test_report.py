@@ -1,4 +1,4 @@
-"""`unsorry report` as a process: the page, its pictures, and what it says of an empty or unwritable place."""
+"""`unsorry report` as a process: its files, the browser, and what it says of an empty or unwritable place."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import json
 import sqlite3
 import subprocess
 import sys
+from datetime import datetime, timedelta
 
+import pytest
+
+from pipeline.report.opened import file_stem
 from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished
-from tests.support.state_folder import ROOT, StateFolder, fill, undocumented
+from tests.support.state_folder import REPOSITORY, ROOT, StateFolder, fill, undocumented
 
 
 def test_it_writes_one_page_and_its_pictures_and_says_where(folder: StateFolder) -> None:
@@ -21,17 +25,18 @@ def test_it_writes_one_page_and_its_pictures_and_says_where(folder: StateFolder)
     where = folder.root / "out" / "page"
     assert document["path"] == str(where / "index.html")
     assert sorted(path.name for path in where.iterdir()) == [
-        "index.html", "machine-time.svg", "recall-matrix.svg", "sorrys-by-period.svg",
-        "sorrys-over-time.svg", "training.svg",
+        "index.html", "machine.html", "models.html", "proofs.html", "recall-matrix.svg", f"{file_stem(REPOSITORY)}.html"
     ]  # fmt: skip
     assert sorted(document["pictures"]) == sorted(str(path) for path in where.glob("*.svg"))
+    assert sorted(document["pages"]) == sorted(str(path) for path in where.glob("*.html"))
     page = (where / "index.html").read_text(encoding="utf-8")
+    whole = "".join(path.read_text(encoding="utf-8") for path in where.glob("*.html"))
     for picture in where.glob("*.svg"):
-        assert picture.read_text(encoding="utf-8").strip() in page
+        assert picture.read_text(encoding="utf-8").strip() in whole
     assert (document["empty"], document["simulated"]) == (False, True)
     assert "SIMULATED" in page
     assert f"As of event {document['position']}; made" in page
-    assert "Lean: pantograph (at /opt/repl)." in page
+    assert "Lean, as the daemon last said: pantograph (at /opt/repl)." in page
     assert (folder.state / "database.db").read_bytes() == before
     assert undocumented("report", document) == set()
 
@@ -47,12 +52,8 @@ def test_a_second_report_replaces_the_first_and_leaves_other_files_alone(filled:
     assert "SIMULATED" in answer.out
     assert (where / "index.html").read_text(encoding="utf-8") != first
     assert sorted(path.name for path in where.iterdir()) == [
-        "index.html",
-        "machine-time.svg",
-        "notes.txt",
-        "sorrys-by-period.svg",
-        "sorrys-over-time.svg",
-    ]
+        "index.html", "machine.html", "notes.txt", "proofs.html", f"{file_stem(REPOSITORY)}.html"
+    ]  # fmt: skip
 
 
 def test_a_page_that_no_report_wrote_is_not_overwritten(filled: StateFolder) -> None:
@@ -79,6 +80,41 @@ def test_it_can_be_made_as_of_an_earlier_event(filled: StateFolder) -> None:
     assert (document["position"], document["as_of"]["seq"], document["pictures"]) == (2, 2, [])
 
 
+def test_what_is_new_begins_where_since_says_and_before_an_earlier_event_by_its_time(
+    filled: StateFolder,
+) -> None:
+    page = filled.root / "report" / "index.html"
+    assert filled.unsorry("report", "--since", "1h").code == 0
+    assert "2 were there when their branches were first read" in page.read_text(encoding="utf-8")
+    assert filled.unsorry("report", "--since", "0m").code == 0
+    assert "no new sorry; none filled." in page.read_text(encoding="utf-8")
+    document = filled.unsorry("report", "--since", "1d", "--as-of", "2", "--json").json
+    assert datetime.fromisoformat(document["as_of"]["recorded_at"]) - datetime.fromisoformat(
+        document["since"]
+    ) == timedelta(days=1)
+    answer = filled.unsorry("report", "--since", "a while")
+    assert (answer.code, "such as 7d, yesterday" in answer.err) == (2, True)
+
+
+def test_web_opens_the_page_in_a_browser_and_says_where_it_is_if_there_is_none(
+    filled: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, told = filled.root / "report" / "index.html", filled.root / "told"
+    browser = filled.root / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" >{told}\n', encoding="utf-8")
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", str(browser))
+    assert filled.unsorry("report", "--web").code == 0
+    assert told.read_text(encoding="utf-8") == f"{page.as_uri()}\n"
+    monkeypatch.setenv("BROWSER", str(filled.root / "none"))
+    monkeypatch.setenv("PATH", str(filled.root))
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    answer = filled.unsorry("report", "--web")
+    assert answer.code == 0
+    assert f"no browser is here to open it; open {page} yourself" in answer.err
+
+
 def test_a_folder_that_cannot_be_made_is_an_error_with_its_remedy(filled: StateFolder) -> None:
     (filled.root / "file").write_text("in the way")
     answer = filled.unsorry("report", "--out", "file/below")
@@ -96,11 +132,11 @@ def test_no_database_is_an_error_and_writes_nothing(folder: StateFolder) -> None
 
 def test_it_loads_neither_a_training_library_nor_a_plotting_one(filled: StateFolder) -> None:
     program = (
-        "import sys, json\n"
+        "import sys, json\nfrom datetime import UTC, datetime\n"
         "from pipeline.report.gather import gather\nfrom pipeline.report.page import render\n"
         "from pipeline.report.writing import write\nfrom pathlib import Path\n"
         "from store.view import queries\n"
-        "write(render(gather(queries.connect(Path(sys.argv[1])), made_at='now')), Path(sys.argv[2]))\n"
+        "write(render(gather(queries.connect(Path(sys.argv[1])), made_at=datetime.now(UTC))), Path(sys.argv[2]))\n"
         "print(json.dumps(sorted(sys.modules)))\n"
     )
     arguments = [sys.executable, "-c", program, str(filled.state / "database.db"), str(filled.root / "out")]

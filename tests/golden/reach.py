@@ -29,7 +29,8 @@ from store.log.upcast import read_body
 from store.view import queries, report_queries
 
 ROOT = Path(__file__).resolve().parents[2]
-MADE_AT = "2026-12-01T12:00:00+00:00"
+MADE_AT = datetime(2026, 12, 1, 12, tzinfo=UTC)
+SINCE = datetime(2026, 11, 1, tzinfo=UTC)
 """The moment of each page and metric."""
 
 
@@ -119,7 +120,7 @@ def openapi(config: Path) -> dict[str, Any]:
 def report_data(state: Path) -> dict[str, Any]:
     """Return the data of the report, as JSON has it."""
     with closing(queries.connect(state / "database.db")) as view:
-        data = gather_at(view, state / "events.db", made_at=MADE_AT)
+        data = gather_at(view, state / "events.db", made_at=MADE_AT, since=SINCE)
     document = json.loads(json.dumps(_plain(data), default=str))
     assert isinstance(document, dict)
     return document
@@ -137,7 +138,7 @@ def _plain(value: Any) -> Any:
 
 
 _LIVE = LiveNumbers(
-    now=datetime.fromisoformat(MADE_AT),
+    now=MADE_AT,
     version="0.0.0",
     started_at=datetime(2026, 12, 1, tzinfo=UTC),
     lean="simulator",

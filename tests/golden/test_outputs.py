@@ -103,15 +103,19 @@ def test_report_data(rebuilt: Path, golden: Golden) -> None:
 
 
 def test_report_page(rebuilt: Path, tmp_path: Path, golden: Golden) -> None:
-    """Headings and tables of the page, without its look; and which pictures lie beside it."""
+    """Headings, tables and items of the pages, without their look; and which pictures lie beside them."""
     config = ("--config", str(rebuilt / "config.toml"))
-    answer = reach.run_verb("report", "--out", str(tmp_path), "--json", *config, home=rebuilt)
+    since = ("--since", f"{reach.SINCE:%Y-%m-%d}")
+    answer = reach.run_verb("report", "--out", str(tmp_path), "--json", *since, *config, home=rebuilt)
     assert answer.code == 0, answer.err
-    page = Headings()
-    page.feed((tmp_path / "index.html").read_text(encoding="utf-8"))
-    assert page.lines
+    lines = []
+    for path in sorted(tmp_path.glob("*.html")):
+        page = Headings()
+        page.feed(path.read_text(encoding="utf-8"))
+        assert page.lines
+        lines += [f"--- {path.name}", *page.lines]
     pictures = sorted(path.name for path in tmp_path.glob("*.svg"))
-    golden("report-page.txt", normalised("\n".join([*page.lines, *pictures]), rebuilt) + "\n")
+    golden("report-page.txt", normalised("\n".join([*lines, *pictures]), rebuilt) + "\n")
 
 
 class Headings(HTMLParser):
@@ -124,7 +128,7 @@ class Headings(HTMLParser):
         self._open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag in {"h1", "h2", "h3", "h4", "tr", "caption"}:
+        if tag in {"h1", "h2", "h3", "h4", "tr", "caption", "li", "pre"}:
             self._cells = []
             self._open.append(tag)
         if tag in {"td", "th"}:

@@ -83,7 +83,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Pages by what they show: a year with nine tasks, the simulator's beside it, and nothing at all."""
+    """First pages by what they show: a year with nine tasks, the simulator's beside it, and nothing at all."""
     events: dict[str, Told] = {"empty": []}
     events["year"] = [
         *sorries(NAMES[:3], random.Random(11)),
@@ -118,7 +118,7 @@ def gathered(folder: Path, events: Told, monkeypatch: pytest.MonkeyPatch) -> Rep
         view.catch_up()
         connection = queries.connect(folder / "database.db")
         try:
-            return gather(connection, made_at="2026-11-01T08:00:00+00:00", blob=log.reader().blob)
+            return gather(connection, made_at=datetime(2026, 11, 1, 8, tzinfo=UTC), blob=log.reader().blob)
         finally:
             connection.close()
 

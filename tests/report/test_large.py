@@ -8,11 +8,13 @@ import sqlite3
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipeline.prove.tree import Tree, TreeNode
 from pipeline.report.gather import gather
+from pipeline.report.opened import MOST_SHOWN
 from pipeline.report.page import render
 from pipeline.report.writing import write
 from store.view import queries
@@ -21,7 +23,7 @@ from tests.support.memory_log import MemoryLog
 
 SORRIES, CHECKPOINTS, TASKS, PROOFS, REPOSITORIES, ATTEMPTS = 50_000, 100, 10, 10_000, 500, 50_000
 FAILED = 1000
-LIMIT_S = 5.0
+LIMIT_S = 8.0
 LONGEST = "<script>alert(1)</script>" + "x" * 100_000
 """What a hostile repository may put into a proof, a name or a reason."""
 QUOTES = '"' * 10_000
@@ -31,6 +33,25 @@ QUOTES = '"' * 10_000
 def where(number: int) -> tuple[str, str]:
     """The repository and branch of the sorry with this number."""
     return f"github.com/organisation-{number % 50}/repository-{number % REPOSITORIES}", "main"
+
+
+PLACE = ("declaration", "path", "line", "statement", "opened_at", "updated_sha")
+ONE = "github.com/leanprover/large"
+MADE_AT = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+def place(number: int) -> tuple[str, str, int, str, str, str]:
+    """The place of the sorry with this number: forty files, and now and then a hostile statement."""
+    statement = (
+        LONGEST if number % 500 == 0 else "theorem (x : Nat) (h : 0 < x) : ∃ y, y * y ≤ x ∧ x < (y + 1) ^ 2"
+    )
+    path = f"Large/Part{number % 40}.lean"
+    return f"Large.step_{number}", path, number + 2, statement, "2026-01-01T00:00:00.000000Z", "a" * 40
+
+
+def best(number: int) -> str:
+    """How far the search on the sorry with this number got, now and then in hostile words."""
+    return QUOTES if number % 500 == 0 else "1 goal left after 1 tactic: ⊢ x < (y + 1) ^ 2"
 
 
 def insert(db: sqlite3.Connection, table: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -72,8 +93,10 @@ def build(folder: Path) -> Path:
             for number in range(REPOSITORIES)
         )
         insert(db, "repositories", ("repository", "watched", "enabled", "state", "reason"), repositories)
-        sorries = ((*where(number), f"{number:016x}", state) for number, state in enumerate(states))
-        insert(db, "sorries", ("repository", "branch", "sorry", "state"), sorries)
+        sorries = (
+            (*where(number), f"{number:016x}", state, *place(number)) for number, state in enumerate(states)
+        )
+        insert(db, "sorries", ("repository", "branch", "sorry", "state", *PLACE), sorries)
         names = ("repository", "branch", "sorry", "seq", "step", "recorded_at", "detail")
         insert(db, "sorry_steps", names, steps())
         verdicts = (
@@ -97,6 +120,8 @@ def build(folder: Path) -> Path:
         insert(db, "jobs", columns, failed)
         # The proofs are all of one sorry and of one job.
         insert(db, "attempts", ("sorry", "tree_sha256"), [("", "of all of them")])
+        searched = ((f"{number:016x}", number % 3, "exhausted", best(number)) for number in range(SORRIES))
+        insert(db, "attempts", ("sorry", "rung", "outcome", "best"), searched)
         tried = (
             (f"prove-{number:016x}", 1, "prove", at(number), at(number + 7)) for number in range(ATTEMPTS)
         )
@@ -136,30 +161,58 @@ def tree() -> bytes:
     return json.dumps(Tree("found", "", "", nodes, tuple(range(100))).as_json()).encode()
 
 
-def test_a_report_of_500_repositories_and_50_000_sorries_and_jobs_takes_under_5_s_and_4_mb(
+def test_a_report_of_500_repositories_and_50_000_sorries_and_jobs_takes_under_8_s_and_no_page_3_mb(
     tmp_path: Path,
 ) -> None:
     path, search = build(tmp_path), tree()
     # Of this process alone: what else the machine does is no property of the report.
     started = time.process_time()
     with closing(queries.connect(path)) as view:
-        data = gather(view, made_at="2026-11-01T00:00:00+00:00", blob=lambda _sha256: search)
-    page, *_ = write(render(data), tmp_path / "out")
+        data = gather(view, made_at=MADE_AT, blob=lambda _sha256: search)
+    page, *others = write(render(data), tmp_path / "out")
     took = time.process_time() - started
     assert sum(data.sorries.values()) == data.history[-1].opened == SORRIES
     (matrix,) = data.matrices
     assert [len(task.known) for task in matrix.tasks] == [CHECKPOINTS] * TASKS
     assert took < LIMIT_S
-    assert page.stat().st_size < 4 << 20, "a page that a browser opens at once"
+    sizes = {one.name: one.stat().st_size for one in (page, *others) if one.suffix == ".html"}
+    assert max(sizes.values()) < 3 << 20, "pages that a browser opens at once"
+    assert sizes["index.html"] < 1 << 20
     text = page.read_text(encoding="utf-8")
-    assert len(data.repositories) == text.count("repository-") - 3 == REPOSITORIES, (
-        "three of those in trouble are also named at the top"
-    )
-    assert "50 of 7,500, the newest first" in text
-    assert "200 of 500 reasons are shown" in text
-    assert "the page is full of trees already" in text
-    assert f"{FAILED - 300} older ones that failed are left out" in text
+    assert text.count('<div class="repository">') == len(data.repositories) == REPOSITORIES
+    assert f"{data.front.open - MOST_SHOWN:,} sorries are on no page" in text
+    assert text.count("<script") == 0
+    proofs, models = ((tmp_path / "out" / name).read_text("utf-8") for name in ("proofs.html", "models.html"))
+    assert "50 of 7,500, the newest first" in proofs
+    assert "200 of 500 reasons are shown" in proofs
+    assert "the page is full of trees already" in proofs
+    assert "more characters)" in proofs
+    assert f"{FAILED - 300} older ones that failed are left out" in models
     assert data.failed_trainings[0].started_at == max(row.started_at for row in data.failed_trainings)
-    assert "more characters)" in text
-    assert "<script" not in text
+    assert "<script" not in proofs + models
     assert data.machine_periods.unit == "week"
+
+
+def test_5_000_sorries_of_one_repository_take_under_3_s_a_small_first_page_and_pages_of_a_thousand(
+    tmp_path: Path,
+) -> None:
+    path, n = tmp_path / "database.db", 5000
+    with MemoryLog() as log, View.open(path, log.reader()):
+        pass
+    with closing(sqlite3.connect(path)) as db, db:
+        insert(db, "repositories", ("repository", "watched", "enabled", "state"), [(ONE, 1, 1, "ok")])
+        sorries = ((ONE, "main", f"{number:016x}", "open", *place(number)) for number in range(n))
+        insert(db, "sorries", ("repository", "branch", "sorry", "state", *PLACE), sorries)
+        searched = ((f"{number:016x}", 0, "exhausted", "1 goal left: ⊢ False") for number in range(n))
+        insert(db, "attempts", ("sorry", "rung", "outcome", "best"), searched)
+    started = time.process_time()
+    with closing(queries.connect(path)) as view:
+        pages = render(gather(view, made_at=MADE_AT)).html
+    assert time.process_time() - started < 3.0
+    assert sum(html.count('<article class="sorry"') for html in pages.values()) == n
+    sheets = [name for name in pages if name.startswith("sorries-github.com-leanprover-large-")]
+    assert len(sheets) == 5
+    assert len(pages["index.html"].encode()) < 64 << 10
+    assert max(len(pages[name].encode()) for name in sheets) < 2 << 20
+    line = f"https://github.com/leanprover/large/blob/{'a' * 40}/Large/Part1.lean#L43"
+    assert f'<a href="{line}" rel="noreferrer">' in pages[sheets[0]]

@@ -20,7 +20,7 @@ import pytest
 from daemon.context import Context
 from daemon.http import report_page
 from daemon.http.metrics import MetricsListener
-from daemon.http.report_page import MEMORY_BYTES, MOST_WAITING, ReportError, ReportPage
+from daemon.http.report_page import MEMORY_BYTES, MOST_KEPT, MOST_WAITING, ReportError, ReportPage
 from daemon.paths import Paths, paths_from_config
 from daemon.settings import Settings, parse
 from pipeline.report import __main__ as printing
@@ -187,7 +187,7 @@ def test_a_page_that_takes_more_than_that_is_an_error_in_words(
 
 def test_its_process_makes_no_page_for_a_daemon_that_is_gone(paths: Paths) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline.report", str(paths.database_db), str(paths.events_db)],
+        [sys.executable, "-m", "pipeline.report", str(paths.database_db), str(paths.events_db), "index.html"],
         env={**os.environ, "UNSORRY_DAEMON_PID": "1"}, capture_output=True, check=False, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (143, b"")
@@ -199,6 +199,23 @@ def test_without_a_view_the_reason_says_what_to_do(paths: Paths) -> None:
     async def run() -> None:
         with pytest.raises(ReportError, match=r"no such database; start the daemon"):
             await ReportPage(context_of(paths, lambda: 1.0)).now()
+
+    asyncio.run(run())
+
+
+def test_each_page_is_kept_by_its_name_and_only_so_many_are(
+    paths: Paths, started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instead(tmp_path, monkeypatch, 'eval "echo \\${$#}"')
+
+    async def run() -> None:
+        page = ReportPage(context_of(paths, lambda: 3600.0))
+        names = [f"sorries-{number}.html" for number in range(MOST_KEPT + 1)]
+        assert [(await page.now(name)).html.decode() for name in names] == [f"{name}\n" for name in names]
+        await page.now(names[-1])
+        assert len(started) == len(names)
+        await page.now(names[0])
+        assert len(started) == len(names) + 1, "the first had gone"
 
     asyncio.run(run())
 
@@ -260,6 +277,10 @@ def test_it_is_served_where_it_is_wanted_read_only_and_to_this_machine_alone(
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "Nothing is recorded yet" in answer.text
         assert (await client.head("/report")).content == b""
+        again = await client.get("/report/index.html")
+        assert (again.status_code, again.headers["x-content-type-options"]) == (200, "nosniff")
+        for name in ("other.html", "%00.html", "-h", "..%2Fevents.db"):
+            assert (await client.get(f"/report/{name}")).status_code == 404, name
         for method in ("POST", "PUT", "DELETE"):
             assert (await client.request(method, "/report")).status_code == 405
         for host in ("evil.example", "127.0.0.1.evil.example", ""):

@@ -13,6 +13,7 @@ from store.events.base import EventBody
 from store.log.envelope import Expect, NewEvent
 from store.view import queries
 from store.view.view import View
+from tests.support.events import PATCH, stage
 from tests.support.memory_log import MemoryLog
 
 Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
@@ -37,10 +38,11 @@ def filler(folder: Path, opened: ExitStack) -> Fill:
         log = opened.enter_context(MemoryLog())
         path = folder / "database.db"
         view = View.open(path, log.reader())
+        _, patch = stage(folder / "staging", PATCH)
         opened.callback(view.close)
         # One at a time: a moment of the history is a time of the log.
         for stream, body in events:
-            log.append([NewEvent(stream, body)], expect={stream: Expect.ANY})
+            log.append([NewEvent(stream, body)], expect={stream: Expect.ANY}, blobs=patch)
         view.catch_up()
         connection = queries.connect(path)
         opened.callback(connection.close)

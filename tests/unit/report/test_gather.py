@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -47,7 +47,7 @@ from tests.support.memory_log import MemoryLog
 from tests.support.models import checkpoint_saved
 
 Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
-WHEN = "2026-01-02T03:04:05+00:00"
+WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 def step(number: int, sorry: str, what: str, detail: str = "") -> Turn:
@@ -348,7 +348,7 @@ def test_what_was_tried_counts_the_newest_attempt_of_each_and_says_how_many_have
         Searches("external", 4, "m", False, 3, 3, 0, 1.5, 321, 2, 1.25),
         Searches("tactics", 0, "", True, 1, 1, 0, 0.5, 0, 0, None),
     ]
-    html = render(gather(view, made_at="2026-01-08T00:00:00+00:00")).html
+    html = render(gather(view, made_at=WHEN)).html["proofs.html"]
     assert "the newest attempt of each on each sorry" in html
     assert ">1.25 for 2 of 3</td>" in html
 
@@ -372,7 +372,7 @@ def test_all_of_it_is_of_one_moment_whatever_is_recorded_meanwhile(
 
         monkeypatch.setattr("pipeline.report.gather.followed", meanwhile)
         try:
-            data = gather(connection, made_at="2026-01-08T00:00:00+00:00")
+            data = gather(connection, made_at=WHEN)
             assert (data.position, [row.repository for row in data.repositories]) == (
                 1,
                 ["example.org/a/before"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -280,7 +279,6 @@ def test_of_a_very_large_matrix_the_newest_part_is_shown_and_the_page_says_so(
     assert names == [f"task-{j}" for j in range(tasks - shown_tasks, tasks)]
     begun = sum(j >= checkpoints - shown for j in range(tasks - shown_tasks, tasks))
     assert framed(section) == begun + 1
-    assert len(re.findall(r'<th scope="col" class="n">\d+: k\d+</th>', section.html)) == shown
 
 
 def test_of_a_matrix_that_fits_nothing_is_said_to_be_left_out() -> None:
@@ -290,7 +288,7 @@ def test_of_a_matrix_that_fits_nothing_is_said_to_be_left_out() -> None:
 def test_one_checkpoint_has_no_lines_and_no_changes() -> None:
     section = matrix_section(matrix(1, 1), "")
     assert [one.name for one in section.pictures] == ["recall-matrix"]
-    assert "measured once" in section.html
+    assert "Forgetting</h3>" not in section.html
 
 
 def small(model: ModelKind, *rows: tuple[float | None, ...]) -> Matrix:
@@ -325,6 +323,6 @@ def test_tactics_are_told_in_percent_with_pictures_of_their_own() -> None:
     assert [one.name for one in section.pictures] == [
         f"tactics-{kind}-simulated" for kind in ("matrix", "over-time", "change")
     ]
-    assert "Tactic matrix: tactic@8 in percent" in section.html
+    assert "tactic@8 in percent, split test" in texts(section, "tactics-matrix-simulated")
     assert "Forgetting, task by task, in percent and points" in section.html
     assert "recall" not in section.html.split("<h3>Forgetting")[0]

@@ -1,0 +1,244 @@
+"""The first screen and the pages of sorries: what a maintainer is told of a made-up week, in HTML and as a digest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from sqlite3 import Connection
+
+import pytest
+
+from pipeline.report.front import digest, front
+from pipeline.report.gather import gather
+from pipeline.report.opened import file_stem, sheets
+from pipeline.report.page import render
+from store.domain.identity import line_url
+from store.events.base import EventBody
+from store.events.jobs import JobFailed
+from store.events.repositories import CommitObserved, RepositoryFailed
+from store.events.scans import SorryFilled, SorryMoved, SorryOpened, SorryPlace
+from store.events.traces import SorryStated
+from tests.support.events import (
+    attempt,
+    declaration,
+    job_started,
+    observed,
+    place,
+    proof_found,
+    proof_verified,
+    scanned,
+    sha,
+    watched,
+)
+from tests.support.pages import harmless, read
+
+Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
+FORGE, LOCAL = "github.com/ada/logic", "local/ada/notes"
+OLD, NEW = sha("old"), sha("new")
+BEGAN = "2000-01-01T00:00:00.000000Z"
+MADE_AT = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+def spot(name: str, *, text: str = "one") -> SorryPlace:
+    scan = scanned("Logic/Basic.lean", [declaration(name, line=7)], with_sorry=[name])
+    return place(scan, scan.sorries[0], blob=sha("blob", text))
+
+
+def opened(sorry: str, name: str, *, commit: str = NEW, repository: str = FORGE) -> EventBody:
+    life = {"repository": repository, "branch": "main", "sha": commit, "sorry": sorry}
+    return SorryOpened(**life, place=spot(name), reopened=False)
+
+
+def tried(sorry: str, name: str, outcome: str, **changes: object) -> EventBody:
+    made = attempt(sorry, spot(name), commit=NEW, outcome=outcome)
+    return made.model_copy(update={"repository": FORGE, **changes})
+
+
+def of_forge(*bodies: EventBody) -> list[tuple[str, EventBody]]:
+    return [(f"repository:{FORGE}", body) for body in bodies]
+
+
+def begun() -> list[tuple[str, EventBody]]:
+    """Two watched repositories, each with a first commit, and a commit after it in one."""
+    told: list[tuple[str, EventBody]] = []
+    for name in (FORGE, LOCAL):
+        first = observed(OLD).model_copy(update={"repository": name, "baseline": True})
+        told += [(f"repository:{name}", watched(repository=name)), (f"repository:{name}", first)]
+    second: CommitObserved = observed(NEW, parent=OLD).model_copy(update={"repository": FORGE})
+    return [*told, *of_forge(second)]
+
+
+def week() -> list[tuple[str, EventBody]]:
+    """A sorry of each sort: there before, new, false, with a patch, filled; and two things that need somebody."""
+    found = proof_found("proved", spot("Logic.proved"), commit=NEW).model_copy(update={"repository": FORGE})
+    filled = SorryFilled(repository=FORGE, branch="main", sha=NEW, sorry="filled", by="people", proof=None)
+    started = job_started("build-1").model_copy(update={"kind": "build", "repository": FORGE})
+    failed = JobFailed(
+        job="build-1", attempt=1, reason="toolchain", message="no toolchain v4.9.0", remedy="install it",
+        deterministic=True, retry_at=None, seconds=1.0, peak_rss_bytes=None,
+    )  # fmt: skip
+    gone = RepositoryFailed(repository=LOCAL, problem="gone", reason="not found", remedy="remove the entry")
+    return [
+        *begun(),
+        (f"repository:{LOCAL}", opened("aged", "Notes.aged", commit=OLD, repository=LOCAL)),
+        *of_forge(
+            opened("new", "Logic.new"),
+            opened("false", "Logic.untrue"),
+            opened("proved", "Logic.proved"),
+            opened("filled", "Logic.filled"),
+            tried("false", "Logic.untrue", "disproved"),
+            tried("new", "Logic.new", "exhausted", best="2 goals left after intro h", goals_left=2),
+            found,
+            proof_verified(found),
+            filled,
+        ),
+        ("job:build-1", started),
+        ("job:build-1", failed),
+        (f"repository:{LOCAL}", gone),
+    ]
+
+
+def said(html: str) -> str:
+    return " ".join("".join(read(html).words).split())
+
+
+def test_the_first_screen_answers_what_a_maintainer_asks(view_of: Fill) -> None:
+    data = gather(view_of(week()), made_at=MADE_AT, since=datetime(2000, 1, 1, tzinfo=UTC))
+    text = said(render(data).html["index.html"])
+    top, rest = text.split("Open sorries, by repository and file")
+    proof = data.front.ready[0].proof
+    for words in (
+        "4 sorries are open in 2 of 2 watched repositories.",
+        "4 new sorries; filled: 1 by people; 1 was there when their branches were first read.",
+        "Shown false Logic.untrue github.com/ada/logic Logic/Basic.lean:8",
+        f"Patches ready Logic.proved github.com/ada/logic Logic/Basic.lean:8 unsorry proofs apply {proof}",
+        "Filled Logic.filled github.com/ada/logic Logic/Basic.lean:8 by people",
+        "build fails in github.com/ada/logic: no toolchain v4.9.0 install it",
+        "repository gone in local/ada/notes: not found remove the entry",
+        "Oldest Notes.aged local/ada/notes Logic/Basic.lean:8 there before",
+    ):
+        assert words in top, words
+    assert "Logic.filled" in top.split(" New ")[1].split(" Filled ")[0], "it was new, and is gone again"
+    assert "github.com/ada/logic 3 1 with a patch ready; 1 filled by people" in rest
+    assert "local/ada/notes 1 gone: not found" in rest
+    assert "SIMULATED" not in text
+
+
+def test_every_open_sorry_has_its_goal_what_was_tried_how_far_it_got_and_its_line(view_of: Fill) -> None:
+    here = spot("Logic.new")
+    stated = SorryStated(
+        repository=FORGE, branch="main", sha=NEW, sorry="new", statement_hash=here.statement_hash,
+        context_hash=here.context_hash, goal="h : p\n⊢ q", before=None, same_text=False, simulated=False,
+    )  # fmt: skip
+    pages = render(gather(view_of([*week(), *of_forge(stated)]), made_at=MADE_AT)).html
+    page = pages[f"{file_stem(FORGE)}.html"]
+    harmless(page)
+    text = said(page)
+    address = f"https://github.com/ada/logic/blob/{NEW}/Logic/Basic.lean#L8"
+    assert page.count(f'<a href="{address}" rel="noreferrer">') == 3
+    assert {"new", "false", "proved"} <= {value for _, name, value in read(page).attributes if name == "id"}
+    assert "h : p ⊢ q rung 0, tactics: nothing left to try; 2 goals left after intro h" in text
+    assert "Logic.untrue shown false" in text
+    assert "rung 0, tactics: shown false: a proof of its negation was accepted" in text
+    assert "goal left" not in text.split("Logic.untrue")[1].split("Logic.new")[0], "it is not nearly there"
+    assert "Logic.proved patch ready" in text
+    assert "Lean has not said the goal; this is what the declaration states." in text
+    local = pages[f"{file_stem(LOCAL)}.html"]
+    assert "Logic/Basic.lean:8 at" in said(local)
+    assert "Not tried yet." in said(local)
+    assert 'rel="noreferrer"' not in local, "a local path has no address"
+
+
+def test_what_lean_or_a_search_said_of_an_earlier_text_is_not_said_of_the_present_one(view_of: Fill) -> None:
+    before = spot("Logic.untrue")
+    stated = SorryStated(
+        repository=FORGE, branch="main", sha=NEW, sorry="false", statement_hash=before.statement_hash,
+        context_hash=before.context_hash, goal="⊢ the goal of before", before=None, same_text=False, simulated=False,
+    )  # fmt: skip
+    after = spot("Logic.untrue", text="two").model_copy(update={"context_hash": "other"})
+    moved = SorryMoved(
+        repository=FORGE, branch="main", sha=sha("newer"), sorry="false", place=after, what=("context",)
+    )
+    data = gather(view_of([*week(), *of_forge(stated, moved)]), made_at=MADE_AT)
+    assert data.front.shown_false == ()
+    text = said(render(data).html[f"{file_stem(FORGE)}.html"])
+    assert "the goal of before" not in text
+    assert "Logic.untrue shown false" not in text
+    assert "a proof of its negation was accepted, on an earlier text of the file" in text
+
+
+def test_what_the_simulator_found_is_marked_wherever_it_is_told(view_of: Fill) -> None:
+    found = proof_found("new", spot("Logic.new"), commit=NEW, simulated=True)
+    told = [
+        *begun(),
+        *of_forge(
+            opened("false", "Logic.untrue"),
+            opened("new", "Logic.new"),
+            tried("false", "Logic.untrue", "disproved", simulated=True),
+            found.model_copy(update={"repository": FORGE}),
+        ),
+    ]
+    data = gather(view_of(told), made_at=MADE_AT)
+    pages = render(data).html
+    assert "Shown false SIMULATED Logic.untrue" in said(pages["index.html"])
+    page = said(pages[f"{file_stem(FORGE)}.html"])
+    assert "Logic.untrue SIMULATED: shown false" in page
+    assert "SIMULATED the simulator accepted a text, which is no proof" in page
+    assert "- SIMULATED: Logic.untrue (github.com/ada/logic Logic/Basic.lean:8)" in digest(data.front)
+    assert data.front.ready == ()
+
+
+def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
+    made = front(view_of(week()), since=BEGAN, until="2100-01-01T00:00:00.000000Z")
+    lines = digest(made)
+    assert lines[:2] == [
+        "unsorry from 2000-01-01 to 2100-01-01: 4 sorries are open in 2 of 2 watched repositories.",
+        "4 new sorries; filled: 1 by people; 1 was there when their branches were first read.",
+    ]
+    headings = [line for line in lines if line.endswith(":")]
+    assert headings == ["Shown false:", "Patches ready:", "New:", "Filled:", "Needs somebody:", "Oldest:"]
+    patch = f"- Logic.proved (github.com/ada/logic Logic/Basic.lean:8): unsorry proofs apply {made.ready[0].proof}"
+    assert patch in lines
+
+
+def test_a_job_that_ended_well_afterwards_needs_no_one(view_of: Fill) -> None:
+    again = job_started("build-2").model_copy(update={"kind": "build", "repository": FORGE})
+    made = front(view_of([*week(), ("job:build-2", again)]), since=BEGAN, until=BEGAN)
+    assert [need.what for need in made.needs] == ["repository gone"]
+
+
+def test_sorries_are_laid_out_on_pages_of_a_bounded_number_and_the_rest_is_counted(view_of: Fill) -> None:
+    told = [*begun(), *of_forge(*(opened(f"{number:04}", f"Logic.n{number}") for number in range(7)))]
+    found = gather(view_of(told), made_at=MADE_AT).open_sorries
+    (of,) = sheets(found, most=5, on_a_sheet=2)
+    assert [sheet.name for sheet in of.sheets] == [
+        f"{file_stem(FORGE)}{number}.html" for number in ("", "-2", "-3")
+    ]
+    assert [sum(len(file.sorries) for file in sheet.files) for sheet in of.sheets] == [2, 2, 1]
+    assert (of.sorries, of.left_out) == (7, 2)
+
+
+def test_a_page_s_name_is_plain_whatever_the_repository_is_called_and_no_other_s() -> None:
+    names = ["example.org/a/b", "example.org/a-b", "../../etc", "x" * 300, "local/שלום/<b>"]
+    stems = [file_stem(name) for name in names]
+    assert len(set(stems)) == len(names)
+    for stem in stems:
+        assert stem.replace("-", "").replace(".", "").isalnum()
+        assert stem.isascii()
+        assert len(stem) < 80
+
+
+@pytest.mark.parametrize(
+    ("repository", "address"),
+    [
+        ("github.com/a/b", "https://github.com/a/b/blob/abc/A%20b/C.lean#L3"),
+        ("github.example.org/a/b", "https://github.example.org/a/b/blob/abc/A%20b/C.lean#L3"),
+        ("gitlab.com/group/sub/b", "https://gitlab.com/group/sub/b/-/blob/abc/A%20b/C.lean#L3"),
+        ("codeberg.org/a/b", "https://codeberg.org/a/b/src/commit/abc/A%20b/C.lean#L3"),
+        ("example.org/a/b", ""),
+        ("local/github.com/b", ""),
+        ("github.com/a", ""),
+    ],
+)
+def test_a_line_has_an_address_at_the_forges_that_are_known(repository: str, address: str) -> None:
+    assert line_url(repository, "abc", "A b/C.lean", 3) == address
