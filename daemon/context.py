@@ -42,6 +42,8 @@ class LoopRequests:
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     reload: bool = False
+    look: bool = False
+    """Find out anew what can run Lean: the settings, or what is installed, may have changed."""
     plan: bool = True
     patches: set[str] = field(default_factory=set)
     """The proofs whose patches are to be written."""

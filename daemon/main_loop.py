@@ -150,6 +150,11 @@ class MainLoop:
         if requests.reload:
             requests.reload = False
             await self.reload()
+        if requests.look:
+            await self.work.look_around()
+            requests.look = (
+                False  # not before: what could not be recorded for want of room is looked for again
+            )
         if requests.patches:
             proofs, requests.patches = frozenset(requests.patches), set()
             await self.upkeep.write_patches(proofs)

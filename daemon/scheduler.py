@@ -41,6 +41,7 @@ from store.events.jobs import (
     WorkResumed,
     WorkTriggered,
 )
+from store.events.service import LeanBuild, LeanChosen
 from store.log.envelope import NewEvent
 from store.view import queries
 from store.view.rows import JobRow
@@ -85,9 +86,18 @@ class Scheduler:
         self._look_for_models()
 
     async def look_around(self) -> None:
-        """Find out anew what can run Lean, and what training needs: it may have been installed since."""
-        self.leans = await asyncio.to_thread(leans_of, self._context.settings)
+        """Find out anew what can run Lean, and what training needs: it may have been installed since.
+
+        Another Lean than before is used once that is recorded.
+
+        Raises:
+            StoreFailedError: it cannot be recorded; the Lean in use stays.
+        """
         self._look_for_models()
+        leans = await asyncio.to_thread(leans_of, self._context.settings)
+        if (body := lean_chosen(leans)) != lean_chosen(self.leans):
+            await self._store.append([NewEvent("daemon", body)])
+        self.leans = leans
 
     async def start_due(self) -> None:
         """Make a plan and start of it what may start now."""
@@ -192,6 +202,15 @@ class Scheduler:
         settings = self._context.settings
         self.untrainable = why_not_trainable(settings.train)
         self._no_models = why_no_models(settings.prove)
+
+
+def lean_chosen(leans: Leans) -> LeanChosen:
+    """Return the event which says that this runs Lean from here on."""
+    lean = leans.summary
+    builds = tuple(
+        LeanBuild(toolchain=build.toolchain, lean=build.kind, detail=build.detail) for build in leans.builds
+    )
+    return LeanChosen(lean=lean.kind, lean_detail=lean.detail, builds=builds, simulated=lean.simulated)
 
 
 def leans_of(settings: Settings) -> Leans:

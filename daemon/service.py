@@ -43,17 +43,18 @@ from daemon.polling.poller import Poller
 from daemon.polling.schedule import PollScheduler, Ticker
 from daemon.polling.webhooks import Webhooks
 from daemon.results.notifications import Notifications
-from daemon.scheduler import PLAN_EVERY_S, Operator, Scheduler, leans_of
+from daemon.scheduler import PLAN_EVERY_S, Operator, Scheduler, lean_chosen, leans_of
 from daemon.settings import ConfigError, Settings
 from daemon.settings.reload import ConfigWatcher, reload
 from daemon.store_service import NoRoomError, StoreFailedError, StoreService, no_room
 from daemon.systemd import Notifier
-from pipeline.lean.backend import LeanBackend
+from pipeline.lean.backend import Leans
 from pipeline.models.endpoint.credentials import FOLDER
 from store.errors import DatabaseFullError, LogError
 from store.events.jobs import ProjectBuilt
 from store.events.service import ConfigLoaded, ConfigRejected, DaemonStarted, DaemonStopped
 from store.log.envelope import NewEvent
+from store.log.upcast import read_body
 from store.view import queries
 
 # ---- What the daemon records of itself
@@ -68,8 +69,9 @@ class ServiceRecorder:
         self._store = store
         self._context = context
 
-    async def started(self, settings: Settings, lean: LeanBackend) -> None:
-        """Record the start, and the configuration with its watchlist, in one."""
+    async def started(self, settings: Settings, leans: Leans) -> None:
+        """Record the start, the configuration with its watchlist, and Lean where it is another than before, in one."""
+        lean = leans.summary
         body = DaemonStarted(
             version=version("unsorry"),
             pid=os.getpid(),
@@ -78,7 +80,12 @@ class ServiceRecorder:
             lean_detail=lean.detail,
             sqlite=sqlite3.sqlite_version,
         )
-        await self._store.append([NewEvent("daemon", body), *await self._loaded(settings)], wait=True)
+        events = [NewEvent("daemon", body), *await self._loaded(settings)]
+        chosen = lean_chosen(leans)
+        last = await self._store.look_up(lambda log: [*log.last(1, types=(chosen.type,))])
+        if not last or read_body(last[0]) != chosen:
+            events.append(NewEvent("daemon", chosen))
+        await self._store.append(events, wait=True)
 
     async def stopped(self, reason: str) -> None:
         """Record the end."""
@@ -377,7 +384,7 @@ class Service:
         )
         self._metrics_listener = MetricsListener(metrics.text, self.context, report=page.now)
         interrupted = await recover(store=self._store, git=self._git, paths=paths, keep=settings.jobs.keep)
-        await self._own.started(settings, self._work.leans.summary)
+        await self._own.started(settings, self._work.leans)
         self._store.subscribe(self._on_append)
         await self._upkeep.write_patches(None)
         self._polls.remember(await self._store.ask(queries.repositories))
@@ -446,7 +453,7 @@ class Service:
         changed = await self._own.took(new, before=self.settings)
         self.context.settings = new
         self.configure_logs()
-        await self._work.look_around()
+        self.context.requests.look = True
         self._git.timeout_s = new.poll.timeout_s
         self._runner.limits = new.jobs
         self._connect(new)
@@ -544,7 +551,7 @@ class Service:
 
     async def _plan_tick(self) -> None:
         # A toolchain, or what training needs, may have been installed since; a token that was refused, renewed.
-        await self._work.look_around()
+        self.context.requests.look = True
         if self._forge.problem and self._connect(self.settings):
             self._let_in_again()
         self.context.requests.plan_soon()

@@ -226,9 +226,7 @@ def _from_view(
         report["daemon"].update(
             version=service.version, started_at=service.started_at, stopped_at=service.stopped_at
         )
-        # A toolchain may have been installed or removed since the start; the living daemon looks again.
-        report["lean"] = live.status.get("lean", service.lean)
-        report["lean_detail"] = live.status.get("lean_detail", service.lean_detail)
+        report["lean"], report["lean_detail"] = service.lean, service.lean_detail
         report["config"].update(
             loaded_at=service.config_loaded_at,
             rejected_at=service.config_rejected_at,

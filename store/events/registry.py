@@ -66,6 +66,7 @@ from store.events.service import (
     ConfigRejected,
     DaemonStarted,
     DaemonStopped,
+    LeanChosen,
     NotificationFailed,
     NotificationSent,
     NotificationsSwitched,
@@ -82,6 +83,7 @@ from store.events.traces import (
 AnyEvent = (
     DaemonStarted
     | DaemonStopped
+    | LeanChosen
     | ConfigLoaded
     | ConfigRejected
     | RepositoryWatched

@@ -4,19 +4,43 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from store.events.base import Digest, EventBody
+from store.events.base import Digest, EventBody, Part
+
+LeanKind = Literal["pantograph", "server", "simulator", "none"]
 
 
 class DaemonStarted(EventBody):
-    """The log is open, the view is caught up, work begins."""
+    """The log is open, the view is caught up, work begins. `lean` is what is in use then; see `LeanChosen`."""
 
     type: ClassVar[str] = "daemon_started"
     version: str
     pid: int
     host: str
-    lean: Literal["pantograph", "server", "simulator", "none"]
+    lean: LeanKind
     lean_detail: str
     sqlite: str
+
+
+class LeanBuild(Part):
+    """What runs one Lean version. `toolchain` is "" where that is not known."""
+
+    toolchain: str
+    lean: LeanKind
+    detail: str
+
+
+class LeanChosen(EventBody):
+    """From here on this runs Lean on this machine: other settings, or a toolchain that was installed or removed.
+
+    `lean` and `lean_detail` represent all of it, as in `DaemonStarted`. `builds` are those that projects are given by
+    their toolchain, in the order of preference; none where one program (or nothing) serves every project.
+    """
+
+    type: ClassVar[str] = "lean_chosen"
+    lean: LeanKind
+    lean_detail: str
+    builds: tuple[LeanBuild, ...]
+    simulated: bool
 
 
 class DaemonStopped(EventBody):

@@ -21,6 +21,7 @@ from store.events.service import (
     ConfigRejected,
     DaemonStarted,
     DaemonStopped,
+    LeanChosen,
     NotificationFailed,
     NotificationSent,
     NotificationsSwitched,
@@ -189,12 +190,18 @@ def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: StateFolder) -
 def test_a_toolchain_that_was_installed_since_the_daemon_s_start_is_seen(folder: StateFolder) -> None:
     start_daemon(folder, "none", "no pantograph-repl found")
     folder.write()
-    assert "no_lean" in codes(folder.unsorry("status", "--json").json)
-    now = {"problems": [], "jobs": [], "queued": [], "lean": "pantograph", "lean_detail": "for v4.21.0"}
-    with daemon_with_status(folder, now):
-        document = folder.unsorry("status", "--json").json
-    assert codes(document) == []
-    assert (document["lean"], document["lean_detail"]) == ("pantograph", "for v4.21.0")
+    before = folder.unsorry("status", "--json").json
+    assert "no_lean" in codes(before)
+    folder.add("daemon", LeanChosen(lean="server", lean_detail="for v4.35.0", builds=(), simulated=False))
+    folder.write()
+    with daemon_with_status(folder, {"problems": [], "jobs": [], "queued": []}):
+        asked = folder.unsorry("status", "--json").json
+    alone = folder.unsorry("status", "--json").json
+    for document in (asked, alone):
+        assert (document["lean"], document["lean_detail"]) == ("server", "for v4.35.0")
+        assert "no_lean" not in codes(document)
+    earlier = folder.unsorry("status", "--json", "--as-of", str(before["log"]["position"])).json
+    assert (earlier["lean"], earlier["lean_detail"]) == ("none", "no pantograph-repl found")
 
 
 def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: StateFolder) -> None:

@@ -67,6 +67,7 @@ from store.events.service import (
     ConfigRejected,
     DaemonStarted,
     DaemonStopped,
+    LeanChosen,
     NotificationFailed,
     NotificationSent,
     NotificationsSwitched,
@@ -120,6 +121,7 @@ HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
     {
         DaemonStarted: service.daemon_started,
         DaemonStopped: service.daemon_stopped,
+        LeanChosen: service.lean_chosen,
         ConfigLoaded: service.config_loaded,
         ConfigRejected: service.config_rejected,
         RepositoryWatched: repositories.repository_watched,

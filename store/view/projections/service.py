@@ -13,6 +13,7 @@ from store.events.service import (
     ConfigRejected,
     DaemonStarted,
     DaemonStopped,
+    LeanChosen,
     NotificationFailed,
     NotificationSent,
     NotificationsSwitched,
@@ -50,6 +51,11 @@ def daemon_started(db: sqlite3.Connection, event: StoredEvent, body: DaemonStart
 def daemon_stopped(db: sqlite3.Connection, event: StoredEvent, body: DaemonStopped) -> None:
     """Note the end; `pid` stays that of the daemon that ended."""
     _set(db, pid=body.pid, stopped_at=event.recorded_at, stop_reason=body.reason)
+
+
+def lean_chosen(db: sqlite3.Connection, _event: StoredEvent, body: LeanChosen) -> None:
+    """Note what runs Lean from here on."""
+    _set(db, lean=body.lean, lean_detail=body.lean_detail)
 
 
 def config_loaded(db: sqlite3.Connection, event: StoredEvent, body: ConfigLoaded) -> None:

@@ -549,9 +549,10 @@ def test_the_service_tells_of_its_start_stop_and_configuration(world: World) -> 
     assert service is not None
     assert (service.pid, service.lean, service.stopped_at) == (7, "simulator", None)
     assert (service.config_digest, service.config_errors) == ("a" * 64, ["config.toml:1: no"])
-    world.tell(samples()["config_loaded"], samples()["daemon_stopped"])
+    world.tell(samples()["config_loaded"], samples()["lean_chosen"], samples()["daemon_stopped"])
     service = queries.service(world.db)
     assert service is not None
+    assert (service.lean, service.lean_detail) == ("server", "Lean's language server")
     assert (service.config_errors, service.config_rejected_at) == ([], None)
     assert (service.stop_reason, service.version) == ("SIGTERM", "0.1.0")
 

@@ -1,0 +1,90 @@
+"""Which Lean is in use is recorded whenever it changes, so that every reader says the same at every time."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from daemon.cli.context import locate
+from daemon.cli.status_report import collect
+from daemon.http.control_client import request
+from daemon.settings import Settings
+from pipeline.report.gather import gather_at
+from pipeline.report.page import render
+from store.view import queries
+from tests.support.daemon.deployment import Deployment
+
+SIMULATOR = '[lean]\nbackend = "simulator"\n'
+OWN = '[lean]\nbackend = "auto"\nsandbox = "none"\n'
+LOOKS_OFTEN = "import daemon.service; daemon.service.PLAN_EVERY_S = 0.3"
+SAID = {
+    "none": "pantograph-repl",
+    "server": "language server for leanprover/lean4:v4.35.0",
+    "simulator": "SIMULATED, the simulator",
+}
+
+
+def chosen(deployment: Deployment) -> list[str]:
+    return [event.data["lean"] for event in deployment.events("lean_chosen")]
+
+
+def in_status(deployment: Deployment) -> tuple[str, str]:
+    report = collect(locate(deployment.config))
+    return report["lean"], report["lean_detail"]
+
+
+def living(settings: Settings) -> tuple[str, str]:
+    answer = request(settings.paths, "GET", "/status")[1]
+    return answer["lean"], answer["lean_detail"]
+
+
+def in_report(settings: Settings) -> str:
+    view = queries.connect(settings.paths.database_db)
+    try:
+        html = render(gather_at(view, settings.paths.events_db, made_at="2026-01-01T00:00:00+00:00")).html
+    finally:
+        view.close()
+    (line,) = (line for line in html.splitlines() if "Lean: " in line)
+    (said,) = (lean for lean, words in SAID.items() if words in line)
+    return said
+
+
+def test_a_lean_that_is_installed_removed_or_configured_reads_the_same_everywhere_at_once_and_after_a_crash(
+    tmp_path: Path,
+) -> None:
+    deployment = Deployment(tmp_path)
+    settings = deployment.write(repos=[], extra=OWN)
+    toolchain = tmp_path / "elan" / "toolchains" / "leanprover--lean4---v4.35.0"
+
+    def reads(lean: str, *, changes: int, everywhere: bool = True) -> None:
+        deployment.wait_for(lambda: len(chosen(deployment)) == changes, what=f"Lean to be {lean}")
+        assert chosen(deployment)[-1] == lean
+        # The view follows the log within the same append.
+        deployment.wait_for(lambda: in_status(deployment)[0] == lean, what=f"status to say {lean}")
+        assert in_report(settings) == lean
+        if everywhere:
+            deployment.wait_for(
+                lambda: living(settings) == in_status(deployment), what="the daemon to say the same"
+            )
+
+    environment = {"ELAN_HOME": str(tmp_path / "elan")}
+    with deployment.daemon(environment=environment, prelude=LOOKS_OFTEN) as process:
+        deployment.wait_for(lambda: "daemon_ready" in deployment.log(), what="the daemon to be ready")
+        reads("none", changes=1)
+        (toolchain / "bin").mkdir(parents=True)
+        (toolchain / "bin" / "lean").write_bytes(b"\x7fELF")
+        reads("server", changes=2)
+        shutil.rmtree(toolchain)
+        reads("none", changes=3)
+        deployment.write(repos=[], extra=SIMULATOR)
+        request(settings.paths, "POST", "/reload")
+        reads("simulator", changes=4)
+        settings.paths.socket.unlink()
+        reads("simulator", changes=4, everywhere=False)
+        process.kill()
+        process.wait()
+    reads("simulator", changes=4, everywhere=False)
+    with deployment.daemon(environment=environment, prelude=LOOKS_OFTEN):
+        deployment.wait_for(lambda: len(deployment.events("daemon_started")) == 2, what="the second start")
+        deployment.wait_for(lambda: "daemon_ready" in deployment.log(), what="the daemon to be ready")
+    assert chosen(deployment) == ["none", "server", "none", "simulator"], "never twice the same"
