@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 from daemon.cli.context import locate
@@ -41,10 +42,10 @@ def living(settings: Settings) -> tuple[str, str]:
 def in_report(settings: Settings) -> str:
     view = queries.connect(settings.paths.database_db)
     try:
-        html = render(gather_at(view, settings.paths.events_db, made_at="2026-01-01T00:00:00+00:00")).html
+        html = render(gather_at(view, settings.paths.events_db, made_at=datetime.now(UTC))).html
     finally:
         view.close()
-    (line,) = (line for line in html.splitlines() if "Lean: " in line)
+    (line,) = (line for line in html["index.html"].splitlines() if "As of event" in line)
     (said,) = (lean for lean, words in SAID.items() if words in line)
     return said
 
