@@ -532,6 +532,10 @@ def apply(
                 " on the newest commit"
             )
         _tell_left_out(left)
+        if not rows:
+            raise CliError(
+                f"{key}: no proof is verified yet; `unsorry proofs` lists candidates, which --candidate takes by id"
+            )
         if not changes:
             raise CliError(
                 f"{local.path}: no verified proof of {key} is new there"

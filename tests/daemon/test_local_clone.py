@@ -334,7 +334,7 @@ def test_a_file_that_is_gone_or_a_link_takes_nothing(world: World) -> None:
 
 def test_what_is_not_verified_is_applied_only_by_its_id_and_with_candidate(world: World) -> None:
     proof = world.proof("one", "sorry", "rfl", state="candidate")
-    assert "no verified proof" in world.refused("--verified")
+    assert "no proof is verified yet" in world.refused("--verified")
     assert "not verified; add --candidate" in world.refused(proof)
     assert "has to be named" in world.refused("--verified", "--candidate", code=2)
     assert world.apply(proof, "--candidate").code == 0

@@ -153,17 +153,20 @@ def test_a_name_from_which_a_forge_would_make_a_call_makes_none(remote: Remote) 
     assert subject == "Subject: [PATCH] Prove Demo._ada_fixes__1"
 
 
-def test_git_takes_several_of_one_file_one_after_the_other(remote: Remote) -> None:
-    before = b"".join(b"theorem t%d : True := by\n  sorry\n\n" % number for number in range(9))
+@pytest.mark.parametrize("between", [0, 9], ids=["neighbours", "far apart"])
+def test_git_takes_several_of_one_file_one_after_the_other(remote: Remote, between: int) -> None:
+    """Each is made on the same version. Of neighbours each one's context is changed by the other: --3way, which knows
+    that version by the patch's index line, takes these as well."""
+    names, rest = (b"t1", b"t2", b"t3"), b"-- far\n" * between
+    before = b"".join(b"theorem %s : True := by\n  sorry\n\n%s" % (name, rest) for name in names)
     with_file(remote, "A.lean", before)
-    for name in (b"t1", b"t8", b"t4"):
-        after = before.replace(
-            name + b" : True := by\n  sorry", name + b" : True := by\n  skip\n  skip\n  trivial"
-        )
+    for name in (b"t1", b"t3", b"t2"):
+        old = name + b" : True := by\n  sorry"
+        after = before.replace(old, old.replace(b"sorry", b"skip\n  skip\n  trivial"))
         row = row_of(declaration=name.decode(), path="A.lean")
-        take(remote, "am", "--quiet", text=mail(row, recorded(row, before, after), AUTHOR))
-    assert (remote.path / "A.lean").read_bytes().count(b"sorry") == 6
-    assert remote.git("log", "--format=%s", "-3").splitlines() == ["Prove t4", "Prove t8", "Prove t1"]
+        take(remote, "am", "--quiet", "--3way", text=mail(row, recorded(row, before, after), AUTHOR))
+    assert (remote.path / "A.lean").read_bytes() == before.replace(b"sorry", b"skip\n  skip\n  trivial")
+    assert remote.git("log", "--format=%s", "-3").splitlines() == ["Prove t2", "Prove t3", "Prove t1"]
 
 
 def test_git_is_the_judge_of_these_tests(remote: Remote) -> None:
