@@ -21,7 +21,7 @@ from pipeline.lean.build.lake import Bounds, LakeRunner
 NANODA = "nanoda_bin"
 AUTO, OFF = "auto", "off"
 _ASKED = Bounds(timeout_s=20.0, memory_bytes=2**30, processes=64)
-_VERSION = re.compile(r"[\w.-]+ (v?\d[\w.+-]*)")
+_VERSION = re.compile(r"[\w.-]{1,40} v?\d[\w.+-]{0,40}")
 _DECLINED = 2
 
 Word = Literal["accepted", "refused", "could not"]
@@ -29,10 +29,14 @@ Word = Literal["accepted", "refused", "could not"]
 
 @dataclass(frozen=True, slots=True)
 class SecondKernel:
-    """A program and what it says of itself. `name` is its name with its version, for the evidence."""
+    """A program and what it says of itself.
+
+    `name` is its name with its version, for the evidence; `configured`: it takes a configuration, as nanoda does.
+    """
 
     program: Path
     name: str
+    configured: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,8 @@ def find_second_kernel(setting: str, runner: LakeRunner) -> SecondKernel | str:
     program = Path(found).resolve()
     if program.is_relative_to(runner.project.resolve()):
         return f"{program} lies in the project that it would judge"
-    return SecondKernel(program, _named(program, runner))
+    # By the name that was asked for: behind a link a program may have another.
+    return SecondKernel(program, _named(program, runner), "nanoda" in Path(found).name)
 
 
 def judge_export(
@@ -70,7 +75,7 @@ def judge_export(
 ) -> Judged:
     """Have the kernel judge an export. `axioms` are those that it may hold."""
     given = export
-    if "nanoda" in kernel.program.name:
+    if kernel.configured:
         given = export.with_name("nanoda.json")
         given.write_text(_configuration(export, axioms), "utf-8")
     asking = runner.with_(readable=(kernel.program,), writable=(), environment={})
@@ -104,4 +109,4 @@ def _named(program: Path, runner: LakeRunner) -> str:
     ran = asking.execute((str(program), "--help"), bounds=_ASKED)
     first = ran.output.strip().partition("\n")[0]
     found = _VERSION.fullmatch(first) if ran.ok else None
-    return f"{program.name} {found[1]}" if found else program.name
+    return found[0] if found else program.name

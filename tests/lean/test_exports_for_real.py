@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate.answers import Answer, not_of_the_proof
+from pipeline.gate.answers import Answer, differences, not_of_the_proof
 from pipeline.gate.export import _Reader, shown
 from pipeline.gate.lake_checks import MOST_BYTES, asked_exactly
 from pipeline.gate.second_kernel import NANODA, Judged, SecondKernel, judge_export
@@ -116,6 +116,44 @@ def test_what_no_proof_mentions_is_not_in_its_closure(project: Project) -> None:
     assert not {"String", "B.Tree", "B.all", "propext"} & names
 
 
+RESTS = """universe u
+inductive T where
+  | a : T
+  | b (n : Nat) : T
+structure P where
+  x : Nat
+  y : Nat
+mutual
+inductive E : Nat → Prop where
+  | zero : E 0
+inductive O : Nat → Prop where
+  | one (h : E 0) : O 1
+end
+theorem t (t : T) (p : P) (h : E 0) : t = t ∧ p.y = p.2 := sorry
+"""
+
+
+@pytest.mark.slow
+def test_a_statement_differs_where_a_type_below_it_does(project: Project) -> None:
+    project.build("Rests", RESTS)
+    before = project.asked("t", "Rests")
+    assert {shown(name) for name in before.premises} >= {"T", "P.mk", "E.rec", "O.one", "P.y"}
+    for old, new, told in (
+        ("(n : Nat) : T", "(n : Bool) : T", "T, on which its statement rests, is another"),
+        (
+            "  | a : T\n  | b (n : Nat) : T",
+            "  | b (n : Nat) : T\n  | a : T",
+            "T, on which its statement rests",
+        ),
+        ("O 1", "O 2", "E, on which its statement rests, is another"),
+        ("y : Nat", "y : Nat\n  z : Nat", "P, on which its statement rests"),
+        ("p.2", "(p.1 - 0)", "its type or its universe parameters"),
+    ):
+        project.build("Rests", RESTS.replace(old, new))
+        found = differences(before, project.asked("t", "Rests"), declared=())
+        assert any(told in one for one in found), (new, found)
+
+
 def test_an_export_that_is_too_large_is_none(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MOST_BYTES, "closure", 10_000)
     with asked_exactly(project.runner, module="A", declaration="B.all", scope="closure") as found:
@@ -140,7 +178,7 @@ def nanoda() -> SecondKernel:
     program = shutil.which(NANODA)
     if program is None:
         pytest.skip(f"no {NANODA} here")
-    return SecondKernel(Path(program), NANODA)
+    return SecondKernel(Path(program), NANODA, configured=True)
 
 
 def test_nanoda_accepts_what_lean_accepts_and_refuses_the_rest(

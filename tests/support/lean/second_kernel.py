@@ -22,10 +22,10 @@ _ROOT = Path(__file__).resolve().parents[3]
 Says = Literal["accept", "refuse", "decline", "crash", "hang"]
 
 
-def make_kernel(program: Path, *, says: Says = "accept", only: str = "", version: str = "0.0.1") -> Path:
-    """Write the program and return its path."""
+def make_kernel(program: Path, *, says: Says = "accept", only: str = "", name: str = "") -> Path:
+    """Write the program and return its path; `name` is what it calls itself, by default its file's."""
     start = f'import sys; sys.path.insert(0, "{_ROOT}"); from {__name__} import main; sys.exit(main(sys.argv[1:]))'
-    words = (sys.executable, "-I", "-S", "-B", "-c", start, says, only, version, program.name)
+    words = (sys.executable, "-I", "-S", "-B", "-c", start, says, only, "0.0.1", name or program.name)
     quoted = " ".join(f"'{word}'" for word in words)
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(f'#!/bin/sh\nexec {quoted} "$@"\n', "utf-8")

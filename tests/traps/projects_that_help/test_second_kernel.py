@@ -135,6 +135,14 @@ def test_a_kernel_that_the_project_brings_is_not_run(court: GateProject) -> None
     assert not (court.folder / "ran").exists()
 
 
+def test_a_link_to_nanoda_is_called_as_nanoda(court: GateProject, tmp_path: Path) -> None:
+    make_kernel(tmp_path / "checker", name="nanoda_checker")
+    (tmp_path / NANODA).symlink_to(tmp_path / "checker")
+    assert court.verified(Case(PROOF), second_kernel=str(tmp_path / NANODA)).kernel.endswith(
+        ", nanoda_checker 0.0.1"
+    )
+
+
 def test_the_setting_names_a_program_that_takes_an_export(court: GateProject, tmp_path: Path) -> None:
     program = make_kernel(tmp_path / "other")
     verdict = court.verified(Case(PROOF), second_kernel=str(program))
