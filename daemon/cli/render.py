@@ -21,7 +21,7 @@ from typing import Any
 import typer
 
 SCHEMA = 1
-LEAST_WIDTH = 12
+LEAST_WIDTH = 10
 """Of a column that is cut."""
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
@@ -89,8 +89,9 @@ def table(
     *,
     shrink: int | tuple[int, ...] = (),
     indent: int = 2,
+    groups: Sequence[tuple[str, ...]] = (),
 ) -> None:
-    """Write an aligned table without borders.
+    """Write an aligned table without borders; with `groups`, a row's headings stand above it where they are new.
 
     The columns of `shrink` are cut so that a row fits the terminal, the next one only where those before it are cut
     to the least that says something.
@@ -104,7 +105,14 @@ def table(
             cut = max(min(over, widths[index] - LEAST_WIDTH), 0)
             widths[index] -= cut
             over -= cut
+    above: tuple[str, ...] = ()
     for number, row in enumerate(cells):
+        if groups and number:
+            headings = groups[number - 1]
+            for level, heading in enumerate(headings):
+                if headings[: level + 1] != above[: level + 1]:
+                    say(styled("  " * level + clean(heading), "bold"))
+            above = headings
         line = " " * indent
         for index, cell in enumerate(row):
             text = _cut(cell, widths[index])
@@ -122,6 +130,19 @@ def fields(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> None:
         say(f"{' ' * indent}{styled(name.ljust(width), 'dim')}  {first}")
         for line in rest:
             say(f"{' ' * (indent + width + 2)}{line}")
+
+
+SHORT_ID = 8
+"""Characters of an id in a table."""
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Return each id's beginning for a table: 8 characters, or more where two would be the same."""
+    wanted = sorted(set(ids))
+    length = SHORT_ID
+    while len({one[:length] for one in wanted}) < len(wanted):
+        length += 4
+    return {one: one[:length] for one in wanted}
 
 
 def parse_time(text: str) -> datetime:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import os
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,7 @@ from daemon.cli.context import (
 from daemon.cli.proofs import attempt_described as tried_with
 from daemon.cli.render import (
     ago,
+    by_state,
     check_choice,
     clean,
     clean_block,
@@ -30,11 +32,14 @@ from daemon.cli.render import (
     listing_group,
     row_json,
     say,
+    short_ids,
     span,
     styled,
     table,
 )
 from daemon.cli.repos import resolve
+from daemon.paths import Paths, slug
+from store.domain.identity import line_url
 
 if TYPE_CHECKING:
     import sqlite3
@@ -43,15 +48,27 @@ if TYPE_CHECKING:
 
     Goals = dict[tuple[str, str, str], SorryGoalRow]
 
-STATES = ("open", "verified", "filled", "removed")
+STATES = ("open", "disproved", "verified", "filled", "removed")
 State = Annotated[
     str | None,
-    typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.", autocompletion=one_of(STATES)),
+    typer.Option(
+        "--state",
+        metavar="S",
+        help=f"Only: {', '.join(STATES)}. Default: open and disproved, with --json all.",
+        autocompletion=one_of(STATES),
+    ),
 ]
 Branch = Annotated[str | None, typer.Option("--branch", metavar="B", help="Only this branch.")]
 Every = Annotated[
-    bool, typer.Option("--all", help="Also those on branches and in repositories that are watched no more.")
+    bool,
+    typer.Option(
+        "--all",
+        help="Of every state, and also those on branches and in repositories that are watched no more.",
+    ),
 ]
+AROUND = 4
+"""Lines of the source that are shown above a sorry, and below it."""
+LARGEST_FILE_BYTES = 4 << 20
 
 
 def register(app: typer.Typer) -> None:
@@ -80,7 +97,11 @@ def list_(
     with view(instance) as database:
         repository = resolve(database, repo)
         rows = queries.sorries(
-            database, repository=repository, branch=branch, state=state, watched_only=not every
+            database,
+            repository=repository,
+            branch=branch,
+            state="open" if state == "disproved" else state,
+            watched_only=not every,
         )
         steps = queries.sorry_steps(database, repository=repository, branch=branch) if rows else []
         lives = histories(steps)
@@ -89,30 +110,38 @@ def list_(
             {**described(row, goals, tried), "history": lives[row.repository, row.branch, row.sorry]}
             for row in rows
         ]
+    if state in ("open", "disproved"):
+        found = [item for item in found if bool(item["disproved"]) == (state == "disproved")]
     if as_json:
         emit_json({**instance.head, "sorries": found})
         return
-    repositories = {item["repository"] for item in found}
-    if not found:
-        say("no sorry matches" if repo or state or branch else "no sorry is known yet")
+    shown = [item for item in found if state or every or item["state"] == "open"]
+    left = Counter(item["state"] for item in found) - Counter(item["state"] for item in shown)
+    hint = f"; {by_state(left)} (--all lists them)" if left else ""
+    if not shown:
+        nothing = "no sorry matches" if repo or state or branch else "no sorry is known yet"
+        say(f"no sorry is open{hint}" if left else nothing)
         return
-    rows_shown = []
-    for item in found:
-        step = item["history"][-1] if item["history"] else None
-        where = f"{item['path']}:{item['line']}:{item['column']}"
-        rows_shown.append(
+    short = short_ids(item["sorry"] for item in shown)
+    table(
+        ("ID", "LINE", "STATE", "DECLARATION", "STATEMENT", "TRIED", "SINCE"),
+        [
             (
-                item["sorry"],
-                item["state"] + (f" by {item['filled_by']}" if item["filled_by"] else ""),
-                f"{item['repository']} {where}" if len(repositories) > 1 else where,
+                short[item["sorry"]],
+                str(item["line"]),
+                state_word(item),
                 item["declaration"],
                 item["statement"],
                 _tried(item["tried"]),
-                f"{step['step']} {ago(step['recorded_at'])}" if step else "-",
+                ago(item["opened_at"]).removesuffix(" ago"),
             )
-        )
-    table(("ID", "STATE", "PLACE", "DECLARATION", "STATEMENT", "TRIED", "LAST STEP"), rows_shown, shrink=4)
-    say(counted(len(found), "sorry"))
+            for item in shown
+        ],
+        shrink=(5, 4, 3, 2),
+        indent=4,
+        groups=[(f"{item['repository']} ({item['branch']})", item["path"]) for item in shown],
+    )
+    say(counted(len(shown), "sorry") + hint)
 
 
 def show(
@@ -140,6 +169,7 @@ def show(
             {**described(row, goals, tried), "history": lives[row.repository, row.branch, row.sorry]}
             for row in rows
         ]
+        tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     if as_json:
         emit_json(
             {
@@ -152,7 +182,7 @@ def show(
         )
         return
     for item in found:
-        _show_one(item)
+        _show_one(item, tip=tips.get((item["repository"], item["branch"])), paths=instance.paths)
     if attempts:
         say()
         say(styled("attempts", "bold"))
@@ -204,7 +234,18 @@ def described(row: SorryRow, goals: Goals, tried: dict[str, list[AttemptRow]]) -
     if rows:
         about = ("prover", "rung", "model", "outcome", "best", "goals_left", "simulated", "recorded_at")
         last = {"attempts": len(rows), **row_json(rows[-1], *about)}
-    return {**row_json(row), "goal": said, "tried": last}
+    false = [
+        one for one in rows if one.outcome == "disproved" and one.blob == row.blob and row.state == "open"
+    ]
+    by = None if not false else "simulator" if all(one.simulated for one in false) else "lean"
+    return {**row_json(row), "disproved": by, "goal": said, "tried": last}
+
+
+def state_word(item: dict[str, Any]) -> str:
+    """Return a sorry's state for people."""
+    if item["disproved"]:
+        return "disproved" + (" SIMULATED" if item["disproved"] == "simulator" else "")
+    return str(item["state"]) + (f" by {item['filled_by']}" if item["filled_by"] else "")
 
 
 def histories(steps: Iterable[SorryStepRow]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
@@ -220,7 +261,8 @@ def _tried(tried: dict[str, Any] | None) -> str:
     """Describe how often a sorry was tried, and how the last attempt ended."""
     if tried is None:
         return "-"
-    left = f", {counted(tried['goals_left'], 'goal')} left" if tried["goals_left"] else ""
+    counts = tried["goals_left"] and tried["outcome"] != "disproved"
+    left = f", {counted(tried['goals_left'], 'goal')} left" if counts else ""
     simulated = " SIMULATED" if tried["simulated"] else ""
     return f"{tried['attempts']}x, rung {tried['rung']}: {tried['outcome']}{left}{simulated}"
 
@@ -230,7 +272,7 @@ def _goal(said: dict[str, Any] | None) -> str:
     if said is None:
         return ""
     by = f"{'SIMULATED, ' if said['simulated'] else ''}at {said['sha'][:10]}"
-    return clean_block(f"{said['goal']}\n({by})").replace("\n", "\n" + 15 * " ")
+    return clean_block(f"{said['goal']}\n({by})")
 
 
 def _show_attempt(number: int, row: AttemptRow) -> None:
@@ -244,7 +286,7 @@ def _show_attempt(number: int, row: AttemptRow) -> None:
     fields(
         (
             ("why", clean(row.detail)),
-            ("how far", clean(row.best)),
+            ("how far", "" if row.outcome == "disproved" else clean(row.best)),
             ("took", ", ".join(took)),
             ("budget", clean(row.budget)),
             ("tree", "" if row.tree_sha256 else "none"),
@@ -253,12 +295,36 @@ def _show_attempt(number: int, row: AttemptRow) -> None:
     )
 
 
-def _show_one(item: dict[str, Any]) -> None:
-    state = item["state"] + (f" by {item['filled_by']}" if item["filled_by"] else "")
-    say(f"{styled(item['sorry'], 'bold')}  {state}")
+def _source(item: dict[str, Any], paths: Paths) -> list[str]:
+    """Return the lines around a sorry, numbered, its own marked; none where the mirror does not have the file."""
+    mirror = paths.mirrors / f"{slug(item['repository'])}.git"
+    if not os.access(mirror / "HEAD", os.R_OK):
+        return []
+    from pipeline.jobs.mirror import Mirror
+    from pipeline.jobs.protocol import JobError
+
+    try:
+        with Mirror(mirror) as repository:
+            data = repository.read(item["blob"], most_bytes=LARGEST_FILE_BYTES)
+    except (JobError, OSError):
+        return []
+    lines = data.decode("utf-8", errors="replace").splitlines() if isinstance(data, bytes) else []
+    first, last = max(item["line"] - AROUND, 1), min(item["line"] + AROUND, len(lines))
+    return [
+        f"{'>' if number == item['line'] else ' '} {number:>5}  {clean_block(lines[number - 1])}".rstrip()
+        for number in range(first, last + 1)
+    ]
+
+
+def _show_one(item: dict[str, Any], *, tip: str | None, paths: Paths) -> None:
+    there = item["state"] in ("open", "verified")
+    false = ": the statement is false as it stands, by a proof of its negation" if item["disproved"] else ""
+    say(f"{styled(item['sorry'], 'bold')}  {state_word(item)}{false}")
+    link = line_url(item["repository"], tip, item["path"], item["line"]) if there and tip else ""
     fields(
         (
             ("place", clean(f"{item['path']}:{item['line']}:{item['column']}")),
+            ("link", link),
             ("repository", f"{item['repository']} ({item['branch']})"),
             ("declaration", clean(f"{item['kind']} {item['declaration']}")),
             ("statement", clean(item["statement"])),
@@ -267,6 +333,10 @@ def _show_one(item: dict[str, Any]) -> None:
             ("proof", item["verified_proof"] or ""),
         )
     )
+    if there and (source := _source(item, paths)):
+        say(styled("source", "bold"))
+        for line in source:
+            say(f"  {line}")
     say(styled("history", "bold"))
     for step in item["history"]:
         say(

@@ -102,7 +102,7 @@ def show(report: dict[str, Any]) -> None:
         (
             ("daemon", _daemon(daemon, earlier=earlier)),
             ("lean", _lean(report)),
-            ("sorries", by_state(report["sorries"])),
+            ("sorries", by_state(report["sorries"]) + _disproved(report["disproved"])),
             ("proofs", by_state(report["proofs"]) + _simulated(report)),
             ("theorems", f"{report['theorems']:,}"),
             ("models", _models(report["models"])),
@@ -229,6 +229,10 @@ def _jobs(jobs: dict[str, Any], *, running: bool, earlier: bool) -> str:
 def _queued(item: dict[str, Any]) -> str:
     waits = item.get("waits")
     return clean(item["describes"]) + (f" (waits: {clean(waits)})" if waits else "")
+
+
+def _disproved(number: int) -> str:
+    return f"; {number:,} of the open disproved: false as they stand" if number else ""
 
 
 def _simulated(report: dict[str, Any]) -> str:

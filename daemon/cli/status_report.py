@@ -72,6 +72,7 @@ def _empty(instance: Instance) -> dict[str, Any]:
             "counts": dict.fromkeys(queries.JOB_STATES, 0),
         },
         "sorries": dict.fromkeys(queries.SORRY_STATES, 0),
+        "disproved": 0,
         "proofs": dict.fromkeys(queries.PROOF_STATES, 0),
         "simulated_proofs": 0,
         "theorems": 0,
@@ -199,6 +200,7 @@ def _from_view(
 ) -> None:
     counts = queries.counts(database)
     report["sorries"] = counts.sorries
+    report["disproved"] = queries.disproved(database) if counts.sorries["open"] else 0
     report["proofs"] = counts.proofs
     report["simulated_proofs"] = counts.simulated_proofs
     report["theorems"] = counts.theorems

@@ -194,6 +194,16 @@ def sorries(
     )
 
 
+def disproved(db: sqlite3.Connection) -> int:
+    """Return how many of the open sorries on watched branches are false as they stand, as the file is now."""
+    row = db.execute(
+        "SELECT count(DISTINCT s.repository || ' ' || s.branch || ' ' || s.sorry) "
+        "FROM attempts AS t CROSS JOIN sorries AS s ON s.sorry = t.sorry AND s.blob = t.blob "
+        f"WHERE t.outcome = 'disproved' AND s.state = 'open' AND {on_watched_branch('s')}"
+    ).fetchone()
+    return int(row[0])
+
+
 def sorries_by_prefix(db: sqlite3.Connection, prefix: str) -> list[SorryRow]:
     """Return the sorries whose id starts so, on every branch that has them."""
     return by_prefix(db, SorryRow, "sorries", "sorry", prefix)

@@ -45,7 +45,7 @@ def test_the_first_word_is_a_verb_and_the_second_one_of_its_own_verbs(offered: O
 @pytest.mark.parametrize(
     ("words", "values"),
     [
-        (("sorries", "--state", ""), ["open", "verified", "filled", "removed"]),
+        (("sorries", "--state", ""), ["open", "disproved", "verified", "filled", "removed"]),
         (("sorries", "--state", "f"), ["filled"]),
         (("trigger", "tr"), ["trace", "train"]),
         (("models", "--model", "r"), ["retriever"]),

@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+from typing import Any
 
 import pytest
 
+from daemon.paths import slug
 from store.events.proofs import AttemptFinished, ProofFound
+from store.events.scans import SorryMoved, SorryOpened
+from store.events.traces import SorryStated
 from tests.support.state_folder import (
     COMMAND,
     OTHER_SORRY,
@@ -19,6 +23,7 @@ from tests.support.state_folder import (
     SORRY,
     StateFolder,
     environment,
+    sorry_place,
 )
 
 READING = (
@@ -54,10 +59,97 @@ def test_a_sorry_shows_place_declaration_statement_state_and_history(filled: Sta
     assert (row["path"], row["line"], row["column"]) == ("Demo.lean", 14, 2)
     assert (row["declaration"], row["statement"], row["state"]) == ("Demo.alpha", ": ∀ x, x = x", "verified")
     assert [step["step"] for step in row["history"]] == ["opened", "moved", "verified"]
+    head, repository, file, *lines = filled.unsorry("sorries", "--all").out.splitlines()
+    assert head.split() == ["ID", "LINE", "STATE", "DECLARATION", "STATEMENT", "TRIED", "SINCE"]
+    assert (repository, file) == (f"{REPOSITORY} (main)", "  Demo.lean")
+    assert lines[0].split()[:4] == [SORRY[:8], "14", "verified", "Demo.alpha"]
+
+
+def test_open_and_disproved_sorries_are_listed_and_how_many_are_left_out_is_said(filled: StateFolder) -> None:
     lines = filled.unsorry("sorries").out.splitlines()
-    assert lines[0].split() == ["ID", "STATE", "PLACE", "DECLARATION", "STATEMENT", "TRIED", "LAST", "STEP"]
-    assert lines[1].split()[:3] == [SORRY, "verified", "Demo.lean:14:2"]
-    assert "verified " in lines[1]
+    assert [line.split()[0] for line in lines if line.startswith("    5")] == [OTHER_SORRY[:8]]
+    assert lines[-1] == "1 sorry; 1 verified (--all lists them)"
+
+
+def attempt(outcome: str, **changes: Any) -> AttemptFinished:
+    given = {
+        "repository": REPOSITORY, "branch": "main", "sha": "a" * 40, "sorry": OTHER_SORRY, "blob": "b" * 40,
+        "prover": "tactics", "rung": 0, "model": "", "seed": 0, "budget": "b", "outcome": outcome, "detail": "d",
+        "best": "1 of 1 goal left after 1 tactic: ⊢ False", "goals_left": 1, "nodes": 7, "repl_calls": 9,
+        "seconds": 0.5, "prompt_tokens": 0, "completion_tokens": 0, "usd": None, "tree": None, "simulated": False,
+        "job": "prove-1111",
+    }  # fmt: skip
+    return AttemptFinished.model_validate(given | changes)
+
+
+def test_a_disproved_sorry_has_a_state_of_its_own_for_the_text_that_was_tried(filled: StateFolder) -> None:
+    def listed(state: str) -> list[tuple[str, str, str | None]]:
+        rows = filled.unsorry("sorries", "--state", state, "--json").json["sorries"]
+        return [(row["sorry"], row["state"], row["disproved"]) for row in rows]
+
+    stream = f"repository:{REPOSITORY}"
+    filled.add(stream, attempt("disproved", blob="c" * 40))
+    filled.write()
+    assert listed("open") == [(OTHER_SORRY, "open", None)], "that was an earlier text of the file"
+    filled.add(stream, attempt("disproved", simulated=True))
+    filled.write()
+    assert (listed("open"), listed("disproved")) == ([], [(OTHER_SORRY, "open", "simulator")])
+    assert "disproved SIMULATED" in filled.unsorry("sorries").out
+    filled.add(stream, attempt("disproved", seed=1, budget="c"))
+    filled.write()
+    assert listed("disproved") == [(OTHER_SORRY, "open", "lean")]
+    said = filled.unsorry("sorries", "show", OTHER_SORRY).out
+    assert said.splitlines()[0] == (
+        f"{OTHER_SORRY}  disproved: the statement is false as it stands, by a proof of its negation"
+    )
+    assert "goal left" not in said + filled.unsorry("sorries").out, "nothing is nearly done"
+    assert filled.unsorry("status", "--json").json["disproved"] == 1
+    assert "1 of the open disproved: false as they stand" in filled.unsorry("status").out
+
+
+def test_tables_fit_80_columns(filled: StateFolder) -> None:
+    long = sorry_place("Filter.Tendsto.limit_unique_of_hausdorff_and_bounded", line=12345).model_copy(
+        update={"path": "Analysis/Topology/Separation/Basic.lean", "statement": ": " + "α → " * 60}
+    )
+    filled.add(f"repository:{REPOSITORY}", SorryOpened(
+        repository=REPOSITORY, branch="main", sha="a" * 40, sorry="5b5b5b5b" + "1" * 8, place=long, reopened=False,
+    ))  # fmt: skip
+    filled.add(f"repository:{REPOSITORY}", attempt("exhausted"))
+    filled.write()
+    for verb in ("sorries", "repos", "theorems", "jobs"):
+        lines = filled.unsorry(verb, env={"COLUMNS": "80"}).out.splitlines()
+        assert max(map(len, lines)) <= 80, verb
+    ids = [line.split()[0] for line in filled.unsorry("sorries").out.splitlines() if line.startswith("    5")]
+    assert sorted(ids) == ["5b5b5b5b1111", "5b5b5b5b5b5b"], "no two of a table are the same"
+
+
+def test_a_sorry_is_shown_with_its_goal_aligned_the_lines_around_it_and_its_address(
+    filled: StateFolder,
+) -> None:
+    lines = [f"line {number}" for number in range(1, 30)]
+    mirror = filled.state / "cache" / "mirrors" / f"{slug(REPOSITORY)}.git"
+    subprocess.run(["git", "init", "-q", "--bare", mirror], check=True)
+    written = subprocess.run(
+        ["git", "--git-dir", mirror, "hash-object", "-w", "--stdin"],
+        input="\n".join(lines), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    moved = sorry_place("Demo.beta", line=20).model_copy(update={"blob": written.stdout.strip()})
+    filled.add(f"repository:{REPOSITORY}", SorryMoved(
+        repository=REPOSITORY, branch="main", sha="a" * 40, sorry=OTHER_SORRY, place=moved, what=("line",),
+    ))  # fmt: skip
+    filled.add(f"repository:{REPOSITORY}", SorryStated(
+        repository=REPOSITORY, branch="main", sha="a" * 40, sorry=OTHER_SORRY, statement_hash="2" * 16,
+        context_hash="3" * 16, goal="p q : Prop\nh : p ∧ q\n⊢ q ∧ p", before=None, same_text=True, simulated=False,
+    ))  # fmt: skip
+    filled.write()
+    said = filled.unsorry("sorries", "show", OTHER_SORRY).out.splitlines()
+    at = next(number for number, line in enumerate(said) if line.startswith("  goal "))
+    column = said[at].index("p q : Prop")
+    assert [line[column:] for line in said[at : at + 3]] == ["p q : Prop", "h : p ∧ q", "⊢ q ∧ p"]
+    assert not any(line[:column].strip() for line in said[at + 1 : at + 3])
+    source = said[said.index("source") + 1 : said.index("history")]
+    assert source == [f"  {'>' if n == 20 else ' '} {n:>5}  line {n}" for n in range(16, 25)]
+    assert any(line.endswith(f"https://{REPOSITORY}/blob/{'a' * 40}/Demo.lean#L20") for line in said)
 
 
 def test_sorries_are_filtered_by_state_and_repository(filled: StateFolder) -> None:
@@ -224,8 +316,7 @@ def test_colour_is_for_terminals_and_no_color_is_honoured(filled: StateFolder) -
 def test_a_narrow_terminal_cuts_statements_and_never_ids(filled: StateFolder) -> None:
     wide = filled.unsorry("sorries").out
     narrow = filled.unsorry("sorries", env={"COLUMNS": "60"}).out
-    assert SORRY in narrow
-    assert "Demo.lean:14:2" in narrow
+    assert OTHER_SORRY[:8] in narrow
     assert ": ∀ x, x = x" in wide
 
 
