@@ -1,4 +1,4 @@
-"""Notify people: a proof was verified, a model promoted, a repository keeps failing.
+"""Notify people: a proof was verified, a model promoted, a repository keeps failing; and, weekly, a digest of it all.
 
 What there is to tell is read from the log, behind the position that each channel's own events name, so a restart tells
 nothing twice (after a kill between a delivery and its record: once more, under the same ids), and a channel that was
@@ -44,6 +44,7 @@ from daemon.settings.schema import Command, Notify, Webhook, webhook_url
 from daemon.store_service import StoreFailedError, StoreService
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.errors import CredentialError
+from pipeline.report.front import Front, digest, front
 from store.domain.identity import event_id
 from store.events.repositories import RepositoryFailing
 from store.events.service import (
@@ -386,15 +387,32 @@ def described(database: sqlite3.Connection, events: Sequence[StoredEvent]) -> li
 def message(items: Sequence[Item]) -> Message:
     """Return the message that tells these items; the same items have the same id."""
     ids = [item.id for item in items]
-    identity = ids[0] if len(ids) == 1 else event_id("notification", *ids)
     kinds = Counter(item.kind for item in items)
+    return _message(
+        ids[0] if len(ids) == 1 else event_id("notification", *ids),
+        items[0].text if len(items) == 1 else _summary(items, kinds),
+        simulated=any(item.simulated for item in items),
+        counts=kinds,
+        items=items,
+    )
+
+
+def digest_message(found: Front, *, identity: str) -> Message:
+    """Return the message that has the report's first screen as its text, a line below the other."""
+    text = "\n".join(_harmless(line) for line in digest(found))
+    return _message(identity, text, simulated=found.simulated, counts={"digest": 1}, items=())
+
+
+def _message(
+    identity: str, text: str, *, simulated: bool, counts: Mapping[str, int], items: Sequence[Item]
+) -> Message:
     body = {
         "schema": SCHEMA,
         "id": identity,
         "host": platform.node(),
-        "text": items[0].text if len(items) == 1 else _summary(items, kinds),
-        "simulated": any(item.simulated for item in items),
-        "counts": dict(kinds),
+        "text": text,
+        "simulated": simulated,
+        "counts": dict(counts),
         "events": [asdict(item) for item in items],
     }
     return Message(id=identity, body=json.dumps(body, ensure_ascii=False).encode())
@@ -599,6 +617,8 @@ class Notifications:
         wait_s = max(state.retry, state.sent + settings.notify.every_s) - elapsed_s()
         if wait_s > 0:
             return min(wait_s, LOOK_S)
+        if (made := await self._digest(name, row)) is not None:
+            return await self._tell(name, found, state, made, position=row.position, before=row.problem)
         # Not what the view does not know yet (the disk was full): it is asked for the details.
         known = await self._store.ask(queries.position)
         events, reached = await self._store.look_up(
@@ -608,19 +628,38 @@ class Notifications:
         if not items:
             state.looked = reached
             return 0.0 if events else LOOK_S
-        return await self._tell(name, found, state, items, last=events[-1].seq, before=row.problem)
+        last = events[-1].seq
+        told = tuple(item.id for item in items)
+        pause_s = await self._tell(
+            name, found, state, message(items), told, position=last, before=row.problem
+        )
+        if pause_s == 0.0:
+            state.looked = last  # where the disk was full, the view may not know it yet
+        return pause_s
+
+    async def _digest(self, name: NotifyChannel, row: NotifierRow) -> Message | None:
+        """Return the channel's digest if it is due and there is a repository to tell of."""
+        notify, since = self._context.settings.notify, row.digest_at
+        if not notify.digest_s or since is None or _age_s(since) < notify.digest_s:
+            return None
+        until = utc_text(datetime.now(UTC))
+        found = await self._store.ask(partial(front, since=since, until=until))
+        if not notify.simulated:
+            found = found.by_lean
+        return digest_message(found, identity=event_id("digest", name, since)) if found.watched else None
 
     async def _tell(
         self,
         name: NotifyChannel,
         found: Channel,
         state: _State,
-        items: Sequence[Item],
+        made: Message,
+        told: tuple[str, ...] = (),
         *,
-        last: int,
+        position: int,
         before: str,
     ) -> float:
-        made = message(items)
+        """Send a message; return 0 when it was taken, else the seconds to wait."""
         state.attempts += 1
         try:
             await found.send(made)
@@ -629,14 +668,13 @@ class Notifications:
         sent = NotificationSent(
             channel=name,
             message=made.id,
-            events=tuple(item.id for item in items),
-            position=last,
+            events=told,
+            position=position,
             attempts=state.attempts,
         )
         await self._store.append([NewEvent(f"notify:{name}", sent)], wait=True)
-        state.looked = last  # where the disk was full, the view may not know it yet
         log.info(
-            "notification_sent", channel=name, message=made.id, events=len(items), attempts=state.attempts
+            "notification_sent", channel=name, message=made.id, events=len(told), attempts=state.attempts
         )
         state.attempts = 0
         state.sent = elapsed_s()

@@ -355,6 +355,11 @@ class Notify(Section):
     )
     """Shortest interval between two messages to a channel; events in between are collected in the next message; 0s
     to 1d"""
+    digest_s: Annotated[float, BeforeValidator(duration(minimum_s=0, maximum_s=90 * 86400, example="7d"))] = (
+        Field(7 * 86400.0, alias="digest", examples=["7d"])
+    )
+    """How often each channel gets a digest, the first screen of the report as text, whatever its `kinds` are; the first
+    one comes so long after the channel was switched on. 0s to 90d; `"0s"`: none"""
     webhook: Webhook = Field(default_factory=Webhook)
     command: Command = Field(default_factory=Command)
 

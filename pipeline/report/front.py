@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from store.view import queries, report_queries
 from store.view.report_queries import News, Ready, ShownFalse, Since, Spot
@@ -67,6 +67,15 @@ class Front:
         """Count the filled ones by who filled them, in words."""
         found = Counter(one.what for one in self.filled)
         return {words: found[what] for what, words in FILLED.items() if found[what]}
+
+    @property
+    def by_lean(self) -> Front:
+        """Return it without what the simulator found or needs; what left the source stays counted as it did."""
+        return replace(
+            self,
+            shown_false=tuple(one for one in self.shown_false if not one.simulated),
+            needs=tuple(one for one in self.needs if not one.simulated),
+        )
 
     @property
     def simulated(self) -> bool:

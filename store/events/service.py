@@ -89,6 +89,8 @@ class NotificationsSwitched(EventBody):
 class NotificationSent(EventBody):
     """A channel took a message. `events` are the ids of the events that it told, `position` the seq of the last.
 
+    A digest tells of no event, and its `position` is that of the message before.
+
     `message` is the id that the receiver was given; a message whose delivery was not recorded any more is sent again
     under the same ids. `attempts` counts those of this daemon.
     """

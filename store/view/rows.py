@@ -436,7 +436,8 @@ class NotifierRow:
 
     `kinds` maps each kind of event that it sends to the position that its news begin behind; empty where the channel
     is off. `messages` counts what it took, `told` the events in them. `problem` is "" where the last message was
-    taken; otherwise `failing_since` says since when none is.
+    taken; otherwise `failing_since` says since when none is. `digest_at` is when the last digest was taken, or, before
+    the first, when the channel was switched on.
     """
 
     channel: str
@@ -449,6 +450,7 @@ class NotifierRow:
     remedy: str
     failing_since: str | None
     sent_at: str | None
+    digest_at: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,6 +210,55 @@ def test_a_verified_proof_is_told_once_with_its_place_and_its_id(tmp_path: Path)
         asyncio.run(run(at))
 
 
+def test_a_digest_is_sent_when_it_is_due_and_not_again_before_the_next_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_week_ago: list[str | None] = []
+    monkeypatch.setattr(notifications, "_age_s", lambda at: 7 * 86400.0 if at in a_week_ago else 0.0)
+
+    async def run(at: Receiver) -> None:
+        async with deployment(tmp_path, webhook(at.url)) as here:
+            await here.store.append([NewEvent("repository:r", watched())])
+            begun = await here.row()
+            await asyncio.sleep(0.5)
+            assert at.bodies == [], "the first one comes a week after the channel was switched on"
+            assert begun is not None
+            a_week_ago.append(begun.digest_at)
+            row = await here.until_row(lambda row: row.messages == 1)
+            await asyncio.sleep(0.5)
+            (message,) = at.messages
+            assert (message["counts"], message["events"], message["simulated"]) == ({"digest": 1}, [], False)
+            first, second, *_ = message["text"].split("\n")
+            assert first.startswith("unsorry from ")
+            assert first.endswith("No sorry is open in 1 watched repository.")
+            assert second == "no new sorry; none filled."
+            assert (row.told, row.position) == (0, begun.position)
+            assert (row.digest_at or "") > (begun.digest_at or "") > ""
+            await here.prove()
+            await here.until_row(lambda row: row.messages == 2)
+            assert [message["counts"] for message in at.messages] == [{"digest": 1}, {"proof_verified": 1}]
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
+@pytest.mark.parametrize("more", ['digest = "0s"', ""], ids=["switched off", "nothing watched"])
+def test_no_digest_is_sent_where_none_is_wanted_or_nothing_is_watched(
+    more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "_age_s", lambda at: 8 * 86400.0)
+
+    async def run(at: Receiver) -> None:
+        async with deployment(tmp_path, webhook(at.url, more=more)) as here:
+            if more:
+                await here.store.append([NewEvent("repository:r", watched())])
+            await asyncio.sleep(0.5)
+            assert at.bodies == []
+
+    with receiver() as at:
+        asyncio.run(run(at))
+
+
 def test_a_restart_tells_nothing_again_and_what_came_meanwhile_is_told(tmp_path: Path) -> None:
     async def run(at: Receiver) -> None:
         async with deployment(tmp_path, webhook(at.url)) as here:

@@ -83,7 +83,7 @@ def _set(db: sqlite3.Connection, **values: Any) -> None:
 _WELL = {"problem": "", "reason": "", "remedy": "", "failing_since": None}
 
 
-def notifications_switched(db: sqlite3.Connection, _event: StoredEvent, body: NotificationsSwitched) -> None:
+def notifications_switched(db: sqlite3.Connection, event: StoredEvent, body: NotificationsSwitched) -> None:
     """Begin new kinds at the position, and keep where the others began; what an earlier switch met is history."""
     row = db.execute("SELECT kinds_json FROM notifiers WHERE channel = ?", (body.channel,)).fetchone()
     before = {} if row is None else json.loads(row[0])
@@ -92,7 +92,12 @@ def notifications_switched(db: sqlite3.Connection, _event: StoredEvent, body: No
         db,
         "notifiers",
         key={"channel": body.channel},
-        values={"kinds_json": as_json(kinds), **_WELL},
+        # A channel that was off begins anew.
+        values={
+            "kinds_json": as_json(kinds),
+            **_WELL,
+            **({} if before else {"digest_at": event.recorded_at}),
+        },
         once={"position": body.position, "messages": 0, "told": 0},
     )
 
@@ -101,8 +106,16 @@ def notification_sent(db: sqlite3.Connection, event: StoredEvent, body: Notifica
     """Move the channel on; it works."""
     db.execute(
         "UPDATE notifiers SET position = max(position, ?), messages = messages + 1, told = told + ?, sent_at = ?, "
+        "digest_at = CASE ? WHEN 0 THEN ? ELSE digest_at END, "
         "problem = '', reason = '', remedy = '', failing_since = NULL WHERE channel = ?",
-        (body.position, len(body.events), event.recorded_at, body.channel),
+        (
+            body.position,
+            len(body.events),
+            event.recorded_at,
+            len(body.events),
+            event.recorded_at,
+            body.channel,
+        ),
     )
 
 
