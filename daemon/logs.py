@@ -1,7 +1,8 @@
-"""Logging: structlog on standard error, JSON lines for machines, colours for a terminal, secrets in neither.
+"""Logging: structlog on standard error, JSON lines for machines, sentences for a terminal, secrets in neither.
 
 Owns the configuration and the filter. Everything, the libraries' stdlib logging included, goes through one handler.
-Field order and names: `event` (constant snake_case), `level`, `ts`, then what the caller bound.
+Field order and names: `event` (constant snake_case), `level`, `ts`, then what the caller bound. `sentence` says a line
+for people; at a terminal it stands behind the time, and the fields of a line that has none follow its `event`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, MutableMapping
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import structlog
 
@@ -44,6 +45,40 @@ class SecretFilter:
         return redact(str(value), secrets=secrets)
 
 
+class SentenceRenderer:
+    """A structlog processor that makes one line for a terminal: the time, how bad it is, and a sentence."""
+
+    _ESCAPES: ClassVar[dict[str, str]] = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
+    _UNSAID: ClassVar[frozenset[str]] = frozenset(("event", "sentence", "level", "ts", "logger", "exception"))
+
+    def __init__(self, *, colours: bool) -> None:
+        self._colours = colours
+
+    def __call__(self, _logger: Any, _method: str, record: MutableMapping[str, Any]) -> str:
+        level = str(record.get("level", ""))
+        bad = f"{level}: " if level in self._ESCAPES else ""
+        said = bad + _printable(record.get("sentence") or self._of_fields(record))
+        if bad and self._colours:
+            said = f"{self._ESCAPES[level]}{said}\x1b[0m"
+        line = f"{record.get('ts', '')}  {said}"
+        return f"{line}\n{record['exception']}" if record.get("exception") else line
+
+    def _of_fields(self, record: MutableMapping[str, Any]) -> str:
+        fields = ", ".join(
+            f"{name.replace('_', ' ')} {value}"
+            for name, value in record.items()
+            if name not in self._UNSAID and value not in (None, "", [], ())
+        )
+        event = str(record.get("event", "")).replace("_", " ")
+        return f"{event}: {fields}" if fields else event
+
+
+def _printable(text: str) -> str:
+    """Make one line that is safe for a terminal out of any text: it may have come from a watched repository."""
+    collapsed = " ".join(text.split())
+    return "".join(char if char.isprintable() else "\ufffd" for char in collapsed)
+
+
 def configure(
     *,
     level: str = "info",
@@ -59,11 +94,17 @@ def configure(
         structlog.stdlib.add_logger_name,
         structlog.processors.add_log_level,
         # journald stamps every line itself; JOURNAL_STREAM says that it listens.
-        *([] if "JOURNAL_STREAM" in os.environ else [structlog.processors.TimeStamper(fmt="iso", key="ts")]),
+        *(
+            [structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="ts")]
+            if console
+            else []
+            if "JOURNAL_STREAM" in os.environ
+            else [structlog.processors.TimeStamper(fmt="iso", key="ts")]
+        ),
         structlog.processors.format_exc_info,
     ]
     last = (
-        structlog.dev.ConsoleRenderer(colors=stream.isatty() and "NO_COLOR" not in os.environ)
+        SentenceRenderer(colours=stream.isatty() and "NO_COLOR" not in os.environ)
         if console
         else structlog.processors.JSONRenderer(ensure_ascii=False)
     )

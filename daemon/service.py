@@ -25,6 +25,7 @@ import structlog
 
 from daemon.clock import ClockWatch
 from daemon.context import Context
+from daemon.event_lines import EventLines, lean_said
 from daemon.http.control import ControlServer, Parts, SocketInUseError
 from daemon.http.metrics import Metrics, MetricsListener
 from daemon.http.report_page import ReportPage
@@ -386,6 +387,8 @@ class Service:
         interrupted = await recover(store=self._store, git=self._git, paths=paths, keep=settings.jobs.keep)
         await self._own.started(settings, self._work.leans)
         self._store.subscribe(self._on_append)
+        EventLines(self._store, self.context)
+        await self._say_what_is_watched()
         await self._upkeep.write_patches(None)
         self._polls.remember(await self._store.ask(queries.repositories))
         self._control = await self._listening(settings, parts)
@@ -412,15 +415,29 @@ class Service:
         self.context.spawn(self._await_failure(), name="store-watch")
         self.context.requests.wake.set()  # work that was due while no daemon ran begins in the first turn
         self.notifier.ready(self._living.sentence())
-        lean = self._work.leans.summary
         log.info(
             "daemon_ready",
+            sentence=f"ready, process {os.getpid()}, everything in {paths.state}",
             pid=os.getpid(),
-            repositories=len(settings.repos),
-            lean=lean.kind,
-            lean_detail=lean.detail,
             interrupted_jobs=interrupted,
             state=str(paths.state),
+        )
+
+    async def _say_what_is_watched(self) -> None:
+        """Begin the log with what the daemon has before it."""
+        lean = self._work.leans.summary
+        repositories = len(self.settings.repos)
+        sorries = (await self._store.ask(queries.counts)).sorries.get("open", 0)
+        log.info(
+            "watching",
+            sentence=(
+                f"watching {repositories} {'repository' if repositories == 1 else 'repositories'},"
+                f" {sorries:,} open {'sorry' if sorries == 1 else 'sorries'}, Lean: {lean_said(lean.kind, lean.detail)}"
+            ),
+            repositories=repositories,
+            open_sorries=sorries,
+            lean=lean.kind,
+            lean_detail=lean.detail,
         )
 
     # --- the main loop ------------------------------------------------------------------------------------
@@ -464,7 +481,13 @@ class Service:
         self._notifications.reload()
         self._metrics_listener.reload()
         self.context.requests.plan_soon()
-        log.info("config_reloaded", path=str(new.path), changed=changed, repositories=len(new.repos))
+        log.info(
+            "config_reloaded",
+            sentence=f"{new.path} was read again: " + ("it is in force" if changed else "nothing changed"),
+            path=str(new.path),
+            changed=changed,
+            repositories=len(new.repos),
+        )
 
     def _connect(self, settings: Settings) -> bool:
         """Apply the current token; return whether that makes another client."""

@@ -483,7 +483,6 @@ def _pull_request_route(parts: Parts) -> Route:
             return JSONResponse({"error": str(error)}, status_code=400)
         try:
             await record(parts.store, opened)
-            log.info("pull_request_opened", proof=opened.proof, url=opened.url)
         except KeyError:
             message = f"{opened.proof}: no such proof; `unsorry proofs` lists them"
             return JSONResponse({"error": message}, status_code=404)

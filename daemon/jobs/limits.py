@@ -170,7 +170,7 @@ def cgroups_here() -> Cgroups | None:
     try:
         return Cgroups.take()
     except NoCgroupsError as error:
-        log.info("cgroups_not_used", reason=str(error))
+        log.debug("cgroups_not_used", reason=str(error))
         return None
 
 

@@ -592,6 +592,7 @@ class JobRunner:
             del self._live[due.job]
             log.info(
                 "job_finished",
+                sentence=f"{due.describes}: {outcome} after {time.monotonic() - started:.1f} s",
                 kind=due.kind,
                 attempt=due.attempt,
                 repository=due.repository,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import random
 import sqlite3
 import time
@@ -236,8 +237,9 @@ class Poller:
                 etag=replace(memo, entry=entry_of(repo)).dump(),
             )
             log.log(
-                30 if outcome in PROBLEMS else 20,
+                _level(outcome),
                 "repository_polled",
+                sentence=f"polled {repo.key}: {detail or outcome}, new commits: {commits}",
                 repository=repo.key,
                 outcome=outcome,
                 seconds=polled.seconds,
@@ -407,3 +409,10 @@ def spread(*, every_s: float, jitter_s: float, dice: random.Random) -> float:
     """Return the seconds that a poll comes later, so that many repositories are not asked in the same second."""
     # More than half an interval of jitter would be another interval.
     return dice.uniform(0.0, min(jitter_s, every_s / 2))
+
+
+def _level(outcome: str) -> int:
+    """A poll that found nothing is no news."""
+    if outcome in PROBLEMS:
+        return logging.WARNING
+    return logging.DEBUG if outcome == "unchanged" else logging.INFO

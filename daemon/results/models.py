@@ -160,7 +160,6 @@ class Models:
             }
         )
         await self._record(body, state, actor="daemon")
-        log.info("checkpoint_refused", model=body.model, checkpoint=body.checkpoint, reason=body.reason)
         return body
 
     async def _state(self, model: str) -> _State:
@@ -228,7 +227,6 @@ class Models:
             }
         )
         await self._record(body, state, actor=actor)
-        log.info("checkpoint_promoted", model=body.model, checkpoint=body.checkpoint, previous=body.previous)
         return body
 
     async def _record(

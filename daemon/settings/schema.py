@@ -499,10 +499,10 @@ class Daemon(Section):
     """Folder of the control socket. `""`: `$RUNTIME_DIRECTORY`, else `/run/unsorry`, else `run` inside a `state_dir`
     that is set, else `$XDG_RUNTIME_DIR/unsorry`"""
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", examples=["info"])
-    """`debug`, `info`, `warning` or `error`. `info` logs one line for every poll, also for one that found nothing;
-    `warning` logs only failed polls"""
+    """`debug`, `info`, `warning` or `error`. `debug` also logs polls that found nothing; `warning` logs only what
+    failed"""
     log_format: Literal["auto", "json", "console"] = Field("auto", examples=["auto"])
-    """`console`, `json`, or `auto`: console on a terminal, else JSON"""
+    """`console` (the time and a sentence), `json` (fields), or `auto`: console on a terminal, else JSON"""
     shutdown_timeout_s: Annotated[
         float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="20s"))
     ] = Field(20.0, alias="shutdown_timeout", examples=["20s"])
