@@ -17,11 +17,12 @@ else. The run fails where the export would have more than BYTES.
 
 ANSWER gets facts, between two lines with NONCE, tabs between their fields. `lean V` is the version of Lean that
 answers. `module init|bare N PATH` is a module that was read, the asked one included, with the file that it was read
-from; `bare` is one that imports no `Init` (a `prelude` file). `axiom N MODULE NUMBER` names an axiom, where
-it was declared and its name in the export; `sorried N` (uses `sorryAx` itself), `native N` (has the kernel believe compiled code), `unsafe N`: what the
-constant rests on, as far down as it goes. `statement KIND N NAME LEVELS TYPE` is the constant and `declared …` every
-other one of the module (of `statement` alone): its name, its universe parameters and its type are numbers of the
-export. `lines` is how many lines the export has. In names and paths `\\`, `\n`, `\r` and `\t` are escapes.
+from; `bare` is one that imports no `Init` (a `prelude` file). `axiom N MODULE NUMBER` names an axiom, where it was
+declared and its name in the export; `sorried N` (uses `sorryAx` itself), `native N` (has the kernel believe compiled
+code), `unsafe N`: what the constant rests on, as far down as it goes. `statement KIND N NAME LEVELS TYPE` is the
+constant, `declared …` every other one of the module (where SCOPE is `statement`): its name, its universe parameters and
+its type are numbers of the export. `lines N` is how many lines the export has. In names and paths `\\`, `\n`, `\r` and
+`\t` are escapes.
 
 Written for Lean 4.9 and later, with what all of these have: no `HashMap` (it changed its namespace), no checked name of
 a constant that some of them lack.
