@@ -1,0 +1,201 @@
+"""The simulator beside Lean 4.35.0 itself: the same statements and tactics give the same states.
+
+What differs is in `plain` and `Pair.explained`: how two things are written, and how much `simp` knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.lean.backend import simulator
+from pipeline.lean.client.errors import ReplRefused
+from pipeline.lean.client.messages import Goal, StateRef, TacticOk, TacticResult
+from pipeline.lean.client.repl import Repl
+from pipeline.lean.client.server import start_repl
+from tests.support.trace import lean_itself
+
+RECORDS = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "lean-dialogues.jsonl"
+STATEMENTS = (
+    "∀ (p q : Prop), p ∧ q → q ∧ p",
+    "∀ (p q r : Prop), (p ∨ q) ∨ r → p ∨ q ∨ r",
+    "∀ (p q : Prop), (p → q) ↔ (¬q → ¬p)",
+    "∀ (p q : Prop), ¬(p ∨ q) → ¬p ∧ ¬q",
+    "∀ (p : Prop), ¬¬(p ∨ ¬p)",
+    "∀ (p q r : Prop), p ∧ (q ∨ r) ↔ p ∧ q ∨ p ∧ r",
+    "∀ (p q : Prop), p → q",
+    "∀ (p : Prop), False → p",
+    "∀ (α : Type) (P : α → Prop), (∀ x, P x) → ¬∃ x, ¬P x",
+    "∀ (α : Type) (a b : α), a = b → b = a",
+    "2 + 2 = 4",
+    "2 + 2 = 5",
+)
+TACTICS = (
+    *(
+        "intro h",
+        "intro h1 h2",
+        "intros",
+        "constructor",
+        "left",
+        "right",
+        "exact h",
+        "exact h.1",
+        "exact h.2",
+    ),
+    *("exact ⟨h.2, h.1⟩", "apply h", "cases h", "cases h with | inl a => ?_ | inr a => ?_", "assumption"),
+    *(
+        "contradiction",
+        "exfalso",
+        "trivial",
+        "rfl",
+        "decide",
+        "exact absurd h h",
+        "nonsense",
+        "exact (",
+        "skip",
+    ),
+    *(
+        "obtain ⟨a, b⟩ := h",
+        "rcases h with a | a",
+        "refine ⟨?_, ?_⟩",
+        "rw [h]",
+        "subst h",
+        "funext x",
+        "simp",
+    ),
+)
+STATES = 5
+"""From each statement so many states are asked with all tactics."""
+
+State = tuple[StateRef, StateRef]
+
+
+def shape(goals: tuple[Goal, ...]) -> list[str]:
+    """The goals as texts, in any order, for a REPL puts those of the goal that was worked on first."""
+    return sorted(
+        "\n".join(
+            [
+                *(
+                    f"{one.user_name.partition('✝')[0]} : {'' if one.type is None else plain(one.type.render())}"
+                    for one in goal.vars
+                ),
+                plain(goal.target.render()),
+            ]
+        )
+        for goal in goals
+    )
+
+
+def plain(text: str) -> str:
+    """A text as both would write it.
+
+    The simulator puts `¬(∃ x, p)` in brackets, writes `∀` before each binder, and has one mark for all hidden names.
+    """
+    text = re.sub("✝[⁰¹²³⁴-⁹]*", "✝", text).replace("), ∀ (", ") (")
+    while (found := re.search(r"¬\((?=[∃∀])", text)) is not None:
+        depth, end = 1, found.end()
+        while depth:
+            depth += (text[end] == "(") - (text[end] == ")")
+            end += 1
+        text = text[: found.start() + 1] + text[found.end() : end - 1] + text[end:]
+    return text
+
+
+class Pair:
+    """Lean and the simulator, asked the same."""
+
+    def __init__(self, lean: Repl, simulated: Repl) -> None:
+        self.both = (lean, simulated)
+        self.asked = 0
+        self.differences: list[str] = []
+
+    async def start(self, statement: str) -> State:
+        lean, simulated = self.both
+        return await lean.goal_start(statement), await simulated.goal_start(statement)
+
+    async def step(self, state: State, tactic: str, goal: int | None = None) -> State | None:
+        """Run a tactic in both; return the states if both went on to goals."""
+        answers: list[TacticResult | None] = []
+        for repl, one in zip(self.both, state, strict=True):
+            try:
+                answers.append(await repl.goal_tactic(one, tactic, goal=goal, timeout_s=20))
+            except ReplRefused:
+                answers.append(None)
+        self.asked += 1
+        lean, simulated = (shape(one.goals) if isinstance(one, TacticOk) else None for one in answers)
+        if lean != simulated and not self.explained(tactic, lean, simulated):
+            self.differences.append(f"{tactic}: Lean {lean}, the simulator {simulated}")
+        if lean and simulated:
+            first, second = answers
+            assert isinstance(first, TacticOk)
+            assert isinstance(second, TacticOk)
+            return first.state, second.state
+        return None
+
+    def explained(self, tactic: str, lean: list[str] | None, simulated: list[str] | None) -> bool:
+        """Its `simp` knows some of Lean's lemmas: it may leave more, and never closes what Lean leaves."""
+        return tactic.startswith("simp") and (simulated != [] or lean == [])
+
+
+@pytest.fixture
+def pair(real_lean: Path, tmp_path: Path) -> Any:
+    """Run a comparison, and fail with each difference."""
+
+    def compare(work: Any) -> int:
+        async def go() -> Pair:
+            async with (
+                await start_repl(lean_itself(real_lean), imports=("Init",), project=tmp_path) as lean,
+                await Repl.start(simulator(), imports=("Init",), project=tmp_path) as simulated,
+            ):
+                made = Pair(lean, simulated)
+                await work(made)
+                return made
+
+        made = asyncio.run(go())
+        assert made.differences == []
+        return made.asked
+
+    return compare
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_each_tactic_does_in_the_simulator_what_it_does_in_lean(statement: str, pair: Any) -> None:
+    async def work(both: Pair) -> None:
+        todo = [await both.start(statement)]
+        for _ in range(STATES):
+            if not todo:
+                return
+            state = todo.pop(0)
+            for tactic in TACTICS:
+                left = await both.step(state, tactic)
+                if left is not None and tactic != "skip":
+                    todo.append(left)
+
+    assert pair(work) >= len(TACTICS)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RECORDS.is_file(), reason=f"{RECORDS} is not on this machine")
+def test_the_recorded_dialogues_go_the_same_way_in_both(pair: Any) -> None:
+    dialogues = [json.loads(line) for line in RECORDS.read_text("utf-8").splitlines()]
+
+    async def work(both: Pair) -> None:
+        for dialogue in (one for one in dialogues if one.get("kind") == "goal"):
+            states: dict[int, State] = {}
+            for record in dialogue["records"]:
+                request, recorded = record["request"], record["response"]
+                if record["command"] == "goal.start":
+                    states[recorded["stateId"]] = await both.start(request["expr"])
+                elif request.get("stateId") in states and "tactic" in request:
+                    left = await both.step(
+                        states[request["stateId"]], request["tactic"], request.get("goalId")
+                    )
+                    if left is not None and "nextStateId" in recorded:
+                        states[recorded["nextStateId"]] = left
+
+    assert pair(work) > 1900
