@@ -133,6 +133,19 @@ def test_nothing_moves_and_on_paper_it_is_light_and_nothing_is_cut_off(
         browser.call("Emulation.setEmulatedMedia", media="", features=[])
 
 
+def test_on_paper_the_lists_of_the_first_page_are_whole(browser: Browser, reports: dict[str, Path]) -> None:
+    browser.show(reports["year"].as_uri())
+    heights = (
+        "[...document.querySelectorAll('.card details ul')].map(one => one.getBoundingClientRect().height)"
+    )
+    assert set(browser.ask(heights)) == {0}
+    browser.call("Emulation.setEmulatedMedia", media="print", features=[])
+    try:
+        assert min(browser.ask(heights)) > 100
+    finally:
+        browser.call("Emulation.setEmulatedMedia", media="", features=[])
+
+
 def test_a_tree_is_a_picture_with_a_name_and_tables_that_say_the_same(
     browser: Browser, reports: dict[str, Path]
 ) -> None:
