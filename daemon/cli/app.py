@@ -18,7 +18,8 @@ from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json
 
 GROUPS = {
     "Watch": {
-        "repos": "unsorry repos --gaps",
+        "init": "unsorry init https://github.com/owner/name",
+        "repos": "unsorry repos add https://github.com/owner/name",
         "run": "unsorry run --config mine.toml",
         "poll": "unsorry poll mathlib4",
         "scan": "unsorry scan .",
@@ -59,6 +60,7 @@ VERBS = tuple(EXAMPLES)
 COMPLETING = "_UNSORRY_COMPLETE"
 """Set by Typer's scripts as they ask for candidates, and to print one: `_UNSORRY_COMPLETE=source_bash unsorry`."""
 _MODULES = {
+    "init": "repos",
     "serve": "run",
     "curriculum": "models",
     "import": "exchange",

@@ -1,14 +1,21 @@
-"""`unsorry repos`: the watched repositories, their tips, when they were last asked, how complete their traces are."""
+"""`unsorry repos`: the watched repositories, their tips, polls and traces; the watchlist; `unsorry init`."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from daemon.cli.context import AsOf, CliError, Config, Json, locate, view
-from daemon.cli.render import ago, clean, emit_json, row_json, say, table
+from daemon.cli.completion import repositories
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, locate, view
+from daemon.cli.render import ago, clean, counted, emit_json, listing_group, row_json, say, table
+from daemon.paths import SYSTEM_CONFIG, user_config
+
+if TYPE_CHECKING:
+    from daemon.settings import ConfigError
 
 _WHAT = ("files", "theorems", "tactics")
 _MEASURED = tuple(f"{what}_{how}" for what in _WHAT for how in ("seen", "traced"))
@@ -16,10 +23,20 @@ HEALTHY_STATES = frozenset({"new", "ok"})
 
 
 def register(app: typer.Typer) -> None:
-    app.command("repos", help="List repositories: state, tips, polls, traces.")(repos)
+    app.command("init", help="Make a configuration with these repositories in its watchlist.")(init)
+    group = listing_group(
+        list_,
+        help_text="List repositories: state, tips, polls, traces. Add one to the watchlist, or remove one.",
+        list_help="List repositories (the same as no verb).",
+    )
+    group.command("add", help="Add a repository to the watchlist in config.toml.")(add)
+    group.command("remove", help="Take a repository off the watchlist in config.toml; its history stays.")(
+        remove
+    )
+    app.add_typer(group, name="repos")
 
 
-def repos(
+def list_(
     every: Annotated[
         bool, typer.Option("--all", help="Also those that have left the watchlist; --json always has them.")
     ] = False,
@@ -38,9 +55,137 @@ def repos(
         return
     shown = [item for item in found if item["watched"] or every]
     if not shown:
-        say("no repository is watched; add a [[repos]] table to the configuration (docs/configuration.md)")
+        say("no repository is watched; `unsorry repos add URL` adds one")
         return
     show(shown, polls=instance.moment is None)
+
+
+def init(
+    urls: Annotated[
+        list[str] | None, typer.Argument(metavar="[URL]...", help="Repositories: URLs, or folders of clones.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", metavar="FILE", help="The file to make; default: ~/.config/unsorry/config.toml."
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    from daemon.settings.watchlist import BEGINNING, with_entry
+
+    named = config or (Path(given) if (given := os.environ.get("UNSORRY_CONFIG")) else user_config())
+    path = named.absolute()
+    if os.path.lexists(path):
+        raise CliError(f"{path} is there already; `unsorry repos add URL --config {path}` adds to it")
+    text = BEGINNING
+    for url in urls or []:
+        text = with_entry(text, _spelled(url))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CliError(
+            f"{path.parent}: {error.strerror or error}; name another file with --config"
+        ) from error
+    keys = _written(path, text)
+    if as_json:
+        emit_json({"path": path, "repositories": keys})
+        return
+    say(f"made {path}: {counted(len(keys), 'repository')} to watch")
+    option = "" if path == user_config() and not SYSTEM_CONFIG.is_file() else f" --config {path}"
+    if not keys:
+        say(f"next: unsorry repos add URL{option}")
+    say(f"then: unsorry doctor{option} says what is missing, unsorry run{option} starts the daemon")
+
+
+def add(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Its URL, or the folder of a clone.")],
+    branches: Annotated[
+        list[str] | None,
+        typer.Option("--branch", metavar="B", help="Only this branch, or a glob; may be repeated."),
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="T", help='How often it is asked, such as "30m".')
+    ] = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from daemon.settings.watchlist import with_entry
+
+    instance = locate(config)
+    text = _text_of(instance.config)
+    keys = _written(instance.config, with_entry(text, _spelled(url), branches=branches or (), every=every))
+    if as_json:
+        emit_json({"path": instance.config, "repository": keys[-1], "repositories": keys})
+        return
+    say(f"added {keys[-1]} to {instance.config}; {_takes_effect(instance)}")
+
+
+def remove(
+    name: Annotated[
+        str, typer.Argument(metavar="R", help="Its key or the end of it.", autocompletion=repositories)
+    ],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from daemon.settings import ConfigError, load
+    from daemon.settings.watchlist import EditError, without_entry
+
+    instance = locate(config)
+    try:
+        keys = [repo.key for repo in load(instance.config).repos]
+    except ConfigError as error:
+        raise _refused(error) from error
+    key = _one_of(keys, name, lists="unsorry config show")
+    try:
+        text = without_entry(_text_of(instance.config), keys.index(key))
+    except EditError as error:
+        raise CliError(f"{instance.config}: {key}: {error}") from error
+    left = _written(instance.config, text)
+    if as_json:
+        emit_json({"path": instance.config, "repository": key, "repositories": left})
+        return
+    say(f"removed {key} from {instance.config}; its history stays; {_takes_effect(instance)}")
+
+
+def _spelled(url: str) -> str:
+    """Return a URL as the file has it: a folder that is there by its whole path, `github.com/owner/name` with https."""
+    if "://" not in url and Path(url).expanduser().is_dir():
+        return str(Path(url).expanduser().resolve())
+    if url.startswith(("/", "./", "../", "~")) or url in (".", ".."):
+        raise CliError(f"{url}: no such folder; name a clone's folder or a URL")
+    bare = "://" not in url and ":" not in url and "@" not in url
+    return f"https://{url}" if bare and url.count("/") == 2 and "." in url.split("/")[0] else url
+
+
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"{path} cannot be read: {error}", code=ExitCode.BAD_CONFIG) from error
+
+
+def _written(path: Path, text: str) -> list[str]:
+    """Write a configuration if it is valid; return the keys of its watchlist."""
+    from daemon.settings import ConfigError
+    from daemon.settings.watchlist import write
+
+    try:
+        return [repo.key for repo in write(path, text).repos]
+    except ConfigError as error:
+        raise _refused(error) from error
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror or error}; write it as its owner (sudo)") from error
+
+
+def _refused(error: ConfigError) -> CliError:
+    return CliError("nothing is changed:\n" + "\n".join(map(clean, error.errors)), code=ExitCode.BAD_CONFIG)
+
+
+def _takes_effect(instance: Instance) -> str:
+    if instance.running:
+        return "the daemon reloads it now"
+    return f"`unsorry run --config {instance.config}` starts the daemon"
 
 
 def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[str, Any]]:
@@ -152,7 +297,12 @@ def resolve(database: sqlite3.Connection, name: str | None) -> str | None:
 
     if name is None:
         return None
-    keys = [row.repository for row in queries.repositories(database)]
+    return _one_of(
+        [row.repository for row in queries.repositories(database)], name, lists="unsorry repos --all"
+    )
+
+
+def _one_of(keys: list[str], name: str, *, lists: str) -> str:
     if name in keys:
         return name
     near = [key for key in keys if key.lower().endswith("/" + name.lower().removesuffix(".git"))]
@@ -160,4 +310,4 @@ def resolve(database: sqlite3.Connection, name: str | None) -> str | None:
         return near[0]
     if near:
         raise CliError(f'"{name}" may be {", ".join(near)}; write the whole key')
-    raise CliError(f'no repository is called "{name}"; `unsorry repos --all` lists them')
+    raise CliError(f'no repository is called "{name}"; `{lists}` lists them')

@@ -1,0 +1,98 @@
+"""Entries of the watchlist added to config.toml and taken out of it, with every other byte of the file left as it is.
+
+The text is changed by its lines and not by a parser's tree: a parser gives the comment above an entry to the entry
+before it, and would remove the one with the other. Every change is parsed again before it counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from daemon.settings import Settings, parse
+
+_ENTRY = re.compile(r"\s*\[\[\s*repos\s*\]\]")
+_HEADER = re.compile(r"\s*\[")
+
+BEGINNING = """\
+# unsorry: what differs from the defaults. docs/configuration.md describes every setting, `unsorry config show` has
+# those in force. The daemon reloads this file when it changes; `unsorry config check` lists its mistakes.
+"""
+
+
+class EditError(Exception):
+    """The file cannot be changed line by line; the message says why and what to do."""
+
+
+def with_entry(text: str, url: str, *, branches: Sequence[str] = (), every: str | None = None) -> str:
+    """Return the text with an entry at its end."""
+    lines = ["[[repos]]", f"url = {_quoted(url)}"]
+    if branches:
+        lines.append(f"branches = [{', '.join(map(_quoted, branches))}]")
+    if every is not None:
+        lines.append(f"every = {_quoted(every)}")
+    return f"{text.rstrip()}\n\n" + "\n".join(lines) + "\n"
+
+
+def without_entry(text: str, index: int) -> str:
+    """Return the text without an entry of the watchlist, its header and settings and nothing else.
+
+    Raises:
+        EditError: it is not written as a table of its own.
+    """
+    lines = text.splitlines(keepends=True)
+    entries = [number for number, line in enumerate(lines) if _ENTRY.match(line)]
+    before: list[Any] = tomllib.loads(text)["repos"]
+    if len(entries) == len(before):
+        first = entries[index]
+        after = (number for number in range(first + 1, len(lines)) if _HEADER.match(lines[number]))
+        end = next(after, len(lines))
+        while not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#"):
+            end -= 1  # a comment above the next entry is the next entry's
+        changed = "".join(lines[:first] + lines[end:])
+        try:
+            if tomllib.loads(changed).get("repos", []) == before[:index] + before[index + 1 :]:
+                return changed
+        except tomllib.TOMLDecodeError:
+            pass
+    raise EditError("the entry is not written as a [[repos]] table of its own; take it out by hand")
+
+
+def write(path: Path, text: str) -> Settings:
+    """Replace the file as a whole by a text that is valid, and return its settings.
+
+    Raises:
+        ConfigError: the text has mistakes; nothing is written.
+        OSError: the folder cannot be written.
+    """
+    settings = parse(text.encode(), path=path)
+    place = path.resolve()  # a link stays one
+    descriptor, made = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if place.exists():
+            there = place.stat()
+            Path(made).chmod(there.st_mode & 0o777)
+            if (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
+                os.chown(made, there.st_uid, there.st_gid)
+        else:
+            Path(made).chmod(0o644)
+        Path(made).replace(place)
+    except BaseException:
+        Path(made).unlink(missing_ok=True)
+        raise
+    return settings
+
+
+def _quoted(text: str) -> str:
+    """Return a TOML string; what JSON writes is one."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
