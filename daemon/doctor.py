@@ -54,7 +54,7 @@ def examine(config: Path | None) -> list[Finding]:
     settings, paths, about_config = _configuration(config)
     return [
         _python(),
-        _git(),
+        git_finding(),
         sqlite_finding(sqlite3.sqlite_version_info),
         daemon_package(importlib.util.find_spec("daemon"), _distribution_version("python-daemon")),
         about_config,
@@ -74,7 +74,8 @@ def _python() -> Finding:
     return Finding("python", "ok", f"{version} at {sys.executable}", essential=True)
 
 
-def _git() -> Finding:
+def git_finding() -> Finding:
+    """Judge git, without which nothing can be watched."""
     remedy = "install git 2.30 or newer (Debian: apt install git)"
     said = _version_of("git", "--version")
     if said is None:

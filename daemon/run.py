@@ -18,6 +18,7 @@ from types import FrameType
 
 import structlog
 
+from daemon.doctor import git_finding
 from daemon.http.control import SocketInUseError
 from daemon.jobs import limits
 from daemon.lock import DaemonLock, FolderError, make_folder
@@ -53,7 +54,7 @@ log = structlog.get_logger("daemon.run")
 
 
 def run(config_path: Path) -> int:
-    """Be the daemon until a signal ends it; return the exit status: 0, or 1 where the store failed.
+    """Be the daemon until a signal ends it; return the exit status: 0, or 1 where the store failed or git is missing.
 
     Raises:
         ConfigError: config.toml is not valid (exit status 78 for the caller).
@@ -68,6 +69,11 @@ async def serve(config_path: Path) -> int:
     forbid_core_dumps()
     settings = load(config_path)
     configure(level=settings.daemon.log_level, log_format=settings.daemon.log_format, secrets=tuple)
+    git = git_finding()
+    if git.verdict == "missing":
+        reason = f"git: {git.detail}; {git.remedy}"
+        log.error("daemon_not_started", sentence=f"not started: {reason}", reason=reason)
+        return 1
     pool = ThreadPoolExecutor(thread_name_prefix="daemon")
     asyncio.get_running_loop().set_default_executor(pool)
     limits.use_one_heap()

@@ -114,7 +114,7 @@ async def pin(
         branch, events = await _arrival(session, mirror, key, branch, sha, refs)
     except RemoteError as error:
         remedy = error.remedy
-        if error.problem == "gone":
+        if error.problem in ("not_found", "gone"):
             remedy = "check the address; a folder becomes a git repository with `git init` and a first commit"
         raise AgentError(f"{url}: cannot be read: {error}; {remedy}") from error
     repo = repo.model_copy(update={"branches": (branch,)})

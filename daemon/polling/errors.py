@@ -32,6 +32,7 @@ class NoSpaceError(GitError):
 
 
 _REMEDIES: dict[RepositoryProblem, str] = {
+    "not_found": "check the url in config.toml: no repository is there",
     "gone": "check the url in config.toml; remove the entry if the repository is gone for good",
     "auth_failed": (
         "give the daemon access: a token with read access (see `unsorry doctor`), or an ssh key without a passphrase;"
@@ -62,10 +63,11 @@ _PATTERNS: tuple[tuple[RepositoryProblem, re.Pattern[str]], ...] = (
             re.IGNORECASE,
         ),
     ),
+    ("gone", re.compile(r"returned error: 4(?:10|51)")),
     (
-        "gone",
+        "not_found",
         re.compile(
-            r"repository .*not found|does not appear to be a git repository|returned error: 4(?:04|10|51)"
+            r"repository .*not found|does not appear to be a git repository|returned error: 404"
             r"|does not exist|no such file or directory|not a git repository",
             re.IGNORECASE,
         ),
@@ -73,10 +75,15 @@ _PATTERNS: tuple[tuple[RepositoryProblem, re.Pattern[str]], ...] = (
 )
 
 
+_FOLLOWS = "fatal: Could not read from remote repository."
+
+
 def classify(text: str, *, status: int, what: str, remote: bool) -> GitError:
     """Turn what git printed into an error with a remedy. `remote` is false for work on our own mirror."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = "; ".join([line for line in lines if line.startswith(("fatal:", "error:", "remote:"))] or lines)
+    told = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))] or lines
+    # What follows from the line before it says nothing more.
+    said = "; ".join([line for line in told if line != _FOLLOWS] or told)
     message = f"{what}: {said[:500] or f'git ended with status {status} and said nothing'}"
     problem: RepositoryProblem = "invalid"
     if remote:

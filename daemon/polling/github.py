@@ -176,7 +176,7 @@ class GitHub:
             try:
                 heads, etag, moved = await self._heads(base, etag=remembered.etags.get("branches"), what=name)
             except RemoteError as error:
-                if error.problem != "gone" or base.startswith("/repos/"):
+                if error.problem not in ("not_found", "gone") or base.startswith("/repos/"):
                     raise
                 remembered, ask_about, base = NOTHING, True, "/repos/" + quote(name)
                 heads, etag, moved = await self._heads(base, etag=None, what=name)

@@ -48,8 +48,10 @@ def refusal(status: int, *, said: str, what: str, api_url: str) -> RemoteError:
             problem, remedy = "auth_failed", REFUSED_REMEDY
         case 403:
             problem, remedy = "auth_failed", _NO_ACCESS
-        case 404 | 410:
-            problem, remedy = "gone", remedy_for("gone") + _GONE
+        case 404:
+            problem, remedy = "not_found", remedy_for("not_found") + _GONE
+        case 410:
+            problem, remedy = "gone", remedy_for("gone")
         case 451:
             problem, remedy = "gone", _BLOCKED
         case 409:

@@ -207,7 +207,8 @@ class Poller:
             try:
                 outcome, commits, memo, archived = await self._look_and_record(repo, name, known)
                 wait_s = self._pause_s(repo, memo, archived=archived)
-            except RemoteError as error:
+            except RemoteError as caught:
+                error = _with_what_was_there(caught, known)
                 outcome, detail = error.problem, str(error)
                 memo = replace(known.memo, failures=known.memo.failures + 1)
                 if error.retry_at is not None:
@@ -416,3 +417,11 @@ def _level(outcome: str) -> int:
     if outcome in PROBLEMS:
         return logging.WARNING
     return logging.DEBUG if outcome == "unchanged" else logging.INFO
+
+
+def _with_what_was_there(error: RemoteError, known: _Known) -> RemoteError:
+    """Nothing is found where branches were seen: then it is gone."""
+    if error.problem != "not_found" or not known.branches:
+        return error
+    remedy = f"{error.remedy}; remove the entry if it is gone for good"
+    return RemoteError("gone", str(error), remedy=remedy, retry_at=error.retry_at)

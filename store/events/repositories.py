@@ -30,7 +30,10 @@ class RepositoryUnwatched(EventBody):
     repository: str
 
 
-RepositoryProblem = Literal["unreachable", "gone", "auth_failed", "rate_limited", "empty", "invalid"]
+RepositoryProblem = Literal[
+    "unreachable", "not_found", "gone", "auth_failed", "rate_limited", "empty", "invalid"
+]
+"""`not_found`: nothing is there, and never was as far as is known; `gone`: it was there, or its forge says so."""
 
 
 class RepositoryFailed(EventBody):

@@ -227,7 +227,7 @@ def test_a_304_costs_no_quota(deployment: Deployment, github: GitHubServer, remo
     ("status", "problem", "remedy"),
     [
         (403, "auth_failed", "lacks read access"),
-        (404, "gone", "a private repository looks the same"),
+        (404, "not_found", "a private repository looks the same"),
         (409, "empty", "push a first commit"),
         (410, "gone", "check the url"),
         (451, "gone", "for legal reasons"),
@@ -245,11 +245,11 @@ def test_each_status_has_its_problem_and_its_remedy(
     assert remedy in failed.data["remedy"]
 
 
-def test_a_private_repository_without_a_token_looks_gone(
+def test_a_private_repository_without_a_token_is_not_found(
     deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     github.add("remotes/demo", remote.path, private=True)
-    assert poll(deployment, github, token=None)[0].outcome == "gone"
+    assert poll(deployment, github, token=None)[0].outcome == "not_found"
     assert "private" in deployment.events("repository_failed")[0].data["remedy"]
     assert poll(deployment, github)[0].outcome == "changed"
 
@@ -450,5 +450,5 @@ def test_the_problem_is_in_the_database_with_its_remedy(
     view = queries.connect(deployment.folder / "state" / "database.db")
     (row,) = queries.repositories(view)
     view.close()
-    assert row.state == "gone"
+    assert row.state == "not_found"
     assert row.remedy

@@ -18,6 +18,7 @@ from store.view import tables
 from tests.support.daemon.deployment import Deployment
 from tests.support.events import samples
 
+ROOT = Path(__file__).parents[2]
 OPEN = "theorem one : 1 = 1 := by\n  sorry\n"
 FILLED = "theorem one : 1 = 1 := by\n  rfl\n"
 MANY = "".join(
@@ -90,6 +91,13 @@ def test_each_thing_that_a_person_waits_for_has_a_line_that_begins_with_its_word
         "job_failed": "failed",
         "lean_chosen": "Lean",
     }
+    table = (
+        (ROOT / "docs" / "operations.md")
+        .read_text(encoding="utf-8")
+        .split("## Read the logs")[1]
+        .split("\n## ")[0]
+    )
+    assert [kind for kind in words if f"`{kind}`" not in table] == [], "a line that the page does not have"
     assert lines_of(view, bodies=[attempt.model_copy(update={"outcome": "exhausted"})]) == []
     simulated = bodies["proof_found"].model_copy(update={"simulated": True})
     ((_, line),) = lines_of(view, bodies=[simulated])

@@ -235,6 +235,13 @@ def test_a_vanished_remote_is_one_event_and_its_recovery_another(deployment: Dep
     assert facts(deployment)[-2:] == [("repository_recovered", ""), ("commit_observed", "second")]
 
 
+def test_a_path_that_never_was_a_repository_is_not_found_and_not_called_gone(deployment: Deployment) -> None:
+    deployment.write(repos=[deployment.folder / "remotes" / "nowhere"])
+    assert poll(deployment).outcome == "not_found"
+    (failed,) = deployment.events("repository_failed")
+    assert "no repository is there" in failed.data["remedy"]
+
+
 def test_repeated_failures_are_asked_less_and_less_often_also_across_restarts(deployment: Deployment) -> None:
     deployment.write(repos=[deployment.folder / "remotes" / "nowhere"], every="60s")
     waits = [poll(deployment).wait_s for _ in range(9)]

@@ -109,6 +109,16 @@ def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(
     assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
 
 
+def test_without_git_the_daemon_does_not_start_and_says_what_to_install(
+    deployment: Deployment, remote: Remote, tmp_path: Path
+) -> None:
+    deployment.write(repos=[remote.path])
+    with deployment.daemon(environment={"PATH": str(tmp_path / "empty")}) as process:
+        assert process.wait(timeout=20) == 1
+    assert "not started: git: not on PATH; install git 2.30 or newer" in deployment.log()
+    assert deployment.events() == []
+
+
 def test_s18_a_second_daemon_is_refused_with_the_first_ones_number(
     deployment: Deployment, remote: Remote
 ) -> None:

@@ -20,11 +20,15 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
 INSTALL = (ROOT / "docs" / "install.md").read_text("utf-8")
 CLI = (ROOT / "docs" / "cli.md").read_text("utf-8")
-FAILURES = re.findall(r"^\| `([a-z_]+)` \| (.+?) \| (.+?) \|$", PAGE, flags=re.MULTILINE)
 
 
 def section(page: str, title: str) -> str:
     return page.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+FAILURES = re.findall(
+    r"^\| `([a-z_]+)` \| (.+?) \| (.+?) \|$", section(PAGE, "Common failures"), flags=re.MULTILINE
+)
 
 
 def blocks(text: str) -> list[str]:

@@ -50,8 +50,8 @@ def test_what_git_would_refuse_is_none(name: str) -> None:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ("fatal: repository 'https://github.com/o/n/' not found", "gone"),
-        ("fatal: '/x' does not appear to be a git repository", "gone"),
+        ("fatal: repository 'https://github.com/o/n/' not found", "not_found"),
+        ("fatal: '/x' does not appear to be a git repository", "not_found"),
         ("fatal: could not read Username for 'https://github.com': terminal prompts disabled", "auth_failed"),
         ("git@github.com: Permission denied (publickey).", "auth_failed"),
         ("fatal: unable to access 'https://h/': The requested URL returned error: 403", "auth_failed"),
@@ -66,6 +66,20 @@ def test_what_git_says_of_a_remote_becomes_a_problem_with_a_remedy(said: str, pr
     assert error.problem == problem
     assert error.remedy
     assert str(error).startswith("https://h/o/n: ")
+
+
+def test_what_git_says_in_several_lines_is_told_without_what_follows_from_it() -> None:
+    lines = (
+        "fatal: '/x' does not appear to be a git repository",
+        "fatal: Could not read from remote repository.",
+        "",
+        "Please make sure you have the correct access rights",
+        "and the repository exists.",
+    )
+    error = classify("\n".join(lines), status=128, what="/x", remote=True)
+    assert str(error) == "/x: fatal: '/x' does not appear to be a git repository"
+    two = classify("error: first\nfatal: second", status=128, what="/x", remote=True)
+    assert str(two) == "/x: error: first; fatal: second"
 
 
 def test_a_full_disk_is_named_as_such() -> None:
