@@ -26,7 +26,10 @@ GROUPS = {
     },
     "Look": {
         "status": "unsorry status --watch",
+        "new": "unsorry new --since 7d",
         "sorries": "unsorry sorries --repo FLT",
+        "search": "unsorry search limit_unique",
+        "open": "unsorry open 45e9a1b2",
         "theorems": "unsorry theorems show Nat.add_comm",
         "events": "unsorry events --since yesterday",
         "report": "unsorry report --out report",
@@ -46,6 +49,7 @@ GROUPS = {
         "doctor": "unsorry doctor",
         "config": "unsorry config check",
         "jobs": "unsorry jobs --state failed",
+        "logs": "unsorry logs --follow",
         "pause": "unsorry pause prove --reason maintenance",
         "resume": "unsorry resume prove",
         "trigger": "unsorry trigger prove FLT",
@@ -61,6 +65,10 @@ COMPLETING = "_UNSORRY_COMPLETE"
 """Set by Typer's scripts as they ask for candidates, and to print one: `_UNSORRY_COMPLETE=source_bash unsorry`."""
 _MODULES = {
     "init": "repos",
+    "new": "find",
+    "search": "find",
+    "open": "find",
+    "logs": "find",
     "serve": "run",
     "curriculum": "models",
     "import": "exchange",

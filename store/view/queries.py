@@ -194,6 +194,47 @@ def sorries(
     )
 
 
+def sorries_with(
+    db: sqlite3.Connection, text: str, *, repository: str | None = None, limit: int | None = None
+) -> list[SorryRow]:
+    """Return the sorries in the source whose declaration, path or statement has the text, whatever its case."""
+    return read(
+        db,
+        SorryRow,
+        "sorries",
+        equal={"repository": repository},
+        conditions=[
+            "state IN ('open', 'verified')",
+            "instr(lower(declaration || ' ' || path || ' ' || statement), lower(?)) > 0",
+            on_watched_branch("sorries"),
+        ],
+        parameters=[text],
+        order="repository, branch, path, byte_start, sorry",
+        limit=limit,
+    )
+
+
+def theorems_with(
+    db: sqlite3.Connection, text: str, *, repository: str | None = None, limit: int | None = None
+) -> list[DeclarationRow]:
+    """Return the theorems and lemmas whose name, path or statement has the text. Reads every one of them."""
+    kinds = ", ".join(f"'{kind}'" for kind in THEOREM_KINDS)
+    return read(
+        db,
+        DeclarationRow,
+        "declarations",
+        equal={"repository": repository},
+        conditions=[
+            f"kind IN ({kinds})",
+            "instr(lower(name || ' ' || path || ' ' || statement), lower(?)) > 0",
+            on_watched_branch("declarations"),
+        ],
+        parameters=[text],
+        order='repository, branch, path, "index"',
+        limit=limit,
+    )
+
+
 def disproved(db: sqlite3.Connection) -> int:
     """Return how many of the open sorries on watched branches are false as they stand, as the file is now."""
     row = db.execute(

@@ -16,6 +16,9 @@ from tests.support.state_folder import PROOF, StateFolder
 CLI = (DOCS / "cli.md").read_text(encoding="utf-8")
 DOCUMENTS = {
     "status": ["status"],
+    "new": ["new", "--since", "1d"],
+    "search": ["search", "demo"],
+    "open": ["open", "5a"],
     "repos": ["repos"],
     "sorries": ["sorries"],
     "sorries show": ["sorries", "show", "5a"],

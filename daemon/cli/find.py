@@ -1,0 +1,210 @@
+"""`unsorry new`, `search`, `open`, `logs`: what changed, where a word stands, a line at its forge, the journal."""
+
+from __future__ import annotations
+
+import os
+import webbrowser
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from daemon.cli.completion import SORRIES, ids
+from daemon.cli.context import MOST, CliError, Config, Json, Repo, locate, one_match, time_option, view
+from daemon.cli.render import ago, clean, counted, emit_json, note, say, short_ids, table
+from daemon.cli.repos import resolve
+from daemon.paths import SYSTEM_CONFIG
+
+if TYPE_CHECKING:
+    from store.view.report_queries import Spot
+
+_TURNS = {
+    "opened": "opened",
+    "removed": "removed",
+    "by_us": "filled by unsorry",
+    "by_people": "filled by people",
+    "by_simulation": "filled SIMULATED",
+}
+
+
+def register(app: typer.Typer) -> None:
+    app.command("new", help="Show what changed: sorries that came and went, proofs, statements shown false.")(
+        new
+    )
+    app.command("search", help="Find sorries and theorems by a part of their name, file or statement.")(
+        search
+    )
+    app.command("open", help="Open a sorry's line at its forge in a browser.")(open_)
+    app.command("logs", help="Show the log of the daemon that systemd runs.")(logs)
+
+
+def new(
+    since: Annotated[
+        str,
+        typer.Option("--since", metavar="TIME", help="From when on: 7d, yesterday, ISO 8601; default 7d."),
+    ] = "7d",
+    repo: Repo = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from store.log.envelope import utc_text
+    from store.view import report_queries
+
+    begins = utc_text(time_option(since, "--since"))
+    instance = locate(config)
+    with view(instance) as database:
+        repository = resolve(database, repo)
+        false = [one for one in report_queries.shown_false(database) if one.at >= begins]
+        ready = [one for one in report_queries.ready(database) if one.checked_at >= begins]
+        # What the first commit of a branch brought is not new.
+        turns = [one for one in report_queries.news(database, begins) if not one.baseline]
+    found = [(one.spot, "disproved" + (" SIMULATED" if one.simulated else ""), one.at) for one in false]
+    found += [(one.spot, "proof verified", one.checked_at) for one in ready]
+    found += [(one.spot, _TURNS.get(one.what, one.what), one.at) for one in turns]
+    shown = [one for one in found if repository in (None, one[0].repository)]
+    if as_json:
+        news = [{"what": what, "at": at, **_described(spot)} for spot, what, at in shown]
+        emit_json({**instance.head, "since": begins, "news": news})
+        return
+    if not shown:
+        say(f"nothing is new since {begins[:16]}Z")
+        return
+    short = short_ids(spot.sorry for spot, _, _ in shown)
+    ordered = sorted(shown, key=lambda one: (one[0].repository, one[0].branch, one[0].path, one[0].line))
+    table(
+        ("ID", "LINE", "WHAT", "WHEN", "DECLARATION"),
+        [(short[spot.sorry], str(spot.line), what, ago(at), spot.declaration) for spot, what, at in ordered],
+        shrink=4,
+        indent=4,
+        groups=_places([spot for spot, _, _ in ordered]),
+    )
+    say(f"{counted(len(shown), 'change')} since {begins[:16]}Z")
+
+
+def search(
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A part of a name, a path or a statement.")],
+    repo: Repo = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, max=MOST, help="At most N of each; default 50.")
+    ] = 50,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from store.view import queries
+
+    instance = locate(config)
+    with view(instance) as database:
+        repository = resolve(database, repo)
+        sorries = queries.sorries_with(database, text, repository=repository, limit=limit)
+        theorems = queries.theorems_with(database, text, repository=repository, limit=limit)
+    if as_json:
+        emit_json(
+            {
+                **instance.head,
+                "sorries": [
+                    {
+                        "sorry": row.sorry,
+                        "state": row.state,
+                        "repository": row.repository,
+                        "branch": row.branch,
+                        "path": row.path,
+                        "line": row.line,
+                        "declaration": row.declaration,
+                        "statement": row.statement,
+                    }
+                    for row in sorries
+                ],
+                "theorems": [
+                    {
+                        "name": row.name,
+                        "kind": row.kind,
+                        "repository": row.repository,
+                        "branch": row.branch,
+                        "path": row.path,
+                        "line": row.line,
+                        "statement": row.statement,
+                    }
+                    for row in theorems
+                ],
+            }
+        )
+        return
+    if not sorries and not theorems:
+        say(f"nothing has {clean(text)} in its name, path or statement")
+        return
+    if sorries:
+        short = short_ids(row.sorry for row in sorries)
+        table(
+            ("SORRY", "LINE", "STATE", "DECLARATION", "STATEMENT"),
+            [(short[row.sorry], str(row.line), row.state, row.declaration, row.statement) for row in sorries],
+            shrink=(4, 3),
+            indent=4,
+            groups=_places(sorries),
+        )
+    if theorems:
+        table(
+            ("LINE", "THEOREM", "STATEMENT"),
+            [(str(row.line), row.name, row.statement) for row in theorems],
+            shrink=(2, 1),
+            indent=4,
+            groups=_places(theorems),
+        )
+    for what, rows in (("sorry", sorries), ("theorem", theorems)):
+        if len(rows) == limit:
+            note(f"unsorry: only the first {counted(limit, what)}; --limit N shows more")
+
+
+def open_(
+    sorry: Annotated[
+        str, typer.Argument(metavar="ID", help="A sorry's id, or its beginning.", autocompletion=ids(SORRIES))
+    ],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from store.domain.identity import line_url
+    from store.view import queries
+
+    instance = locate(config)
+    with view(instance) as database:
+        row = one_match(queries.sorries_by_prefix(database, sorry), sorry, what="sorry", key="sorry")
+    address = line_url(row.repository, row.updated_sha, row.path, row.line)
+    if not address:
+        raise CliError(
+            f"{row.repository}: the forge is none whose addresses are known (GitHub, GitLab, Codeberg); the place is"
+            f" {row.path}:{row.line} at {row.updated_sha}"
+        )
+    if as_json:
+        emit_json({**instance.head, "sorry": row.sorry, "url": address})
+        return
+    say(address)
+    if not webbrowser.open(address):
+        note("unsorry: no browser is here to open it")
+
+
+def logs(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", metavar="N", min=1, max=MOST, help="The newest N; default 50.")
+    ] = 50,
+    config: Config = None,
+) -> None:
+    instance = locate(config)
+    scope = [] if instance.config == SYSTEM_CONFIG else ["--user"]
+    command = ["journalctl", *scope, "--unit", "unsorry", "--lines", str(lines), *(["-f"] if follow else [])]
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - no shell; the journal's own program
+    except OSError as error:
+        raise CliError(
+            f"journalctl: {error.strerror or error}; a daemon that systemd does not run writes its log where it was"
+            " started. `unsorry events` shows what it recorded"
+        ) from error
+
+
+def _described(spot: Spot) -> dict[str, Any]:
+    return {**asdict(spot), "url": spot.url}
+
+
+def _places(rows: Sequence[Any]) -> list[tuple[str, str]]:
+    """Return the headings of rows that have a place."""
+    return [(f"{row.repository} ({row.branch})", row.path) for row in rows]
