@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli.context import CliError, Json
-from daemon.cli.render import clean, counted, emit_json, say, styled
+from daemon.cli.render import clean, counted, emit_json, note, say, styled
 
 if TYPE_CHECKING:
     from store.domain.records import ScannedFile
@@ -29,6 +29,8 @@ def scan(
 ) -> None:
     if not path.exists():
         raise CliError(f"{path}: no such file or folder; name a Lean file or a folder that holds some")
+    if not path.is_dir() and path.suffix != ".lean":
+        note(f"unsorry: {clean(_text(str(path)))} is no .lean file; it is read as if it were one")
     files = [_scan_one(file, name) for file, name in _lean_files(path)]
     totals = {
         "files": len(files),

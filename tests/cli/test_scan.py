@@ -114,3 +114,11 @@ def test_an_ascii_locale_still_gets_an_answer(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "ℕ" in done.stdout.decode()
+
+
+def test_a_file_that_is_no_lean_file_is_read_and_said_to_be_none(folder: Any) -> None:
+    answer = folder.unsorry("scan", "config.toml")
+    assert (answer.code, answer.out.startswith("0 sorries in 1 file")) == (0, True)
+    assert "config.toml is no .lean file" in answer.err
+    (folder.root / "A.lean").write_text("theorem a : 1 = 1 := sorry\n")
+    assert folder.unsorry("scan", "A.lean").err == ""
