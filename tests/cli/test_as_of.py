@@ -34,7 +34,7 @@ ONE_OF_EACH = (
     "repository_watched", "branch_created", "commit_observed", "file_scanned", "sorry_opened", "commit_scanned",
     "job_started", "proof_found", "proof_verified",
 )  # fmt: skip
-NOT_OF_THE_LOG = {"daemon", "as_of", "healthy", "summary"}
+NOT_OF_THE_LOG = {"since", "daemon", "as_of", "healthy", "summary"}
 
 
 @dataclass
