@@ -329,7 +329,7 @@ def test_an_archived_repository_is_marked_once_and_asked_seldom_until_it_is_open
     repository = github.add("remotes/demo", remote.path)
     poll(deployment, github)
     repository.archived = True
-    assert [one.wait_s >= 3600 for one in poll(deployment, github, by_hand=True, times=2)] == [True, True]
+    assert [one.wait_s >= 600 for one in poll(deployment, github, by_hand=True, times=2)] == [True, True]
     assert [event.data["archived"] for event in deployment.events("repository_archived")] == [True]
     repository.archived = False
     assert poll(deployment, github, by_hand=True)[0].wait_s < 200
