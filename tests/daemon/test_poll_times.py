@@ -136,7 +136,7 @@ def test_a_restart_makes_no_request_and_the_next_poll_costs_no_quota(
 def test_the_quiet_are_asked_less_often_and_who_changes_often_again(
     deployment: Deployment, remotes: list[Remote]
 ) -> None:
-    write(deployment, remotes)
+    write(deployment, remotes, slowest="1h")
     clocks = Clocks()
     day = 86400.0
 
