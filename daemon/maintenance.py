@@ -43,7 +43,7 @@ class Maintenance:
             settings = self._context.settings
             folder, author = settings.paths.patches, settings.daemon.author
             for path in await write_missing(self._store, folder, author=author, proofs=proofs):
-                log.info("patch_written", path=str(path))
+                log.info("patch_written", sentence=f"wrote patch {path}", path=str(path))
             self._context.problems.clear("patches")
         except (OSError, LogError) as error:
             # The patch is safe in the log; the next start writes the file again.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import webbrowser
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +11,9 @@ import typer
 
 from daemon.cli.completion import SORRIES, ids
 from daemon.cli.context import MOST, CliError, Config, Json, Repo, locate, one_match, time_option, view
-from daemon.cli.render import ago, clean, counted, emit_json, note, say, short_ids, table
+from daemon.cli.render import ago, clean, counted, emit_json, note, places, say, short_ids, table
 from daemon.cli.repos import resolve
+from daemon.cli.sorries import described, state_word
 from daemon.paths import SYSTEM_CONFIG
 
 if TYPE_CHECKING:
@@ -75,9 +75,11 @@ def new(
     table(
         ("ID", "LINE", "WHAT", "WHEN", "DECLARATION"),
         [(short[spot.sorry], str(spot.line), what, ago(at), spot.declaration) for spot, what, at in ordered],
-        shrink=4,
+        shrink=(4,),
+        spare=(3,),
+        names=(4,),
         indent=4,
-        groups=_places([spot for spot, _, _ in ordered]),
+        groups=places([spot for spot, _, _ in ordered]),
     )
     say(f"{counted(len(shown), 'change')} since {begins[:16]}Z")
 
@@ -98,6 +100,8 @@ def search(
         repository = resolve(database, repo)
         sorries = queries.sorries_with(database, text, repository=repository, limit=limit)
         theorems = queries.theorems_with(database, text, repository=repository, limit=limit)
+        tried = {row.sorry: queries.attempts(database, sorry=row.sorry) for row in sorries}
+    states = [described(row, {}, tried) for row in sorries]
     if as_json:
         emit_json(
             {
@@ -106,6 +110,7 @@ def search(
                     {
                         "sorry": row.sorry,
                         "state": row.state,
+                        "disproved": found["disproved"],
                         "repository": row.repository,
                         "branch": row.branch,
                         "path": row.path,
@@ -113,7 +118,7 @@ def search(
                         "declaration": row.declaration,
                         "statement": row.statement,
                     }
-                    for row in sorries
+                    for row, found in zip(sorries, states, strict=True)
                 ],
                 "theorems": [
                     {
@@ -137,18 +142,23 @@ def search(
         short = short_ids(row.sorry for row in sorries)
         table(
             ("SORRY", "LINE", "STATE", "DECLARATION", "STATEMENT"),
-            [(short[row.sorry], str(row.line), row.state, row.declaration, row.statement) for row in sorries],
+            [
+                (short[row.sorry], str(row.line), state_word(found), row.declaration, row.statement)
+                for row, found in zip(sorries, states, strict=True)
+            ],
             shrink=(4, 3),
+            names=(3,),
             indent=4,
-            groups=_places(sorries),
+            groups=places(sorries),
         )
     if theorems:
         table(
             ("LINE", "THEOREM", "STATEMENT"),
             [(str(row.line), row.name, row.statement) for row in theorems],
             shrink=(2, 1),
+            names=(1,),
             indent=4,
-            groups=_places(theorems),
+            groups=places(theorems),
         )
     for what, rows in (("sorry", sorries), ("theorem", theorems)):
         if len(rows) == limit:
@@ -203,8 +213,3 @@ def logs(
 
 def _described(spot: Spot) -> dict[str, Any]:
     return {**asdict(spot), "url": spot.url}
-
-
-def _places(rows: Sequence[Any]) -> list[tuple[str, str]]:
-    """Return the headings of rows that have a place."""
-    return [(f"{row.repository} ({row.branch})", row.path) for row in rows]

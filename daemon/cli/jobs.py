@@ -34,6 +34,7 @@ from daemon.cli.render import (
     note,
     row_json,
     say,
+    short_ids,
     size,
     span,
     styled,
@@ -123,12 +124,13 @@ def list_(
     if not rows and not queued:
         say("no job matches" if state or kind else "no job ran yet")
         return
+    short = short_ids([*(item["job"] for item in queued), *(row.job for row in rows)])
     table(
         ("ID", "STATE", "TRY", "STARTED", "TOOK", "MEMORY", "WHAT"),
-        [(item["job"], "queued", "-", "-", "-", "-", _queued(item)) for item in queued]
+        [(short[item["job"]], "queued", "-", "-", "-", "-", _queued(item)) for item in queued]
         + [
             (
-                row.job,
+                short[row.job],
                 state_word(row, instance),
                 str(row.attempt),
                 ago(row.started_at),
@@ -138,7 +140,8 @@ def list_(
             )
             for row in rows
         ],
-        shrink=6,
+        shrink=(6,),
+        spare=(5, 2, 4),
     )
 
 

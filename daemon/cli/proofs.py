@@ -37,8 +37,10 @@ from daemon.cli.render import (
     given_before,
     listing_group,
     note,
+    places,
     row_json,
     say,
+    short_ids,
     styled,
     table,
 )
@@ -574,7 +576,8 @@ def apply(
     table(
         ("COMMIT", "PROOF", "FILE", "DECLARATION"),
         [(one.commit[:12], one.row.proof, one.row.path, one.row.declaration) for one in applied],
-        shrink=3,
+        shrink=(3, 2),
+        names=(3,),
     )
     if any(one.row.checked_sha != local.head for one in applied):
         note(
@@ -693,21 +696,27 @@ def list_(
         say("no proof matches" if repo or state or sorry else "no proof was found yet")
         return
     if rows:
+        short = short_ids(row.proof for row in rows)
+        shown = [(row, 1) for row in rows] if everything else _of_each_text(rows)
+        shown.sort(key=lambda one: (one[0].repository, one[0].branch, one[0].path))
         table(
-            ("ID", "STATE", "SORRY", "DECLARATION", "REPLACEMENT", "PATCH", "FOUND"),
+            ("ID", "STATE", "DECLARATION", "REPLACEMENT", "PATCH", "FOUND"),
             [
                 (
-                    row.proof,
+                    short[row.proof],
                     state_word(row) + (f", stale: {stale[row.proof]}" if row.proof in stale else ""),
-                    row.sorry,
                     row.declaration + (f" ({counted(n_sorries, 'sorry')})" if n_sorries > 1 else ""),
                     row.replacement,
                     "yes" if row.patch_sha256 else "-",
-                    ago(row.found_at),
+                    ago(row.found_at).removesuffix(" ago"),
                 )
-                for row, n_sorries in ([(row, 1) for row in rows] if everything else _of_each_text(rows))
+                for row, n_sorries in shown
             ],
-            shrink=4,
+            shrink=(3, 2, 1),
+            spare=(4, 5),
+            names=(2,),
+            indent=4,
+            groups=places(row for row, _ in shown),
         )
     simulated = sum(row.simulated for row in rows)
     left = len(found) - len(rows)
@@ -805,7 +814,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
         table(
             ("STEP", "VERDICT", "BY", "EVIDENCE"),
             [(item["step"], item["verdict"], item["by"], item["evidence"]) for item in row.checks],
-            shrink=3,
+            shrink=(3,),
         )
 
 

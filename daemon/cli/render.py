@@ -23,6 +23,8 @@ import typer
 SCHEMA = 1
 LEAST_WIDTH = 10
 """Of a column that is cut."""
+READABLE_WIDTH = 24
+"""Of the columns that are cut, where there is a column to leave out instead."""
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
@@ -87,24 +89,29 @@ def table(
     headers: Sequence[str],
     rows: Iterable[Sequence[str]],
     *,
-    shrink: int | tuple[int, ...] = (),
+    shrink: tuple[int, ...] = (),
+    spare: tuple[int, ...] = (),
+    names: tuple[int, ...] = (),
     indent: int = 2,
     groups: Sequence[tuple[str, ...]] = (),
 ) -> None:
     """Write an aligned table without borders; with `groups`, a row's headings stand above it where they are new.
 
-    The columns of `shrink` are cut so that a row fits the terminal, the next one only where those before it are cut
-    to the least that says something.
+    Where a row does not fit the terminal, the columns of `spare` are left out, in their order, as long as those of
+    `shrink` would get less than they need to be read; then these are cut, the widest first. A column of `names` is cut
+    at its beginning: the end of a Lean name says more.
     """
     cells = [tuple(headers), *(tuple(clean(cell) for cell in row) for row in rows)]
-    widths = [max(_width(row[index]) for row in cells) for index in range(len(headers))]
+    widths = {index: max(_width(row[index]) for row in cells) for index in range(len(headers))}
     limit = terminal_width()
     if limit is not None:
-        over = sum(widths) + 2 * (len(widths) - 1) + indent - limit
-        for index in (shrink,) if isinstance(shrink, int) else shrink:
-            cut = max(min(over, widths[index] - LEAST_WIDTH), 0)
-            widths[index] -= cut
-            over -= cut
+        for left_out in (*spare, None):
+            over = sum(widths.values()) + 2 * (len(widths) - 1) + indent - limit
+            cut = _narrowed({index: widths[index] for index in shrink}, over)
+            if left_out is None or all(cut[index] >= min(widths[index], READABLE_WIDTH) for index in shrink):
+                widths |= cut
+                break
+            del widths[left_out]
     above: tuple[str, ...] = ()
     for number, row in enumerate(cells):
         if groups and number:
@@ -114,11 +121,22 @@ def table(
                     say(styled("  " * level + clean(heading), "bold"))
             above = headings
         line = " " * indent
-        for index, cell in enumerate(row):
-            text = _cut(cell, widths[index])
-            line += text + " " * (widths[index] - _width(text) + 2)
+        for index, width in widths.items():
+            text = _cut(row[index], width, end=index in names and number > 0)
+            line += text + " " * (width - _width(text) + 2)
         line = line.rstrip()
         say(styled(line, "dim") if number == 0 else line)
+
+
+def _narrowed(widths: dict[int, int], over: int) -> dict[int, int]:
+    """Return the widths less `over` characters in all, taken from the widest; none goes below `LEAST_WIDTH`."""
+    narrow = dict(widths)
+    for _ in range(over):
+        widest = max(narrow, key=lambda index: narrow[index], default=None)
+        if widest is None or narrow[widest] <= LEAST_WIDTH:
+            break
+        narrow[widest] -= 1
+    return narrow
 
 
 def fields(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> None:
@@ -137,12 +155,22 @@ SHORT_ID = 8
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Return each id's beginning for a table: 8 characters, or more where two would be the same."""
+    """Return each id's beginning for a table: 8 characters, or more where two would be the same.
+
+    A job's id begins with its kind, which is not counted.
+    """
     wanted = sorted(set(ids))
     length = SHORT_ID
-    while len({one[:length] for one in wanted}) < len(wanted):
+    while True:
+        short = {one: one[: one.rfind("-") + 1 + length] for one in wanted}
+        if len(set(short.values())) == len(wanted):
+            return short
         length += 4
-    return {one: one[:length] for one in wanted}
+
+
+def places(rows: Iterable[Any]) -> list[tuple[str, str]]:
+    """Return the headings of a table's rows that have a place: repository and branch, then file."""
+    return [(f"{row.repository} ({row.branch})", row.path) for row in rows]
 
 
 def parse_time(text: str) -> datetime:
@@ -266,13 +294,14 @@ def _width(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(char) != 0 for char in text)
 
 
-def _cut(text: str, width: int) -> str:
+def _cut(text: str, width: int, *, end: bool = False) -> str:
+    """Cut a text to a width: its end is left out, or with `end` its beginning."""
     if _width(text) <= width:
         return text
-    kept = text[: max(width - 1, 0)]
+    kept = text[1 - width :] if end and width > 1 else text[: max(width - 1, 0)]
     while kept and _width(kept) > width - 1:
-        kept = kept[:-1]
-    return kept + "…"
+        kept = kept[1:] if end else kept[:-1]
+    return "…" + kept if end else kept + "…"
 
 
 # ---- Groups whose bare name lists: `unsorry jobs` is `unsorry jobs list`

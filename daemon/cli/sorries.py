@@ -137,7 +137,9 @@ def list_(
             )
             for item in shown
         ],
-        shrink=(5, 4, 3, 2),
+        shrink=(4, 3, 2),
+        spare=(5, 6),
+        names=(3,),
         indent=4,
         groups=[(f"{item['repository']} ({item['branch']})", item["path"]) for item in shown],
     )
@@ -205,7 +207,7 @@ def show(
                 )
                 for row in proofs
             ],
-            shrink=2,
+            shrink=(2,),
         )
 
 

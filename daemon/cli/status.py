@@ -136,7 +136,7 @@ def show(report: dict[str, Any]) -> None:
                 )
                 for item in jobs["running"]
             ],
-            shrink=3,
+            shrink=(3,),
         )
     if log["last_events"]:
         say()
@@ -151,7 +151,7 @@ def show(report: dict[str, Any]) -> None:
                 )
                 for item in log["last_events"]
             ],
-            shrink=3,
+            shrink=(3,),
         )
 
 

@@ -26,8 +26,10 @@ from daemon.cli.render import (
     fields,
     listing_group,
     note,
+    places,
     row_json,
     say,
+    short_ids,
     styled,
     table,
 )
@@ -101,20 +103,16 @@ def list_(
     if not rows:
         say("no theorem matches" if repo or name else "no theorem is known yet")
         return
-    several = len({row.repository for row in rows}) > 1
     table(
-        ("NAME", "KIND", "PLACE", "SORRIES", "STATEMENT"),
+        ("LINE", "KIND", "NAME", "SORRIES", "STATEMENT"),
         [
-            (
-                row.name,
-                row.kind,
-                f"{row.repository} {row.path}:{row.line}" if several else f"{row.path}:{row.line}",
-                str(row.n_sorries) if row.n_sorries else "-",
-                row.statement,
-            )
+            (str(row.line), row.kind, row.name, str(row.n_sorries) if row.n_sorries else "-", row.statement)
             for row in rows
         ],
-        shrink=4,
+        shrink=(4, 2),
+        names=(2,),
+        indent=4,
+        groups=places(rows),
     )
     _say_more(more, most)
 
@@ -154,22 +152,25 @@ def lives(
     if not rows:
         say("no theorem matches" if repo or branch or state or name else "no theorem was followed yet")
         return
-    several = len({row.repository for row in rows}) > 1
+    short = short_ids(row.theorem for row in rows)
     table(
-        ("ID", "STATE", "NAME", "FILE", "VERSIONS", "FIRST SEEN", "STATEMENT"),
+        ("ID", "STATE", "NAME", "VERSIONS", "FIRST SEEN", "STATEMENT"),
         [
             (
-                row.theorem,
+                short[row.theorem],
                 row.state,
                 row.name,
-                f"{row.repository} {row.path}" if several else row.path,
                 str(row.versions),
                 ago(row.first_seen_at),
                 row.statement,
             )
             for row in rows
         ],
-        shrink=6,
+        shrink=(5, 2),
+        spare=(4,),
+        names=(2,),
+        indent=4,
+        groups=places(rows),
     )
     _say_more(more, most)
 

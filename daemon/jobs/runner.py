@@ -590,7 +590,8 @@ class JobRunner:
             log.exception("job_defect")
         finally:
             del self._live[due.job]
-            log.info(
+            # What came of a job has a line of its own; that it ended well is news only to who looks for it.
+            (log.debug if outcome == "succeeded" else log.info)(
                 "job_finished",
                 sentence=f"{due.describes}: {outcome} after {time.monotonic() - started:.1f} s",
                 kind=due.kind,

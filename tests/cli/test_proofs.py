@@ -107,7 +107,7 @@ def test_a_stale_proof_is_left_out_and_marked_with_its_reason_where_all_are_list
         row for row in filled.unsorry("proofs", "--all", "--json").json["proofs"] if row["proof"] == PROOF
     )
     assert row["stale"] == reason
-    (line,) = (line for line in filled.unsorry("proofs", "--all").out.splitlines() if PROOF in line)
+    (line,) = (line for line in filled.unsorry("proofs", "--all").out.splitlines() if PROOF[:8] in line)
     assert f"stale: {reason}" in line
     shown = filled.unsorry("proofs", "show", PROOF)
     assert f"no, it is stale: {reason}" in shown.out
@@ -138,7 +138,7 @@ def test_a_text_that_fills_two_sorries_of_a_declaration_is_one_row(filled: State
     assert listed(filled) == [SECOND, twin.proof]
     lines = filled.unsorry("proofs").out.splitlines()
     (line,) = (line for line in lines if "by decide" in line)
-    assert SECOND in line
+    assert SECOND[:8] in line
     assert "Demo.alpha (2 sorries)" in line
 
 

@@ -123,7 +123,7 @@ def test_lives_are_listed_by_state_and_name(grown: Any) -> None:
     limited = grown.unsorry("theorems", "lives", "--json", "--limit", "1").json
     assert (len(limited["lives"]), limited["truncated"]) == (1, True)
     table = grown.unsorry("theorems", "lives").out
-    assert ALPHA in table
+    assert ALPHA[:8] in table
     assert "deleted" in table
     refused = grown.unsorry("theorems", "lives", "--state", "lost")
     assert refused.code == 2

@@ -205,7 +205,9 @@ def test_when_the_log_cannot_be_written_the_daemon_ends_with_the_reason(
     with deployment.daemon() as process:
         ready(deployment, settings)
         deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
-        psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (4096, 4096))
+        # As far as the log's files reach by now, which leaves room for the daemon's last words.
+        full = Path(f"{settings.paths.events_db}-wal").stat().st_size
+        psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (full, full))
         remote.commit("second", {"B.lean": LEAN.replace("one", "b")})
         request(settings.paths, "POST", "/poll", {"repository": None})
         assert process.wait(timeout=20) == 1
