@@ -87,8 +87,8 @@ files() {
 }
 
 case $action in
-  install) application; files "$DESTDIR$lib/venv/bin/python"; echo "installed below ${DESTDIR:-/}; next: $then" ;;
-  files) files "$PYTHON"; echo "installed below ${DESTDIR:-/}, without the application; next: $then" ;;
+  install) application; files "$DESTDIR$lib/venv/bin/python"; echo "installed in $DESTDIR$lib, units in $DESTDIR$units, settings in $DESTDIR$etc; next: $then" ;;
+  files) files "$PYTHON"; echo "installed without the application: units in $DESTDIR$units, settings in $DESTDIR$etc; next: $then" ;;
   uninstall)
     rm -rf "$DESTDIR$lib" "$DESTDIR$doc"
     rm -f "$DESTDIR$PREFIX/bin/unsorry" "$DESTDIR$units/unsorry.service" "$DESTDIR$units/unsorry-serve.service"

@@ -228,8 +228,8 @@ def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[dict[
     return found
 
 
-def show(found: list[dict[str, Any]], *, polls: bool = True, problems: bool = True) -> None:
-    """Write the table, then (with `problems`) each failing repository's reason and remedy.
+def show(found: list[dict[str, Any]], *, polls: bool = True, details: bool = True) -> None:
+    """Write the table, then (with `details`) each failing repository's reason and remedy, and what was traced.
 
     Polls are no events (only what they found is), so an answer as of an earlier moment is shown without them.
     """
@@ -244,8 +244,10 @@ def show(found: list[dict[str, Any]], *, polls: bool = True, problems: bool = Tr
         rows.append((item["repository"], word(item), *asked, tips or "-"))
     headers = ("REPOSITORY", "STATE", *(("LAST POLL", "NEXT") if polls else ()), "TIP")
     table(headers, rows, shrink=(len(headers) - 1, 0))
+    if not details:
+        return
     for item in found:
-        if problems and item["state"] not in HEALTHY_STATES:
+        if item["state"] not in HEALTHY_STATES:
             say(f"  {clean(because(item))}; {clean(item['remedy'])}")
     for item in found:
         gone = {head["branch"] for head in item["heads"] if head["state"] != "live"}

@@ -12,7 +12,6 @@ import typer
 
 from daemon.cli.config import refuse
 from daemon.cli.context import CliError, Config, ExitCode, locate
-from daemon.cli.render import note
 
 if TYPE_CHECKING:
     from daemon.paths import Paths
@@ -92,8 +91,6 @@ def serve(
         raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
     _check_store(instance.paths)
     _check_port(spec)
-    where = f"{_shown(spec.host)}:{spec.port or '(a free port)'}"
-    note(f"serving at http://{where}, with its routes at /docs; Ctrl-C ends it")
     _become(spec)
 
 

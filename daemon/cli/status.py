@@ -122,7 +122,7 @@ def show(report: dict[str, Any]) -> None:
     watched = [item for item in report["repositories"] if item["watched"]]
     if watched:
         say()
-        repos.show(watched, polls=not earlier, problems=False)
+        repos.show(watched, polls=not earlier, details=False)
     if jobs["running"]:
         say()
         table(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, get_args
 import structlog
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from daemon.context import Context
@@ -484,10 +484,16 @@ class MetricsListener:
         routes = [metrics_route(numbers, public=self._public)]
         if report is not None:
             routes += report_routes(report, served=self._serves_report, public=self._public)
-        self._application = Starlette(routes=routes)
+        self._application = Starlette(routes=[Route("/", self._index, methods=["GET"]), *routes])
         self._server: LoopbackServer | None = None
         self._listens = ""
         self._wake = asyncio.Event()
+
+    async def _index(self, _request: Request) -> Response:
+        """Name the pages, for a person who asks this port in a browser."""
+        pages = ["/metrics", *(["/report"] if self._serves_report() else [])]
+        links = "".join(f'<li><a href="{page}">{page}</a></li>' for page in pages)
+        return HTMLResponse(f"<!doctype html><title>unsorry</title><h1>unsorry</h1><ul>{links}</ul>\n")
 
     def _public(self) -> bool:
         return self._context.settings.metrics.public

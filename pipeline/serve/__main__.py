@@ -58,6 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     held: IO[str] | None = None
     try:
         spec = ServeSpec.read(parser.parse_args(arguments).spec)
@@ -130,6 +131,8 @@ async def _serve(spec: ServeSpec, token: str | None, listener: socket.socket) ->
         await asyncio.sleep(0.01)
     if server.started:
         host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        _log.info("serving at http://%s:%d, with its routes at /docs; Ctrl-C ends it", shown, port)
         print(json.dumps({"listening": {"host": host, "port": port}}), flush=True)  # noqa: T201 - the protocol
     while not server.should_exit and not serving.done():
         await asyncio.wait({serving}, timeout=_LOOK_S)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
@@ -138,7 +139,7 @@ def make_app(spec: ServeSpec, *, token: str | None = None, look_s: float = LOOK_
             finally:
                 workspace.premises.close()
 
-    app = FastAPI(
+    app = FastAPIOffline(
         title="unsorry",
         version=version("unsorry"),
         summary="Tactics, premises and checked proofs for editors: LeanCopilot's protocol, and more.",
@@ -146,6 +147,7 @@ def make_app(spec: ServeSpec, *, token: str | None = None, look_s: float = LOOK_
         "judges; what the simulator judged is marked so, and is no proof.",
         middleware=guards(spec, token=token, measures=measures),
         lifespan=lifespan,
+        redoc_url=None,
         # A route with a slash behind it is none: a redirect would lose a POST's body.
         redirect_slashes=False,
     )

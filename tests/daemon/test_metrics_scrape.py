@@ -174,7 +174,7 @@ def test_the_listener_has_the_numbers_and_nothing_else_and_only_for_this_machine
                     assert (await client.get("/metrics", headers={"host": host})).status_code == 200
                 for host in ("evil.example", f"evil.example:{port}", "127.0.0.1.evil.example", ""):
                     assert (await client.get("/metrics", headers={"host": host})).status_code == 421, host
-                for route in ("/", "/status", "/health", "/retry"):
+                for route in ("/status", "/health", "/retry"):
                     assert (await client.get(route)).status_code == 404
                 assert (await client.post("/metrics")).status_code == 405
                 context.settings = of(tmp_path, f"127.0.0.1:{port}", public=True)

@@ -287,7 +287,10 @@ def test_it_is_served_where_it_is_wanted_read_only_and_to_this_machine_alone(
             assert (await client.get("/report", headers={"host": host})).status_code == 421
         change(public=True)
         assert (await client.get("/report", headers={"host": "box.example"})).status_code == 200
+        assert 'href="/metrics"' in (first := (await client.get("/")).text)
+        assert 'href="/report"' in first
         change(serve=False)
+        assert "/report" not in (await client.get("/")).text
         refused = await client.get("/report")
         assert (refused.status_code, "[report] serve" in refused.text) == (404, True)
 

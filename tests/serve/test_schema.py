@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,7 +75,13 @@ def test_a_method_that_no_route_has_is_a_405_whatever_comes_with_it(served: Serv
 
 
 def test_the_documentation_is_there(served: Served) -> None:
-    assert "swagger" in served.client.get("/docs").text
+    page = served.client.get("/docs").text
+    fetched = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(fetched) == 3, "script, style and icon"
+    for address in fetched:
+        assert served.client.get(address).status_code == 200, (
+            "of this server: a machine without a way out shows it"
+        )
     paths = served.client.get("/openapi.json").json()["paths"]
     assert {"/generate", "/encode", "/retrieve", "/check", "/fill"} <= set(paths)
     for path, methods in paths.items():

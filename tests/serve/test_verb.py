@@ -93,7 +93,7 @@ def test_it_serves_before_any_model_is_promoted_asks_for_its_token_and_reloads_i
 ) -> None:
     with serving(folder, UNSORRY_SERVE_TOKEN="t0ken") as (process, port, said):
         base = f"http://127.0.0.1:{port}"
-        assert "serving at http://127.0.0.1" in said
+        assert f"serving at {base}" in said
         assert httpx2.get(f"{base}/health", timeout=60).status_code == 200
         assert httpx2.get(f"{base}/ready", timeout=60).status_code == 503
         assert httpx2.get(f"{base}/models", timeout=60).status_code == 401
