@@ -16,9 +16,13 @@ from typing import IO, Any, ClassVar
 import structlog
 
 from daemon.redact import redact
+from pipeline.connections import OnceAMinute
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _CHATTY = ("apscheduler", "httpx2", "httpcore2", "httpx", "httpcore", "uvicorn", "asyncio", "watchdog")
+
+_SPARING = OnceAMinute()
+"""What a library says again and again, such as that a connection cannot be taken, is one line a minute."""
 
 
 class SecretFilter:
@@ -127,6 +131,7 @@ def configure(
     for name in _CHATTY:
         # Skipped ticks and every HTTP request are not news; our own canonical lines say what happened.
         logging.getLogger(name).setLevel(max(_LEVELS[level], logging.WARNING))
+        logging.getLogger(name).addFilter(_SPARING)
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,

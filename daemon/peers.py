@@ -8,19 +8,17 @@ for a socket that was passed on, or whose mode was changed.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import grp
 import os
 import socket
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import uvicorn
 from starlette.types import ASGIApp
+
+from pipeline.connections import BoundedProtocol, Serving, ServingError
 
 _SO_PEERGROUPS = 59
 """asm-generic/socket.h; Python has no name for it."""
@@ -113,31 +111,29 @@ def _whole_map() -> bool:
 
 
 ADDRESS = "127.0.0.1"
-_MOST_CONNECTIONS = 32
+_BACKLOG = 128
 
 
 class PortError(Exception):
     """The port cannot be listened on; the message says why and what to do."""
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # Signals are the service's; uvicorn would take SIGTERM away from it.
-        yield
-
-
 class LoopbackServer:
     """A listening port. Made with `start`, ended with `stop`."""
 
-    def __init__(self, port: int, server: _Server, task: asyncio.Task[None]) -> None:
+    def __init__(self, port: int, serving: Serving) -> None:
         self.port = port
-        self._server = server
-        self._task = task
+        self._serving = serving
 
     @classmethod
     async def start(
-        cls, application: ASGIApp, *, port: int, setting: str, host: str = ADDRESS
+        cls,
+        application: ASGIApp,
+        *,
+        port: int,
+        setting: str,
+        host: str = ADDRESS,
+        protocol: type[BoundedProtocol] = BoundedProtocol,
     ) -> LoopbackServer:
         """Listen; port 0 is any free one. `setting` names the port's setting in the error.
 
@@ -151,7 +147,7 @@ class LoopbackServer:
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, port))
-            listener.listen(_MOST_CONNECTIONS)
+            listener.listen(_BACKLOG)
             listener.setblocking(False)
         except OSError as error:
             listener.close()
@@ -159,32 +155,14 @@ class LoopbackServer:
                 f"{setting}: {host}:{port} cannot be listened on: {error.strerror or error}; choose another"
                 f" port for {setting}, or end what listens there"
             ) from error
-        config = uvicorn.Config(
-            application,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http="h11",
-            ws="none",
-            loop="none",
-            limit_concurrency=_MOST_CONNECTIONS,
-            timeout_keep_alive=5,
-            timeout_graceful_shutdown=2,
-            server_header=False,
-        )
-        server = _Server(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]), name=f"loopback:{port}")
-        while not server.started:
-            if task.done():
-                await task
-                raise PortError(f"{setting}: the server of {host}:{port} ended while it started; see the log")
-            await asyncio.sleep(0.01)
-        return cls(listener.getsockname()[1] if port == 0 else port, server, task)
+        try:
+            serving = await Serving.start(application, listener, protocol=protocol, name=f"loopback:{port}")
+        except ServingError as error:
+            raise PortError(
+                f"{setting}: {host}:{port}: {error}; choose another port for {setting}"
+            ) from error
+        return cls(listener.getsockname()[1] if port == 0 else port, serving)
 
     async def stop(self) -> None:
         """Finish the answers under way, and close."""
-        self._server.should_exit = True
-        done, _ = await asyncio.wait({self._task}, timeout=5)
-        if not done:
-            self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self._serving.stop()

@@ -23,24 +23,21 @@ Pauses, triggers, cancellations and second tries are `daemon.http.control`'s.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import pwd
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import structlog
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from daemon.context import Context
 from daemon.http.control_client import short_address
@@ -54,6 +51,7 @@ from daemon.results.models import ModelStateError
 from daemon.results.pull_requests import PullRequestStateError, record
 from daemon.scheduler import Operator, WorkStateError
 from daemon.store_service import NoRoomError, StoreFailedError, StoreService
+from pipeline.connections import BoundedProtocol, Serving, ServingError, Sparing
 from store.events.jobs import PausedWork, TriggeredWork
 from store.events.models import CheckpointPromoted
 from store.events.proofs import PullRequestOpened
@@ -279,25 +277,16 @@ class Parts:
     context: Context
 
 
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # Signals are the service's; uvicorn would take SIGTERM away from it.
-        yield
+class _Connection(BoundedProtocol):
+    """A connection that remembers who made it, for `request.state.peer`.
 
+    Root and the daemon's own user have room of their own, whatever the others do.
+    """
 
-class _Connection(H11Protocol):
-    """uvicorn's, which also remembers who connected: `request.state.peer`."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        try:
-            peer = peer_of(transport.get_extra_info("socket"))
-        except OSError as error:
-            log.warning("control_peer_unknown", reason=str(error))
-            transport.abort()
-            return
+    def who(self, transport: asyncio.Transport) -> tuple[int, bool]:
+        peer = peer_of(transport.get_extra_info("socket"))
         self.app_state = {**self.app_state, "peer": peer}
+        return peer.uid, peer.uid not in (0, os.geteuid())
 
 
 class _Guarded:
@@ -305,6 +294,7 @@ class _Guarded:
 
     def __init__(self, routes: ASGIApp, keeper: Doorkeeper) -> None:
         self._routes = routes
+        self._sparing = Sparing()
         self.keeper = keeper
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -319,7 +309,9 @@ class _Guarded:
             }
             refusal = self.keeper.refusal(peer, acts=acts)
             if refusal is not None:
-                log.warning("control_refused", **about)
+                left_out = self._sparing.line(peer.uid)
+                if left_out is not None:
+                    log.warning("control_refused", left_out=left_out, **about)
                 await JSONResponse({"error": refusal}, status_code=403)(scope, receive, send)
                 return
             if acts:
@@ -330,11 +322,10 @@ class _Guarded:
 class ControlServer:
     """The listening socket. Made with `start`, ended with `stop`."""
 
-    def __init__(self, path: Path, guarded: _Guarded, server: _Server, task: asyncio.Task[None]) -> None:
+    def __init__(self, path: Path, guarded: _Guarded, serving: Serving) -> None:
         self.path = path
         self._guarded = guarded
-        self._server = server
-        self._task = task
+        self._serving = serving
 
     @classmethod
     async def start(cls, path: Path, parts: Parts, *, control_group: str = "") -> ControlServer:
@@ -353,26 +344,13 @@ class ControlServer:
             listener.close()
             path.unlink()  # noqa: ASYNC240 - also where we are cancelled
             raise
-        config = uvicorn.Config(
-            guarded,
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http=_Connection,
-            ws="none",
-            loop="none",
-            timeout_keep_alive=2,
-            timeout_graceful_shutdown=2,
-            server_header=False,
-        )
-        server = _Server(config)
-        task = asyncio.create_task(server.serve(sockets=[listener]), name="control")
-        while not server.started:
-            if task.done():
-                await task
-                raise SocketInUseError(f"{path}: the control server ended while it started; see the log")
-            await asyncio.sleep(0.01)
-        return cls(path, guarded, server, task)
+        try:
+            serving = await Serving.start(
+                guarded, listener, protocol=_Connection, keep_alive_s=2, name="control"
+            )
+        except ServingError as error:
+            raise SocketInUseError(f"{path}: {error}; start the daemon again") from error
+        return cls(path, guarded, serving)
 
     async def admit(self, control_group: str) -> None:
         """Let the members of this group act from now on, and no longer those of the previous group.
@@ -385,15 +363,11 @@ class ControlServer:
     @property
     def serves(self) -> bool:
         """Return whether the server still answers requests."""
-        return not self._task.done()
+        return self._serving.serves
 
     async def stop(self) -> None:
         """Finish the answers under way, close, and remove the socket."""
-        self._server.should_exit = True
-        done, _ = await asyncio.wait({self._task}, timeout=5)
-        if not done:
-            self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await self._serving.stop()
         await asyncio.to_thread(self.path.unlink, missing_ok=True)
 
 

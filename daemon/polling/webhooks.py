@@ -28,6 +28,7 @@ from daemon.clock import elapsed_s
 from daemon.context import Problems
 from daemon.peers import ADDRESS, LoopbackServer, PortError
 from daemon.settings import Settings
+from pipeline.connections import Sparing
 
 PROBLEM = "webhooks"
 MOST_BODY_BYTES = 2 * 2**20
@@ -112,12 +113,9 @@ class Webhooks:
 
 def application_of(*, secret: Callable[[], str], hint: Hint, allowance: Allowance) -> Starlette:
     """Return the application that answers GitHub; `secret` gives the one that is in force."""
+    sparing = Sparing()
 
     async def delivered(request: Request) -> JSONResponse:
-        if not allowance.take():
-            return _refused(
-                429, "too many requests; this is a hint, and the repository is polled in any case"
-            )
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             return _refused(415, "choose the content type application/json in the webhook's settings")
         try:
@@ -131,8 +129,15 @@ def application_of(*, secret: Callable[[], str], hint: Hint, allowance: Allowanc
         if signature is None:
             return _refused(400, "no X-Hub-Signature-256; give the webhook the secret of webhook_secret_file")
         if not signed(body, signature, secret=secret()):
-            log.warning("webhook_refused", reason="signature")
+            left_out = sparing.line("signature")
+            if left_out is not None:
+                log.warning("webhook_refused", reason="signature", left_out=left_out)
             return _refused(401, "signed with another secret than that of webhook_secret_file")
+        # Only who has the secret can use it up.
+        if not allowance.take():
+            return _refused(
+                429, "too many requests; this is a hint, and the repository is polled in any case"
+            )
         try:
             content = json.loads(body)
         except (ValueError, RecursionError):

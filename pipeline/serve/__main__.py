@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import json
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import IO, Any
 
 import uvicorn
 
+from pipeline.connections import Server
 from pipeline.jobs.gpu_lock import take
 from pipeline.jobs.protocol import JobError
 from pipeline.models.endpoint.errors import CredentialError
@@ -40,13 +40,6 @@ _log = logging.getLogger(__name__)
 
 class StartError(Exception):
     """The server cannot start; the message says why and what to do."""
-
-
-class _Server(uvicorn.Server):
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # uvicorn's own raises the signal once more at the end, so that what it ended well would end by a signal.
-        yield
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -103,11 +96,11 @@ def _run(serving: Coroutine[Any, Any, bool]) -> bool:
 async def _serve(spec: ServeSpec, token: str | None, listener: socket.socket) -> bool:
     """Serve until a signal comes; return whether it was SIGHUP."""
     from pipeline.serve.app import make_app
-    from pipeline.serve.limits import bounded
+    from pipeline.serve.limits import bounded_for
 
     config = uvicorn.Config(
         make_app(spec, token=token),
-        http=bounded(spec.limits),
+        http=bounded_for(spec.limits),
         ws="none",
         log_config=None,
         access_log=False,
@@ -115,7 +108,7 @@ async def _serve(spec: ServeSpec, token: str | None, listener: socket.socket) ->
         timeout_graceful_shutdown=_GRACE_S,
         timeout_keep_alive=5,
     )
-    server = _Server(config)
+    server = Server(config)
     hung_up = False
 
     def reload() -> None:

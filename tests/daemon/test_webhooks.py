@@ -186,6 +186,23 @@ def test_too_many_in_a_minute_are_refused_and_a_minute_later_they_are_not() -> N
     assert sum(allowance.take() for _ in range(100)) == 10
 
 
+def test_who_has_no_secret_uses_up_nobody_s_allowance_and_writes_one_line_a_minute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    heard = Heard()
+    body = json.dumps(PUSH).encode()
+
+    async def work(client: httpx2.AsyncClient) -> list[int]:
+        forged = {"Content-Type": "application/json", "X-Hub-Signature-256": "sha256=0"}
+        unsigned = [(await client.post("/", content=body, headers=forged)).status_code for _ in range(130)]
+        assert set(unsigned) == {401}
+        headers = {**forged, "X-Hub-Signature-256": sign(body)}
+        return [(await client.post("/", content=body, headers=headers)).status_code for _ in range(2)]
+
+    assert asked(heard, work, most=1) == [202, 429]
+    assert capsys.readouterr().out.count("webhook_refused") == 1
+
+
 def test_a_name_that_is_none_is_not_taken() -> None:
     assert named({"repository": {"full_name": "a/b\n", "id": "7"}}) == (None, None)
     assert named({"repository": {"full_name": "a/" + "b" * 300, "id": 7}}) == (None, 7)

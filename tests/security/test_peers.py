@@ -182,6 +182,50 @@ def test_a_reload_changes_who_may_act_and_a_group_that_cannot_be_had_changes_not
     assert "POST refused" in third
 
 
+CROWD = """
+import json, os, socket, sys, time
+uid, gid, groups, path, many = json.loads(sys.argv[1])
+os.setgroups(groups); os.setgid(gid); os.setuid(uid)
+lines = []
+for _ in range(many):
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(path)
+    line.sendall(b"GET /status HTTP/1.1\\r\\nX-a")
+    lines.append(line)
+print("all there", flush=True)
+sys.stdin.read()
+"""
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+@root
+def test_the_connections_of_others_leave_the_socket_open_to_root_and_to_the_daemon_s_user(
+    paths: Paths, caplog: pytest.LogCaptureFixture
+) -> None:
+    """1,500 that say half a head and stay, by one who may only read."""
+
+    def ask(daemon: Daemon) -> str:
+        given = [STRANGER, THEIR_GROUP, [os.getegid()], str(paths.socket), 1500]
+        command = [sys.executable, "-c", CROWD, json.dumps(given)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as crowd:
+            assert crowd.stdout is not None
+            assert crowd.stdout.readline() == "all there\n"
+            said = [str(request(paths, "GET", "/health")[0]), str(descriptors() - before)]
+            said.append(as_user(paths, STRANGER, THEIR_GROUP, os.getegid())(daemon).split("\n")[0])
+            crowd.communicate()
+        return " ".join(said)
+
+    before = descriptors()
+    health, more, same_user = served(paths, ask).split(" ", 2)
+    assert health == "200"
+    assert int(more) < 80, "64 of that user, and the test's own few"
+    assert same_user == "GET 200", "the newest takes the place of the one that has said nothing the longest"
+    assert len([record for record in caplog.records if "more connections" in record.getMessage()]) <= 1
+
+
 def test_what_another_daemon_refuses_is_told_with_the_remedy(paths: Paths) -> None:
     """Without a second user: the doorkeeper takes this process for one."""
 

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.serve.limits import bounded_for
+from pipeline.serve.spec import Limits
+
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "systemd" / "unsorry.service"
 USER_UNIT = ROOT / "systemd" / "user" / "unsorry.service"
@@ -141,6 +144,12 @@ def test_the_unit_keeps_the_promises_of_the_installation_guide() -> None:
     assert found["LoadCredential"].startswith("github-token:")
     assert set(found["RestartPreventExitStatus"].split()) == {"75", "78"}
     assert found["LimitCORE"] == "0"
+
+
+@UNITS
+def test_each_unit_says_how_many_descriptors_it_may_have(unit: Path) -> None:
+    """More than every listener's connections together: the editors' server keeps the most."""
+    assert int(directives(unit)["LimitNOFILE"]) >= 4 * bounded_for(Limits()).bounds.most
 
 
 def test_the_user_s_unit_is_the_same_service() -> None:
