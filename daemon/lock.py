@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,10 @@ class DaemonLock:
             self._file.close()
 
 
+_OURS = frozenset({"events.db", "daemon.lock", "mirrors", "worktrees", "control.sock"})
+"""By one of these a folder is known as the daemon's."""
+
+
 def make_folder(folder: Path) -> None:
     """Make one of the daemon's folders.
 
@@ -102,6 +107,35 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _cannot_write(folder, error, folder=folder) from error
+
+
+def keep_private() -> None:
+    """Have all that this process makes be its user's alone.
+
+    A umask that already keeps out whoever is neither user nor group was chosen by someone, as the unit's 0027, whose
+    group may read: it stays.
+    """
+    before = os.umask(0o077)
+    if before & 0o007 == 0o007:
+        os.umask(before)
+
+
+def close_folder(folder: Path) -> bool:
+    """Take from a folder that an earlier version left open to every user what the umask takes; return whether it did.
+
+    Only from one that is ours: it has something of the daemon's, or nothing.
+    """
+    umask = os.umask(0o077)
+    os.umask(umask)
+    about = folder.stat()
+    mode = stat.S_IMODE(about.st_mode)
+    if about.st_uid != os.geteuid() or mode & stat.S_ISVTX or not mode & 0o007:
+        return False
+    names = {entry.name for entry in folder.iterdir()}
+    if names and not names & _OURS:
+        return False
+    folder.chmod(mode & ~umask)
+    return True
 
 
 def _cannot_write(path: Path, error: OSError, *, folder: Path) -> FolderError:

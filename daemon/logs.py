@@ -15,8 +15,8 @@ from typing import IO, Any, ClassVar
 
 import structlog
 
-from daemon.redact import redact
 from pipeline.connections import OnceAMinute
+from pipeline.redact import redact
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _CHATTY = ("apscheduler", "httpx2", "httpcore2", "httpx", "httpcore", "uvicorn", "asyncio", "watchdog")

@@ -21,7 +21,7 @@ import structlog
 from daemon.doctor import git_finding
 from daemon.http.control import SocketInUseError
 from daemon.jobs import limits
-from daemon.lock import DaemonLock, FolderError, make_folder
+from daemon.lock import DaemonLock, FolderError, close_folder, keep_private, make_folder
 from daemon.logs import configure
 from daemon.service import Service
 from daemon.settings import load
@@ -67,6 +67,7 @@ def run(config_path: Path) -> int:
 async def serve(config_path: Path) -> int:
     """`run`, inside an event loop on the main thread."""
     forbid_core_dumps()
+    keep_private()
     settings = load(config_path)
     configure(level=settings.daemon.log_level, log_format=settings.daemon.log_format, secrets=tuple)
     git = git_finding()
@@ -107,6 +108,8 @@ async def _lock(service: Service) -> DaemonLock | None:
         try:
             for folder in (paths.state, paths.cache, paths.runtime):
                 make_folder(folder)
+                if close_folder(folder):
+                    log.info("folder_closed", folder=str(folder))
             return DaemonLock.acquire(paths.lock)
         except FolderError as error:
             if await service.room_to_start.regained(error.folder, error):

@@ -262,7 +262,12 @@ async def _propose(
     )
 
     token = _token(settings)
-    github = GitHub(api_url=settings.github.api_url, token=token, timeout_s=settings.poll.timeout_s)
+    github = GitHub(
+        api_url=settings.github.api_url,
+        token=token,
+        timeout_s=settings.poll.timeout_s,
+        local=settings.github.local_repositories,
+    )
     try:
         name = github.name_of(row.repository)
         if name is None:

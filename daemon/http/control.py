@@ -107,6 +107,8 @@ def admitted(path: Path, control_group: str) -> Doorkeeper:
         group = os.getegid() if wanted is None else wanted
         if path.stat().st_gid != group:
             os.chown(path, -1, group)
+        if wanted is not None:
+            _let_through(path.parent, group)
     except KeyError as error:
         raise SocketInUseError(
             f"[daemon] control_group: there is no group {control_group!r} here; create it, or name another"
@@ -117,6 +119,14 @@ def admitted(path: Path, control_group: str) -> Doorkeeper:
             " make the daemon's user a member of it, or name the daemon's own group"
         ) from error
     return Doorkeeper.here(group=group, control_group=wanted)
+
+
+def _let_through(folder: Path, group: int) -> None:
+    """Let a group that was named pass through a folder that is ours alone."""
+    about = folder.stat()
+    if about.st_uid == os.geteuid() and stat.S_IMODE(about.st_mode) == 0o700:
+        os.chown(folder, -1, group)
+        folder.chmod(0o710)
 
 
 def _clear(path: Path) -> None:

@@ -34,7 +34,6 @@ from daemon.jobs.recovery import drop_old_job_folders
 from daemon.paths import Paths, slug
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
-from daemon.redact import redact
 from daemon.settings.schema import Jobs
 from daemon.store_service import CALLERS_MISTAKES, StoreFailedError, StoreService
 from pipeline.jobs import preemption
@@ -46,6 +45,7 @@ from pipeline.jobs.specs import EndpointRung, ProveSpec, ScanSpec, Spec, TraceSp
 from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
+from pipeline.redact import redact
 from store.domain.identity import event_id
 from store.events.base import EventBody
 from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded

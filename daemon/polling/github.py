@@ -12,15 +12,14 @@ answers for the watchlist entries on the forge that it belongs to, and for no ot
 anywhere else):
     - the entry's host is the API's own host (GitHub Enterprise: https://HOST/api/v3 for https://HOST/owner/name);
     - the API's host is `api.` plus the entry's host (api.github.com for github.com);
-    - the API is on this machine's loopback address and the entry is a local path: a local server speaking for
-      local repositories, which is how tests run.
+    - the API is on this machine's loopback address, the entry is a local path, and there is no token or
+      `[github] local_repositories` is set: a local server speaking for local repositories, which is how tests run.
 Every other entry, and every entry where neither a token nor `api_url` is configured, is read by `git ls-remote`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -44,8 +43,9 @@ from daemon.polling.github_transport import (
     number,
     text,
 )
-from daemon.redact import redact
 from daemon.settings import Settings
+from pipeline.loopback import is_loopback
+from pipeline.redact import redact
 
 PUBLIC_API = "https://api.github.com"
 _BRANCHES = "refs/heads/"
@@ -93,6 +93,7 @@ class GitHub:
     """A client for one API. Serial on purpose: GitHub asks for no concurrency per token.
 
     Args:
+        local: whether an API on the loopback hears, with the token, of repositories that are paths.
         renew: called when the token is refused; returns the token as it is now, which may be a new one.
     """
 
@@ -102,11 +103,13 @@ class GitHub:
         api_url: str,
         token: str | None,
         timeout_s: float,
+        local: bool = False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         renew: Callable[[], str | None] = lambda: None,
     ) -> None:
         self.api_url = (api_url or PUBLIC_API).rstrip("/")
         self._host = urlsplit(self.api_url).netloc.lower()
+        self._local = local
         self._transport = Transport(
             api_url=self.api_url, token=token, timeout_s=timeout_s, now=now, renew=renew
         )
@@ -122,10 +125,10 @@ class GitHub:
         """Return whether the API refuses the token in use."""
         return self._transport.token_refused
 
-    def is_for(self, *, api_url: str, token: str | None, timeout_s: float) -> bool:
+    def is_for(self, *, api_url: str, token: str | None, timeout_s: float, local: bool) -> bool:
         """Return whether a client made from these settings would be the same."""
-        wanted = (api_url or PUBLIC_API).rstrip("/"), token, timeout_s
-        return wanted == (self.api_url, self._transport.token, self._transport.timeout_s)
+        wanted = (api_url or PUBLIC_API).rstrip("/"), token, timeout_s, local
+        return wanted == (self.api_url, self._transport.token, self._transport.timeout_s, self._local)
 
     @property
     def quotas(self) -> Mapping[str, Quota]:
@@ -138,7 +141,9 @@ class GitHub:
         if name.count("/") != 1:
             return None
         mine = host in (self._host, self._host.removeprefix("api.")) or (
-            host == "local" and _is_loopback(urlsplit(self.api_url).hostname or "")
+            host == "local"
+            and (self._local or not self._transport.token)
+            and is_loopback(urlsplit(self.api_url).hostname or "")
         )
         return name if mine else None
 
@@ -267,15 +272,6 @@ class GitHub:
         return heads, pages[0].headers.get("etag") if len(pages) == 1 else None, moved
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 log = structlog.get_logger("daemon.forge")
 
 
@@ -310,12 +306,15 @@ class Forge:
         self._settings = settings
         token, before = self._read(), self.github
         api_url, timeout_s = settings.github.api_url, settings.poll.timeout_s
-        same = before is not None and before.is_for(api_url=api_url, token=token, timeout_s=timeout_s)
+        local = settings.github.local_repositories
+        same = before is not None and before.is_for(
+            api_url=api_url, token=token, timeout_s=timeout_s, local=local
+        )
         self._token = token
         if same and (token or api_url):
             return None
         self.github = (
-            GitHub(api_url=api_url, token=token, timeout_s=timeout_s, renew=self._renew)
+            GitHub(api_url=api_url, token=token, timeout_s=timeout_s, local=local, renew=self._renew)
             if token or api_url
             else None
         )

@@ -24,7 +24,7 @@ import httpx2
 
 from daemon.clock import elapsed_s
 from daemon.polling.errors import RemoteError, remedy_for
-from daemon.redact import redact
+from pipeline.redact import redact
 from store.events.repositories import RepositoryProblem
 
 REFUSED_REMEDY = (
@@ -39,9 +39,13 @@ _GONE = "; a private repository looks the same to a token without access"
 _BLOCKED = "GitHub blocks the repository for legal reasons; remove the entry, or set enabled = false until it is back"
 
 
-def refusal(status: int, *, said: str, what: str, api_url: str) -> RemoteError:
-    """Return the error for a status that is neither an answer nor a limit; `said` is its message."""
-    told = f"{what}: {api_url} answered {status}{f' ({said})' if said else ''}"
+def refusal(status: int, *, what: str, api_url: str) -> RemoteError:
+    """Return the error for a status that is neither an answer nor a limit.
+
+    What the answer says is not repeated: this is recorded for ever, and whoever refuses a token may say it in any
+    encoding.
+    """
+    told = f"{what}: {api_url} answered {status}{_MEANT.get(status, '')}"
     problem: RepositoryProblem
     match status:
         case 401:
@@ -59,6 +63,9 @@ def refusal(status: int, *, said: str, what: str, api_url: str) -> RemoteError:
         case _:
             problem, remedy = "unreachable", remedy_for("unreachable")
     return RemoteError(problem, told, remedy=remedy)
+
+
+_MEANT = {401: " (unauthorised)", 403: " (forbidden)", 404: " (not found)", 410: " (gone)", 451: " (blocked)"}
 
 
 def not_understood(what: str) -> RemoteError:
@@ -304,8 +311,7 @@ class Transport:
             if answer.status_code in (200, 304):
                 return answer, turn > 0
             if answer.status_code not in REDIRECTS:
-                said = self.hidden(message(answer))
-                raise refusal(answer.status_code, said=said, what=what, api_url=self.api_url)
+                raise refusal(answer.status_code, what=what, api_url=self.api_url)
             address = self.same_host(answer.headers.get("location", ""), what)
         raise RemoteError(
             "invalid", f"{what}: the API redirects in a circle", remedy="check api_url in config.toml"

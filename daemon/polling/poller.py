@@ -27,10 +27,10 @@ from daemon.polling.branch_diff import Changes, RemoteState, Tips, is_mirror
 from daemon.polling.errors import RemoteError
 from daemon.polling.git import Git
 from daemon.polling.github import GitHub, RequestMemory
-from daemon.redact import redact
 from daemon.settings import Repo
 from daemon.settings.schema import Poll
 from daemon.store_service import StoreService
+from pipeline.redact import redact
 from store.domain.identity import event_id, short_hash
 from store.events.repositories import (
     RepositoryArchived,

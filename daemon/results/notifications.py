@@ -38,12 +38,12 @@ import structlog
 
 from daemon.clock import elapsed_s
 from daemon.context import Context
-from daemon.redact import redact
 from daemon.settings import Settings
 from daemon.settings.schema import Command, Notify, Webhook, webhook_url
 from daemon.store_service import StoreFailedError, StoreService
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.errors import CredentialError
+from pipeline.redact import redact
 from pipeline.report.front import Front, digest, front
 from store.domain.identity import event_id
 from store.events.repositories import RepositoryFailing

@@ -38,7 +38,9 @@ def remote(deployment: Deployment, github: GitHubServer) -> Remote:
     remote = deployment.remote("demo")
     remote.commit("first")
     github.add("remotes/demo", remote.path)
-    deployment.write(repos=[remote.path], extra=f'[github]\napi_url = "{github.url}"\n')
+    deployment.write(
+        repos=[remote.path], extra=f'[github]\napi_url = "{github.url}"\nlocal_repositories = true\n'
+    )
     return remote
 
 
@@ -53,7 +55,7 @@ def poll(
     """Poll as a daemon does that has just started; `by_hand` as `unsorry poll` has it do."""
 
     async def go() -> list[PollResult]:
-        client = GitHub(api_url=github.url, token=token, timeout_s=5)
+        client = GitHub(api_url=github.url, token=token, timeout_s=5, local=True)
         async with deployment.opened(github=client) as parts:
             if by_hand:
                 parts.poller.forget(parts.repo.key)
@@ -91,7 +93,7 @@ def test_the_repository_itself_is_asked_once_an_hour_and_when_a_person_asks(
     assert statuses(github)[2:] == [304, 304, 304]
 
     async def an_hour_later() -> int:
-        client = GitHub(api_url=github.url, token=TOKEN, timeout_s=5)
+        client = GitHub(api_url=github.url, token=TOKEN, timeout_s=5, local=True)
         async with deployment.opened(github=client) as parts:
             parts.poller._now = lambda: datetime.now(UTC) + timedelta(hours=1, seconds=1)
             return (await parts.poller.poll(parts.repo)).requests
@@ -260,7 +262,9 @@ def test_a_refused_token_is_not_shown_again_before_there_is_another(
     tokens = ["ghp_revoked"]
 
     async def go() -> list[PollResult]:
-        client = GitHub(api_url=github.url, token=tokens[-1], timeout_s=5, renew=lambda: tokens[-1])
+        client = GitHub(
+            api_url=github.url, token=tokens[-1], timeout_s=5, local=True, renew=lambda: tokens[-1]
+        )
         async with deployment.opened(github=client) as parts:
             polled = [await parts.poller.poll(parts.repo) for _ in range(3)]
             refused.append(client.token_refused)
@@ -283,7 +287,7 @@ def test_a_token_that_was_changed_meanwhile_is_taken_up_by_the_request_that_need
     deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
     async def go() -> str:
-        client = GitHub(api_url=github.url, token="ghp_old", timeout_s=5, renew=lambda: TOKEN)
+        client = GitHub(api_url=github.url, token="ghp_old", timeout_s=5, local=True, renew=lambda: TOKEN)
         async with deployment.opened(github=client) as parts:
             return (await parts.poller.poll(parts.repo)).outcome
 
@@ -298,7 +302,8 @@ def test_a_new_token_in_the_file_lets_everything_in_again_without_a_reload(
     file.write_text("ghp_revoked", encoding="ascii")
     file.chmod(0o600)
     settings = deployment.write(
-        repos=[remote.path], extra=f'[github]\napi_url = "{github.url}"\ntoken_file = "{file}"\n'
+        repos=[remote.path],
+        extra=f'[github]\napi_url = "{github.url}"\nlocal_repositories = true\ntoken_file = "{file}"\n',
     )
     renewed: list[str] = []
     problems: list[str] = []
@@ -325,7 +330,11 @@ def test_a_new_token_in_the_file_lets_everything_in_again_without_a_reload(
 def test_an_archived_repository_is_marked_once_and_asked_seldom_until_it_is_opened(
     deployment: Deployment, github: GitHubServer, remote: Remote
 ) -> None:
-    deployment.write(repos=[remote.path], every="60s", extra=f'[github]\napi_url = "{github.url}"\n')
+    deployment.write(
+        repos=[remote.path],
+        every="60s",
+        extra=f'[github]\napi_url = "{github.url}"\nlocal_repositories = true\n',
+    )
     repository = github.add("remotes/demo", remote.path)
     poll(deployment, github)
     repository.archived = True
@@ -352,7 +361,7 @@ def test_who_stood_in_line_for_an_api_that_is_out_of_reach_does_not_wait_for_it_
 
         silent = await asyncio.start_server(swallow, "127.0.0.1", 0)
         port = silent.sockets[0].getsockname()[1]
-        client = GitHub(api_url=f"http://127.0.0.1:{port}", token=TOKEN, timeout_s=0.3)
+        client = GitHub(api_url=f"http://127.0.0.1:{port}", token=TOKEN, timeout_s=0.3, local=True)
         looks = [client.look(f"o/n{number}") for number in range(20)]
         found = await asyncio.gather(*looks, return_exceptions=True)
         await client.close()

@@ -119,7 +119,7 @@ def test_a_restart_makes_no_request_and_the_next_poll_costs_no_quota(
 
         async def daemon(*, after_s: float) -> None:
             clocks.pass_(after_s)
-            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5, local=True)
             async with started(deployment, clocks, github=client) as turns:
                 await turns.tick()
 
@@ -250,7 +250,7 @@ def test_a_hint_is_found_by_name_whatever_its_case_and_by_number_after_a_rename(
         server.rename("remotes/b", "elsewhere/better")
 
         async def go() -> list[Sequence[str]]:
-            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5, local=True)
             async with started(deployment, Clocks(), github=client) as turns:
                 await turns.tick()
                 named = turns.polls.hint_named
@@ -271,7 +271,7 @@ def test_a_hint_does_not_break_a_promise_of_patience(deployment: Deployment, rem
 
         async def daemon(*, after_s: float) -> list[str]:
             clocks.pass_(after_s)
-            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5, local=True)
             async with started(deployment, clocks, github=client) as turns:
                 turns.polls.hint({"local/remotes/a"})
                 return await turns.tick()
@@ -292,7 +292,9 @@ def test_a_new_token_lets_those_in_at_once_that_the_old_one_did_not(
 
         async def go() -> list[list[str]]:
             token = ["ghp_old"]
-            client = GitHub(api_url=server.url, token=token[0], timeout_s=5, renew=lambda: token[0])
+            client = GitHub(
+                api_url=server.url, token=token[0], timeout_s=5, local=True, renew=lambda: token[0]
+            )
             async with started(deployment, clocks, github=client) as turns:
                 found = [await turns.tick()]
                 clocks.pass_(1)
@@ -319,7 +321,7 @@ def test_after_an_outage_the_first_that_is_reached_brings_the_others_of_its_host
             for remote in remotes:
                 server.add(f"remotes/{remote.path.name}", remote.path)
             write(deployment, remotes, extra=f'[github]\napi_url = "{server.url}"\n')
-            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5)
+            client = GitHub(api_url=server.url, token=TOKEN, timeout_s=5, local=True)
             async with started(deployment, clocks, github=client) as turns:
                 server.failures = [Failure("GET", "/heads/", 503) for _ in range(8)]
                 for _ in range(4):

@@ -60,7 +60,7 @@ class World:
         self.settings = self.deployment.write(
             repos=[self.remote.path] if watched else [],
             entry=entry,
-            extra=f'[github]\napi_url = "{self.github.url}"\n{extra}',
+            extra=f'[github]\napi_url = "{self.github.url}"\nlocal_repositories = true\n{extra}',
         )
 
     def tell(self, *bodies: EventBody) -> None:

@@ -175,7 +175,7 @@ def test_a_revoked_token_is_told_and_a_new_one_in_its_file_is_picked_up(
             repos=[remote.path],
             every="1s",
             slowest="1s",
-            extra=f'[github]\napi_url = "{github.url}"\ntoken_file = "{token}"\n',
+            extra=f'[github]\napi_url = "{github.url}"\nlocal_repositories = true\ntoken_file = "{token}"\n',
         )
         with deployment.daemon() as process:
             deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")

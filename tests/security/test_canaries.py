@@ -1,7 +1,8 @@
 """Secrets that are planted in every way in which one can come in, and looked for in everything that comes out.
 
 The daemon is the real one, with jobs on the simulator; what it starts is watched all the while. A canary is looked for
-as it is, as a URL has it, and in base64 (at each of the three places at which it can begin there).
+as it is, as a URL has it, in capitals, backwards, in hexadecimal, and in base64 (at each of the three places at which
+it can begin there).
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ def needles() -> list[bytes]:
     found = []
     for canary in CANARIES:
         found += [canary.encode(), quote(canary).encode(), quote(canary, safe="").encode()]
+        found += [canary.upper().encode(), canary[::-1].encode(), canary.encode().hex().encode()]
         for at in range(3):
             # The first and the last letters also depend on what stands beside it.
             whole = base64.b64encode(b"x" * at + canary.encode())
@@ -127,9 +129,16 @@ class Echo(http.server.BaseHTTPRequestHandler):
             self._pass_on()
             return
         secret = self.headers.get("Authorization", "none").split()[-1]
-        forms = [secret, quote(secret), quote(secret, safe="")]
-        if not self.path.startswith("/v1"):  # a model's endpoint is not taken to encode what it repeats
-            forms.append(base64.b64encode(f"x-access-token:{secret}".encode()).decode())
+        forms = [
+            secret,
+            quote(secret),
+            quote(secret, safe=""),
+            secret.upper(),
+            secret[::-1],
+            secret.encode().hex(),
+        ]
+        before = ("x-access-token:", "Bearer ", "Authorization: Bearer ")
+        forms += [base64.b64encode(f"{told}{secret}".encode()).decode() for told in before]
         body = json.dumps({"message": f"no good: {' '.join(forms)} {said}"}).encode()
         self.send_response(403)
         self.send_header("WWW-Authenticate", f'Basic realm="{TOKEN}"')
@@ -210,6 +219,7 @@ def settings(deployment: Deployment, remote: Remote, echo: str, way: Way) -> Non
     extra = f"""{SIMULATED}
 [github]
 api_url = "http://{echo}"
+local_repositories = true
 webhook_port = {free_port()}
 {way.github}
 [jobs]

@@ -41,6 +41,7 @@ from pipeline.models.endpoint.dialect import (
 )
 from pipeline.models.endpoint.errors import EndpointError, ExternalError, Usage
 from pipeline.models.endpoint.spending import Prices, Reservation, Spending
+from pipeline.redact import redact
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -406,7 +407,9 @@ class ChatClient:
         about = complaint(reply.data)
         reason = "no_credit" if about.spent else _REASONS.get(reply.status, "bad_request")
         without = " (no key was sent)" if reply.status in (401, 403) and not self._key else ""
-        self._fail(reason, f"it answered {reply.status}{without}: {about.text}", reply.status)
+        # Of who refuses a key no word is repeated: this is recorded for ever, and may hold the key in any encoding.
+        said = "" if self._key and reply.status in (401, 403, 407) else f": {about.text}"
+        self._fail(reason, f"it answered {reply.status}{without}{said}", reply.status)
 
     def _fail(self, reason: str, text: str, status: int | None) -> NoReturn:
         self.counts["failed"] += 1
@@ -418,7 +421,7 @@ class ChatClient:
 
     def _clean(self, text: str) -> str:
         """Return the text of the endpoint or the HTTP library without the key."""
-        return text.replace(self._key, "***") if self._key else text
+        return redact(text, secrets=(self._key or "",))
 
 
 def _with_seed(ask: Ask, number: int) -> Ask:

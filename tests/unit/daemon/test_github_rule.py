@@ -19,8 +19,7 @@ from daemon.polling.github import GitHub
         ("https://git.corp/api/v3", "git.corp/owner/name", "owner/name"),
         ("https://git.corp/api/v3", "github.com/owner/name", None),
         ("https://api.corp.ghe.com", "corp.ghe.com/owner/name", "owner/name"),
-        ("http://127.0.0.1:8000", "local/remotes/demo", "remotes/demo"),
-        ("http://localhost:8000", "local/remotes/demo", "remotes/demo"),
+        ("http://127.0.0.1:8000", "local/remotes/demo", None),
         ("http://127.0.0.1:8000", "github.com/owner/name", None),
         ("", "github.com/too/many/parts", None),
     ],
@@ -30,6 +29,25 @@ def test_an_api_answers_for_its_own_forge_only(api_url: str, key: str, name: str
         client = GitHub(api_url=api_url, token="t", timeout_s=1)
         try:
             return client.name_of(key)
+        finally:
+            await client.close()
+
+    assert asyncio.run(go()) == name
+
+
+@pytest.mark.parametrize(
+    ("token", "local", "name"),
+    [("t", False, None), ("t", True, "remotes/demo"), (None, False, "remotes/demo")],
+    ids=["with a token", "with a token, and the setting", "without a token"],
+)
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+def test_a_local_repository_is_asked_of_no_forge_with_the_token_unless_the_settings_say_so(
+    host: str, token: str | None, local: bool, name: str | None
+) -> None:
+    async def go() -> str | None:
+        client = GitHub(api_url=f"http://{host}:8000", token=token, timeout_s=1, local=local)
+        try:
+            return client.name_of("local/remotes/demo")
         finally:
             await client.close()
 

@@ -6,13 +6,15 @@ import base64
 import io
 import json
 import logging
+import time
+from urllib.parse import quote
 
 import pytest
 import structlog
 
 from daemon.logs import configure
 from daemon.polling.git_process import environment
-from daemon.redact import redact
+from pipeline.redact import redact
 
 SECRET = "s3cr3t-of-no-known-shape"
 
@@ -42,20 +44,65 @@ def test_ordinary_text_stays_as_it_is() -> None:
     assert redact(text) == text
 
 
-@pytest.mark.parametrize(
-    "form",
-    [
-        SECRET,
-        "pass%2Fword%3D1",
-        base64.b64encode(SECRET.encode()).decode(),
-        base64.b64encode(f"x-access-token:{SECRET}".encode()).decode(),
-        base64.urlsafe_b64encode(SECRET.encode()).decode(),
-    ],
-)
-def test_a_known_secret_is_hidden_in_each_form_in_which_it_travels(form: str) -> None:
-    secrets = (SECRET, "pass/word=1")
-    assert form not in redact(f"before {form} after", secrets=secrets)
+def in_base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+ODD = "pass/word+of=no_known:shape"
+FORMS = {
+    "as it is": ODD,
+    "in upper case": ODD.upper(),
+    "reversed": ODD[::-1],
+    "as a URL has it": quote(ODD, safe=""),
+    "quoted twice": quote(quote(ODD, safe=""), safe=""),
+    "all percent": "".join(f"%{byte:02X}" for byte in ODD.encode()),
+    "as JSON may have it": json.dumps(ODD).replace("/", "\\/"),
+    "as JSON's numbers": "".join(f"\\u{ord(letter):04x}" for letter in ODD),
+    "in hexadecimal": ODD.encode().hex(),
+    "in hexadecimal with colons": ":".join(f"{byte:02X}" for byte in ODD.encode()),
+    "in base64": in_base64(ODD),
+    "in a URL's base64": base64.urlsafe_b64encode(ODD.encode()).decode(),
+    "as git sends it": in_base64(f"x-access-token:{ODD}"),
+    "in lines of base64": base64.encodebytes(f"Authorization: Bearer {ODD} and a tail".encode()).decode(),
+    "in base64 in a URL": quote(in_base64(f"Bearer: {ODD}"), safe=""),
+}
+
+
+def pieces(secret: str) -> set[str]:
+    """What would give it away: eight letters in a row of it, of its reverse, or of what its forms are made of."""
+    return {text[at : at + 8] for text in (secret, secret[::-1]) for at in range(len(text) - 7)}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+def test_a_known_secret_is_hidden_in_each_form_that_holds_it(form: str) -> None:
+    said = redact(f"before {form} after", secrets=(SECRET, ODD))
+    assert said.startswith("before ")
+    assert "***" in said
+    assert len(said) < 80, "nothing of it is left but what stood before or behind it"
     assert redact(f"before {form}", secrets=()) == f"before {form}"
+
+
+@pytest.mark.parametrize("before", range(6))
+def test_base64_is_hidden_wherever_the_secret_begins_in_it(before: int) -> None:
+    said = redact(in_base64("x" * before + ODD + "tail"), secrets=(ODD,))
+    left = base64.b64decode((said.split("***")[0] + "===")[: len(said.split("***")[0]) // 4 * 4])
+    assert "***" in said
+    assert set(left) <= {ord("x")}
+
+
+def test_a_short_secret_is_looked_for_as_it_is_and_ordinary_text_stays() -> None:
+    assert redact("the tok is a token: 746f6b", secrets=("tok",)) == "the *** is a ***en: 746f6b"
+
+
+@pytest.mark.parametrize("text", ["c", "pas", "%", "%25", "\\", "a:", "70 ", "cGFz\n"])
+def test_a_hostile_text_takes_time_by_its_length_and_no_more(text: str) -> None:
+    def seconds(length: int) -> float:
+        started = time.process_time()
+        redact(text * (length // len(text)), secrets=(ODD,))
+        return time.process_time() - started
+
+    few, many = (min(seconds(length) for _ in range(2)) for length in (2**15, 2**18))
+    assert many < 40 * few + 0.05, "eight times the length; what grows by the square takes 64 times as long"
 
 
 @pytest.fixture
