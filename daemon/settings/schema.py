@@ -556,7 +556,7 @@ class GitHub(Section):
     api_url: Annotated[Text, AfterValidator(_api_url)] = Field("", examples=["https://api.github.com"])
     """`https://github.example.org/api/v3` for GitHub Enterprise; `""` is `https://api.github.com`. http is accepted
     for this machine only"""
-    local_repositories: bool = False
+    local_repositories: Flag = Field(False, examples=[False])
     """Ask the API about repositories that are paths too, with the token, where it is on this machine's loopback
     address. Without it, a path is read by git, and no forge hears of it while there is a token"""
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(

@@ -281,6 +281,11 @@ NO_NAMESPACE = {
     "keys in the kernel": "call({'x86_64': 248, 'aarch64': 217}, b'user', b'name', b'value', 5, -3)",
     "a ring of calls": "call({'x86_64': 425, 'aarch64': 425}, 8, ctypes.create_string_buffer(256))",
     "segments of memory": "call({'x86_64': 29, 'aarch64': 194}, 0, 1 << 20, 0o1600)",
+    "queues of messages": "call({'x86_64': 68, 'aarch64': 186}, 0, 0o1600)",
+    "semaphores": "call({'x86_64': 64, 'aarch64': 190}, 0, 100, 0o1600)",
+    "named queues": "call({'x86_64': 240, 'aarch64': 180}, b'q', 0o102, 0o600, None)",
+    "memory files": "os.memfd_create('x')",
+    "memory files that nobody sees": "call({'x86_64': 447, 'aarch64': 447}, 0)",
     "another's memory": "call({'x86_64': 101, 'aarch64': 117}, 0, 0, 0, 0)",
     "a new namespace by clone": "call({'x86_64': 56, 'aarch64': 220}, 0x10000000 | 17, 0, 0, 0, 0)",
 }
@@ -298,6 +303,41 @@ def call(numbers, *arguments):
 @pytest.mark.parametrize("attack", NO_NAMESPACE.values(), ids=NO_NAMESPACE.keys())
 def test_what_no_namespace_separates_is_refused(place: Place, attack: str) -> None:
     refused(place.both(CALL + attack))
+
+
+SET_ID = {
+    "chmod": "open('.lake/x', 'w').close(); os.chmod('.lake/x', 0o4755)",
+    "chmod of a group's": "open('.lake/x', 'w').close(); os.chmod('.lake/x', 0o2755)",
+    "fchmod": "os.fchmod(os.open('.lake/x', os.O_CREAT | os.O_RDWR), 0o6755)",
+    "fchmodat": "open('.lake/x', 'w').close(); call({'x86_64': 268, 'aarch64': 53}, -100, b'.lake/x', 0o4755)",
+    "fchmodat2": "open('.lake/x', 'w').close(); call({'x86_64': 452, 'aarch64': 452}, -100, b'.lake/x', 0o4755, 0)",
+    "open": "os.close(os.open('.lake/x', os.O_CREAT | os.O_WRONLY, 0o4755))",
+    "a file without a name": "os.close(os.open('.lake', os.O_TMPFILE | os.O_WRONLY, 0o4755))",
+    "openat2": "call({'x86_64': 437, 'aarch64': 437}, -100, b'.lake/x', struct.pack('QQQ', 0o101, 0o4755, 0), 24)",
+    "mknod": "os.mknod('.lake/x', 0o104755)",
+    "mkdir": "os.mkdir('.lake/d'); call({'x86_64': 258, 'aarch64': 34}, -100, b'.lake/e', 0o2755)",
+}
+
+
+@pytest.mark.parametrize("attack", SET_ID.values(), ids=SET_ID.keys())
+def test_no_program_of_another_user_s_rights_is_left_behind(place: Place, attack: str) -> None:
+    said = place.lakefile(
+        f"import struct\nos.umask(0)\n{CALL.replace('(1, 97)', '(1, 38, 97)')}\n{attack}"
+    ).output
+    left = [path for path in (place.project / ".lake").rglob("*") if path.lstat().st_mode & 0o6000]
+    assert ("refused" in said, left) == (True, []), said
+
+
+def test_what_has_an_ordinary_mode_is_made_and_changed(place: Place) -> None:
+    """A mode that was not given is whatever a register held: an open that makes nothing is let through with it."""
+    body = f"""
+    {CALL.replace(chr(10), chr(10) + "    ")}
+    os.mkdir('.lake/d', 0o755)
+    os.close(os.open('.lake/d/x', os.O_CREAT | os.O_WRONLY, 0o755))
+    os.chmod('.lake/d/x', 0o1777)
+    call({{'x86_64': 257, 'aarch64': 56}}, -100, b'.lake/d/x', 0, 0o6777)
+    """
+    assert "ALLOWED" in place.lakefile(body).output
 
 
 def test_the_calls_of_another_architecture_are_not_a_way_round_the_filter() -> None:
@@ -472,18 +512,41 @@ for at in range(0, 500 << 20, 4096):
     shared[at] = 1
 time.sleep(300)
 """
-MEMORY_FILES = """
-import time
-for _ in range(8):
-    os.write(os.memfd_create("x"), bytes(60 << 20))
+SOCKET_BUFFERS = """
+import socket, time
+for _ in range(4):
+    if os.fork() == 0:
+        break
+kept = []
+try:
+    while len(kept) < 400:
+        kept += socket.socketpair()
+        kept[-2].setblocking(False)
+        try:
+            while True: kept[-2].send(bytes(65536))
+        except BlockingIOError: pass
+except OSError: pass
+time.sleep(300)
+"""
+SOCKETS_IN_FLIGHT = """
+import array, socket, time
+post = socket.socketpair()
+for _ in range(200):
+    a, b = socket.socketpair()
+    a.setblocking(False)
+    try:
+        while True: a.send(bytes(65536))
+    except BlockingIOError: pass
+    post[0].sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [a.fileno(), b.fileno()]))])
+    a.close(); b.close()
 time.sleep(300)
 """
 
 
 @pytest.mark.parametrize(
     "body",
-    [MANY_PROCESSES, SHARED_MEMORY, MEMORY_FILES],
-    ids=["many processes", "shared memory", "memory files"],
+    [MANY_PROCESSES, SHARED_MEMORY, SOCKET_BUFFERS, SOCKETS_IN_FLIGHT],
+    ids=["many processes", "shared memory", "socket buffers", "sockets in flight"],
 )
 def test_memory_of_the_whole_tree_is_bounded(place: Place, body: str) -> None:
     outcome = place.evaluated(body, memory_bytes=200 * MIB)

@@ -1,15 +1,16 @@
 """Run a program with bounds and be sure of its end: output kept at both ends, one of seven outcomes, no process left.
 
 The program runs in a session of its own with no input; standard output and error are read as one stream. While it
-runs, its whole tree is sampled: memory (RssAnon, RssShmem and memory files that are open; pages that two processes
-share by fork count twice), number of processes, growth of the watched folders and of files that were deleted there
-and are still open. The interval follows what a look costs, so that the watch over a large folder does not eat a
-core. A bound is therefore passed for a moment before it bites.
+runs, its whole tree is sampled: memory (RssAnon, RssShmem, memory files that are open, and in a sandbox what its
+sockets may hold; pages that two processes share by fork count twice), number of processes, growth of the watched
+folders and of files that were deleted there and are still open. The interval follows what a look costs, so that the
+watch over a large folder does not eat a core. A bound is therefore passed for a moment before it bites.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import selectors
@@ -65,7 +66,36 @@ def look_at_tree(pid: int, devices: frozenset[int], *, most: int | None = None) 
                 memory += 512 * stat.st_blocks
             elif stat.st_dev in devices:
                 disk += 512 * stat.st_blocks
-    return Tree(memory, len(below), disk)
+    return Tree(memory + _held_by_sockets(below), len(below), disk)
+
+
+_FREE_SOCKETS = 64
+"""What lake, git and curl have of them at the same time, and what they hold is little."""
+_OWN_NETWORK = Path("/proc/self/ns/net")
+_SOCKETS = re.compile(rb"^sockets: used (\d+)", re.MULTILINE)
+
+
+@functools.cache
+def _socket_bytes() -> int:
+    """Return the most that one socket may be made to hold of what was sent and not received."""
+    with contextlib.suppress(OSError, ValueError):
+        return 2 * int(Path("/proc/sys/net/core/wmem_max").read_bytes())
+    return 2 * 212_992
+
+
+def _held_by_sockets(below: Sequence[psutil.Process]) -> int:
+    """Return what the sockets of a sandbox's own network may hold at most.
+
+    No process shows what is in a socket's buffer, nor a socket that is itself in flight. The network counts both.
+    """
+    for process in reversed(below):
+        with contextlib.suppress(OSError):
+            network = Path(f"/proc/{process.pid}/ns/net")
+            if network.readlink() == _OWN_NETWORK.readlink():
+                continue
+            used = _SOCKETS.search(Path(f"/proc/{process.pid}/net/sockstat").read_bytes())
+            return max(0, int(used[1]) - _FREE_SOCKETS) * _socket_bytes() if used else 0
+    return 0
 
 
 def _deleted_files(pid: int) -> Iterator[tuple[str, os.stat_result]]:

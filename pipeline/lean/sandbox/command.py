@@ -11,9 +11,10 @@ What bounds what, and how hard:
       not to be raised. Shared memory does not count for RLIMIT_DATA.
     - all of them: RLIMIT_NPROC counts the sandbox alone on Linux 5.14 and later, and never binds root. Memory of the
       whole tree, its number of processes and what it writes are watched from outside (`run_bounded`), which samples
-      a few times a second: a bound that is passed for a moment, not a wall. A program that wants to can hold shared
-      memory that no process shows (mapped, written, dropped from its page tables). A wall is the cgroup of the
-      daemon's unit (MemoryMax, TasksMax), which holds everything that is started below it.
+      a few times a second: a bound that is passed for a moment, not a wall. Sockets count there by what they may
+      hold. A program that wants to can hold shared memory that no process shows (/dev/zero mapped, written, dropped
+      from its page tables), and what the kernel keeps of names, pipes and TCP. A wall is the cgroup of the daemon's
+      unit (MemoryMax, TasksMax), which holds everything that is started below it.
     - memory file systems: their sizes, here.
 """
 
@@ -35,16 +36,23 @@ from pathlib import Path
 
 # ---- seccomp
 # Namespaces do not separate everything. AF_VSOCK reaches the host from any network namespace, key rings and io_uring
-# belong to the user, and System V shared memory is held by no process, so the memory watch misses it. The filter
-# refuses these, calls that make further namespaces or mounts, and a few that only attacks on the kernel need. Lean,
-# lake, git, curl and the C compiler need none of them.
+# belong to the user, and what holds memory without a process that shows it is missed by the memory watch: System V
+# shared memory, queues and semaphores, and memory files, which can also be in flight between two sockets. The filter
+# refuses these, calls that make further namespaces or mounts, a few that only attacks on the kernel need, and every
+# mode with a set-uid or set-gid bit: a program with one would be on the host what it is in the folder that a build may
+# write. Lean, lake, git, curl and the C compiler need none of them.
 
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_SET_ID = 0o6000
+_MAKES_A_FILE = 0o100 | 0o20000000
+"""O_CREAT and the bit of O_TMPFILE: without them the mode of an open is whatever the register held."""
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCHITECTURE = 0, 4
 _FIRST, _SECOND = 16, 24
 """Offsets of the low words of a call's first two arguments; both machines below are little-endian."""
+_WORDS = 8
+"""From one argument to the next."""
 _NEW_NAMESPACES = 0x7E020000
 """The CLONE_NEW… bits: mount, cgroup, uts, ipc, user, pid, net."""
 _FAKED_INPUT = (0x5412, 0x541C)
@@ -63,11 +71,18 @@ class _Machine:
     ioctl: int
     clone: int
     refused: tuple[int, ...]
+    modes: tuple[tuple[int, int], ...]
+    """Calls that give a mode, and which argument it is (from 0)."""
+    opens: tuple[tuple[int, int], ...]
+    """Calls that open, and which argument the flags are; the mode is the next."""
     clone3: int = 435
+    openat2: int = 437
 
 
-# Of all machines alike: io_uring (3), open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr.
-_NEWER = (425, 426, 427, 428, 429, 430, 431, 432, 433, 442)
+# Of all machines alike: io_uring (3), open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr,
+# memfd_secret.
+_NEWER = (425, 426, 427, 428, 429, 430, 431, 432, 433, 442, 447)
+_FCHMODAT2 = 452
 _MACHINES = {
     "x86_64": _Machine(
         audit=0xC000003E,
@@ -75,9 +90,33 @@ _MACHINES = {
         socketpair=53,
         ioctl=16,
         clone=56,
-        # shmget; ptrace; pivot_root, chroot, mount, umount2, unshare, setns; the key rings (3); perf_event_open,
-        # bpf, userfaultfd; open_by_handle_at
-        refused=(29, 101, 155, 161, 165, 166, 272, 308, 248, 249, 250, 298, 321, 323, 304, *_NEWER),
+        # shmget, msgget, semget, mq_open, memfd_create; ptrace; pivot_root, chroot, mount, umount2, unshare, setns;
+        # the key rings (3); perf_event_open, bpf, userfaultfd; open_by_handle_at
+        refused=(
+            29,
+            68,
+            64,
+            240,
+            319,
+            101,
+            155,
+            161,
+            165,
+            166,
+            272,
+            308,
+            248,
+            249,
+            250,
+            298,
+            321,
+            323,
+            304,
+            *_NEWER,
+        ),
+        # chmod, fchmod, fchmodat; mknod, mknodat; mkdir, mkdirat; creat
+        modes=((90, 1), (91, 1), (268, 2), (_FCHMODAT2, 2), (133, 1), (259, 2), (83, 1), (258, 2), (85, 1)),
+        opens=((2, 1), (257, 2)),
     ),
     "aarch64": _Machine(
         audit=0xC00000B7,
@@ -85,7 +124,30 @@ _MACHINES = {
         socketpair=199,
         ioctl=29,
         clone=220,
-        refused=(194, 117, 41, 51, 40, 39, 97, 268, 217, 218, 219, 241, 280, 282, 265, *_NEWER),
+        refused=(
+            194,
+            186,
+            190,
+            180,
+            279,
+            117,
+            41,
+            51,
+            40,
+            39,
+            97,
+            268,
+            217,
+            218,
+            219,
+            241,
+            280,
+            282,
+            265,
+            *_NEWER,
+        ),
+        modes=((52, 1), (53, 2), (_FCHMODAT2, 2), (33, 2), (34, 2)),
+        opens=((56, 2),),
     ),
 }
 
@@ -118,8 +180,15 @@ def program(machine: _Machine) -> bytes:
     code += [(_LOAD, 0, 0, _NUMBER), (_AT_LEAST, 0, 1, _X32), refuse]
     for number in machine.refused:
         code += [(_EQUAL, 0, 1, number), refuse]
-    # Its arguments lie in memory, where no filter can look; programs fall back to clone.
-    code += [(_EQUAL, 0, 1, machine.clone3), (_RETURN, 0, 0, _REFUSE | errno.ENOSYS)]
+    # Their arguments lie in memory, where no filter can look; programs fall back to clone and openat.
+    for number in (machine.clone3, machine.openat2):
+        code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE | errno.ENOSYS)]
+    for number, at in machine.modes:
+        code += [(_EQUAL, 0, 4, number), (_LOAD, 0, 0, _FIRST + at * _WORDS), (_ANY_BIT, 0, 1, _SET_ID)]
+        code += [refuse, allow]
+    for number, at in machine.opens:
+        code += [(_EQUAL, 0, 6, number), (_LOAD, 0, 0, _FIRST + at * _WORDS), (_ANY_BIT, 0, 3, _MAKES_A_FILE)]
+        code += [(_LOAD, 0, 0, _FIRST + (at + 1) * _WORDS), (_ANY_BIT, 0, 1, _SET_ID), refuse, allow]
     code += [(_EQUAL, 0, 4, machine.clone), (_LOAD, 0, 0, _FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACES)]
     code += [refuse, allow]
     sti, linux = _FAKED_INPUT
@@ -187,14 +256,15 @@ Tactics take no longer. Older Leans do not read the variables.
 class Limits:
     """The limits of one sandbox. None leaves a limit as it is for the process that starts the sandbox.
 
-    `memory_bytes`, `file_bytes` and `cpu_s` hold for each process by itself; `processes` (threads count) for all
-    of them together, where the kernel counts them so.
+    `memory_bytes`, `file_bytes`, `cpu_s` and `descriptors` hold for each process by itself; `processes` (threads count)
+    for all of them together, where the kernel counts them so.
     """
 
     memory_bytes: int | None = None
     file_bytes: int | None = None
     cpu_s: int | None = None
     processes: int | None = 4096
+    descriptors: int | None = 4096
 
 
 def bubblewrap_path() -> str | None:
@@ -374,6 +444,7 @@ def _limiter(limits: Limits) -> tuple[str, ...]:
         ("fsize", resource.RLIMIT_FSIZE, limits.file_bytes),
         ("cpu", resource.RLIMIT_CPU, limits.cpu_s),
         ("nproc", resource.RLIMIT_NPROC, limits.processes),
+        ("nofile", resource.RLIMIT_NOFILE, limits.descriptors),
     ):
         if value is not None:
             hard = resource.getrlimit(resource_)[1]  # which only root could raise
