@@ -32,6 +32,12 @@ from pipeline.lean.sandbox.command import LEAN_RESERVES, Limits, SandboxError, b
 MAX_LINE_BYTES = 256 * 1024 * 1024
 # So much may a process say that was asked nothing; what it said is an error's text, no more.
 _UNASKED_BYTES = 64 * 1024
+_MOST_HEADER_BYTES = 64 * 1024
+_LATE_S = 1.0
+"""What came in time may be read so much later."""
+_SMALL_FRAME_BYTES = 256
+"""What a frame counts beside its content: empty ones without number are a flood as well."""
+_MOST_UNSENT_BYTES = 64 * 1024 * 1024
 STDERR_KEPT_BYTES = 64 * 1024
 _CLOSE_S = 2.0
 _PAGE_BYTES = resource.getpagesize()
@@ -70,7 +76,10 @@ class _Pipes(asyncio.SubprocessProtocol):
         self.output += data
         if self.framed or (self.asked and b"\n" in data):
             self.wake()
-        elif len(self.output) > (MAX_LINE_BYTES if self.asked else _UNASKED_BYTES) and not self.flooded:
+            most = MAX_LINE_BYTES + _MOST_HEADER_BYTES if self.framed else None
+        else:
+            most = MAX_LINE_BYTES if self.asked else _UNASKED_BYTES
+        if most is not None and len(self.output) > most and not self.flooded:
             self.flooded = True
             pipe = None if self._transport is None else self._transport.get_pipe_transport(1)
             if pipe is not None:
@@ -360,10 +369,17 @@ class ServerProcess(ReplProcess):
     ) -> None:
         super().__init__(transport, pipes, folder, memory_bytes)
         pipes.framed = True
+        self._taken = 0
+        """Bytes of frames since something was asked: what it says of a text has a bound like a line."""
 
     def write(self, data: bytes) -> None:
-        """Send a frame; a process that is gone says so when it is read from."""
-        if self.dead is None:
+        """Send a frame, whose answer may be as long as any; a process that is gone says so when it is read from."""
+        self._taken = 0
+        self.respond(data)
+
+    def respond(self, data: bytes) -> None:
+        """Send a frame that asks for nothing."""
+        if self.dead is None and self._stdin.get_write_buffer_size() < _MOST_UNSENT_BYTES:
             self._stdin.write(data)
 
     async def frame(self, header: re.Pattern[bytes], limit_s: float, what: str) -> bytes | None:
@@ -382,13 +398,23 @@ class ServerProcess(ReplProcess):
         while True:
             if self.dead is not None:
                 raise ReplDied(f"{what}: {self.dead}")
+            if time.monotonic() > ends + _LATE_S:
+                return None  # however much more it says
             found = header.match(pipes.output)
             if found is not None:
-                end = found.end() + int(found[1])
+                length = int(found[1]) if len(found[1]) < 18 else MAX_LINE_BYTES + 1
+                if self._taken + length > MAX_LINE_BYTES:
+                    raise await self.fatal(
+                        ReplProtocolError, f"{what}: the answer is longer than {MAX_LINE_BYTES} bytes"
+                    )
+                end = found.end() + length
                 if len(pipes.output) >= end:
                     data = bytes(pipes.output[found.end() : end])
                     del pipes.output[:end]
+                    self._taken += len(data) + _SMALL_FRAME_BYTES
                     return data
+            elif len(pipes.output) > _MOST_HEADER_BYTES:
+                raise await self.fatal(ReplProtocolError, f"{what}: {excerpt(pipes.output)} is no header")
             if pipes.flooded:
                 raise await self.fatal(ReplProtocolError, f"{what}: more than {MAX_LINE_BYTES} bytes at once")
             if pipes.eof:

@@ -20,7 +20,8 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -328,6 +329,8 @@ class ServerRepl(Repl):
             data = await self._process.frame(_HEADER, ends - time.monotonic(), what)
             if data is None:
                 return None
+            # A server that never stops speaking keeps nobody else from their turn.
+            await asyncio.sleep(0)
             try:
                 message = wire.loads(data)
             except (ValueError, RecursionError) as error:
@@ -335,7 +338,7 @@ class ServerRepl(Repl):
             if not isinstance(message, dict):
                 raise await self._process.fatal(ReplProtocolError, f"{what}: no object")
             if "method" in message and "id" in message:  # the server asks for what we do not have
-                self._process.write(_framed({"jsonrpc": "2.0", "id": message["id"], "result": None}))
+                self._process.respond(_framed({"jsonrpc": "2.0", "id": message["id"], "result": None}))
                 continue
             return message
 
@@ -370,6 +373,20 @@ class ServerRepl(Repl):
             )
         number, what = next(self._ids), "textDocument/waitForDiagnostics"
         self._process.write(_framed({"jsonrpc": "2.0", "id": number, "method": what, "params": version}))
+        async with self._shaped(what):
+            return await self._said_of(whole, number, ends, what)
+
+    @asynccontextmanager
+    async def _shaped(self, what: str) -> AsyncIterator[None]:
+        """Make one typed error of an answer that has another shape than Lean's."""
+        try:
+            yield
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            said = f"{what}: an answer of another shape ({type(error).__name__}: {error})"
+            raise await self._process.fatal(ReplProtocolError, said[:500]) from error
+
+    async def _said_of(self, whole: str, number: int, ends: float, what: str) -> list[_Message] | None:
+        """Return the messages about the document's present version, which end with the answer of this number."""
         found: list[_Object] = []
         fatal = False
         while (message := await self._receive(ends, what)) is not None:
@@ -379,7 +396,9 @@ class ServerRepl(Repl):
                     fatal, ends = True, min(ends, time.monotonic() + _AFTER_FATAL_S)
             elif message.get("method") == "textDocument/publishDiagnostics" and isinstance(params, dict):
                 if params.get("version") == self._version:
-                    found = (found if params.get("isIncremental") else []) + list(params["diagnostics"])
+                    if not params.get("isIncremental"):
+                        found.clear()
+                    found.extend(params["diagnostics"])
             elif message.get("id") == number:
                 if "error" in message:
                     raise await self._process.fatal(ReplDied, f"the server's worker: {_error(message)}")
@@ -418,7 +437,8 @@ class ServerRepl(Repl):
         result = await self._request(method, params, time.monotonic() + limit_s)
         if result is None:
             return None
-        return [str(result["goal"])] if term else [str(goal) for goal in result["goals"]]
+        async with self._shaped(method):
+            return [str(result["goal"])] if term else [str(goal) for goal in result["goals"]]
 
     # ---- the commands
 
