@@ -687,20 +687,6 @@ def test_a_success_with_sorry_is_no_proof(simulator: LeanBackend, tmp_path: Path
     assert not printed.closed
 
 
-def test_no_goals_with_dormant_siblings_is_not_closed(simulator: LeanBackend, tmp_path: Path) -> None:
-    async def use(repl: Repl) -> None:
-        split = await repl.goal_tactic(await repl.goal_start("True ∧ False"), "constructor")
-        assert isinstance(split, TacticOk)
-        asleep = await repl.send(requests.GoalTactic(split.state, "trivial", auto_resume=False))
-        assert isinstance(asleep, TacticOk)
-        assert asleep.goals == ()
-        assert not asleep.finished
-        assert "put sibling goals aside" in asleep.state.doubt
-        assert not (await repl.goal_print(asleep.state)).closed
-
-    drive(simulator, tmp_path, use)
-
-
 def test_automatic_mode_cannot_be_switched_off(fake_repl: FakeRepl, tmp_path: Path) -> None:
     async def use(repl: Repl) -> None:
         for way in (
@@ -727,28 +713,6 @@ def test_an_absent_root_is_not_a_proved_one(fake_repl: FakeRepl, tmp_path: Path)
         ]
 
     assert drive(scripted(fake_repl, tmp_path, PRINT, whole, whole), tmp_path, use) == [False, True, False]
-
-
-@pytest.mark.parametrize(
-    "form", [{"have": "False", "binder_name": "h"}, {"mode": "calc"}, {"tactic": "a", "auto_resume": False}]
-)
-def test_what_follows_a_structured_have_is_refused_as_evidence(
-    fake_repl: FakeRepl, tmp_path: Path, form: dict[str, Any]
-) -> None:
-    whole = {**PRINT, "root": {"pp": "fun h => trivial"}}
-
-    async def use(repl: Repl) -> tuple[object, StatePrint]:
-        first = await repl.send(requests.GoalTactic(StateRef(0, repl.generation), **form))
-        assert isinstance(first, TacticOk)
-        second = await repl.goal_tactic(first.state, "exact h.elim")
-        assert isinstance(second, TacticOk)
-        return second, await repl.goal_print(second.state)
-
-    second, printed = drive(scripted(fake_repl, tmp_path, OK, OK, whole), tmp_path, use)
-    assert isinstance(second, TacticOk)
-    assert second.state.doubt
-    assert not second.finished
-    assert not printed.closed
 
 
 # ---- files
@@ -885,32 +849,6 @@ def test_a_repl_in_the_sandbox_writes_its_side_file_and_nothing_else(
     # bwrap itself is small; the interpreter below it is not.
     assert rss > 6 * 2**20
     assert not folder.exists()
-
-
-def test_the_catalog_is_read_from_its_file_or_from_the_older_answer(
-    fake_repl: FakeRepl, tmp_path: Path
-) -> None:
-    newer = fake_repl(
-        """
-        say("ready.")
-        for command, payload in requests():
-            open(payload["filename"], "w").write("tOurs.twice\\ndOurs.double\\n")
-            say('{"nSymbols": 2}')
-        """
-    )
-
-    async def use(repl: Repl) -> tuple[str, ...]:
-        return await repl.env_catalog(module_prefix="Ours")
-
-    assert drive(newer, tmp_path, use) == ("tOurs.twice", "dOurs.double")
-
-    async def old(repl: Repl) -> tuple[str, ...]:
-        with pytest.raises(UnsupportedByDialect, match="does not say the modules"):
-            await repl.env_catalog(module_prefix="Ours")
-        return await repl.env_catalog()
-
-    symbols = {"symbols": ["tOurs.twice"]}
-    assert drive(scripted(fake_repl, tmp_path, symbols, symbols), tmp_path, old) == ("tOurs.twice",)
 
 
 def test_a_conformity_check_that_could_not_be_made_does_not_conform(

@@ -93,7 +93,7 @@ def test_requests_spell_out_every_bool_and_send_raw_utf8(fake_repl: FakeRepl, tm
         '{"cmd":"frontend.distil","payload":{"file":"x","ignoreValues":false}}',
         '{"cmd":"goal.start","payload":{"expr":"∀ p, p"}}',
         '{"cmd":"goal.tactic","payload":{"stateId":0,"tactic":"intro h","goalId":2}}',
-        '{"cmd":"goal.print","payload":{"stateId":0,"rootExpr":true,"parentExprs":false,"goals":true}}',
+        '{"cmd":"goal.print","payload":{"stateId":0,"rootExpr":true,"goals":true}}',
         '{"cmd":"goal.delete","payload":{"stateIds":[0]}}',
     ]
 

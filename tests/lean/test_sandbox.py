@@ -15,6 +15,7 @@ import pytest
 
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.dialect import NEWEST
+from pipeline.lean.client.messages import Unit
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.sandbox.command import SandboxError, bubblewrap, bubblewrap_path
 
@@ -207,10 +208,10 @@ def test_the_client_drives_a_repl_inside_the_sandbox(tmp_path: Path) -> None:
 SIDE_FILES = r"""#!/bin/sh
 echo ready.
 while read -r line; do
-  file=$(printf %s "$line" | sed -n 's/.*"filename": *"\([^"]*\)".*/\1/p')
-  if head -c 400000000 /dev/zero > "$file" 2>/dev/null; then echo tThe.disk.was.filled > "$file"
-  else echo tNat.zero > "$file"; fi
-  echo '{"nSymbols": 1}'
+  file=$(printf %s "$line" | sed -n 's/.*"invocations": *"\([^"]*\)".*/\1/p')
+  if head -c 400000000 /dev/zero > "$file" 2>/dev/null; then echo the disk was filled > "$file"
+  else echo '{"units": []}' > "$file"; fi
+  echo '{"units": []}'
 done
 """
 
@@ -225,13 +226,13 @@ def test_what_a_repl_writes_into_its_folder_is_read_and_cannot_fill_the_disk(tmp
     project.mkdir()
     backend = LeanBackend("pantograph", (str(script),), "a script", "", simulated=False, sandbox="bubblewrap")
 
-    async def run() -> tuple[tuple[str, ...], list[Path]]:
+    async def run() -> tuple[tuple[Unit, ...], list[Path]]:
         async with await Repl.start(
             backend, imports=["Init"], project=project, ready_timeout_s=10, dialect=NEWEST
         ) as repl:
-            return await repl.env_catalog(), list(repl.folder.iterdir())
+            return await repl.process("", invocations=True), list(repl.folder.iterdir())
 
-    assert asyncio.run(run()) == (("tNat.zero",), [])
+    assert asyncio.run(run()) == ((), [])
 
 
 def test_without_bubblewrap_composing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,18 +29,6 @@ def axioms(ask: Ask, name: str) -> str:
 # ---- steps of the form `have`, whose terms prove nothing
 
 
-def test_a_goal_that_a_structured_have_filled_subsumes_nothing(ask: Ask) -> None:
-    """Its term is a function that nothing was applied to; taken for a proof it would prove `∀ p, p`."""
-    ask("goal.start", expr="∀ (p : Prop), p")
-    (goal,) = ask("goal.tactic", stateId=0, tactic="intro p")["goals"]
-    branch, _ = ask("goal.tactic", stateId=1, have="p", binderName="h")["goals"]
-    ask("goal.tactic", stateId=2, have="p", binderName="again")
-    ask("goal.tactic", stateId=3, tactic="exact again", goalId=1)
-
-    asked = {"stateId": 1, "goal": goal["name"], "candidates": [branch["name"]], "srcStateId": 4}
-    assert ask("goal.subsume", **asked) == {"result": "none"}
-
-
 # ---- axioms
 
 

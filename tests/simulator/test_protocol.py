@@ -55,16 +55,6 @@ def test_acting_on_a_later_goal_moves_it_to_the_front_and_keeps_its_siblings(ask
     assert [goal["userName"] for goal in reply["goals"]] == ["right", "left"]
 
 
-def test_no_goals_with_a_dormant_sibling_is_no_proof(ask: Ask) -> None:
-    ask("goal.start", expr="True ∧ False")
-    ask("goal.tactic", stateId=0, tactic="constructor")
-    reply = ask("goal.tactic", stateId=1, tactic="trivial", autoResume=False)
-    printed = ask("goal.print", stateId=reply["nextStateId"], rootExpr=True, goals=True)
-
-    assert reply["goals"] == []
-    assert printed["rootHasMVar"] is True
-
-
 def test_an_untouched_root_is_absent_and_has_no_mvar_flag(ask: Ask) -> None:
     ask("goal.start", expr="True")
     printed = ask("goal.print", stateId=0, rootExpr=True, goals=True)
@@ -103,7 +93,7 @@ def test_sorry_closes_a_goal_and_says_so(ask: Ask) -> None:
         ("frontend.process", {"readHeader": False, "inheritEnv": False, "newConstants": False}, "command"),
         ("frontend.distil", {"file": "theorem t : True := False", "ignoreValues": False}, "io"),
         ("env.inspect", {"name": "no.such"}, "index"),
-        ("options.set", {"automaticMode": 3}, "command"),
+        ("options.set", {"printExprPretty": 3}, "command"),
     ],
 )
 def test_errors_have_the_newer_dialects_kinds(

@@ -41,8 +41,6 @@ def test_a_newer_command_is_unknown_to_the_older_dialect(ask: Ask, old: Ask, com
         ("goal.start", {"expr": "1 +"}, "parsing", "parse"),
         ("goal.start", {"expr": "unknown"}, "elab", "elab"),
         ("goal.tactic", {"stateId": 0}, "operation", "command"),
-        ("goal.tactic", {"stateId": 0, "mode": "nonsense"}, "operation", "command"),
-        ("goal.tactic", {"stateId": 0, "mode": "tactic"}, "invalid", "invalid"),
         ("frontend.process", OLD_PROCESS, "arguments", "command"),
         ("frontend.process", OLD_PROCESS | {"fileName": "/no/such"}, "io", "io"),
         ("nonsense", {}, "command", "command"),
@@ -54,13 +52,6 @@ def test_each_dialect_has_its_name_for_an_error(
     for one, kind in ((old, older), (ask, newer)):
         one("goal.start", expr="True")
         assert one(command, **payload)["error"] == kind
-
-
-def test_a_timeout_is_internal_in_the_older_dialect(old: Ask) -> None:
-    old("goal.start", expr="True")
-    old("options.set", timeout=5)
-
-    assert old("goal.tactic", stateId=0, tactic="sleep 60000") == {"error": "internal", "desc": "interrupt"}
 
 
 def test_every_required_field_is_missed_by_its_name(ask: Ask) -> None:
@@ -128,7 +119,7 @@ def test_sorries_of_a_unit_are_one_state_with_their_byte_ranges(old: Ask) -> Non
     assert first["messages"][0]["data"] == "declaration uses 'sorry'"
     # The theorem is not there yet, and the root is no one's.
     assert "nextStateId" not in old("goal.tactic", stateId=0, tactic="exact (α p h).1")
-    half = old("goal.tactic", stateId=0, tactic="all_goals exact h")  # which sees only the first
+    half = old("goal.tactic", stateId=0, tactic="exact h")
     done = old("goal.tactic", stateId=half["nextStateId"], tactic="exact h")
     assert done["goals"] == []
     printed = old("goal.print", stateId=done["nextStateId"], rootExpr=True)
@@ -146,32 +137,8 @@ def test_a_unit_without_sorries_has_no_state(old: Ask) -> None:
 
 def test_type_errors_as_goals_are_refused_instead_of_left_out(old: Ask) -> None:
     request = OLD_PROCESS | {"sorrys": True, "typeErrorsAsGoals": True}
-
-    assert "units" in old("frontend.process", file="example : True := trivial", **request)
     reply = old("frontend.process", file="example : Nat := trivial", **request)
     assert "outside its logic: typeErrorsAsGoals" in reply["desc"]
-
-
-# ---- the catalogue
-
-
-def test_the_newer_catalogue_goes_to_a_file_with_a_letter_for_each_kind(ask: Ask, tmp_path: Path) -> None:
-    text = "theorem t : True := trivial\ndef d : Nat := 3\naxiom a : False"
-    ask("frontend.process", file=text, **PROCESS | {"inheritEnv": True})
-    path = tmp_path / "symbols"
-
-    own = ask("env.catalog", filename=str(path), modulePrefix="Init", invertFilter=True)
-    assert own == {"nSymbols": 3}
-    assert path.read_text("utf-8").splitlines() == ["tt", "dd", "aa"]
-    everything = ask("env.catalog", filename=str(path), invertFilter=False)["nSymbols"]
-    symbols = path.read_text("utf-8").splitlines()
-    assert everything == len(symbols) > 100
-    assert {"iAnd", "cAnd.intro", "rNat.rec", "apropext", "tNat.add_comm", "dNot"} <= set(symbols)
-    assert ask("env.catalog", filename=str(tmp_path / "no" / "x"), invertFilter=False)["error"] == "io"
-
-
-def test_the_older_catalogue_is_in_the_reply(old: Ask) -> None:
-    assert {"iAnd", "tNat.add_comm"} <= set(old("env.catalog")["symbols"])
 
 
 # ---- lines

@@ -165,7 +165,6 @@ def test_records_nest_in_order_and_combinators_have_none(ask: Ask, tmp_path: Pat
     [
         ("True", "trivial", ["True.intro"]),
         ("5 < 7", "omega", ["Nat.lt"]),
-        ("∃ n, n = 3", "exists 3", ["Exists.intro", "Nat", "Eq", "Eq.refl"]),
     ],
 )
 def test_what_a_tactic_tries_inside_itself_has_no_record(

@@ -29,15 +29,10 @@ SORRY_KIND = "hasSorry"
 
 @dataclass(frozen=True, slots=True)
 class StateRef:
-    """A goal state inside one REPL process. `generation` names the process, so a restart cannot confuse ids.
-
-    `doubt` is empty, or says why this state having no goals would mean nothing: a step on the way to it put
-    goals aside or used a form that Pantograph gets wrong. States made from it inherit the doubt.
-    """
+    """A goal state inside one REPL process. `generation` names the process, so a restart cannot confuse ids."""
 
     id: int
     generation: int
-    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,8 +421,8 @@ class TacticOk:
 
     @property
     def finished(self) -> bool:
-        """Return whether nothing seems left: no goals, no sorry in this step, no doubt about the path to it."""
-        return not (self.goals or self.has_sorry or self.has_unsafe or self.state.doubt)
+        """Return whether nothing seems left: no goals, no sorry in this step."""
+        return not (self.goals or self.has_sorry or self.has_unsafe)
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -475,8 +470,8 @@ class TacticParseError:
 TacticResult = TacticOk | TacticFailed | TacticParseError
 
 
-def tactic_result(raw: Json, *, generation: int, doubt: str = "") -> TacticResult:
-    """Decode a reply of `goal.tactic` that is not an error object; `doubt` goes into the new state."""
+def tactic_result(raw: Json, *, generation: int) -> TacticResult:
+    """Decode a reply of `goal.tactic` that is not an error object."""
     where = "goal.tactic"
     if "parseError" in raw:
         return TacticParseError(wire.text(raw, "parseError", where))
@@ -486,7 +481,7 @@ def tactic_result(raw: Json, *, generation: int, doubt: str = "") -> TacticResul
             raise MalformedReply(f"{where}: neither nextStateId, messages nor parseError")
         return TacticFailed(messages)
     return TacticOk(
-        state=StateRef(wire.natural(raw, "nextStateId", where), generation, doubt),
+        state=StateRef(wire.natural(raw, "nextStateId", where), generation),
         goals=goals_from_json(raw.get("goals"), f"{where}.goals"),
         messages=messages,
         has_sorry=wire.boolean(raw, "hasSorry", where),
@@ -499,60 +494,50 @@ class StatePrint:
     """`goal.print`: the state's goals and, where asked for, the root's term.
 
     The three root flags are the REPL's own; a root that was never touched has `root` None and
-    `root_has_mvar` False, which is why `closed` asks for both. `parent_exprs` is None when not asked for.
-    `doubt` is the printed state's.
+    `root_has_mvar` False, which is why `closed` asks for both. Goals that were not asked for (`goals_asked`) are an
+    empty list on the wire, which must not read as "none left".
     """
 
     goals: tuple[Goal, ...]
     root: Expression | None
-    parent_exprs: tuple[Expression | None, ...] | None
-    extra_mvars: tuple[Expression | None, ...]
     root_has_sorry: bool
     root_has_unsafe: bool
     root_has_mvar: bool
-    doubt: str = ""
+    goals_asked: bool = True
 
     @classmethod
-    def from_json(cls, raw: object, *, doubt: str = "") -> StatePrint:
+    def from_json(cls, raw: object, *, goals_asked: bool = True) -> StatePrint:
         where = "goal.print"
         table = wire.object_(raw, where)
-        parents = table.get("parentExprs")
         return cls(
             goals=goals_from_json(table.get("goals"), f"{where}.goals"),
             root=wire.optional(table, "root", where, Expression.from_json),
-            parent_exprs=None
-            if parents is None
-            else wire.list_(parents, f"{where}.parentExprs", _maybe_expression),
-            extra_mvars=wire.list_(table.get("extraMVars"), f"{where}.extraMVars", _maybe_expression),
             root_has_sorry=wire.boolean(table, "rootHasSorry", where),
             root_has_unsafe=wire.boolean(table, "rootHasUnsafe", where),
             root_has_mvar=wire.boolean(table, "rootHasMVar", where),
-            doubt=doubt,
+            goals_asked=goals_asked,
         )
 
     def to_json(self) -> dict[str, object]:
         table: dict[str, object] = {
             "goals": [goal.to_json() for goal in self.goals],
-            "extraMVars": [_expression_or_null(mvar) for mvar in self.extra_mvars],
             "rootHasSorry": self.root_has_sorry,
             "rootHasUnsafe": self.root_has_unsafe,
             "rootHasMVar": self.root_has_mvar,
         }
         if self.root is not None:
             table["root"] = self.root.to_json()
-        if self.parent_exprs is not None:
-            table["parentExprs"] = [_expression_or_null(parent) for parent in self.parent_exprs]
         return table
 
     @property
     def closed(self) -> bool:
-        """Return whether the REPL holds a whole term for the root, reached by steps without doubt.
+        """Return whether the REPL holds a whole term for the root.
 
         Still only a hint: Pantograph does not have the kernel check that term. Needs `goals` and `root` to have
         been asked for.
         """
         whole = self.root is not None and not self.root_has_mvar
-        return whole and not (self.goals or self.root_has_sorry or self.root_has_unsafe or self.doubt)
+        return whole and self.goals_asked and not (self.goals or self.root_has_sorry or self.root_has_unsafe)
 
 
 def units(raw: Json, *, generation: int) -> tuple[Unit, ...]:
@@ -582,14 +567,6 @@ def invocations(raw: object, *, where: str) -> tuple[tuple[Invocation, ...], ...
         )
 
     return wire.list_(wire.object_(raw, where).get("units"), f"{where}.units", one)
-
-
-def _maybe_expression(raw: object, where: str) -> Expression | None:
-    return None if raw is None else Expression.from_json(raw, where)
-
-
-def _expression_or_null(expression: Expression | None) -> object:
-    return None if expression is None else expression.to_json()
 
 
 def first_error(units: Sequence[Unit]) -> Message | None:
@@ -642,20 +619,6 @@ class EnvDescription:
 
     def to_json(self) -> dict[str, object]:
         return {"imports": list(self.imports), "modules": list(self.modules)}
-
-
-@dataclass(frozen=True, slots=True)
-class Symbols:
-    """The older `env.catalog`: every symbol, each with its kind's letter in front."""
-
-    symbols: tuple[str, ...]
-
-    @classmethod
-    def from_json(cls, raw: Json) -> Symbols:
-        return cls(wire.texts(raw, "symbols", "env.catalog"))
-
-    def to_json(self) -> dict[str, object]:
-        return {"symbols": list(self.symbols)}
 
 
 @dataclass(frozen=True, slots=True)

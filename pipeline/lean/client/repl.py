@@ -33,7 +33,6 @@ from pipeline.lean.client.messages import (
     EnvDescription,
     StatePrint,
     StateRef,
-    Symbols,
     TacticResult,
     Target,
     Track,
@@ -176,8 +175,7 @@ class Repl(Connection):
     ) -> TacticResult:
         """Run a tactic on the first goal, or on the one with index `goal`; the others stay (automatic mode).
 
-        A time, heartbeat or recursion limit inside Lean comes back as `TacticFailed(interrupted=True)`. The other
-        forms (terms, drafts, fragments) are `requests.GoalTactic`'s, for `send`.
+        A time, heartbeat or recursion limit inside Lean comes back as `TacticFailed(interrupted=True)`.
         """
         request = requests.GoalTactic(state, tactic, goal)
         return await self.send(request, timeout_s=timeout_s)
@@ -191,7 +189,7 @@ class Repl(Connection):
         timeout_s: float | None = None,
     ) -> StatePrint:
         """Print a state's goals and its root's term."""
-        request = requests.GoalPrint(state, root_expr=root, parent_exprs=False, goals=goals)
+        request = requests.GoalPrint(state, root_expr=root, goals=goals)
         return await self.send(request, timeout_s=timeout_s)
 
     async def goal_delete(self, states: Iterable[StateRef]) -> None:
@@ -225,27 +223,6 @@ class Repl(Connection):
         """Describe a constant of the environment; an unknown one is `BadRequest` of kind `index`."""
         request = requests.EnvInspect(name, value=value, dependency=dependency, source=source)
         return await self.send(request)
-
-    async def env_catalog(
-        self, *, module_prefix: str | None = None, invert_filter: bool = False, timeout_s: float | None = None
-    ) -> tuple[str, ...]:
-        """Return the environment's symbols, each with its kind's letter in front (`tNat.add_comm` is a theorem).
-
-        Raises:
-            UnsupportedByDialect: an older REPL cannot filter by the defining module's name.
-        """
-        name = f"catalog-{next(_file_numbers)}"
-        request = requests.EnvCatalog(str(self.folder / name), module_prefix, invert_filter)
-        found = await self.send(request, timeout_s=timeout_s)
-        if isinstance(found, Symbols):
-            if module_prefix is not None:
-                raise UnsupportedByDialect(
-                    "env.catalog with a module prefix: this REPL lists everything and does not say the modules;"
-                    " use a pantograph-repl of version 0.3.10 or later, or filter by env.inspect"
-                )
-            return found.symbols
-        text = self._side_file(request.command, name).decode("utf-8", errors="replace")
-        return tuple(line for line in text.split("\n") if line)
 
     def _hold_known(self, modules: Iterable[str]) -> None:
         """Refuse an import that this process was not started with: if it has an `[init]` declaration, Lean aborts."""

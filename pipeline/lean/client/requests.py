@@ -17,7 +17,6 @@ from pipeline.lean.client.messages import (
     Started,
     StatePrint,
     StateRef,
-    Symbols,
     TacticFailed,
     TacticResult,
     Target,
@@ -77,11 +76,6 @@ class Request(Generic[R_co]):
             elif kind == "states":
                 found.extend(value)
         return tuple(found)
-
-    @property
-    def doubt(self) -> str:
-        """Return the reason to doubt the states that this request makes; "" without one."""
-        return next((state.doubt for state in self.states if state.doubt), "")
 
     def refused(self, error: ReplRefused) -> R_co:
         """Return what an error object in answer to this request comes to; most requests raise it."""
@@ -190,25 +184,6 @@ class EnvDescribe(Request[EnvDescription]):
 
 
 @dataclass(frozen=True, slots=True)
-class EnvCatalog(Request["Number | Symbols"]):
-    """Write all symbols into a file, one a line, its kind's letter in front. The older dialect answers them instead.
-
-    `module_prefix` is about the module that defines the symbol; the current file's have none. An older REPL
-    ignores all three fields.
-    """
-
-    command: ClassVar[str] = "env.catalog"
-    filename: str = field(metadata=on_wire("filename"))
-    module_prefix: str | None = field(default=None, metadata=on_wire("modulePrefix", optional=True))
-    invert_filter: bool = field(default=False, metadata=on_wire("invertFilter", "bool"))
-
-    def reply(self, raw: Json, _generation: int, /) -> Number | Symbols:
-        if "symbols" in raw:
-            return Symbols.from_json(raw)
-        return Number.from_json(raw, key="nSymbols", where=self.command)
-
-
-@dataclass(frozen=True, slots=True)
 class EnvInspect(Request[Constant]):
     """Describe a constant. `value`: True shows it, False hides it, None shows it for definitions only."""
 
@@ -223,13 +198,6 @@ class EnvInspect(Request[Constant]):
 
 
 # ---- The requests about goal states and files (`goal.*`, `frontend.*`)
-# States that some requests make carry a `doubt`: the reason why no goals being left there would mean nothing.
-
-
-DOUBT_HAVE = "the structured `have` never applies the value that it asks for"
-DOUBT_CALC = "`calc` steps drop open siblings from the goal list"
-DOUBT_DORMANT = "autoResume=false put sibling goals aside"
-DOUBT_LOADED = "it was read from a file, which does not tell the steps that led to it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,46 +218,16 @@ class GoalStart(Request[Started]):
 
 @dataclass(frozen=True, slots=True)
 class GoalTactic(Request[TacticResult]):
-    """Act on a goal of a state, in exactly one form.
+    """Run a tactic (a sequence of them on newer REPLs) on a goal of a state.
 
-    `tactic` is a tactic (a sequence of them on newer REPLs); `mode` enters or leaves a fragment (`conv`, `calc`,
-    `tactic`); `expr` is a term for the goal; `have`, `let` (with `binder_name`) and `draft` are structured.
-    `auto_resume=False` puts the siblings aside, so that no goals then means nothing; this program never sends
-    it. It, `have` and `calc` leave their `doubt` in the state that they make.
+    The REPL has other forms of a step, and none is sent. Some are wrong in Pantograph: its structured `have` never
+    applies the value that it asks for, `calc` drops open siblings from the goal list.
     """
 
     command: ClassVar[str] = "goal.tactic"
     state: StateRef = field(metadata=on_wire("stateId", "state"))
-    tactic: str | None = field(default=None, metadata=on_wire("tactic", optional=True))
+    tactic: str = field(metadata=on_wire("tactic"))
     goal: int | None = field(default=None, metadata=on_wire("goalId", "natural", optional=True))
-    auto_resume: bool | None = field(default=None, metadata=on_wire("autoResume", "bool", optional=True))
-    mode: str | None = field(default=None, metadata=on_wire("mode", optional=True))
-    expr: str | None = field(default=None, metadata=on_wire("expr", optional=True))
-    have: str | None = field(default=None, metadata=on_wire("have", optional=True))
-    let: str | None = field(default=None, metadata=on_wire("let", optional=True))
-    draft: str | None = field(default=None, metadata=on_wire("draft", optional=True))
-    binder_name: str | None = field(default=None, metadata=on_wire("binderName", optional=True))
-
-    def __post_init__(self) -> None:
-        exactly_one(
-            self,
-            tactic=self.tactic,
-            mode=self.mode,
-            expr=self.expr,
-            have=self.have,
-            let=self.let,
-            draft=self.draft,
-        )
-
-    @property
-    def doubt(self) -> str:
-        if self.state.doubt:
-            return self.state.doubt
-        if self.have is not None:
-            return DOUBT_HAVE
-        if self.mode == "calc":
-            return DOUBT_CALC
-        return DOUBT_DORMANT if self.auto_resume is False else ""
 
     def refused(self, error: ReplRefused) -> TacticResult:
         if not is_failed_tactic(error):
@@ -298,7 +236,7 @@ class GoalTactic(Request[TacticResult]):
         return TacticFailed((message,), interrupted=isinstance(error, LimitReached))
 
     def reply(self, raw: Json, generation: int, /) -> TacticResult:
-        return messages.tactic_result(raw, generation=generation, doubt=self.doubt)
+        return messages.tactic_result(raw, generation=generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,21 +252,15 @@ class GoalDelete(Request[EmptyReply]):
 
 @dataclass(frozen=True, slots=True)
 class GoalPrint(Request[StatePrint]):
-    """Print a state: goals, the root's term, the parents' terms, further metavariables by name."""
+    """Print a state: its goals, and the root's term."""
 
     command: ClassVar[str] = "goal.print"
     state: StateRef = field(metadata=on_wire("stateId", "state"))
     root_expr: bool | None = field(default=None, metadata=on_wire("rootExpr", "bool", optional=True))
-    parent_exprs: bool | None = field(default=None, metadata=on_wire("parentExprs", "bool", optional=True))
     goals: bool | None = field(default=None, metadata=on_wire("goals", "bool", optional=True))
-    extra_mvars: tuple[str, ...] | None = field(
-        default=None, metadata=on_wire("extraMVars", "texts", optional=True)
-    )
 
     def reply(self, raw: Json, _generation: int, /) -> StatePrint:
-        # Goals that were not asked for are an empty list on the wire, which must not read as "none left".
-        unasked = "" if self.goals else "its goals were not asked for"
-        return StatePrint.from_json(raw, doubt=self.doubt or unasked)
+        return StatePrint.from_json(raw, goals_asked=bool(self.goals))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 It is not Lean, says so wherever it can, and nothing that it accepts may be offered to anybody as a proof. The
 logic: propositional connectives, `∀` and `∃`, closed arithmetic on natural numbers, definitions and theorems by
-name. Everything that it accepts has been checked by `kernel.py`; everything else is an ordinary error. The one
-exception is copied from the REPL: after a step of the form `have` the root is no proof, and a state without goals
-means nothing (`states.State.broken_root`). To assert something soundly, send `have h : T := ?_` as a tactic.
+name. Everything that it accepts has been checked by `kernel.py`; everything else is an ordinary error. It knows of the
+protocol what the client sends, and of tactics what the tests and examples use.
 """
 
 from __future__ import annotations

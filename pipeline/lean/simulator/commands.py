@@ -20,7 +20,6 @@ from pipeline.lean.simulator.frontend import (
     Range,
     conformity_failure,
     structure,
-    symbol,
 )
 from pipeline.lean.simulator.kernel import (
     Constant,
@@ -35,13 +34,10 @@ from pipeline.lean.simulator.kernel import (
 from pipeline.lean.simulator.parser import parse_term
 from pipeline.lean.simulator.protocol import Dialect, Json, Options, Payload, Refusal, State, States
 from pipeline.lean.simulator.steps import (
-    FORMS,
-    Made,
     Shapes,
     Shower,
-    Step,
     goal_name,
-    goal_number,
+    run_tactics,
     tactic_message,
 )
 from pipeline.lean.simulator.tactics import Elaborator
@@ -54,7 +50,6 @@ from pipeline.lean.simulator.terms import (
     constants,
     has_mvar,
     has_sorry,
-    nodes,
 )
 
 SORRY_TEXTS: Mapping[Dialect, str] = {
@@ -151,23 +146,6 @@ def env_describe(core: Core, _payload: Payload) -> Json:
     return {"imports": list(core.imports), "modules": core.modules.closure(core.imports)}
 
 
-def env_catalog(core: Core, payload: Payload) -> Json:
-    if core.dialect == "old":
-        return {"symbols": [symbol(constant) for constant in core.env.table.values()]}
-    prefix, inverted = payload.maybe_text("modulePrefix"), payload.flag("invertFilter")
-    chosen = [
-        constant
-        for constant in core.env.table.values()
-        if prefix is None or _within(constant.module, prefix) != inverted
-    ]
-    write_text(payload.text("filename"), "".join(f"{symbol(constant)}\n" for constant in chosen))
-    return {"nSymbols": len(chosen)}
-
-
-def _within(module: str, prefix: str) -> bool:
-    return module == prefix or module.startswith(f"{prefix}.")
-
-
 def env_inspect(core: Core, payload: Payload) -> Json:
     name = payload.text("name")
     constant = core.env.get(name)
@@ -205,7 +183,6 @@ def _source(core: Core, constant: Constant) -> Json:
 
 ENVIRONMENT_COMMANDS = {
     "env.describe": env_describe,
-    "env.catalog": env_catalog,
     "env.inspect": env_inspect,
 }
 
@@ -225,7 +202,7 @@ def frontend_process(core: Core, payload: Payload) -> Json:
     if payload.flag("readHeader"):
         imports, start = _header(text)
         env = _imported(core, imports)
-    sorrys = core.dialect == "old" and (payload.flag("sorrys") or payload.flag("typeErrorsAsGoals"))
+    sorrys = core.dialect == "old" and payload.flag("sorrys")
     side_file = payload.maybe_text("invocations")
     frontend = Frontend(
         env,
@@ -235,8 +212,8 @@ def frontend_process(core: Core, payload: Payload) -> Json:
         records=side_file is not None,
     )
     commands = frontend.run(text, start=start)
-    if core.dialect == "old" and payload.flag("typeErrorsAsGoals") and any(map(_fails, commands)):
-        raise Refusal("io", "simulator: outside its logic: typeErrorsAsGoals of a text with errors")
+    if payload.flag("typeErrorsAsGoals"):
+        raise Refusal("io", "simulator: outside its logic: typeErrorsAsGoals")
     shower = Shower(text, name or "<anonymous>")
     units = [
         _unit(
@@ -249,10 +226,6 @@ def frontend_process(core: Core, payload: Payload) -> Json:
     if payload.flag("inheritEnv"):
         core.inherit(frontend, imports)
     return {"units": units}
-
-
-def _fails(command: Command) -> bool:
-    return any(note.severity == "error" for note in command.notes)
 
 
 def _header(text: str) -> tuple[Sequence[str], int]:
@@ -385,34 +358,29 @@ def goal_start(core: Core, payload: Payload) -> Json:
 
 def goal_tactic(core: Core, payload: Payload) -> Json:
     state = core.states.get(payload.number("stateId"))
-    forms = [form for form in FORMS if payload.has(form)]
-    goal, siblings, put_aside = _site(core, state, payload, check_only=len(forms) != 1)
-    if len(forms) != 1:
-        raise Refusal("operation", f"Exactly one of {{{', '.join(FORMS)}}} must be supplied")
-    meta = state.meta.copy()
-    step = Step(
-        meta,
-        core.session(),
-        goal,
-        state.fragments.get(goal.id),
-        payload.text(forms[0]),
-        payload.maybe_text("binderName") or "[anonymous]",
-        core.dialect,
-    )
+    index, text = payload.maybe_number("goalId"), payload.maybe_text("tactic")
+    if index is not None and index >= len(state.goals):
+        raise Refusal("index", f"Invalid goal index {index}")
+    if text is None:
+        raise Refusal("operation", "simulator: outside its logic: a step that is no tactic")
+    if not state.goals:
+        raise Refusal("exception", "no goals to be solved")
+    goal, meta = state.goals[index or 0], state.meta.copy()
     try:
-        made = FORMS[forms[0]](step)
-        after = _after(state, meta, step, made, siblings, put_aside)
+        made = run_tactics(meta, core.session(), goal, text, core.dialect)
+        left = (*made, *(one for one in state.goals if one != goal and one.id not in meta.values))
+        after = replace(state, meta=meta, goals=tuple(dict.fromkeys(left)))
         _confirm(after, goal)
     except ParseError as error:
-        line = step.text.count("\n", 0, error.offset) + 1
-        column = error.offset - (step.text.rfind("\n", 0, error.offset) + 1)
+        line = text.count("\n", 0, error.offset) + 1
+        column = error.offset - (text.rfind("\n", 0, error.offset) + 1)
         return _failed() | {"parseError": f"<Pantograph>:{line}:{column}: {error.message}"}
     except LeanError as error:
         span = error.span if error.message.startswith(_LOGGED) else None
         return _failed() | {"messages": [tactic_message(error.message, span)]}
     except KernelError as error:
-        text = f"simulator: the kernel refuses the term that the step made: {error}"
-        return _failed() | {"messages": [tactic_message(text, None)]}
+        said = f"simulator: the kernel refuses the term that the step made: {error}"
+        return _failed() | {"messages": [tactic_message(said, None)]}
     return {
         "nextStateId": core.states.add(after),
         "goals": core.shapes(meta).goals(after),
@@ -422,56 +390,12 @@ def goal_tactic(core: Core, payload: Payload) -> Json:
     }
 
 
-def _site(
-    core: Core, state: State, payload: Payload, *, check_only: bool
-) -> tuple[MVar, tuple[MVar, ...], tuple[MVar, ...]]:
-    """Return the goal to act on, the siblings that stay, and those that go dormant."""
-    index, resume = payload.maybe_number("goalId"), payload.maybe_flag("autoResume")
-    automatic = core.options["automaticMode"] if resume is None else resume
-    if index is not None and index >= len(state.goals):
-        raise Refusal("index", f"Invalid goal index {index}")
-    if not state.goals:
-        if check_only:
-            return state.root, (), ()
-        if automatic:
-            raise Refusal("exception", "no goals to be solved")
-        raise Refusal("index", "No goals to be solved")
-    chosen = state.goals[index or 0]
-    others = tuple(goal for goal in state.goals if goal != chosen)
-    return (chosen, others, ()) if automatic else (chosen, (), others)
-
-
-def _after(
-    state: State,
-    meta: Meta,
-    step: Step,
-    made: Made,
-    siblings: tuple[MVar, ...],
-    put_aside: tuple[MVar, ...],
-) -> State:
-    if made.alone:
-        siblings, put_aside = (), (*siblings, *put_aside)
-    changed = {**state.fragments, **made.fragments}
-    goals = (*made.goals, *(goal for goal in siblings if goal.id not in meta.values))
-    return State(
-        meta,
-        tuple(dict.fromkeys(goals)),
-        state.root,
-        tuple(goal for goal in (*state.dormant, *put_aside) if goal.id not in meta.values),
-        (step.goal,),
-        {number: mode for number, mode in changed.items() if mode is not None and number not in meta.values},
-        state.broken_root or made.breaks_root,
-        state.hides_root,
-    )
-
-
 def _confirm(state: State, goal: MVar) -> None:
     """Check what is complete in the kernel: the goal just worked on, and the root when nothing is left."""
     meta = state.meta
-    holes = (goal,) if state.broken_root else (goal, state.root)
-    if not (state.goals or state.dormant or state.broken_root) and has_mvar(meta.instantiate(state.root)):
+    if not state.goals and has_mvar(meta.instantiate(state.root)):
         raise KernelError("a hole of the proof was lost on the way")
-    for hole in holes:
+    for hole in (goal, state.root):
         term, kind = meta.instantiate(hole), meta.instantiate(meta.holes[hole.id].type)
         if has_mvar(term) or has_mvar(kind):
             continue
@@ -486,63 +410,9 @@ def _failed() -> Json:
     return {"hasSorry": False, "hasUnsafe": False}
 
 
-def goal_subsume(core: Core, payload: Payload) -> Json:
-    """Fill a goal with another one that is at least as general: same target, no more hypotheses.
-
-    Only candidates that this state has, and whose hypotheses are among the goal's own, count here; Lean looks
-    further.
-    """
-    state = core.states.get(payload.number("stateId"))
-    source_id = payload.maybe_number("srcStateId")
-    source = state if source_id is None else core.states.get(source_id)
-    goal = _known(state, payload.text("goal"))
-    for name in payload.texts("candidates"):
-        candidate = _known(source, name)
-        if candidate == goal or not _covers(source, candidate, state, goal):
-            continue
-        holder = state if candidate.id in state.meta.holes else source
-        value = holder.meta.instantiate(candidate)
-        if any(node == goal for node in nodes(value)):
-            return {"result": "cycle", "subsumptor": name}
-        if not _makes_sense(state, value):
-            continue
-        meta = state.meta.copy()
-        meta.assign(goal, value)
-        left = replace(
-            state,
-            meta=meta,
-            goals=tuple(g for g in state.goals if g != goal),
-            dormant=tuple(g for g in state.dormant if g != goal),
-            parents=(goal,),
-        )
-        try:
-            # What fills a candidate need not be a proof of it: its state may have taken a step of the form `have`.
-            _confirm(left, goal)
-        except KernelError:
-            continue
-        return {"result": "subsumed", "subsumptor": name, "stateId": core.states.add(left)}
-    return {"result": "none"}
-
-
-def _known(state: State, name: str) -> MVar:
-    number = goal_number(name)
-    if number is None or number not in state.meta.holes:
-        raise Refusal("index", f"Goal not found {name}")
-    return MVar(number)
-
-
-def _covers(source: State, candidate: MVar, state: State, goal: MVar) -> bool:
-    wide, narrow = source.meta.holes[candidate.id], state.meta.holes[goal.id]
-    known = {local.fvar for local in narrow.context}
-    left, right = source.meta.instantiate(wide.type), state.meta.instantiate(narrow.type)
-    same = left == right or (not (has_mvar(left) or has_mvar(right)) and state.meta.copy().unify(left, right))
-    return same and all(local.fvar in known for local in wide.context)
-
-
-def _makes_sense(state: State, value: Term) -> bool:
-    """Return whether a term's holes are open ones of this state."""
-    open_goals = {*state.goals, *state.dormant}
-    return all(node in open_goals for node in nodes(value) if isinstance(node, MVar))
+def goal_subsume(_core: Core, _payload: Payload) -> Json:
+    """Refuse: a client tells the dialect by whether the command is known, and never uses it."""
+    raise Refusal("operation", "simulator: outside its logic: goal.subsume")
 
 
 def goal_delete(core: Core, payload: Payload) -> Json:
@@ -559,29 +429,14 @@ def goal_print(core: Core, payload: Payload) -> Json:
         root = None
     reply: Json = {
         "goals": shapes.goals(state) if payload.flag("goals") else [],
-        "extraMVars": [_extra(shapes, name) for name in payload.texts("extraMVars")],
+        "extraMVars": [],
         "rootHasSorry": root is not None and has_sorry(root),
         "rootHasUnsafe": False,
         "rootHasMVar": root is not None and has_mvar(root),
     }
     if payload.flag("rootExpr") and root is not None:
         reply["root"] = shapes.expression(root)
-    if payload.flag("parentExprs"):
-        reply["parentExprs"] = [
-            shapes.expression(meta.instantiate(parent), meta.holes[parent.id].context)
-            if parent.id in meta.values
-            else None
-            for parent in state.parents
-        ]
     return reply
-
-
-def _extra(shapes: Shapes, name: str) -> Json:
-    """Return what fills a hole; nothing for one that is open or unknown."""
-    number, meta = goal_number(name), shapes.meta
-    if number is None or number not in meta.values:
-        return {}
-    return shapes.expression(meta.instantiate(MVar(number)), meta.holes[number].context)
 
 
 GOAL_COMMANDS = {

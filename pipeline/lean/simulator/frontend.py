@@ -212,13 +212,6 @@ class Frontend(Declarations):
             parser.advance()
             self._command(parser, command)
 
-    def _cmd_check(self, parser: Parser, command: Command) -> None:
-        elaborator = self._elaborator(self._session())
-        stx = parser.term()
-        term = elaborator.finished(elaborator.term(stx, None), allow_holes=True)
-        shown = f"{elaborator.show(term)} : {elaborator.show(elaborator.meta.infer(term))}"
-        command.notes.append(Note("information", shown, command.start, parser.last_end()))
-
     def _cmd_print(self, parser: Parser, command: Command) -> None:
         token = parser.advance()
         if token.text != "axioms":
@@ -399,11 +392,6 @@ def kind_of(constant: Constant) -> str:
     if constant.value is None and name in constant.axioms:
         return "axiom"
     return "theorem" if constant.is_theorem else "definition"
-
-
-def symbol(constant: Constant) -> str:
-    """Return the name with its kind's letter in front."""
-    return _LETTERS[kind_of(constant)] + constant.name
 
 
 def structure(name: str) -> Json:

@@ -419,12 +419,6 @@ MAX_WORK = 100_000  # comparisons per tactic or declaration
 _RELATIONS = frozenset({"Eq", "Iff", "Ne", "Not"})
 
 
-def reserve_ids(last: int) -> None:
-    """Never give out an id up to `last` again: terms that were read from a file have them."""
-    global _ids  # noqa: PLW0603 - the one counter of the process
-    _ids = itertools.count(max(last + 1, next(_ids)))
-
-
 class LeanError(Exception):
     """An error that Lean would report: the input does not elaborate, the tactic fails.
 

@@ -18,7 +18,7 @@ from pipeline.lean.simulator.terms import Binder, Info, ParseError, Stx, Token, 
 OPERATORS: dict[str, tuple[int, int]] = {
     "↔": (20, 21), "→": (25, 25), "∨": (30, 30), "∧": (35, 35),
     "=": (50, 51), "≠": (50, 51), "<": (50, 51), "≤": (50, 51), ">": (50, 51), "≥": (50, 51),
-    "+": (65, 66), "-": (65, 66), "*": (70, 71), "/": (70, 71), "%": (70, 71), "^": (75, 75), "▸": (75, 75),
+    "+": (65, 66), "-": (65, 66), "*": (70, 71), "/": (70, 71), "%": (70, 71), "^": (75, 75),
 }  # fmt: skip
 NON_ASSOCIATIVE = frozenset(words("↔ = ≠ < ≤ > ≥"))
 _ASCII = {"->": "→", "<->": "↔", "/\\": "∧", "\\/": "∨", "<=": "≤", ">=": "≥", "$": "<|", "<-": "←"}
@@ -249,32 +249,13 @@ class TermParser:
             case "fun" | "λ":
                 self.advance()
                 return self._fun(start)
-            case "match":
-                self.advance()
-                subject = self.term()
-                self.expect("with")
-                return self.node("match", start, subject, *self._alternatives())
-            case "nomatch":
-                self.advance()
-                return self.node("nomatch", start, self.term())
             case "by":
                 self.advance()
                 return self.node("by", start, self.block())
-            case "show":
-                return self._show()
-            case "have" | "let":
-                return self._have()
-            case "calc":
-                self.advance()
-                return self.calc(start)
         raise self.unexpected("expected term")
 
     def block(self) -> Stx:
         """Read a tactic block; only the parser with tactics can."""
-        raise self.unexpected("expected term")
-
-    def calc(self, start: int) -> Stx:  # noqa: ARG002 - what it takes is settled here
-        """Read the steps of a `calc`; only the parser with tactics can, because its layout is a block's."""
         raise self.unexpected("expected term")
 
     def _parenthesised(self) -> Stx:
@@ -297,37 +278,10 @@ class TermParser:
         return parts
 
     def _fun(self, start: int) -> Stx:
-        if self.symbol() == "|":
-            return self.node("fun_match", start, *self._alternatives())
         binders = self.binders(patterns=True)
         if not self.accept("=>"):
             self.expect("↦")
         return self.node("fun", start, self.term(), binders=binders)
-
-    def _alternatives(self) -> list[Stx]:
-        found: list[Stx] = []
-        while self.raw().text == "|":
-            start = self.advance().start
-            pattern = self.term()
-            self.expect("=>")
-            found.append(self.node("alt", start, pattern, self.term()))
-        if not found:
-            raise self.unexpected("expected '|'")
-        return found
-
-    def _show(self) -> Stx:
-        start = self.advance().start
-        kind = self.term()
-        if self.symbol() == "by":
-            return self.node("show", start, kind, self.term())
-        self.expect("from")
-        return self.node("show", start, kind, self.term())
-
-    def _have(self) -> Stx:
-        start = self.advance().start
-        head, kind, value = self.have_parts()
-        self.accept(";")
-        return self.node("have", start, head, kind, value, self.term())
 
     def have_parts(self) -> tuple[Stx, Stx, Stx]:
         """Read `h : T := e`, `: T := e`, `h := e`, `⟨a, b⟩ := e`; a missing type is a hole, a name `this`."""
@@ -398,29 +352,18 @@ class TermParser:
 # below. A block is a node of kind `block`. A word that no shape knows is "unknown tactic", as in Lean.
 
 
-NONE, TERM, NAMES, PATTERNS, RULES, BLOCK, MAYBE_TERM = (
-    "none",
-    "term",
-    "names",
-    "patterns",
-    "rules",
-    "block",
-    "maybe",
-)
+NONE, TERM, NAMES, PATTERNS, RULES = "none", "term", "names", "patterns", "rules"
 _SHAPES = {
     **dict.fromkeys(
         words(
-            "assumption constructor left right trivial contradiction exfalso rfl decide omega skip tauto done symm"
-            " and_intros simp_all nofun"
+            "assumption constructor left right trivial contradiction exfalso rfl decide omega skip tauto simp_all"
         ),
         NONE,
     ),
-    **dict.fromkeys(words("exact apply refine exists change sleep"), TERM),
-    **dict.fromkeys(words("intros rename_i clear revert subst unfold"), NAMES),
+    **dict.fromkeys(words("exact apply refine change"), TERM),
+    **dict.fromkeys(words("intros revert subst"), NAMES),
     **dict.fromkeys(("intro", "rintro"), PATTERNS),
-    **dict.fromkeys(("rw", "rewrite", "simp", "simpa"), RULES),
-    **dict.fromkeys(words("try all_goals any_goals repeat solve focus"), BLOCK),
-    "by_contra": MAYBE_TERM,
+    **dict.fromkeys(("rw", "rewrite", "simp"), RULES),
 }
 
 
@@ -455,27 +398,6 @@ class Parser(TermParser):
         tactic = self._chain(first=True)
         self.column = outer
         return tactic
-
-    def calc(self, start: int) -> Stx:
-        """Read `a = b := proof` and the steps below it, `_ = c := proof`, that stand in one column."""
-        steps: list[Stx] = []
-        outer, first = self.column, self.raw()
-        following = first.column
-        while self.raw().kind != "end":
-            token = self.raw()
-            if steps and not (token.first and token.column == following and token.text == "_"):
-                break
-            self.column = max(outer, token.column - 1)
-            relation = self.term()
-            self.expect(":=")
-            self.column = max(outer, token.column)
-            steps.append(self.node("calc_step", token.start, relation, self.term()))
-            if len(steps) == 1 and self.raw().column > outer:
-                following = self.raw().column
-        self.column = outer
-        if not steps:
-            raise self.unexpected("expected a step of `calc`")
-        return self.node("calc", start, *steps)
 
     @staticmethod
     def _closes(text: str) -> bool:
@@ -531,8 +453,6 @@ class Parser(TermParser):
         match shape:
             case "term":
                 return [self.term()]
-            case "maybe":
-                return [self.term()] if self._starts_argument() else []
             case "names":
                 names = []
                 while self.peek().kind == "ident" or self.symbol() == "_":
@@ -545,8 +465,6 @@ class Parser(TermParser):
                 return patterns
             case "rules":
                 return self._rules()
-            case "block":
-                return [self.block()]
             case _:
                 return []
 
@@ -568,8 +486,7 @@ class Parser(TermParser):
                     rules.append(self.node("back" if back else "rule", at, self.term()))
                 if not self.accept(",") and self.symbol() != "]":
                     raise self.unexpected("expected ',' or ']'")
-        using = [self.term()] if self.accept("using") else []
-        return [self.node("rules", start, *rules), self._location(), *using]
+        return [self.node("rules", start, *rules), self._location()]
 
     def _location(self) -> Stx:
         start = self.peek().start
@@ -623,19 +540,6 @@ class Parser(TermParser):
     def _read_have(self, start: int) -> Stx:
         return self.node("tactic", start, *self.have_parts(), text="have")
 
-    def _read_suffices(self, start: int) -> Stx:
-        token = self.peek()
-        named = token.kind == "ident" and self.tokens[self.index + 1].text == ":"
-        name = self.identifier() if named else Stx("ident", token.start, token.start, "this")
-        if named:
-            self.expect(":")
-        kind = self.term()
-        if self.symbol() == "by":
-            return self.node("tactic", start, name, kind, self.term(), text="suffices")
-        if self.accept("from"):
-            return self.node("tactic", start, name, kind, self.term(), text="suffices")
-        return self.node("tactic", start, name, kind, text="suffices")
-
     def _read_show(self, start: int) -> Stx:
         kind = self.term()
         if self.accept("from"):
@@ -681,22 +585,6 @@ class Parser(TermParser):
         self.expect("=>")
         return self.node("alternative", bar.start, self.block(), *names, text=name.text)
 
-    def _read_case(self, start: int) -> Stx:
-        tag = self._binder_name()
-        names = []
-        while self.peek().kind == "ident" or self.symbol() == "_":
-            names.append(self._binder_name())
-        self.expect("=>")
-        return self.node("tactic", start, tag, self.block(), *names, text="case")
-
-    def _read_next(self, start: int) -> Stx:
-        tag = Stx("hole", start, start)
-        names = []
-        while self.peek().kind == "ident" or self.symbol() == "_":
-            names.append(self._binder_name())
-        self.expect("=>")
-        return self.node("tactic", start, tag, self.block(), *names, text="case")
-
     def _read_first(self, start: int) -> Stx:
         choices: list[Stx] = []
         while self.raw().text == "|":
@@ -713,35 +601,6 @@ class Parser(TermParser):
             self.advance()
             tactics.append(self._chain(first=True))
         return self.node("block", start, *tactics)
-
-    def _read_by_cases(self, start: int) -> Stx:
-        named = self.peek().kind == "ident" and self.tokens[self.index + 1].text == ":"
-        name = self.identifier() if named else Stx("ident", start, start, "h✝")
-        if named:
-            self.expect(":")
-        return self.node("tactic", start, name, self.term(), text="by_cases")
-
-    def _read_specialize(self, start: int) -> Stx:
-        return self.node("tactic", start, self.term(), text="specialize")
-
-    def _read_match(self, start: int) -> Stx:
-        subject = self.term()
-        self.expect("with")
-        alternatives: list[Stx] = []
-        while self.raw().text == "|":
-            bar = self.advance()
-            pattern = self.term()
-            self.expect("=>")
-            alternatives.append(self.node("tactic_alt", bar.start, pattern, self.block()))
-        if not alternatives:
-            raise self.unexpected("expected '|'")
-        return self.node("tactic", start, subject, *alternatives, text="match")
-
-    def _read_calc(self, start: int) -> Stx:
-        return self.node("tactic", start, self.calc(start), text="exact")
-
-    def _read_nomatch(self, start: int) -> Stx:
-        return self.node("tactic", start, self.node("nomatch", start, self.term()), text="exact")
 
 
 def parse_tactics(text: str) -> Stx:

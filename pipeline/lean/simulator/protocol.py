@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pipeline.lean.simulator.kernel import Meta
-from pipeline.lean.simulator.terms import MVar, Term, is_name, plain_name
+from pipeline.lean.simulator.terms import MVar, is_name, plain_name
 
 Json = dict[str, object]
 Dialect = Literal["old", "new"]
@@ -76,24 +76,11 @@ REQUESTS: dict[str, Request] = {
         {
             "printJsonPretty": _OPTION,
             "printExprPretty": _OPTION,
-            "printExprAST": _OPTION,
             "printDependentMVars": _OPTION,
-            "noRepeat": _OPTION,
-            "printAuxDecls": _OPTION,
-            "printImplementationDetailHyps": _OPTION,
-            "automaticMode": _OPTION,
             "timeout": _maybe("natural"),
         },
     ),
     "env.describe": Request("EnvDescribe", {}),
-    "env.catalog": Request(
-        "EnvCatalog",
-        {
-            "filename": _of("string", only="new"),
-            "modulePrefix": _maybe("name"),
-            "invertFilter": _of("bool", only="new"),
-        },
-    ),
     "env.inspect": Request(
         "EnvInspect",
         {
@@ -103,22 +90,13 @@ REQUESTS: dict[str, Request] = {
             "source": _maybe("bool"),
         },
     ),
-    "goal.start": Request(
-        "GoalStart", {"expr": _maybe("string"), "levels": _maybe("names"), "copyFrom": _maybe("name")}
-    ),
+    "goal.start": Request("GoalStart", {"expr": _maybe("string"), "copyFrom": _maybe("name")}),
     "goal.tactic": Request(
         "GoalTactic",
         {
             "stateId": _of("natural"),
             "goalId": _maybe("natural"),
-            "autoResume": _maybe("bool"),
             "tactic": _maybe("string"),
-            "mode": _maybe("string"),
-            "expr": _maybe("string"),
-            "have": _maybe("string"),
-            "let": _maybe("string"),
-            "draft": _maybe("string"),
-            "binderName": _maybe("name"),
         },
     ),
     "goal.subsume": Request(
@@ -137,9 +115,7 @@ REQUESTS: dict[str, Request] = {
         {
             "stateId": _of("natural"),
             "rootExpr": _maybe("bool"),
-            "parentExprs": _maybe("bool"),
             "goals": _maybe("bool"),
-            "extraMVars": _maybe("names"),
         },
     ),
     "frontend.process": Request(
@@ -334,30 +310,16 @@ def _descending(value: object) -> object:
 # fails draws none, and only `reset` starts it again.
 
 
-class Fragment(NamedTuple):
-    """The mode that a goal is in; `previous` is the right-hand side of a calc goal's last step."""
-
-    kind: Literal["calc", "conv"]
-    previous: Term | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class State:
-    """A goal state: holes, the goals that are shown, the root that they serve.
+    """A goal state: holes, the open goals, the root that they serve.
 
-    `dormant` are the siblings that steps without `autoResume` have put aside: still open, no longer shown.
-    `parents` are the goals that the last step worked on. `broken_root`: a step of the form `have` made the root
-    a term that is none (as the REPL does), so that a state without goals proves nothing. `hides_root`: the
-    root's term is never shown, as in states made of a unit's sorries.
+    `hides_root`: the root's term is never shown, as in states made of a unit's sorries.
     """
 
     meta: Meta
     goals: tuple[MVar, ...]
     root: MVar
-    dormant: tuple[MVar, ...] = ()
-    parents: tuple[MVar, ...] = ()
-    fragments: Mapping[int, Fragment] = field(default_factory=dict)
-    broken_root: bool = False
     hides_root: bool = False
 
 
@@ -421,12 +383,7 @@ class Options:
         self._flags = {
             "printJsonPretty": False,
             "printExprPretty": True,
-            "printExprAST": False,
             "printDependentMVars": False,
-            "noRepeat": False,
-            "printAuxDecls": False,
-            "printImplementationDetailHyps": False,
-            "automaticMode": True,
         }
         self.timeout_ms = 0
 

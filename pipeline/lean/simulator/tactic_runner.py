@@ -13,10 +13,8 @@ from pipeline.lean.simulator.kernel import (
     Invocation,
     KernelError,
     LeanError,
-    Local,
     Meta,
     Session,
-    beta,
     extend,
     outside,
     without,
@@ -35,7 +33,6 @@ from pipeline.lean.simulator.terms import (
     fvars,
     instantiate,
     nodes,
-    replace_subterms,
     spine,
 )
 
@@ -215,32 +212,9 @@ class Runner:
 # ---- Tactics that run other tactics, and those that choose or name goals
 
 
-@tactic("focus")
-def t_focus(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    return run.step(stx.args[0], [goal])
-
-
-@tactic("solve")
-def t_solve(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    return run.solved(stx, goal)
-
-
 @control("skip")
 def c_skip(_run: Runner, _stx: Stx, goals: Goals) -> Goals:
     return goals
-
-
-@control("done")
-def c_done(run: Runner, _stx: Stx, goals: Goals) -> Goals:
-    if goals:
-        raise LeanError("unsolved goals\n" + "\n\n".join(map(run.show_goal, goals)))
-    return goals
-
-
-@control("try")
-def c_try(run: Runner, stx: Stx, goals: Goals) -> Goals:
-    made = run.attempt(lambda: run.step(stx.args[0], goals))
-    return goals if made is None else made
 
 
 @control("first")
@@ -250,70 +224,6 @@ def c_first(run: Runner, stx: Stx, goals: Goals) -> Goals:
         if made is not None:
             return made
     return run.step(stx.args[-1], goals)
-
-
-@control("repeat")
-def c_repeat(run: Runner, stx: Stx, goals: Goals) -> Goals:
-    if not goals:
-        return goals
-    made = run.attempt(lambda: run.step(stx.args[0], goals[:1]))
-    if made is None or made == goals[:1]:
-        return goals
-    return [new for goal in made for new in c_repeat(run, stx, [goal])] + goals[1:]
-
-
-@control("all_goals")
-def c_all_goals(run: Runner, stx: Stx, goals: Goals) -> Goals:
-    return run.on_each(stx.args[0], goals)
-
-
-@control("any_goals")
-def c_any_goals(run: Runner, stx: Stx, goals: Goals) -> Goals:
-    made: Goals = []
-    worked = False
-    for goal in goals:
-        if goal.id in run.meta.values:
-            continue
-        new = run.attempt(partial(run.step, stx.args[0], [goal]))
-        worked = worked or new is not None
-        made += [goal] if new is None else new
-    if not worked:
-        raise LeanError("failed on all goals")
-    return made
-
-
-@control("case")
-def c_case(run: Runner, stx: Stx, goals: Goals) -> Goals:
-    tag, block, *names = stx.args
-    for index, goal in enumerate(goals):
-        own = run.hole(goal).tag
-        if tag.kind == "hole" or own == tag.text or own.endswith(f".{tag.text}"):
-            renamed = rename_hidden(run, goal, names)
-            if left := run.step(block, [renamed]):
-                raise LeanError("unsolved goals\n" + "\n\n".join(map(run.show_goal, left)))
-            return goals[:index] + goals[index + 1 :]
-    raise LeanError(f"tag not found: {tag.text}")
-
-
-@tactic("rename_i")
-def t_rename_i(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    return [rename_hidden(run, goal, stx.args)]
-
-
-def rename_hidden(run: Runner, goal: MVar, names: Sequence[Stx]) -> MVar:
-    """Name the last inaccessible hypotheses, in order."""
-    if not names:
-        return goal
-    context = list(run.hole(goal).context)
-    hidden = [index for index, local in enumerate(context) if local.name.endswith("✝")]
-    if len(hidden) < len(names):
-        raise LeanError("too many variable names provided")
-    for index, name in zip(hidden[len(hidden) - len(names) :], names, strict=True):
-        if name.kind == "ident":
-            context[index] = Local(context[index].fvar, name.text)
-    inner = run.fresh(goal, run.target(goal), tuple(context))
-    run.meta.assign(goal, inner)
-    return inner
 
 
 # ---- Tactics that move between the goal and its hypotheses
@@ -348,16 +258,6 @@ def introduce(run: Runner, goal: MVar, pi: Pi, name: str) -> tuple[int, MVar]:
     return local.id, inner
 
 
-@tactic("intros")
-def t_intros(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    if stx.args:
-        return t_intro(run, stx, goal)
-    while isinstance(pi := run.meta.shallow(run.target(goal)), Pi):
-        base = pi.name.rstrip("✝")
-        _, goal = introduce(run, goal, pi, f"{base}✝")
-    return [goal]
-
-
 @tactic("revert")
 def t_revert(run: Runner, stx: Stx, goal: MVar) -> Goals:
     for name in reversed(stx.args):
@@ -378,16 +278,13 @@ def revert(run: Runner, goal: MVar, fvar: int) -> MVar:
     return inner
 
 
-@tactic("clear")
-def t_clear(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    for name in stx.args:
-        fvar = run.hypothesis(goal, name)
-        context = without(run.meta, run.hole(goal).context, fvar)
-        if len(context) == len(run.hole(goal).context) or fvar in fvars(run.target(goal)):
-            raise run.fail("clear", f"'{name.text}' is still used", goal)
-        inner = run.fresh(goal, run.target(goal), context)
-        run.meta.assign(goal, inner)
-        goal = inner
+@tactic("intros")
+def t_intros(run: Runner, stx: Stx, goal: MVar) -> Goals:
+    if stx.args:
+        return t_intro(run, stx, goal)
+    while isinstance(pi := run.meta.shallow(run.target(goal)), Pi):
+        base = pi.name.rstrip("✝")
+        _, goal = introduce(run, goal, pi, f"{base}✝")
     return [goal]
 
 
@@ -556,22 +453,6 @@ def choose_side(run: Runner, goal: MVar, tactic: str, name: str) -> Goals:
     return apply_constant(run, goal, name)
 
 
-@tactic("and_intros")
-def t_and_intros(run: Runner, _stx: Stx, goal: MVar) -> Goals:
-    if call("And", run.meta.shallow(run.target(goal)), 2) is None:
-        return [goal]
-    return [new for made in apply_constant(run, goal, "And.intro") for new in t_and_intros(run, _stx, made)]
-
-
-@tactic("exists")
-def t_exists(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    rest = Stx("synthetic", stx.end, stx.end)
-    pair = Stx("anonymous", stx.start, stx.end, "", (stx.args[0], rest))
-    goals = refine(run, pair, goal, "refine")
-    closing = Stx("made", stx.start, stx.end, "trivial")
-    return c_try(run, Stx("made", stx.start, stx.end, "try", (closing,)), goals)
-
-
 @tactic("assumption")
 def t_assumption(run: Runner, _stx: Stx, goal: MVar) -> Goals:
     target = run.target(goal)
@@ -601,19 +482,6 @@ def is_relation(run: Runner, goal: MVar) -> bool:
     return head in (Const("Eq"), Const("Iff"), Const("Nat.le"))
 
 
-@tactic("symm")
-def t_symm(run: Runner, _stx: Stx, goal: MVar) -> Goals:
-    target = run.meta.shallow(run.target(goal))
-    head, args = spine(target)
-    if head not in (Const("Eq"), Const("Iff"), Const("Ne")):
-        raise run.fail("symm", "the goal is no equation, equivalence or inequality", goal)
-    flipped = apply(head, *args[:-2], args[-1], args[-2])
-    inner = run.fresh(goal, flipped)
-    assert isinstance(head, Const)
-    run.meta.assign(goal, apply(Const(f"{head.name}.symm"), *args[:-2], args[-1], args[-2], inner))
-    return [inner]
-
-
 @tactic("show", "change")
 def t_show(run: Runner, stx: Stx, goal: MVar) -> Goals:
     elab = run.elaborator(goal)
@@ -626,32 +494,6 @@ def t_show(run: Runner, stx: Stx, goal: MVar) -> Goals:
     inner = run.fresh(goal, run.meta.instantiate(kind))
     run.meta.assign(goal, inner)
     return refine(run, stx.args[1], inner, "exact") if len(stx.args) > 1 else [inner]
-
-
-@tactic("unfold")
-def t_unfold(run: Runner, stx: Stx, goal: MVar) -> Goals:
-
-    target = run.target(goal)
-    for stx_name in stx.args:
-        name = next(
-            (c for c in run.session.scope.candidates(stx_name.text) if run.meta.env.get(c) is not None),
-            "",
-        )
-        constant = run.meta.env.get(name)
-        if constant is None or constant.value is None or not constant.unfolds:
-            raise run.fail("unfold", f"'{stx_name.text}' is no definition that unfolds", goal)
-        value = constant.value
-
-        def leaf(node: Term, name: str = name, value: Term = value) -> Term | None:
-            head, args = spine(node)
-            if head != Const(name):
-                return None
-            return beta(apply(value, *(replace_subterms(arg, leaf) for arg in args)))
-
-        target = replace_subterms(target, leaf)
-    inner = run.fresh(goal, target)
-    run.meta.assign(goal, inner)
-    return [inner]
 
 
 @tactic("sorry")

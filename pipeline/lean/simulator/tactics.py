@@ -7,14 +7,12 @@ from functools import partial
 
 from pipeline.lean.simulator import term_rules
 from pipeline.lean.simulator.automation import (
-    FALSE,
     TRUE,
     Simplifier,
     SimpRule,
     Tautology,
     contradiction,
     decide,
-    not_,
     reflexivity,
     refute,
     simp_rules,
@@ -28,11 +26,7 @@ from pipeline.lean.simulator.tactic_runner import (
     cleared,
     intro,
     introduce,
-    match_rows,
-    refine,
     revert,
-    t_assumption,
-    t_intro,
     tactic,
     take_apart,
 )
@@ -82,49 +76,12 @@ def bring(run: Runner, goal: MVar, head: Stx, value: Term, kind: Term) -> Goals:
     return [inner] if head.kind in ("ident", "hole") else take_apart(run, inner, local, [head])
 
 
-@tactic("suffices")
-def t_suffices(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    name, kind_stx, *value_stx = stx.args
-    elab = run.elaborator(goal)
-    kind = elab.finished(elab.type(kind_stx), span=_span(kind_stx))
-    local = run.meta.local(kind)
-    inner = run.fresh(goal, run.target(goal), extend(run.hole(goal).context, local.id, name.text))
-    needed = run.fresh(goal, kind)
-    run.meta.assign(goal, apply(run.meta.bind(local, name.text, inner), needed))
-    if value_stx:
-        return [*refine(run, value_stx[0], inner, "exact"), needed]
-    return [inner, needed]
-
-
-@tactic("specialize")
-def t_specialize(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    (term_stx,) = stx.args
-    head = term_stx.args[0] if term_stx.kind == "app" else term_stx
-    fvar = run.hypothesis(goal, head)
-    elab = run.elaborator(goal)
-    value = elab.finished(elab.term(term_stx, None), span=_span(term_stx))
-    kind = run.meta.instantiate(run.meta.infer(value))
-    local = run.meta.local(kind)
-    context = extend(without(run.meta, run.hole(goal).context, fvar), local.id, head.text)
-    inner = run.fresh(goal, run.target(goal), context)
-    run.meta.assign(goal, apply(run.meta.bind(local, head.text, inner), value))
-    return [inner]
-
-
 @tactic("rcases")
 def t_rcases(run: Runner, stx: Stx, goal: MVar) -> Goals:
     subject, pattern = stx.args
     elab = run.elaborator(goal)
     value = elab.finished(elab.term(subject, None), span=_span(subject))
     return take_apart(run, goal, value, [pattern])
-
-
-@tactic("match")
-def t_match(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    subject, *alternatives = stx.args
-    elab = run.elaborator(goal)
-    value = elab.finished(elab.term(subject, None), span=_span(subject))
-    return match_rows(run, goal, value, [(alt.args[0], alt.args[1]) for alt in alternatives], fresh=False)
 
 
 @tactic("cases")
@@ -306,38 +263,6 @@ def substitute(run: Runner, goal: MVar, value: Term, sides: Sequence[Term]) -> G
     return [inner]
 
 
-@tactic("by_cases")
-def t_by_cases(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    name, prop_stx = stx.args
-    elab = run.elaborator(goal)
-    prop = elab.finished(elab.type(prop_stx), span=_span(prop_stx))
-    target, context = run.target(goal), run.hole(goal).context
-    bodies: list[Term] = []
-    made: Goals = []
-    for tag, kind in (("pos", prop), ("neg", not_(prop))):
-        local = run.meta.local(kind)
-        inner = run.fresh(goal, target, extend(context, local.id, name.text), run.tag(goal, tag))
-        bodies.append(run.meta.bind(local, name.text, inner))
-        made.append(inner)
-    middle = App(Const("Classical.em"), prop)
-    run.meta.assign(goal, apply(Const("Or.elim"), prop, not_(prop), target, middle, *bodies))
-    return made
-
-
-@tactic("by_contra")
-def t_by_contra(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    target = run.target(goal)
-    if not run.meta.is_prop(target):
-        raise run.fail("by_contra", "the goal is no proposition", goal)
-    name = stx.args[0].text if stx.args else "x✝"
-    local = run.meta.local(not_(target))
-    inner = run.fresh(goal, Const("False"), extend(run.hole(goal).context, local.id, name))
-    run.meta.assign(
-        goal, apply(Const("Classical.byContradiction"), target, run.meta.bind(local, name, inner))
-    )
-    return [inner]
-
-
 def _at(motive: Lam, value: Term) -> Term:
     return instantiate(motive.body, value)
 
@@ -375,51 +300,19 @@ def t_rewrite(run: Runner, stx: Stx, goal: MVar) -> Goals:
     rules, location, *_ = stx.args
     if not rules.args:
         raise LeanError("rw needs at least one rule")
-    side: Goals = []
+    if location.args:
+        raise outside("rw … at …")
     for rule in rules.args:
         if rule.kind == "star":
             raise outside("rw [*]")
-        if location.args:
-            for name in location.args:
-                if name.text in ("*", "⊢"):
-                    raise outside(f"rw … at {name.text}")
-                goal, more = rewrite_hypothesis(run, rule, goal, name)
-                side += more
-        else:
-            elab = run.elaborator(goal)
-            proof = elab.term(rule.args[0], None)
-            elab.run_blocks()
-            target, build = rewrite_goal(elab, proof, run.target(goal), backwards=rule.kind == "back")
-            inner = run.fresh(goal, target)
-            run.meta.assign(goal, run.meta.instantiate(build(inner)))
-            goal = inner
-    return [goal, *side]
-
-
-def rewrite_hypothesis(run: Runner, rule: Stx, goal: MVar, name: Stx) -> tuple[MVar, Goals]:
-    fvar = run.hypothesis(goal, name)
-    elab = run.elaborator(goal)
-    proof = elab.term(rule.args[0], None)
-    elab.run_blocks()
-    # h : P becomes P' by rewriting the other way round: a proof of P from P' turned about.
-    kind = run.meta.instantiate(run.meta.locals[fvar])
-    forward = rule.kind != "back"
-    rewritten, _ = rewrite_goal(elab, proof, kind, backwards=not forward)
-    try:
-        back_kind, build = rewrite_goal(elab, proof, rewritten, backwards=forward)
-    except LeanError:
-        raise outside("this rewriting of a hypothesis") from None
-    if not run.meta.unify(back_kind, kind):
-        raise outside("this rewriting of a hypothesis")
-    return replace_hypothesis(run, goal, fvar, name.text, rewritten, build(FVar(fvar))), []
-
-
-def replace_hypothesis(run: Runner, goal: MVar, fvar: int, name: str, kind: Term, proof: Term) -> MVar:
-    local = run.meta.local(kind)
-    context = extend(without(run.meta, run.hole(goal).context, fvar), local.id, name)
-    inner = run.fresh(goal, run.target(goal), context)
-    run.meta.assign(goal, apply(run.meta.bind(local, name, inner), run.meta.instantiate(proof)))
-    return inner
+        elab = run.elaborator(goal)
+        proof = elab.term(rule.args[0], None)
+        elab.run_blocks()
+        target, build = rewrite_goal(elab, proof, run.target(goal), backwards=rule.kind == "back")
+        inner = run.fresh(goal, target)
+        run.meta.assign(goal, run.meta.instantiate(build(inner)))
+        goal = inner
+    return [goal]
 
 
 @tactic("simp")
@@ -427,14 +320,7 @@ def t_simp(run: Runner, stx: Stx, goal: MVar) -> Goals:
     rules_stx, location, *_ = stx.args
     rules = given_rules(run, rules_stx, goal)
     if location.args:
-        for name in location.args:
-            if name.text in ("*", "⊢"):
-                raise outside(f"simp at {name.text}")
-            made = simp_hypothesis(run, goal, name, rules)
-            if made is None:
-                return []
-            goal = made
-        return [goal]
+        raise outside("simp at …")
     return simp_target(run, goal, rules)
 
 
@@ -452,19 +338,6 @@ def simp_target(run: Runner, goal: MVar, rules: list[SimpRule]) -> Goals:
     return [inner]
 
 
-def simp_hypothesis(run: Runner, goal: MVar, name: Stx, rules: list[SimpRule]) -> MVar | None:
-    fvar = run.hypothesis(goal, name)
-    kind = run.meta.instantiate(run.meta.locals[fvar])
-    result, proof = Simplifier(run.meta, rules, run.session.burn).run(kind)
-    if proof is None:
-        raise LeanError("simp made no progress")
-    new = apply(Const("Iff.mp"), kind, result, proof, FVar(fvar))
-    if result == FALSE:
-        run.meta.assign(goal, apply(Const("False.elim"), run.target(goal), new))
-        return None
-    return replace_hypothesis(run, goal, fvar, name.text, result, new)
-
-
 def given_rules(run: Runner, stx: Stx, goal: MVar) -> list[SimpRule]:
     rules: list[SimpRule] = []
     for rule in stx.args:
@@ -477,7 +350,9 @@ def given_rules(run: Runner, stx: Stx, goal: MVar) -> list[SimpRule]:
         if any(isinstance(node, MVar) for node in nodes(kind)) or isinstance(run.meta.shallow(kind), Pi):
             raise outside("simp with a lemma that has arguments", (rule.start, rule.end))
         found = simp_rules(run.meta, proof, kind)
-        rules += [_flipped(one) for one in found] if rule.kind == "back" else found
+        if rule.kind == "back":
+            raise outside("simp [← …]", (rule.start, rule.end))
+        rules += found
     return rules
 
 
@@ -496,36 +371,6 @@ def t_simp_all(run: Runner, _stx: Stx, goal: MVar) -> Goals:
     if proof is not None:
         return run.close(goal, apply(Const("False.elim"), run.target(goal), proof))
     return simp_target(run, goal, all_facts(run, goal))
-
-
-@tactic("simpa")
-def t_simpa(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    rules_stx, _location, *using = stx.args
-    rules = given_rules(run, rules_stx, goal)
-    try:
-        goals = simp_target(run, goal, rules)
-    except LeanError:
-        goals = [goal]
-    if not goals:
-        return []
-    (rest,) = goals
-    if not using:
-        return t_assumption(run, stx, rest)
-    elab = run.elaborator(rest)
-    value = elab.finished(elab.term(using[0], None))
-    kind = run.meta.instantiate(run.meta.infer(value))
-    result, proof = Simplifier(run.meta, rules, run.session.burn).run(kind)
-    fact = value if proof is None else apply(Const("Iff.mp"), kind, result, proof, value)
-    if not run.meta.unify(result, run.target(rest)):
-        raise run.fail("simpa", f"the fact simplifies to\n{run.show(rest, result)}", rest)
-    return run.close(rest, fact)
-
-
-def _flipped(rule: SimpRule) -> SimpRule:
-    if rule.equation is None:
-        return SimpRule(rule.right, rule.left, apply(Const("Iff.symm"), rule.left, rule.right, rule.proof))
-    proof = apply(Const("Eq.symm"), rule.equation, rule.left, rule.right, rule.proof)
-    return SimpRule(rule.right, rule.left, proof, rule.equation)
 
 
 # ---- Tactics that search: decide, omega, trivial, contradiction, tauto
@@ -581,11 +426,6 @@ def t_omega(run: Runner, stx: Stx, goal: MVar) -> Goals:
         "omega could not prove the goal (simulator: it evaluates closed arithmetic, and no more)\n"
         + run.show_goal(goal)
     )
-
-
-@tactic("nofun")
-def t_nofun(run: Runner, stx: Stx, goal: MVar) -> Goals:
-    return t_contradiction(run, stx, t_intro(run, Stx("made", stx.start, stx.end, "intro"), goal)[0])
 
 
 @block_runner

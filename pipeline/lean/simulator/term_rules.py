@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from pipeline.lean.simulator.automation import refute
-from pipeline.lean.simulator.elaboration import Elaborator, Row, match, rewrite_goal, term_rule
+from pipeline.lean.simulator.elaboration import Elaborator, Row, match, term_rule
 from pipeline.lean.simulator.kernel import LeanError, extend, outside
 from pipeline.lean.simulator.terms import (
     ANY_LEVEL,
@@ -15,7 +12,6 @@ from pipeline.lean.simulator.terms import (
     App,
     Bind,
     Const,
-    FVar,
     Lit,
     MVar,
     Pi,
@@ -90,26 +86,9 @@ def term_sorry(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
     return elab.sorry(elab.wanted(expected))
 
 
-@term_rule("assumed")
-def term_assumed(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
-    kind = elab.type(stx.args[0])
-    for local in reversed(elab.context):
-        if elab.meta.unify(elab.meta.locals[local.fvar], kind):
-            return FVar(local.fvar)
-    raise LeanError(f"no hypothesis of type\n  {elab.show(kind)}")
-
-
 @term_rule("ascription")
 def term_ascription(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
     return elab.term(stx.args[0], elab.type(stx.args[1]))
-
-
-@term_rule("show")
-def term_show(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
-    kind = elab.type(stx.args[0])
-    if expected is not None:
-        elab.meta.unify(kind, expected)
-    return elab.term(stx.args[1], kind)
 
 
 @term_rule("by")
@@ -131,57 +110,8 @@ def term_op(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
         a = elab.term(left, None)
         b = elab.term(right, elab.meta.infer(a))
         return apply(Const("Eq" if stx.text == "=" else "Ne"), elab.meta.infer(a), a, b)
-    if stx.text == "▸":
-        return substitute_by(elab, stx, expected)
     kind = PROP if stx.text in "∧∨↔" else NAT
     return apply(Const(_OPERATORS[stx.text]), elab.term(left, kind), elab.term(right, kind))
-
-
-def substitute_by(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
-
-    if expected is None:
-        raise outside("`▸` where no type is expected")
-    proof = elab.term(stx.args[0], None)
-    for backwards in (True, False):
-        try:
-            wanted, build = rewrite_goal(elab, proof, elab.meta.instantiate(expected), backwards=backwards)
-        except LeanError:
-            continue
-        return build(elab.term(stx.args[1], wanted))
-    raise LeanError("invalid `▸` notation, failed to compute motive for the substitution")
-
-
-_TRANSITIVE = {"Eq": "Eq.trans", "Iff": "Iff.trans", "Nat.le": "Nat.le_trans", "Nat.lt": "Nat.lt_trans"}
-
-
-@term_rule("calc")
-def term_calc(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
-    """Join the steps, which must all be of one relation; `_` on the left is the right side before."""
-    first, *others = stx.args
-    kind = elab.meta.instantiate(elab.type(first.args[0]))
-    head, sides = spine(kind)
-    if not isinstance(head, Const) or head.name not in _TRANSITIVE:
-        raise outside("`calc` with a relation that is not =, ↔, ≤ or <", (first.start, first.end))
-    proof = elab.term(first.args[1], kind)
-    for step in others:
-        next_kind = elab.meta.instantiate(elab.type(step.args[0]))
-        next_head, next_sides = spine(next_kind)
-        if next_head != head:
-            raise outside("`calc` with different relations", (step.start, step.end))
-        if not elab.meta.unify(next_sides[-2], sides[-1]):
-            raise LeanError("invalid 'calc' step, its left side is not the right side of the step before")
-        next_proof = elab.term(step.args[1], elab.meta.instantiate(next_kind))
-        proof = apply(
-            Const(_TRANSITIVE[head.name]),
-            *sides[:-2],
-            sides[-2],
-            sides[-1],
-            next_sides[-1],
-            proof,
-            next_proof,
-        )
-        sides = [*sides[:-1], next_sides[-1]]
-    return proof
 
 
 @term_rule("arrow")
@@ -309,50 +239,3 @@ def abstraction(
         inner = match(elab, [(local, kind, True)], [row], wanted)
     elab.context = outer
     return elab.meta.bind(local, name.text if name.kind == "ident" else "x", inner)
-
-
-@term_rule("fun_match")
-def term_fun_match(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
-
-    pi = None if expected is None else elab.meta.whnf(expected)
-    if not isinstance(pi, Pi):
-        raise outside("`fun | …` where no function type is expected")
-    outer = elab.context
-    local = elab.with_local("x✝", pi.type)
-    target = instantiate(pi.body, local)
-    rows = [Row((alt.args[0],), partial(elab.term, alt.args[1], target)) for alt in stx.args]
-    inner = match(elab, [(local, pi.type, True)], rows, target)
-    elab.context = outer
-    return elab.meta.bind(local, "x", inner)
-
-
-@term_rule("match")
-def term_match(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
-
-    value = elab.term(stx.args[0], None)
-    target = elab.wanted(expected)
-    rows = [Row((alt.args[0],), partial(elab.term, alt.args[1], target)) for alt in stx.args[1:]]
-    return match(elab, [(value, elab.meta.infer(value), False)], rows, target)
-
-
-@term_rule("nomatch")
-def term_nomatch(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
-
-    value = elab.term(stx.args[0], None)
-    proof = refute(elab.meta, value, elab.meta.infer(value))
-    if proof is None:
-        raise LeanError("missing cases: the term is not visibly impossible")
-    return apply(Const("False.elim"), elab.wanted(expected), proof)
-
-
-@term_rule("have")
-def term_have(elab: Elaborator, stx: Stx, expected: Term | None) -> Term:
-
-    head, kind_stx, value_stx, body = stx.args
-    if value_stx.kind == "missing":
-        raise LeanError("expected ':='", (value_stx.start, value_stx.end))
-    kind = None if kind_stx.kind == "hole" else elab.type(kind_stx)
-    value = elab.term(value_stx, kind)
-    target = elab.wanted(expected)
-    row = Row((head,), lambda: elab.term(body, target))
-    return match(elab, [(value, elab.meta.infer(value) if kind is None else kind, False)], [row], target)

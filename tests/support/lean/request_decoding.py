@@ -12,7 +12,6 @@ from typing import Any
 
 from pipeline.lean.client.messages import StateRef
 from pipeline.lean.client.requests import (
-    EnvCatalog,
     EnvDescribe,
     EnvInspect,
     FrontendDistil,
@@ -33,7 +32,6 @@ TYPES: tuple[type[Request[Any]], ...] = (
     Stat,
     OptionsSet,
     EnvDescribe,
-    EnvCatalog,
     EnvInspect,
     GoalStart,
     GoalTactic,
