@@ -100,29 +100,6 @@ def test_a_failed_and_a_sorried_tactic_are_its_exceptions(
         server.goal_start("1 +")
 
 
-def test_sites_and_dormancy(package: ModuleType, start: Callable[..., Any]) -> None:
-    server = start(options={"automaticMode": False})
-    state0 = server.goal_start("∀ (p : Prop), p → p ∧ True")
-    state1 = server.goal_tactic(state0, "intro p h\nconstructor")
-    state2 = server.goal_tactic(state1, "trivial", package.Site(1))
-    assert state2.is_solved  # so it says, with a sibling asleep
-
-
-def test_have_draft_expr_and_modes(package: ModuleType, start: Callable[..., Any]) -> None:
-    server = start()
-    state = server.goal_start("1 + 1 = 2")
-    split = server.goal_tactic(state, package.TacticHave(branch="2 = 1 + 1", binder_name="h"))
-    assert [(g.target, [v.name for v in g.variables]) for g in split.goals] == [
-        ("2 = 1 + 1", []),
-        ("1 + 1 = 2", ["h"]),
-    ]
-    drafted = server.goal_tactic(state, package.TacticDraft("by\nhave h : 2 = 2 := sorry\nsorry"))
-    assert [goal.target for goal in drafted.goals] == ["2 = 2", "1 + 1 = 2"]
-    assert server.goal_tactic(state, package.TacticExpr("rfl")).is_solved
-    calc = server.goal_tactic(state, package.TacticMode.CALC)
-    assert server.goal_tactic(calc, "1 + 1 = 2").goals[0].name == "calc"
-
-
 def test_sorries_are_loaded_and_proved(start: Callable[..., Any]) -> None:
     server = start()
     (target,) = server.load_sorry("theorem mystery (p : Prop) : p → p := sorry")
@@ -142,27 +119,12 @@ def test_tactic_invocations_are_read_from_a_file(start: Callable[..., Any], tmp_
     assert second.invocations is None
 
 
-def test_the_environment_is_inspected_and_catalogued(start: Callable[..., Any]) -> None:
+def test_the_environment_is_inspected(start: Callable[..., Any]) -> None:
     server = start()
     server.load_definitions("theorem mine (p : Prop) (h : p) : p := h\ndef other : Nat := 2 + 2")
 
     assert server.env_inspect("mine")["type"] == {"pp": "∀ (p : Prop), p → p"}
     assert server.env_inspect("other", print_value=True)["value"] == {"pp": "2 + 2"}
-    assert sorted(server.env_catalog("Init", invert_filter=True)) == ["dother", "tmine"]
-
-
-def test_states_are_subsumed_and_collected(start: Callable[..., Any]) -> None:
-    server = start()
-    states = [server.goal_start("forall (p : Prop), p -> p")]
-    for tactic in ("intro p", "intro h", "revert h"):
-        states.append(server.goal_tactic(states[-1], tactic))
-    candidates = [states[1].goals[0], states[2].goals[0]]
-    result, after, subsumptor = server.goal_subsume(states[3], states[3].goals[0], candidates)
-    assert (result.name, after, subsumptor.id) == ("CYCLE", None, candidates[0].id)
-    before = server.run("stat", {})["nGoals"]
-    del states, candidates, subsumptor
-    server.gc()
-    assert server.run("stat", {})["nGoals"] < before
 
 
 def test_code_is_compiled_and_tracked(start: Callable[..., Any]) -> None:
