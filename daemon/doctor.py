@@ -250,6 +250,7 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
         repl="" if lean is None else lean.repl,
         sandbox="bubblewrap" if lean is None else lean.sandbox,
         toolchains=Path("/nonexistent") if paths is None else paths.toolchains,
+        as_root=lean is None or lean.as_root,
     )
     summary = found.summary
     if summary.kind == "none":

@@ -222,6 +222,7 @@ def leans_of(settings: Settings) -> Leans:
         sandbox=lean.sandbox,
         toolchains=settings.paths.toolchains,
         start_timeout_s=lean.start_timeout_s,
+        as_root=lean.as_root,
     )
 
 

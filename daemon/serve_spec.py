@@ -90,6 +90,7 @@ def spec_of(
             repl=lean.repl,
             sandbox=lean.sandbox,
             second_kernel=lean.second_kernel,
+            as_root=lean.as_root,
             toolchains=paths.toolchains,
             cache=paths.cache,
             scratch=paths.cache / "serve" / scratch,

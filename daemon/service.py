@@ -31,7 +31,7 @@ from daemon.http.metrics import Metrics, MetricsListener
 from daemon.http.report_page import ReportPage
 from daemon.http.status import RuntimeStatus
 from daemon.jobs.gpus import Gpus
-from daemon.jobs.limits import cgroups_here
+from daemon.jobs.limits import Cgroups, cgroups_here
 from daemon.jobs.recovery import recover
 from daemon.jobs.runner import JobRunner
 from daemon.logs import configure
@@ -349,7 +349,7 @@ class Service:
             limits=settings.jobs,
             finished=self.context.requests.plan_soon,
             gpus=gpus,
-            cgroups=cgroups,
+            cgroups=cgroups if isinstance(cgroups, Cgroups) else None,
         )
         self._work = Scheduler(
             store=self._store,
@@ -369,6 +369,7 @@ class Service:
             upkeep=self._upkeep,
             forge=self._forge,
             jumps=self._jumps,
+            no_groups=cgroups if isinstance(cgroups, str) else "",
         )
         self._notifications = Notifications(self._store, self.context)
         metrics = Metrics(self._store, self._living, self._notifications)

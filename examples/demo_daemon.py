@@ -136,6 +136,9 @@ backend = "{backend}"
 """,
         encoding="utf-8",
     )
+    if os.geteuid() == 0:
+        # Only this project's own files are run here. Your daemon should have a user of its own.
+        add(config, "as_root = true\n")
     if backend != "simulator" and bubblewrap_problem():
         add(config, 'sandbox = "none"\n')
     if repository is not None:

@@ -290,7 +290,8 @@ def ask(instance: Instance) -> DaemonAnswer:
         return DaemonAnswer(error=str(error))
     if status != 200:
         return DaemonAnswer(
-            error=f"{instance.paths.socket}: GET /status answered {status}; see the daemon's log"
+            error=f"{instance.paths.socket}: GET /status answered {status}; restart the daemon, which may be of another"
+            " version than this command"
         )
     return DaemonAnswer(status=answer)
 

@@ -141,7 +141,10 @@ def _of_the_daemon(
         remedy = "ask as the daemon's user for what only it knows: progress, queue, its own problems"
         problems.append(problem("daemon_not_asked", live.error, remedy, severity="warning"))
     elif live.error is not None:
-        remedy = "look at the daemon's log"
+        remedy = (
+            "wait a minute and ask again; if it stays so, restart the daemon: it goes on where it was. What it does"
+            " stands in `unsorry logs`"
+        )
         if any(one.code == "disk_full" for one in refused):
             remedy = (
                 "free some space: a daemon that finds no room when it starts waits for it, and then starts"
@@ -162,6 +165,7 @@ def _of_the_daemon(
         problems += [lacking_problem(item) for item in live.status.get("lacking", [])]
         problems += cache_problems(live.status.get("cache", {}))
         problems += clock_problems(live.status.get("clock"))
+        problems += confinement_problems(live.status)
     problems += [problem(one.code, one.message, one.remedy, subject=str(one.folder)) for one in refused]
     syntax = _syntax_error(instance)
     if syntax is not None and not report["config"]["errors"]:
@@ -178,7 +182,7 @@ def _ran(instance: Instance) -> bool:
 def _said_problem(text: str) -> Problem:
     """What the daemon says of itself ends with the remedy behind the last semicolon, where it knows one."""
     message, _, remedy = text.rpartition("; ")
-    return problem("daemon_problem", message or text, remedy if message else "look at the daemon's log")
+    return problem("daemon_problem", message or text, remedy if message else "unsorry doctor")
 
 
 def _syntax_error(instance: Instance) -> str | None:
@@ -385,6 +389,29 @@ def lean_problems(lean: str, detail: str) -> list[Problem]:
             )
         ]
     return []
+
+
+def confinement_problems(status: dict[str, Any]) -> list[Problem]:
+    """What stands between code of repositories and this machine, where Lean is real and something of it is missing."""
+    if status.get("lean") not in ("pantograph", "server"):
+        return []
+    found = []
+    if status.get("root"):
+        text = (
+            "root runs the daemon, as [lean] as_root allows: code that gets out of its sandbox is root here"
+        )
+        found.append(problem("runs_as_root", text, "run it as a user of its own", severity="warning"))
+    if reason := status.get("no_groups"):
+        message, _, remedy = str(reason).partition("; ")
+        text = (
+            "the memory of a job with all that it starts is looked at a few times a second, and not held by the kernel"
+            f" ({message})"
+        )
+        found.append(problem("bounds_watched", text, remedy or _BY_THE_UNIT, severity="warning"))
+    return found
+
+
+_BY_THE_UNIT = "run the daemon by its unit, on a machine with control groups of version 2"
 
 
 def lacking_problem(lacking: dict[str, Any]) -> Problem:

@@ -193,7 +193,11 @@ def _needs(instance: Instance, settings: Settings) -> tuple[Need, ...] | None:
         return None
     lean = settings.lean
     leans = find_leans(
-        backend=lean.backend, repl=lean.repl, sandbox=lean.sandbox, toolchains=instance.paths.toolchains
+        backend=lean.backend,
+        repl=lean.repl,
+        sandbox=lean.sandbox,
+        toolchains=instance.paths.toolchains,
+        as_root=lean.as_root,
     )
     with view(instance, quiet=True) as database:
         return needs(database, leans)

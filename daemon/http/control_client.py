@@ -61,7 +61,7 @@ def request(
         ) from error
     except TimeoutError as error:
         raise ControlError(
-            f"{paths.socket}: the daemon did not answer within {timeout_s:g} s; see its log for what it does"
+            f"{paths.socket}: the daemon did not answer within {timeout_s:g} s; ask again in a minute"
         ) from error
     except PermissionError as error:
         raise NotPermittedError(

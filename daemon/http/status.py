@@ -34,6 +34,8 @@ class RuntimeStatus:
     upkeep: Maintenance
     forge: Forge
     jumps: ClockWatch
+    no_groups: str
+    """Why jobs have no control groups; "" where they have."""
 
     def health(self) -> dict[str, Any]:
         """Return whether the daemon is healthy, and its problems."""
@@ -96,6 +98,8 @@ class RuntimeStatus:
             "proving": {"waits_for": list(self.work.plan.waiting)},
             "training": {"enabled": settings.train.enabled, "waits_for": self.work.untrainable},
             "clock": self.jumps.lately(),
+            "root": os.geteuid() == 0,
+            "no_groups": self.no_groups,
             "cache": {"bytes": self.upkeep.cache_bytes, "limit_bytes": settings.cache.size_bytes},
         }
 

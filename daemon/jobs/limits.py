@@ -83,7 +83,7 @@ class Cgroups:
             top = top.parent
         try:
             if "memory" not in (top / "cgroup.controllers").read_text(encoding="ascii").split():
-                raise NoCgroupsError(f"{top}: no memory controller; write Delegate=yes into the unit")
+                raise NoCgroupsError(f"{top}: no memory controller; the unit's Delegate= has to name memory")
             ours = {os.getpid(), *(child.pid for child in psutil.Process().children(recursive=True))}
             pids = {int(pid) for pid in (top / "cgroup.procs").read_text(encoding="ascii").split()}
             if pids - ours:
@@ -96,8 +96,8 @@ class Cgroups:
             _write(top / "cgroup.subtree_control", "+memory")
         except OSError as error:
             raise NoCgroupsError(
-                f"{error.filename or top}: {error.strerror or error}; write Delegate=yes and ProtectControlGroups=no"
-                " into the unit"
+                f"{error.filename or top}: {error.strerror or error}; run the daemon by its unit, which has Delegate="
+                " and a ReadWritePaths= for its own part of the tree (another name of the unit needs another path)"
             ) from error
         found = cls(top, remove=remove)
         for left in top.glob(f"{_JOB}*"):
@@ -165,13 +165,13 @@ class Cgroups:
             return
 
 
-def cgroups_here() -> Cgroups | None:
-    """Return the daemon's part of the tree; None, and why in the log, where jobs cannot have groups of their own."""
+def cgroups_here() -> Cgroups | str:
+    """Return the daemon's part of the tree, or why jobs cannot have groups of their own."""
     try:
         return Cgroups.take()
     except NoCgroupsError as error:
         log.debug("cgroups_not_used", reason=str(error))
-        return None
+        return str(error)
 
 
 def _own_path(own: Path) -> str:

@@ -604,6 +604,9 @@ class Lean(Section):
     sandbox: Literal["bubblewrap", "none"] = Field("bubblewrap", examples=["bubblewrap"])
     """Sandbox of lake and Lean; without bubblewrap they are not run. `none` runs code of the watched repositories
     unconfined, and `unsorry status` reports it"""
+    as_root: Flag = Field(False, examples=[False])
+    """Run Lean also where root runs the daemon, as in a container: what gets out of the sandbox is root there. Without
+    it, root's daemon only scans"""
     second_kernel: Annotated[Text, AfterValidator(_program)] = Field("auto", examples=["auto"])
     """Program that judges the export of a proof beside Lean's own kernel, as its path or its name on `PATH`: nanoda, or
     one that takes the path of an export in lean4export's format and ends with 0 (accepts), 1 (refuses) or 2 (declines).

@@ -43,6 +43,10 @@ NO_BUBBLEWRAP = (
     "repositories' code may only run in a sandbox and bwrap is not on PATH;"
     ' install bubblewrap, or write sandbox = "none" under [lean]'
 )
+NOT_AS_ROOT = (
+    "root runs unsorry, and what gets out of a sandbox of root's is root on this machine;"
+    " run it as a user of its own, or write as_root = true under [lean]"
+)
 REPL_NAME = "pantograph-repl"
 REPL_FAILED_REMEDY = (
     "a REPL runs only with the Lean version that it was built with: see `unsorry toolchain list --check`, or"
@@ -216,9 +220,17 @@ class Leans:
 
 
 def find_leans(
-    *, backend: str, repl: str, sandbox: str, toolchains: Path, start_timeout_s: float = START_TIMEOUT_S
+    *,
+    backend: str,
+    repl: str,
+    sandbox: str,
+    toolchains: Path,
+    start_timeout_s: float = START_TIMEOUT_S,
+    as_root: bool = True,
 ) -> Leans:
     """Return everything that can run Lean for the settings of `[lean]` and a cache of toolchains.
+
+    Without `as_root` nothing runs it where this process is root.
 
     Raises:
         ValueError: a setting has none of its words.
@@ -227,8 +239,8 @@ def find_leans(
     fixed = _fixed(backend, box)
     if fixed is not None:
         return Leans(fixed, sandbox=box)
-    if box == "bubblewrap" and bubblewrap_path() is None:
-        return Leans(_nothing(f"no sandbox for Lean: {NO_BUBBLEWRAP}", box), sandbox=box)
+    if refusal := _unconfined(box, as_root=as_root):
+        return Leans(_nothing(refusal, box), sandbox=box)
     builds: list[LeanBackend] = []
     problems: list[tuple[str, str]] = []
     if repl:
@@ -356,6 +368,15 @@ def _box(backend: str, sandbox: str) -> Sandbox:
     if sandbox not in ("bubblewrap", "none"):
         raise ValueError(f"lean.sandbox: {sandbox!r} is neither bubblewrap nor none")
     return "bubblewrap" if sandbox == "bubblewrap" else "none"
+
+
+def _unconfined(sandbox: Sandbox, *, as_root: bool) -> str:
+    """Return why code of repositories may not be run here at all; "" where it may."""
+    if not as_root and os.geteuid() == 0:
+        return NOT_AS_ROOT
+    if sandbox == "bubblewrap" and bubblewrap_path() is None:
+        return f"no sandbox for Lean: {NO_BUBBLEWRAP}"
+    return ""
 
 
 def _fixed(backend: str, sandbox: Sandbox) -> LeanBackend | None:

@@ -171,7 +171,7 @@ class LeanSpec:
     """The backend of Lean, for `pipeline.lean.backend.find_leans`, and the watched repositories.
 
     Attributes:
-        backend, repl, sandbox, toolchains, start_timeout_s: the arguments of `find_leans`.
+        backend, repl, sandbox, toolchains, start_timeout_s, as_root: the arguments of `find_leans`.
         second_kernel: for the gate, as `[lean]` says it.
         pool: of the REPLs; `processes` is `Limits.lean_processes`.
         cache: the root of the builds (`pipeline.lean.build.build_cache`).
@@ -201,6 +201,7 @@ class LeanSpec:
     memory_bytes: _Positive = 2**32
     start_timeout_s: _Seconds = START_TIMEOUT_S
     second_kernel: str = "auto"
+    as_root: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,6 +150,7 @@ class Workspace:
             sandbox=lean.sandbox,
             toolchains=lean.toolchains,
             start_timeout_s=lean.start_timeout_s,
+            as_root=lean.as_root,
         )
 
     def _require_sandbox(self, leans: Leans, chosen: Sequence[str]) -> None:

@@ -496,6 +496,9 @@ runtime_dir = "run"
 [poll]
 jitter = "0s"
 
+[lean]
+as_root = true # this machine was made for it
+
 [train]
 enabled = false
 

@@ -155,7 +155,7 @@ def test_groups_are_not_ours_to_make_where_another_user_is_in_ours(tmp_path: Pat
     with pytest.raises(NoCgroupsError, match="other processes than ours"):
         tree.cgroups()
     assert not (tree.top / "daemon").exists()
-    with pytest.raises(NoCgroupsError, match="no memory controller; write Delegate=yes"):
+    with pytest.raises(NoCgroupsError, match="no memory controller; the unit's Delegate= has to name memory"):
         FakeTree(tmp_path / "bare", memory=False).cgroups()
     (tmp_path / "v1").write_text("4:memory:/x\n")
     with pytest.raises(NoCgroupsError, match="no cgroup v2"):

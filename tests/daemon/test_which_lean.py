@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
@@ -89,3 +90,29 @@ def test_a_lean_that_is_installed_removed_or_configured_reads_the_same_everywher
         deployment.wait_for(lambda: len(deployment.events("daemon_started")) == 2, what="the second start")
         deployment.wait_for(lambda: "daemon_ready" in deployment.log(), what="the daemon to be ready")
     assert chosen(deployment) == ["none", "server", "none", "simulator"], "never twice the same"
+
+
+def test_status_says_who_runs_lean_and_which_bounds_are_only_watched(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    settings = deployment.write(repos=[], extra=OWN)
+    program = tmp_path / "elan" / "toolchains" / "leanprover--lean4---v4.35.0" / "bin" / "lean"
+    program.parent.mkdir(parents=True)
+    program.write_bytes(b"\x7fELF")
+    with deployment.daemon(environment={"ELAN_HOME": str(tmp_path / "elan")}) as process:
+        deployment.wait_for(lambda: "daemon_ready" in deployment.log(), what="the daemon to be ready")
+        status = request(settings.paths, "GET", "/status")[1]
+        found = {item["code"]: item for item in collect(locate(deployment.config))["problems"]}
+        deployment.config.write_text(
+            deployment.config.read_text("utf-8").replace("as_root = true", "as_root = false"), "utf-8"
+        )
+        if os.geteuid() == 0:
+            deployment.wait_for(lambda: in_status(deployment)[0] == "none", what="the setting to be heeded")
+            assert "root runs unsorry" in in_status(deployment)[1]
+        process.terminate()
+        assert process.wait(timeout=20) == 0
+    assert ("runs_as_root" in found) == (os.geteuid() == 0)
+    assert ("bounds_watched" in found) == bool(status["no_groups"])
+    assert all(
+        found[code]["severity"] == "warning" for code in ("runs_as_root", "bounds_watched") if code in found
+    )
+    assert all(item["remedy"] for item in found.values())

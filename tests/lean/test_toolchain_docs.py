@@ -44,7 +44,7 @@ def test_the_commands_of_the_page_make_and_list_a_build(tmp_path: Path) -> None:
         (programs / name).write_text(f"#!/bin/bash\n{text}\n", "utf-8")
         (programs / name).chmod(0o755)
     config = tmp_path / "config.toml"
-    config.write_text('[daemon]\nstate_dir = "state"\n[lean]\nsandbox = "none"\n', "utf-8")
+    config.write_text('[daemon]\nstate_dir = "state"\n[lean]\nsandbox = "none"\nas_root = true\n', "utf-8")
     remote = Remote(tmp_path / "pantograph")
     lakefile = "package pantograph\nlean_exe repl where\n  root := `Main\n"
     sha = remote.commit(

@@ -85,6 +85,8 @@ class Deployment:
         entries = "\n".join(f'[[repos]]\nurl = "{url}"\n{entry}\n' for url in repos)
         pace = f'slowest = "{slowest}"\n' if slowest else ""
         lean = "" if "[lean]" in extra else '[lean]\nbackend = "none"\n'
+        # Tests are run by root too, on machines that are made for them.
+        extra = extra.replace("[lean]\n", "[lean]\nas_root = true\n")
         self.config.write_text(
             f'[daemon]\nstate_dir = "state"\nlog_format = "json"\nshutdown_timeout = "5s"\n'
             f'[poll]\nevery = "{every}"\njitter = "{jitter}"\ntimeout = "20s"\n{pace}{lean}{extra}\n{entries}',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import shutil
 import sys
 from dataclasses import replace
@@ -340,3 +341,25 @@ def test_a_backend_survives_json(machine: Machine) -> None:
         assert adapter.validate_json(adapter.dump_json(backend), strict=True) == backend
     with pytest.raises(ValueError, match="simulated"):
         replace(simulator(), simulated=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is root")
+def test_root_runs_no_lean_unless_the_settings_say_so(machine: Machine) -> None:
+    machine.repl(machine.site / "repl", "leanprover/lean4:v4.21.0")
+
+    def kind(as_root: bool) -> str:
+        return find_leans(
+            backend="auto",
+            repl=str(machine.site / "repl"),
+            sandbox="none",
+            toolchains=machine.cache,
+            as_root=as_root,
+        ).summary.kind
+
+    refused = find_leans(backend="auto", repl="", sandbox="none", toolchains=machine.cache, as_root=False)
+    assert (kind(as_root=False), kind(as_root=True)) == ("none", "pantograph")
+    assert "write as_root = true under [lean]" in refused.summary.detail
+    simulated = find_leans(
+        backend="simulator", repl="", sandbox="none", toolchains=machine.cache, as_root=False
+    )
+    assert simulated.summary.kind == "simulator", "it runs no code of a repository"
