@@ -336,7 +336,11 @@ class Service:
         paths = settings.paths
         if self._store.rebuilt:
             log.warning("view_rebuilt", reason=self._store.rebuilt)
-        self._git = Git(timeout_s=settings.poll.timeout_s, token=self._forge.token_for)
+        self._git = Git(
+            timeout_s=settings.poll.timeout_s,
+            token=self._forge.token_for,
+            safe=lambda: self.settings.poll.safe_directories,
+        )
         self._poller = Poller(store=self._store, git=self._git, github=None, paths=paths)
         self._polls = PollScheduler(self._poller, self.context)
         self._connect(settings)

@@ -80,7 +80,7 @@ files() {
   fi
   for page in install operations security; do put "$here/docs/$page.md" "$doc/$page.md"; done
   # Drop-ins are chosen by the administrator, so they lie beside the documents.
-  put "$here/systemd/gpu.conf" "$doc/gpu.conf"
+  for drop_in in gpu gpu-amd; do put "$here/systemd/$drop_in.conf" "$doc/$drop_in.conf"; done
   for one in $completions; do print_to "${one#*:}" completion "$1" "${one%%:*}"; done
   # An administrator's configuration is never replaced.
   [ -e "$DESTDIR$etc/config.toml" ] || put "$here/config.toml" "$etc/config.toml"

@@ -24,9 +24,7 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    group.command("verify", help="Rebuild the view beside the live one and compare; exit 6 on a difference.")(
-        verify
-    )
+    group.command("verify", help="Make a second view elsewhere and compare; exit 6 on a difference.")(verify)
     group.command("rebuild", help="Make database.db anew from the log; needs the daemon stopped.")(rebuild)
     group.command("check", help="Check the log: SQLite's own check, the order, every payload's hash.")(check)
     group.command("backup", help="Copy the log, whole and consistent, while the daemon runs or not.")(backup)
@@ -34,11 +32,18 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="db")
 
 
-def verify(config: Config = None, as_json: Json = False) -> None:
+def verify(
+    scratch: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Where the second view is made; default: the temporary folder."),
+    ] = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
     from store.view.rebuild import verify
 
     instance = _with_log(config)
-    report = verify(instance.paths.events_db, instance.paths.database_db)
+    report = verify(instance.paths.events_db, instance.paths.database_db, scratch=scratch)
     if as_json:
         emit_json(
             {

@@ -133,7 +133,7 @@ def _of_the_daemon(
         if not _ran(instance):
             message = f"the daemon has never run here ({instance.paths.state})"
         elif died:
-            message += " and recorded no end: it was killed, or could not write any more (its log says which)"
+            message += " and recorded no end: it was killed, or could not write any more"
         by_hand = f"unsorry run --config {instance.config}"
         remedy = "systemctl start unsorry" if instance.config == SYSTEM_CONFIG else by_hand
         problems.append(problem("daemon_not_running", message, remedy))
@@ -326,7 +326,11 @@ def _lag(log: LogReader, *, seen: int, position: int, instance: Instance) -> lis
     if age_s < VIEW_MAY_LAG_S:
         return []
     text = f"the view stopped before event {event.seq} ({event.type}), {behind} behind the log"
-    return [problem("view_behind", text, "look at the daemon's log; stop it and run `unsorry db rebuild`")]
+    if any(one.code == "disk_full" for one in refusals(instance.paths)):
+        # A rebuild would want more of what is missing.
+        return [problem("view_behind", text, "free some space; the daemon then goes on by itself")]
+    remedy = "restart the daemon; if it stays so, stop it and run `unsorry db rebuild`"
+    return [problem("view_behind", text, remedy)]
 
 
 def _summary(report: dict[str, Any], *, ran: bool) -> str:

@@ -109,7 +109,11 @@ class AgentSession:
         self._say = say
         self._forge = Forge()
         self._forge.connect(settings)
-        self.git = Git(timeout_s=settings.poll.timeout_s, token=self._forge.token_for)
+        self.git = Git(
+            timeout_s=settings.poll.timeout_s,
+            token=self._forge.token_for,
+            safe=lambda: settings.poll.safe_directories,
+        )
         self._context = Context(settings)
         self._maintenance = Maintenance(store, self._context)
         self._job_ended = asyncio.Event()

@@ -38,6 +38,7 @@ _REMEDIES: dict[RepositoryProblem, str] = {
         "give the daemon access: a token with read access (see `unsorry doctor`), or an ssh key without a passphrase;"
         " forges also answer so for a repository that does not exist"
     ),
+    "other_owner": "add the path to [poll] safe_directories, or make the daemon's user the owner of its files",
     "unreachable": "check the network and the url; the daemon tries again",
     "rate_limited": "wait, or configure a token; the daemon tries again",
     "empty": "push a first commit",
@@ -45,12 +46,13 @@ _REMEDIES: dict[RepositoryProblem, str] = {
 }
 # The first pattern that matches decides, so the specific ones come first.
 _PATTERNS: tuple[tuple[RepositoryProblem, re.Pattern[str]], ...] = (
+    ("other_owner", re.compile(r"dubious ownership")),
     ("rate_limited", re.compile(r"returned error: 429|too many requests|rate limit", re.IGNORECASE)),
     (
         "auth_failed",
         re.compile(
             r"authentication failed|could not read (?:username|password)|terminal prompts disabled"
-            r"|permission denied|returned error: 40[13]|access denied|dubious ownership"
+            r"|permission denied|returned error: 40[13]|access denied"
             r"|host key verification failed|invalid username or password",
             re.IGNORECASE,
         ),

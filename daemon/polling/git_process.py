@@ -14,6 +14,7 @@ import re
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -125,7 +126,10 @@ _ENVIRONMENT = {
 
 
 class GitProcess:
-    """Runs git. At most `parallel` processes at a time; `token` gives the secret for a URL's host, or None."""
+    """Runs git. At most `parallel` processes at a time; `token` gives the secret for a URL's host, or None.
+
+    `safe` gives the paths that it may read although they are another user's.
+    """
 
     def __init__(
         self,
@@ -133,9 +137,11 @@ class GitProcess:
         timeout_s: float = 60.0,
         parallel: int = 4,
         token: Callable[[str], str | None] = lambda _url: None,
+        safe: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self.timeout_s = timeout_s
         self._token = token
+        self._safe = safe
         self._slots = asyncio.Semaphore(parallel)
 
     async def _run(
@@ -188,7 +194,7 @@ class GitProcess:
                     stdin=asyncio.subprocess.PIPE if text else asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.PIPE,
-                    env=environment(url=url, token=token),
+                    env=environment(url=url, token=token, safe=self._safe()),
                     start_new_session=True,
                 )
             except FileNotFoundError as error:
@@ -228,7 +234,25 @@ class GitResult:
         return classify(self.err, status=self.status, what=redact(what), remote=remote)
 
 
-def environment(*, url: str | None = None, token: str | None = None) -> dict[str, str]:
+@lru_cache(maxsize=16)
+def _telling(safe: tuple[str, ...]) -> str:
+    """Return a file of git's configuration that names these directories as safe, for as long as this process lives.
+
+    git clears what it was told by variables before it starts the other side of a path, but not where its global
+    configuration is.
+    """
+    lines = ["[safe]"]
+    for path in safe:
+        quoted = path.rstrip("/").replace("\\", "\\\\").replace('"', '\\"')
+        lines += [f'\tdirectory = "{quoted}"', f'\tdirectory = "{quoted}/.git"']
+    descriptor = os.memfd_create("unsorry-gitconfig", os.MFD_CLOEXEC)
+    os.write(descriptor, ("\n".join(lines) + "\n").encode())
+    return f"/proc/{os.getpid()}/fd/{descriptor}"
+
+
+def environment(
+    *, url: str | None = None, token: str | None = None, safe: tuple[str, ...] = ()
+) -> dict[str, str]:
     """Return the whole environment of a git process: an allow-list, our switches, and our configuration.
 
     The token goes to the host of `url` only, in a header that git reads from here: not from its arguments, which
@@ -238,6 +262,8 @@ def environment(*, url: str | None = None, token: str | None = None) -> dict[str
     if url is None:
         # A partial mirror would ask its remote for whatever it lacks, even when asked whether it has it.
         variables["GIT_ALLOW_PROTOCOL"] = "none"
+    elif safe:
+        variables["GIT_CONFIG_GLOBAL"] = _telling(safe)
     config = list(_CONFIG)
     if token and url:
         parts = urlsplit(url)

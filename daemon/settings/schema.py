@@ -519,6 +519,13 @@ class Daemon(Section):
     no other group"""
 
 
+def _absolute_paths(paths: tuple[str, ...]) -> tuple[str, ...]:
+    for path in paths:
+        if not path.startswith("/") or "\n" in path or path.startswith("//"):
+            raise ValueError(f'names "{path[:60]}"; write whole paths such as ["/srv/git/name"]')
+    return paths
+
+
 class Poll(Section):
     """[poll]: intervals and limits of polling."""
 
@@ -538,6 +545,11 @@ class Poll(Section):
     """Longest polling interval of a quiet repository. After a change, a repository is polled every `every`, then at
     intervals of 1/24 of the time since the change (one day after it: once an hour), and never less often than this.
     An archived repository is polled at this interval. 1s to 30d; a value of at most `every` turns the slowing off"""
+    safe_directories: Annotated[tuple[Text, ...], AfterValidator(_absolute_paths)] = Field(
+        (), examples=[["/srv/git/name"]]
+    )
+    """Repositories of the watchlist that are paths, and whose files belong to another user than the daemon's: git reads
+    only these of that kind (its `safe.directory`)"""
 
 
 def _read_secret(credential: str, file: str, variable: str) -> str | None:

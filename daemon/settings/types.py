@@ -181,7 +181,7 @@ def _check_remote(url: str, *, remedy: str) -> None:
     if password is not None or (parts.scheme.lower() == "https" and "@" in parts.netloc):
         raise ValueError(
             "carries credentials (not shown); take them out of the URL and put the token in the file that"
-            " [github] token_file names, or use a git credential helper"
+            " [github] token_file names, or use an ssh url with a key (credential helpers are not asked)"
         )
     # A host that begins with "-" would be an option of ssh (CVE-2017-1000117).
     if not host or host.startswith("-") or parts.netloc.startswith("-"):

@@ -312,5 +312,10 @@ async def _http(request: Request, error: Exception) -> Response:
 async def _defect(request: Request, error: Exception) -> Response:
     _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
     return problem_response(
-        Problem(500, "defect", "the server failed, by a defect of its own", "see its log, and report it")
+        Problem(
+            500,
+            "defect",
+            "the server failed, by a defect of its own",
+            "send it again; report it, with the request, if it fails again",
+        )
     )

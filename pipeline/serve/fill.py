@@ -513,7 +513,10 @@ class _Filling:
             else:
                 _log.exception("/fill failed")
                 defect = Problem(
-                    500, "defect", "the server failed, by a defect of its own", "see its log, and report it"
+                    500,
+                    "defect",
+                    "the server failed, by a defect of its own",
+                    "send it again; report it, with the request, if it fails again",
                 )
                 self._emit(failure(defect))
         self._emit(

@@ -31,9 +31,10 @@ class RepositoryUnwatched(EventBody):
 
 
 RepositoryProblem = Literal[
-    "unreachable", "not_found", "gone", "auth_failed", "rate_limited", "empty", "invalid"
+    "unreachable", "not_found", "gone", "auth_failed", "other_owner", "rate_limited", "empty", "invalid"
 ]
-"""`not_found`: nothing is there, and never was as far as is known; `gone`: it was there, or its forge says so."""
+"""`not_found`: nothing is there, and never was as far as is known; `gone`: it was there, or its forge says so;
+`other_owner`: a path whose files belong to another user, which git does not read unless it is told to."""
 
 
 class RepositoryFailed(EventBody):

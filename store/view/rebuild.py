@@ -1,4 +1,4 @@
-"""Make a view anew from the log, beside the old one, and compare the two.
+"""Make a view anew from the log, beside the old one, and compare two.
 
 The new file replaces the old one by a rename, so that a kill at any moment leaves one whole view.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import shutil
 import sqlite3
 import tempfile
 import time
@@ -19,7 +20,7 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from store.errors import LogError, ViewError
+from store.errors import DatabaseFullError, LogError, ViewError
 from store.log.reader import LogReader
 from store.sqlite import REPLACED, UNFINISHED, WriterLock, connect_readonly, connect_writable, translated
 from store.view import tables
@@ -46,14 +47,19 @@ DEFERRED_INDEXES = frozenset(
 """The indexes that only questions use and no projection: a rebuild makes them at its end, from sorted rows."""
 
 
-def build(target: Path, log: LogReader, *, upto: int, polls: list[PollRow]) -> str | None:
+def build(
+    target: Path, log: LogReader, *, upto: int, polls: list[PollRow], most_bytes: int | None = None
+) -> str | None:
     """Build a view as of event `upto` in a new file; return what stopped it before, if anything.
 
-    The file is complete and fsynced when this returns, and has no -wal.
+    The file is complete and fsynced when this returns, and has no -wal. It grows to `most_bytes` and no further.
     """
     with translated(target):
         remove(target)
         with _new_view(target) as connection:
+            if most_bytes is not None:
+                (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+                connection.execute(f"PRAGMA max_page_count = {max(1, most_bytes // page_bytes)}")
             deferred = _defer_indexes(connection)
             _keep_polls(connection, polls)
             stopped = _fill(connection, log, upto=upto)
@@ -281,41 +287,80 @@ class VerifyReport:
         return self.n_differences == 0
 
 
-def verify(log_path: Path, database_path: Path) -> VerifyReport:
+_SCRATCH = "unsorry-verify-"
+_LEFT_FREE_BYTES = 256 * 2**20
+"""What a verification leaves of a disk, whosever it is."""
+
+
+def verify(log_path: Path, database_path: Path, *, scratch: Path | None = None) -> VerifyReport:
     """Compare the live view with the log at the view's own position.
+
+    The second view is made in a folder of its own in `scratch`, by default the system's temporary folder, and never in
+    the daemon's: it takes as much as the live one.
 
     Raises:
         DatabaseMissingError: there is no view, or no log.
+        DatabaseFullError: there is not room enough in `scratch`.
         LogError: one of them cannot be read, or the folder cannot take the temporary file.
     """
     started = time.monotonic()
-    temporary = beside(database_path, "verify")
     with ExitStack() as after, LogReader.open(log_path) as log, translated(database_path):
-        if os.access(temporary.parent, os.W_OK):
-            sweep(database_path)
-        else:
-            # A user who may read may verify.
-            elsewhere = after.enter_context(tempfile.TemporaryDirectory(prefix="unsorry-verify-"))
-            temporary = Path(elsewhere, temporary.name)
+        if os.access(database_path.parent, os.W_OK):
+            sweep(database_path)  # what an earlier version left
         live = connect_readonly(database_path)
+        after.callback(live.close)
+        live.execute("BEGIN")  # one snapshot for the whole comparison
         try:
-            live.execute("BEGIN")  # one snapshot for the whole comparison
-            try:
-                check_schema(live, database_path)
-                check_log(live, log)
-            except ViewError as error:
-                difference = Difference("view_position", (tables.PROJECTION,), str(error))
-                return VerifyReport(0, {}, {}, (difference,), 1, time.monotonic() - started)
-            position = read_checkpoint(live).seq
-            stopped = build(temporary, log, upto=position, polls=[])
-            made = connect_readonly(temporary)
-            try:
-                return _compare(live, made, position=position, stopped=stopped, started=started)
-            finally:
-                made.close()
-        finally:
-            live.close()
-            remove(temporary)
+            check_schema(live, database_path)
+            check_log(live, log)
+        except ViewError as error:
+            difference = Difference("view_position", (tables.PROJECTION,), str(error))
+            return VerifyReport(0, {}, {}, (difference,), 1, time.monotonic() - started)
+        position = read_checkpoint(live).seq
+        folder = _scratch_folder(Path(tempfile.gettempdir()) if scratch is None else scratch, after)
+        most_bytes = _room(folder.parent, needed_bytes=_size(database_path) * 5 // 4)
+        temporary = folder / database_path.name
+        stopped = build(temporary, log, upto=position, polls=[], most_bytes=most_bytes)
+        made = connect_readonly(temporary)
+        after.callback(made.close)
+        return _compare(live, made, position=position, stopped=stopped, started=started)
+
+
+def _scratch_folder(scratch: Path, after: ExitStack) -> Path:
+    """Make a folder that goes at the end; what a killed verification left beside it goes now."""
+    try:
+        for left in scratch.glob(f"{_SCRATCH}*"):
+            owner = left.name.removeprefix(_SCRATCH).partition("-")[0]
+            if owner.isdigit() and not Path("/proc", owner).exists():
+                shutil.rmtree(left, ignore_errors=True)  # another user's stays
+        made = tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{os.getpid()}-", dir=scratch)
+    except OSError as error:
+        raise LogError(
+            f"{scratch}: {error.strerror or error}, so no second view can be made there; name a folder that this user"
+            " may write to with --scratch"
+        ) from error
+    return Path(after.enter_context(made))
+
+
+def _room(folder: Path, *, needed_bytes: int) -> int:
+    """Return what a second view may take there.
+
+    Raises:
+        DatabaseFullError: less than it needs.
+    """
+    room = shutil.disk_usage(folder).free - _LEFT_FREE_BYTES
+    if room < needed_bytes:
+        raise DatabaseFullError(
+            f"{folder}: a second view needs {needed_bytes:,} bytes, and {max(0, room):,} are to be had there"
+            f" ({_LEFT_FREE_BYTES:,} stay free); name a folder on another disk with --scratch"
+        )
+    return room
+
+
+def _size(database_path: Path) -> int:
+    """Return what a database takes, with what its -wal may still add to it."""
+    names = (database_path, database_path.with_name(f"{database_path.name}-wal"))
+    return sum(path.stat().st_size for path in names if path.exists())
 
 
 def _compare(

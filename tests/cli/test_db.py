@@ -11,9 +11,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from store.errors import DatabaseFullError
 from store.events.service import DaemonStopped
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.view import rebuild
 from tests.support.state_folder import StateFolder
 
 
@@ -41,6 +46,56 @@ def test_a_changed_view_is_a_difference_and_exit_code_6(filled: StateFolder) -> 
     text = filled.unsorry("db", "verify")
     assert text.code == 6
     assert "unsorry db rebuild" in text.out
+
+
+def test_a_verification_writes_nothing_into_the_state_folder_and_leaves_nothing_behind(
+    filled: StateFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    (scratch / "unsorry-verify-999999999-x").mkdir()
+    state = filled.state
+    places: list[Path] = []
+    new: list[set[str]] = []
+    build = rebuild.build
+
+    def watched(target: Path, *arguments: Any, **named: Any) -> str | None:
+        places.append(target)
+        done = build(target, *arguments, **named)
+        new.append({path.name for path in state.iterdir()} - before)
+        return done
+
+    monkeypatch.setattr(rebuild, "build", watched)
+    before = {path.name for path in state.iterdir()}
+    assert rebuild.verify(state / "events.db", state / "database.db", scratch=scratch).ok
+    assert [place.is_relative_to(scratch) for place in places] == [True]
+    (only,) = new
+    assert only <= {"events.db-shm", "events.db-wal", "database.db-shm", "database.db-wal"}
+    assert list(scratch.iterdir()) == [], "what a killed one had left is gone too"
+    assert filled.unsorry("db", "verify", "--scratch", str(scratch)).code == 0
+
+
+def test_a_verification_asks_for_room_first_and_names_the_option(
+    filled: StateFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = filled.unsorry("db", "verify", "--scratch", str(tmp_path / "nowhere"))
+    assert nowhere.code == 1
+    assert "--scratch" in nowhere.err
+    monkeypatch.setattr(rebuild, "_LEFT_FREE_BYTES", 10**15)
+    monkeypatch.setattr(rebuild, "build", None)
+    with pytest.raises(DatabaseFullError, match="name a folder on another disk with --scratch"):
+        rebuild.verify(filled.state / "events.db", filled.state / "database.db", scratch=tmp_path)
+
+
+def test_a_second_view_grows_no_further_than_there_is_room(filled: StateFolder, tmp_path: Path) -> None:
+    polls: list[rebuild.PollRow] = [
+        (f"repository {number}", "x" * 2000, "", "", None) for number in range(2000)
+    ]
+    with LogReader.open(filled.state / "events.db") as log:
+        assert rebuild.build(tmp_path / "a.db", log, upto=0, polls=polls[:1]) is None
+        with pytest.raises(DatabaseFullError):
+            rebuild.build(tmp_path / "b.db", log, upto=0, polls=polls, most_bytes=2**20)
+    assert (tmp_path / "b.db").stat().st_size <= 2**20
 
 
 def test_a_deleted_view_is_rebuilt_row_for_row(filled: StateFolder) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import http.server
+import os
 import shutil
+import subprocess
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -491,3 +493,28 @@ def test_the_first_sight_of_half_a_million_commits_is_bounded(deployment: Deploy
     assert poll(deployment).outcome == "changed"
     assert len(deployment.events("branch_rewritten")) == 1
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.parametrize("bare", [True, False], ids=["bare", "with a worktree"])
+def test_a_repository_of_another_user_is_read_where_the_settings_name_it_and_only_there(
+    deployment: Deployment, bare: bool
+) -> None:
+    remote = deployment.remote("theirs")
+    remote.commit("first")
+    path = remote.path
+    if bare:
+        path = deployment.folder / "remotes" / "bare"
+        subprocess.run(["git", "clone", "-q", "--bare", str(remote.path), str(path)], check=True)
+    for one in [path, *path.rglob("*")]:
+        os.lchown(one, 61234, 61234)
+    deployment.write(repos=[path])
+    refused = poll(deployment)
+    assert refused.outcome == "other_owner"
+    (failed,) = deployment.events("repository_failed")
+    assert "safe_directories" in failed.data["remedy"]
+    text = deployment.config.read_text("utf-8")
+    named = text.replace("[poll]\n", f'[poll]\nsafe_directories = ["{path}"]\n')
+    deployment.config.write_text(named, "utf-8")
+    assert poll(deployment).outcome != "other_owner"
+    assert [event.data["subject"] for event in deployment.events("commit_observed")] == ["first"]

@@ -20,6 +20,7 @@ SYSTEM_FILES = {
     "usr/lib/sysusers.d/unsorry.conf",
     "usr/lib/tmpfiles.d/unsorry.conf",
     "usr/share/bash-completion/completions/unsorry",
+    "usr/share/doc/unsorry/gpu-amd.conf",
     "usr/share/doc/unsorry/gpu.conf",
     "usr/share/doc/unsorry/install.md",
     "usr/share/doc/unsorry/operations.md",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
 import shutil
@@ -41,7 +42,7 @@ LOOSE = {
 # What systemd-analyze counts against a service although the directive is there; each needs its reason too.
 RELAXING = re.compile(
     r"^(?:Delegate|ReadWritePaths|RestrictNamespaces|RestrictAddressFamilies|SystemCallFilter|UMask|DeviceAllow"
-    r"|LoadCredential|OOMPolicy|TasksMax)=|^\w+=(?:no|all)$"
+    r"|LoadCredential|OOMPolicy|TasksMax|SupplementaryGroups)=|^\w+=(?:no|all)$"
 )
 
 
@@ -150,6 +151,27 @@ def test_the_unit_keeps_the_promises_of_the_installation_guide() -> None:
 def test_each_unit_says_how_many_descriptors_it_may_have(unit: Path) -> None:
     """More than every listener's connections together: the editors' server keeps the most."""
     assert int(directives(unit)["LimitNOFILE"]) >= 4 * bounded_for(Limits()).bounds.most
+
+
+@pytest.mark.parametrize("unit", [UNIT, SERVE_UNIT], ids=["system", "serve-system"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "169.254.169.254",
+        "fd00:ec2::254",
+        "fd20:ce::254",
+        "fd00:c1::a9fe:a9fe",
+        "fe80::a9fe:a9fe",
+        "100.100.100.200",
+        "192.0.0.192",
+        "168.63.129.16",
+    ],
+)
+def test_no_cloud_hands_the_service_the_credentials_of_its_machine(unit: Path, address: str) -> None:
+    lines = re.findall(r"^IPAddressDeny=(.*)$", unit.read_text("utf-8"), flags=re.MULTILINE)
+    denied = [ipaddress.ip_network(one) for line in lines for one in line.split()]
+    wanted = ipaddress.ip_address(address)
+    assert any(wanted in network for network in denied if network.version == wanted.version)
 
 
 def test_the_user_s_unit_is_the_same_service() -> None:

@@ -34,6 +34,8 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
 """All that IPv6 has given out as public; what is beyond is local to a site, translated, or no one's."""
 _PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")
+_AZURE_AGENT = ipaddress.IPv4Address("168.63.129.16")
+"""A public address by its number, and the host of the machine that asks: it hands out the machine's credentials."""
 _HEAD_BYTES = 8192
 _HEAD_S = 20.0
 _CONNECT_S = 20.0
@@ -333,7 +335,8 @@ def _is_public(text: str) -> bool:
 
 def _is_public_itself(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv4Address):
-        return address.is_global and not address.is_multicast and address not in _PROTOCOLS
+        hidden = address in _PROTOCOLS or address == _AZURE_AGENT
+        return address.is_global and not address.is_multicast and not hidden
     return address in _NAT64 or (address in _UNICAST and address.is_global)
 
 

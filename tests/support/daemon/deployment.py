@@ -108,7 +108,7 @@ class Deployment:
             events = watchlist_events(settings.repos, await store.ask(queries.repositories))
             if events:
                 await store.append(events)
-            git = Git(timeout_s=20.0)
+            git = Git(timeout_s=20.0, safe=lambda: settings.poll.safe_directories)
             yield Parts(
                 Context(settings),
                 store,
