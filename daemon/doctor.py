@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 Verdict = Literal["ok", "warning", "missing"]
 VERSION_TIMEOUT_S = 10.0
 LOW_DISK_BYTES = 2 * 2**30
+LEAN = "lean backend"
+"""The finding without which the daemon watches and proves nothing."""
 GIT_MINIMUM = (2, 30)  # `git ls-remote --symref` and partial clones without later surprises
 SQLITE_MINIMUM = (3, 37)  # STRICT tables
 PYTHON_MINIMUM = (3, 11)
@@ -60,7 +62,7 @@ def examine(config: Path | None) -> list[Finding]:
         about_config,
         *_folders(paths),
         _bubblewrap(settings),
-        *_lean_tools(),
+        _elan(),
         *_lean_backend(settings, paths),
         _gpu(),
         _training(settings),
@@ -214,22 +216,14 @@ def _bubblewrap(settings: Settings | None) -> Finding:
     return Finding("bubblewrap", "ok", f"{_version_of('bwrap', '--version') or program}, tried")
 
 
-def _lean_tools() -> Iterator[Finding]:
-    from pipeline.lean.toolchain.toolchains import find_elan
+def _elan() -> Finding:
+    from pipeline.lean.toolchain.toolchains import elan_home, find_elan
 
-    remedy = "install elan, which brings lake and lean: https://github.com/leanprover/elan"
-    for name in ("elan", "lake", "lean"):
-        program = shutil.which(name)
-        if program is None and name == "elan" and (home := find_elan()) is not None:
-            yield Finding(name, "ok", f"{_version_of(str(home), '--version') or home} at {home}, not on PATH")
-        elif program is None:
-            detail = "not on PATH; sorries are found without it, proofs are not checked"
-            yield Finding(name, "missing", detail, remedy)
-        elif name == "elan":
-            yield Finding(name, "ok", _version_of("elan", "--version") or program)
-        else:
-            # Not asked for its version: elan's stand-ins for lake and lean download a toolchain to answer.
-            yield Finding(name, "ok", program)
+    elan = find_elan()
+    if elan is None:
+        detail = f"not on PATH and not in {elan_home() / 'bin'}: without it no Lean is installed, and nothing is proved"
+        return Finding("elan", "missing", detail, "unsorry setup")
+    return Finding("elan", "ok", f"{_version_of(str(elan), '--version') or 'elan'} at {elan}")
 
 
 def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Finding]:
@@ -239,10 +233,10 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
     lean = settings.lean if settings is not None else None
     if lean is not None and lean.backend == "simulator":
         yield Finding(
-            "lean backend",
+            LEAN,
             "warning",
             "the simulator stands in for Lean, as [lean] backend says: nothing it accepts is a proof",
-            'write backend = "auto" once a toolchain is installed (unsorry toolchain install)',
+            'write backend = "auto" once Lean is installed (unsorry setup)',
         )
         return
     found = find_leans(
@@ -254,9 +248,12 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
     )
     summary = found.summary
     if summary.kind == "none":
-        yield Finding("lean backend", "missing", summary.detail, "see the line itself, and docs/install.md")
+        off = lean is not None and lean.backend == "none"
+        yield Finding(
+            LEAN, "ok" if off else "missing", summary.detail, "" if off else "unsorry setup (docs/install.md)"
+        )
     else:
-        yield Finding("lean backend", "ok", summary.detail)
+        yield Finding(LEAN, "ok", summary.detail)
     if paths is not None:
         yield from _toolchains(paths)
         yield from _needs(paths, found)
@@ -299,7 +296,7 @@ def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
         places = ", ".join(f"{repository} ({branch})" for repository, branch in need.branches[:3])
         more = f" and {len(need.branches) - 3} more" if len(need.branches) > 3 else ""
         # With one thing for all versions it is not for want of a build.
-        remedy = need.remedy if leans.fixed is None else "see `lean backend`"
+        remedy = need.remedy if leans.fixed is None else f"see `{LEAN}`"
         yield Finding(
             f"lean {need.version or 'version'}",
             "ok" if need.met else "missing",

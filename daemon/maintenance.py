@@ -1,4 +1,4 @@
-"""Maintain what follows from the log: patch files, the cache's size, the checkpoint in use.
+"""Maintain what follows from the log: patch files, the cache's size, the checkpoint in use, Lean where it may.
 
 Each is brought up to date as often as one likes, and a failure of one is a problem that `status` shows until it has
 gone well again; the rest of the daemon goes on.
@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Collection
 
 import structlog
@@ -21,6 +24,10 @@ from store.errors import LogError
 
 log = structlog.get_logger("daemon.maintenance")
 
+INSTALL_AGAIN_S = 600.0
+"""After an installation of Lean that failed; twice as long after each further one, up to a day."""
+_A_DAY_S = 86_400.0
+
 
 class Maintenance:
     """Keeps them up to date, for one daemon."""
@@ -30,6 +37,8 @@ class Maintenance:
         """What the builds and their packages took on disk after the last sweep."""
         self._store = store
         self._context = context
+        self._install_from = 0.0
+        self._install_waits_s = INSTALL_AGAIN_S
 
     @property
     def models(self) -> Models:
@@ -60,6 +69,45 @@ class Maintenance:
                 "models", f"what becomes of a new checkpoint could not be decided: {error}"
             )
             log.exception("models_not_settled")
+
+    def install_lean_soon(self) -> None:
+        """Begin to install elan and the versions that are lacking, unless that runs or failed a short while ago."""
+        if time.monotonic() >= self._install_from and not self._context.tasks("install"):
+            self._context.spawn(self._install_lean(), name="install")
+
+    async def _install_lean(self) -> None:
+        # A process of its own, the one that a person would start: it locks, sandboxes and bounds what it does.
+        config = str(self._context.settings.path)
+        log.info(
+            "lean_install_started", sentence="installing the Lean versions that are lacking: unsorry setup"
+        )
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "daemon.cli", "setup", "--yes", "--config", config,
+            stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
+        )  # fmt: skip
+        try:
+            _, said = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.wait()
+        words = said.decode(errors="replace").strip()
+        if process.returncode == 0:
+            self._install_from, self._install_waits_s = 0.0, INSTALL_AGAIN_S
+            self._context.problems.clear("lean_install")
+            log.info("lean_installed", sentence="installed the Lean versions that were lacking")
+        else:
+            why = next((line for line in words.splitlines() if line.startswith("unsorry: ")), words[-300:])
+            self._install_from = time.monotonic() + self._install_waits_s
+            self._install_waits_s = min(2 * self._install_waits_s, _A_DAY_S)
+            self._context.problems.set(
+                "lean_install",
+                f"Lean could not be installed: {why.removeprefix('unsorry: ')}; unsorry setup tries again",
+            )
+            log.warning("lean_not_installed", reason=words[-2000:])
+        # A part of it may be there.
+        self._context.requests.look = True
+        self._context.requests.wake.set()
 
     async def sweep_cache(self, about_to_be_used: Collection[tuple[str, str]]) -> None:
         """Reduce builds and dependencies to their bound, except those of these repositories and commits."""

@@ -111,6 +111,8 @@ class Scheduler:
             log.exception("plan_failed")
             return
         self._context.problems.clear("plan")
+        if settings.lean.install == "auto" and any(need.version for need in self.lacking):
+            self._upkeep.install_lean_soon()
         if not self._swept or self._upkeep.cache_bytes > settings.cache.size_bytes:
             # Not before the first plan: it says which builds are about to be used. With each plan while there is too
             # much of them: what had to stay was a running job's, or what it began its own build from.

@@ -46,6 +46,7 @@ GROUPS = {
         "export": "unsorry export leandojo dataset",
     },
     "Operate": {
+        "setup": "unsorry setup",
         "doctor": "unsorry doctor",
         "config": "unsorry config check",
         "jobs": "unsorry jobs --state failed",
@@ -70,6 +71,7 @@ _MODULES = {
     "open": "find",
     "logs": "find",
     "serve": "run",
+    "setup": "toolchain",
     "curriculum": "models",
     "import": "exchange",
     "export": "exchange",

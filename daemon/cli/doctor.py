@@ -20,16 +20,25 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(config: Config = None, as_json: Json = False) -> None:
-    from daemon.doctor import examine
+    from daemon.doctor import LEAN, examine
 
     findings = examine(config)
     lacking = [item for item in findings if item.essential and item.verdict == "missing"]
+    proves = all(item.verdict != "missing" for item in findings if item.name == LEAN)
     if as_json:
-        emit_json({"ok": not lacking, "checks": [row_json(item) for item in findings]})
+        emit_json({"ok": proves and not lacking, "checks": [row_json(item) for item in findings]})
     else:
         others = sum(item.verdict != "ok" for item in findings) - len(lacking)
         if lacking:
             say(styled(f"unsorry cannot run here: {', '.join(item.name for item in lacking)}", "bold", "red"))
+        elif not proves:
+            say(
+                styled(
+                    "unsorry can watch here and prove nothing: there is no Lean (unsorry setup)",
+                    "bold",
+                    "red",
+                )
+            )
         else:
             rest = f"; {counted(others, 'optional thing')} could be better" if others else ""
             say(styled(f"unsorry can run here{rest}", "bold"))
@@ -39,7 +48,7 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
             say(f"  {styled(f'{mark:<7}', colour)}  {item.name:<{width}}  {clean(item.detail)}")
             if item.remedy:
                 say(f"{' ' * (width + 13)}-> {clean(item.remedy)}")
-    if lacking:
+    if lacking or not proves:
         raise typer.Exit(ExitCode.FAILURE)
 
 

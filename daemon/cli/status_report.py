@@ -379,7 +379,7 @@ def lean_problems(lean: str, detail: str) -> list[Problem]:
             problem(
                 "simulator",
                 "the simulator stands in for Lean: nothing here was checked by Lean",
-                'write [lean] backend = "auto" once a toolchain is installed (unsorry toolchain install)',
+                'write [lean] backend = "auto" once Lean is installed (unsorry setup)',
                 severity="warning",
             )
         ]
@@ -387,8 +387,8 @@ def lean_problems(lean: str, detail: str) -> list[Problem]:
         return [
             problem(
                 "no_lean",
-                f"no Lean: sorries are found, none is filled ({detail or 'no reason was given'})",
-                "unsorry doctor",
+                f"sorries are found, and none is filled: {detail or 'there is no Lean'}",
+                "unsorry setup; unsorry doctor says what else is missing",
                 severity="warning",
             )
         ]

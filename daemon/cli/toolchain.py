@@ -1,7 +1,14 @@
-"""`unsorry toolchain`: the REPL builds for Lean versions: which there are, which are needed; make and remove them."""
+"""`unsorry setup`, `unsorry toolchain`: which Lean versions and REPL builds are needed; get and remove them."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +27,7 @@ from daemon.cli.render import (
     span,
     table,
 )
+from daemon.paths import SYSTEM_CONFIG
 
 if TYPE_CHECKING:
     from daemon.requirements import Need
@@ -43,6 +51,7 @@ def register(app: typer.Typer) -> None:
     )
     group.command("remove", help="Remove the build for a Lean version, unless a job uses it.")(remove)
     app.add_typer(group, name="toolchain")
+    app.command("setup", help="Install elan and the Lean versions that the watched repositories name.")(setup)
 
 
 def list_(
@@ -83,7 +92,7 @@ def list_(
     else:
         _show(cache, found, needed, checked=check)
         if elan is None:
-            say("elan is not installed, so nothing can be installed here: https://github.com/leanprover/elan")
+            say("elan is not installed: unsorry setup installs it")
     if any(problem for _, problem in found):
         raise typer.Exit(ExitCode.FAILURE)
 
@@ -129,6 +138,216 @@ def install(
     what = f"built in {span(done.toolchain.seconds)}" if done.made else "there already"
     say(f"{done.toolchain.toolchain}: {what}: {done.toolchain.repl}")
     fields((("answers as", done.toolchain.says), ("revision", done.toolchain.revision)))
+
+
+# ---- Everything at once: elan, and each Lean version that the watched repositories name
+
+
+_MARKER = "lean-toolchain"
+_ELAN_BYTES = 20 * 10**6
+_SPARE_BYTES = 2 * 2**30
+_LEAN_BYTES = 2_800 * 10**6
+"""What one Lean takes on the disk: ~/.elan of v4.32.2, measured by others (infinity-cosmos, pull request 206)."""
+_MATHLIB = (
+    "a branch that needs Mathlib takes about 7 GB more when it is first built: its cache of compiled files"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that setup sees to. `there`: nothing is to be done; `by_hand` says what only a person can do."""
+
+    name: str
+    there: bool
+    detail: str
+    size_bytes: int = 0
+    by_hand: str = ""
+
+
+def setup(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what is missing, and do nothing.")] = False,
+    elan: Annotated[
+        str,
+        typer.Option(
+            "--elan", metavar="FILE|URL", help="elan's release (.tar.gz), where GitHub is out of reach."
+        ),
+    ] = "",
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from pipeline.lean.repl_install import install_elan, install_lean
+    from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError, parse_version
+
+    instance = locate(config)
+    settings, cache = _settings(instance), _cache(instance)
+    if instance.config == SYSTEM_CONFIG and os.geteuid() == 0:
+        raise CliError(
+            "root's Lean is not the service's; run it as its user: sudo -H -u unsorry unsorry setup"
+        )
+    programs, versions = _programs(settings), _versions(instance, settings)
+    missing = [step for step in (*programs, *versions) if not step.there]
+    doable = [step for step in missing if not step.by_hand]
+    if not as_json:
+        _show_steps((*programs, *versions), doable)
+    if as_json and (dry_run or not doable):
+        emit_json({"steps": [asdict(step) for step in (*programs, *versions)], "installed": []})
+    if doable and not dry_run:
+        hold_room(doable)
+        _agree(yes=yes)
+        done = []
+        try:
+            for step in doable:
+                if step.name == "elan":
+                    install_elan(cache, archive=elan, sandbox=settings.lean.sandbox, say=_tell)
+                else:
+                    install_lean(cache, parse_version(step.name), sandbox=settings.lean.sandbox, say=_tell)
+                done.append(step.name)
+        except ToolchainBusyError as error:
+            raise CliError(clean_block(str(error)), code=ExitCode.ALREADY_RUNNING) from error
+        except ToolchainError as error:
+            raise CliError(
+                f"{clean_block(str(error))}\nunsorry setup goes on from here when it is run again"
+            ) from error
+        if as_json:
+            emit_json({"steps": [asdict(step) for step in (*programs, *versions)], "installed": done})
+        else:
+            say(f"installed: {', '.join(done)}; a daemon that runs finds it within a minute")
+    # Without curl Mathlib is built from its source: slower, and no failure.
+    if any(step.by_hand for step in missing if step.name != "curl"):
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def _programs(settings: Settings) -> list[Step]:
+    from pipeline.lean.sandbox.command import bubblewrap_problem
+    from pipeline.lean.toolchain.toolchains import elan_home, find_elan
+
+    steps = []
+    sandboxed = settings.lean.sandbox == "bubblewrap"
+    for name, package in (
+        ("git", "git"),
+        *([("bwrap", "bubblewrap")] if sandboxed else []),
+        ("curl", "curl"),
+    ):
+        found = shutil.which(name)
+        by_hand = "" if found else f"install {package} (Debian: sudo apt install {package})"
+        steps.append(Step(package, found is not None, found or "not on PATH", by_hand=by_hand))
+    if sandboxed and steps[1].there and (problem := bubblewrap_problem()) is not None:
+        steps[1] = Step(
+            "bubblewrap", False, problem, by_hand="allow unprivileged user namespaces (docs/install.md)"
+        )
+    elan = find_elan()
+    return [
+        *steps,
+        Step("elan", elan is not None, str(elan or f"to be installed in {elan_home()}"), _ELAN_BYTES),
+    ]
+
+
+def _versions(instance: Instance, settings: Settings) -> list[Step]:
+    """Return a step for each Lean version that a watched repository names: of a scan, or asked of its remote."""
+    from pipeline.lean.toolchain.toolchains import VersionError, elan_home, parse_version
+    from store.domain.identity import repository_key
+
+    if settings.lean.backend in ("simulator", "none"):
+        return [Step("Lean", True, f'none is used: [lean] backend = "{settings.lean.backend}"')]
+    named: dict[str, list[str]] = {}
+    for need in _needs(instance, settings) or ():
+        for repository, _ in need.branches:
+            named.setdefault(need.toolchain, []).append(repository)
+    known = {repository for repositories in named.values() for repository in repositories}
+    steps = []
+    for url in (repo.url for repo in settings.repos if repository_key(repo.url) not in known):
+        toolchain = _asked(url, settings)
+        if isinstance(toolchain, CliError):
+            steps.append(Step(repository_key(url), False, str(toolchain), by_hand="then run this again"))
+        else:
+            named.setdefault(toolchain, []).append(repository_key(url))
+    for toolchain, repositories in sorted(named.items()):
+        places = ", ".join(sorted(set(repositories)))
+        try:
+            version = parse_version(toolchain)
+        except VersionError as error:
+            steps.append(Step(places, False, str(error), by_hand="no released Lean, so it is not used"))
+            continue
+        there = (elan_home() / "toolchains" / version.elan_folder / "bin" / "lean").is_file()
+        steps.append(Step(version.release, there, f"named by {places}", _LEAN_BYTES))
+    return steps
+
+
+def _asked(url: str, settings: Settings) -> str | CliError:
+    """Return the `lean-toolchain` of a remote that no daemon has scanned yet."""
+    import asyncio
+
+    from daemon.polling.errors import GitError
+    from daemon.polling.git import Git
+    from daemon.polling.github import GitHub
+
+    async def ask(folder: str) -> str | None:
+        github = GitHub(
+            api_url=settings.github.api_url,
+            token=settings.github.read_token(),
+            timeout_s=settings.poll.timeout_s,
+        )
+        try:
+            git = Git(timeout_s=settings.poll.timeout_s, token=github.token_for)
+            return await git.file_of(url, _MARKER, folder=Path(folder))
+        finally:
+            await github.close()
+
+    try:
+        with tempfile.TemporaryDirectory(prefix="unsorry-setup-") as folder:
+            found = asyncio.run(ask(folder))
+    except (GitError, OSError, ValueError) as error:
+        return CliError(f"{clean(str(error))}; {clean(getattr(error, 'remedy', ''))}".removesuffix("; "))
+    return found.strip() if found else CliError(f"no {_MARKER} in it")
+
+
+def _room() -> int:
+    """Return the free bytes of the disk that elan's folder is on, or will be."""
+    from pipeline.lean.toolchain.toolchains import elan_home
+
+    home = elan_home()
+    while not home.exists():
+        home = home.parent
+    return shutil.disk_usage(home).free
+
+
+def hold_room(steps: Sequence[Step]) -> None:
+    """Refuse what the disk has no room for."""
+    needed, free = sum(step.size_bytes for step in steps) + _SPARE_BYTES, _room()
+    if needed > free:
+        raise CliError(
+            f"not enough room: about {size(needed)} are needed, 2 GiB of them to spare, and {size(free)} are free; set"
+            " ELAN_HOME to a folder of a larger disk, or free some"
+        )
+
+
+def _show_steps(steps: Sequence[Step], doable: Sequence[Step]) -> None:
+    table(
+        ("", "WHAT", "DETAIL"),
+        [("ok" if step.there else "missing", step.name, step.by_hand or step.detail) for step in steps],
+        shrink=(2,),
+    )
+    if not doable:
+        say("nothing is to be installed")
+        return
+    takes = sum(step.size_bytes for step in doable)
+    names = ", ".join(step.name for step in doable)
+    say(f"to install: {names}; about {size(takes)}, of {size(_room())} that are free")
+    say(f"minutes each, most of it download; {_MATHLIB}")
+
+
+def _agree(*, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CliError("no terminal to ask at; --yes installs, --dry-run only shows", code=ExitCode.USAGE)
+    if not typer.confirm("install it?", err=True):
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def _tell(text: str) -> None:
+    note(clean_block(text))
 
 
 def remove(version: Version, config: Config = None, as_json: Json = False) -> None:

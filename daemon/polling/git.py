@@ -82,6 +82,18 @@ class Git(GitProcess):
                 heads[name.removeprefix("refs/heads/")] = value
         return RemoteRefs(default, heads)
 
+    async def file_of(self, url: str, path: str, *, folder: Path) -> str | None:
+        """Return a small text file of the remote's default branch, None where it has none; nothing else is fetched.
+
+        Raises:
+            GitError: the remote cannot be read.
+        """
+        clone = folder / "clone.git"
+        shallow = ("--quiet", "--bare", "--depth", "1", "--filter=blob:none", "--no-tags")
+        await self._run("clone", *shallow, "--", url, str(clone), url=url, timeout_s=self._long_s)
+        done = await self._try("show", f"HEAD:{path}", mirror=clone, url=url)
+        return done.out.decode(errors="replace") if done.status == 0 else None
+
     async def ensure_mirror(self, mirror: Path, *, sha256: bool = False) -> None:
         """Create an empty bare repository at `mirror` unless one exists."""
         if (mirror / "HEAD").is_file():

@@ -613,6 +613,9 @@ class Lean(Section):
     scanned. `simulator`: the simulator for every branch; Lean checks nothing that it accepts. `none`: scanning only"""
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
     """Path of the `pantograph-repl` program, or its name on `PATH`; `""`: the search order is below"""
+    install: Literal["manual", "auto"] = Field("manual", examples=["auto"])
+    """`auto`: the daemon installs elan, and each released Lean version that a watched branch names, by itself; about
+    2.8 GB each. `manual`: a person does, with `unsorry setup`"""
     sandbox: Literal["bubblewrap", "none"] = Field("bubblewrap", examples=["bubblewrap"])
     """Sandbox of lake and Lean; without bubblewrap they are not run. `none` runs code of the watched repositories
     unconfined, and `unsorry status` reports it"""

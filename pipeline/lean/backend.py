@@ -207,8 +207,10 @@ class Leans:
 
     def remedy(self, version: LeanVersion) -> str:
         """Return what gets something that runs this version: a REPL where one can be built, else Lean."""
+        if self.servers:
+            return "run `unsorry setup`"
         run = f"run `{install_command(version)}`"
-        if self.servers or revision_for(version) is not None:
+        if revision_for(version) is not None:
             return run
         return (
             f'no revision of Pantograph is known for {version}: write backend = "auto" under [lean], by which Lean\'s'
@@ -293,10 +295,18 @@ def find_leans(
         tuple(replace(build, start_timeout_s=start_timeout_s) for build in builds),
         configured=builds[0].argv[0] if repl else "",
         problems=tuple(problems),
-        missing=f"{missing}; or run `unsorry toolchain install VERSION`" if missing else "",
+        missing=_missing(missing, servers=backend == "auto"),
         sandbox=box,
         servers=backend == "auto",
     )
+
+
+def _missing(repl: str, *, servers: bool) -> str:
+    """Return what to do where nothing runs Lean; `repl` says why there is no REPL, "" where that has no reason."""
+    if servers:
+        return "no Lean is installed here; run `unsorry setup`" + (f" ({repl})" if repl else "")
+    why = repl or f"no pantograph-repl found: install PyPantograph ({INSTALL_PYPANTOGRAPH}) or set lean.repl"
+    return f"{why}; or run `unsorry toolchain install VERSION`"
 
 
 def _servers(sandbox: Sandbox) -> Iterator[LeanBackend]:
@@ -413,10 +423,7 @@ def _bundled_repl(sandbox: Sandbox) -> tuple[LeanBackend | None, str]:
     """Return the REPL of the installed PyPantograph, or None and the reason."""
     spec = importlib.util.find_spec("pantograph")
     if spec is None:
-        return (
-            None,
-            f"no pantograph-repl found: install PyPantograph ({INSTALL_PYPANTOGRAPH}) or set lean.repl",
-        )
+        return None, ""
     for folder in map(Path, spec.submodule_search_locations or ()):
         candidate = folder / REPL_NAME
         if candidate.is_file() and os.access(candidate, os.X_OK):

@@ -7,11 +7,15 @@ installation that ends anywhere leaves either the whole build or nothing but a f
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import platform
 import shutil
+import tarfile
 import time
-from collections.abc import Callable, Sequence
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,7 +105,7 @@ HOSTS = (
     "releases.lean-lang.org",
 )
 """Where elan finds Lean, and where Pantograph and the one package that it needs are."""
-GET_ELAN = "install elan, which brings lake and lean: https://github.com/leanprover/elan"
+GET_ELAN = "run `unsorry setup`, which installs it"
 DISK_BYTES = 20 * 2**30
 _LOGS = ".logs"
 _SHOWN_CHARACTERS = 2000
@@ -160,7 +164,6 @@ def install(
     """
     sha = _revision(version, revision)
     with cache.installing(f"unsorry toolchain install {version}"):
-        cache.sweep()
         there = cache.find(version)
         if there is not None and there.revision == sha:
             damage = cache.check(there)
@@ -169,21 +172,135 @@ def install(
             say(f"there is a damaged build, which will be replaced: {damage}")
         with cache.exclusively(version):
             pass  # a build that is in use cannot be replaced, and now is a better time to say so than after the work
-        work = cache.temporary(version)
-        try:
-            work.mkdir(parents=True)
+        with _work(cache, str(version), cache.temporary(version.release)) as work:
             build = _Build(cache, version, sha, source, sandbox, patience or Patience(), say, work)
             return Installed(build.run(), made=True)
-        except SandboxError as error:
-            raise ToolchainError(f"{version}: not installed: {error}") from error
-        except OSError as error:
-            where = error.filename2 or error.filename or work
+
+
+def install_lean(
+    cache: Toolchains,
+    version: LeanVersion,
+    *,
+    sandbox: Sandbox,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Path:
+    """Make sure that elan has a Lean version; return its folder. `cache` is where the work is done and locked.
+
+    Raises:
+        ToolchainError: it cannot be had; what is there is as it was.
+    """
+    with (
+        cache.installing(f"unsorry setup, {version}"),
+        _work(cache, str(version), cache.temporary(version.release)) as work,
+        Gateway(Rules(HOSTS)) as gateway,
+    ):
+        build = _Build(cache, version, "", PANTOGRAPH, sandbox, Patience(), say, work)
+        return build._have_lean(_NetworkAccess(gateway, sandbox))
+
+
+ELAN_ARCHIVE = (
+    "https://github.com/leanprover/elan/releases/latest/download/elan-{machine}-unknown-linux-gnu.tar.gz"
+)
+_ELAN_MOST_BYTES = 100 * 2**20
+
+
+def install_elan(
+    cache: Toolchains, *, archive: str = "", sandbox: Sandbox, say: Callable[[str], None] = lambda _text: None
+) -> Path:
+    """Install elan, without a Lean and without a change of any PATH; return the program.
+
+    Args:
+        archive: a release of elan, as the path of its .tar.gz or its URL; "" is the newest for this machine.
+
+    Raises:
+        ToolchainError: it cannot be had; what is there is as it was.
+    """
+    with cache.installing("unsorry setup, elan"), _work(cache, "elan", cache.temporary("elan")) as work:
+        archive = archive or ELAN_ARCHIVE.format(machine=platform.machine())
+        say(f"elan, from {archive}")
+        _unpack_elan(_fetched(archive, work), work / "elan-init")
+        home = elan_home()
+        home.mkdir(parents=True, exist_ok=True)
+        runner = LakeRunner(
+            work / "elan-init",
+            None,
+            sandbox,
+            work,
+            readable=(work,),
+            writable=(home,),
+            environment={"ELAN_HOME": str(home)},
+        )
+        bounds = Bounds(Patience().elan_s, disk_bytes=DISK_BYTES, watched=(home,))
+        done = runner.run("-y", "--no-modify-path", "--default-toolchain", "none", bounds=bounds)
+        elan = find_elan()
+        if not done.ok or elan is None:
             raise ToolchainError(
-                f"{version}: not installed: {where}: {error.strerror or error}; an installation needs some GiB below"
-                f" {cache.folder}, and this user's right to write there"
-            ) from error
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+                f"elan: its installer made no {home / 'bin' / 'elan'} ({done.explain(bounds)}); the end of its"
+                f" output:\n{done.end(_SHOWN_CHARACTERS)}"
+            )
+        return elan
+
+
+def _fetched(archive: str, work: Path) -> Path:
+    """Return the archive as a file of this machine."""
+    parts = urlsplit(archive)
+    if not parts.scheme:
+        if not Path(archive).is_file():
+            raise ToolchainError(f"elan: {archive}: no such file; name a release's .tar.gz, or its URL")
+        return Path(archive)
+    if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost"):
+        raise ToolchainError(f"elan: {archive}: not fetched; give an https URL, or the path of a file")
+    target = work / "elan.tar.gz"
+    try:
+        with urllib.request.urlopen(archive, timeout=60) as answer:  # noqa: S310 - the scheme was looked at
+            data = answer.read(_ELAN_MOST_BYTES + 1)
+    except OSError as error:
+        raise ToolchainError(
+            f"elan: {archive}: {getattr(error, 'reason', error)}; {_ONLINE}: fetch that file elsewhere, and name it"
+            " with --elan FILE"
+        ) from error
+    if len(data) > _ELAN_MOST_BYTES:
+        raise ToolchainError(
+            f"elan: {archive}: more than {_ELAN_MOST_BYTES // 2**20} MiB, so no release of elan"
+        )
+    target.write_bytes(data)
+    return target
+
+
+def _unpack_elan(archive: Path, target: Path) -> None:
+    """Take the installer, and nothing else, out of a release."""
+    try:
+        with tarfile.open(archive) as files:
+            member = files.getmember("elan-init")
+            content = files.extractfile(member)
+            if content is None or member.size > _ELAN_MOST_BYTES:
+                raise KeyError("elan-init")
+            target.write_bytes(content.read())
+    except (tarfile.TarError, KeyError, EOFError, OSError) as error:
+        raise ToolchainError(
+            f"elan: {archive}: no release of elan, which is a .tar.gz with elan-init ({error}); see"
+            " https://github.com/leanprover/elan/releases"
+        ) from error
+    target.chmod(0o755)
+
+
+@contextlib.contextmanager
+def _work(cache: Toolchains, what: str, work: Path) -> Iterator[Path]:
+    """Yield the folder of one installation, which is thrown away at the end; name what went wrong below it."""
+    cache.sweep()
+    try:
+        work.mkdir(parents=True)
+        yield work
+    except SandboxError as error:
+        raise ToolchainError(f"{what}: not installed: {error}") from error
+    except OSError as error:
+        where = error.filename2 or error.filename or work
+        raise ToolchainError(
+            f"{what}: not installed: {where}: {error.strerror or error}; an installation needs some GiB below"
+            f" {cache.folder}, and this user's right to write there"
+        ) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def _revision(version: LeanVersion, asked: str) -> str:

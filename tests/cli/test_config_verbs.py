@@ -96,7 +96,7 @@ def test_wrong_usage_is_exit_code_2(folder: StateFolder) -> None:
 def test_doctor_names_each_thing_with_its_remedy(folder: StateFolder) -> None:
     answer = folder.unsorry("doctor", "--json")
     checks = {item["name"]: item for item in answer.json["checks"]}
-    assert {"python", "git", "sqlite", "bubblewrap", "lake", "lean backend", "gpu"} <= set(checks)
+    assert {"python", "git", "sqlite", "bubblewrap", "elan", "lean backend", "gpu"} <= set(checks)
     assert answer.code == (0 if answer.json["ok"] else 1)
     assert all(item["remedy"] for item in checks.values() if item["verdict"] != "ok")
     without_git = folder.unsorry("doctor", "--json", env={"PATH": str(folder.root)})

@@ -30,7 +30,7 @@ READING = (
     ["status"], ["repos"], ["sorries"], ["sorries", "list"], ["sorries", "show", SORRY], ["theorems"], ["proofs"],
     ["proofs", "list"], ["proofs", "show", PROOF], ["proofs", "patch", PROOF], ["jobs"], ["jobs", "list"],
     ["jobs", "show", "prove-1111"], ["db", "verify"], ["db", "check"], ["config", "check"], ["config", "show"],
-    ["doctor"], ["version"],
+    ["version"],
 )  # fmt: skip
 
 

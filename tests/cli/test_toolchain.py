@@ -118,7 +118,7 @@ def test_what_the_repositories_need_and_lack_is_said(machine: Machine) -> None:
         "github.com/demo/three",
         "github.com/demo/two",
     ]
-    assert "unsorry toolchain install v4.22.0" in lacking["detail"]
+    assert "unsorry setup" in lacking["detail"]
     assert "no lean-toolchain" in needs[""]["detail"]
 
     text = machine("list").out
@@ -142,7 +142,7 @@ def test_a_version_that_pantograph_has_no_revision_for_is_no_problem_once_lean_i
     machine.needs("github.com/demo/one", version)
     (need,) = machine("list", "--json").json["needs"]
     assert (need["toolchain"], need["kind"]) == (toolchain, "none")
-    assert need["detail"].endswith(f"is not installed; run `elan toolchain install {toolchain}`")
+    assert need["detail"].endswith("is not installed; run `unsorry setup`")
     assert (
         f"after `elan toolchain install {toolchain}` its branches are traced"
         in machine("install", version).err
@@ -191,7 +191,7 @@ def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
     assert checks["lean v4.21.0"]["verdict"] == "ok"
     assert str(machine.cache.installed()[0].repl) in checks["lean v4.21.0"]["detail"]
     assert checks["lean v4.22.0"]["verdict"] == "missing"
-    assert checks["lean v4.22.0"]["remedy"] == "run `unsorry toolchain install v4.22.0`"
+    assert checks["lean v4.22.0"]["remedy"] == "run `unsorry setup`"
     assert "stand-in" in checks["elan"]["detail"]
     assert checks["curl"]["verdict"] in ("ok", "warning")
 

@@ -18,7 +18,7 @@ from store.view import queries
 from store.view.rebuild import verify
 from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
-from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl
+from tests.support.lean.toolchain import StandIn, make_elan, make_toolchain, write_repl
 
 NO_SEARCH = "[prove]\nenabled = false\n"
 """For tests of builds, which would otherwise wait for searches and checks too."""
@@ -184,3 +184,29 @@ def unsorry(verb: str, settings: Settings, *arguments: str) -> str:
         verb, *arguments, "--config", str(settings.path), environment=os.environ, folder=settings.path.parent
     )
     return done.stdout + done.stderr
+
+
+def test_the_daemon_installs_a_version_that_is_lacking_where_it_may(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    home = make_elan(tmp_path)
+    remote = deployment.remote("demo")
+    remote.commit("first", {"lean-toolchain": "leanprover/lean4:v4.22.0\n", "A.lean": MODULE})
+    auto = f'[lean]\ninstall = "auto"\nsandbox = "none"\n{NO_SEARCH}'
+    settings = deployment.write(repos=[remote.path], extra=auto)
+    around = {"ELAN_HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}"}
+    (home / "standin.json").write_text(json.dumps({"releases": [], "offline": False}))
+    with deployment.daemon(environment=around):
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan")
+        deployment.wait_for(
+            lambda: "could not be installed" in str(request(settings.paths, "GET", "/status")[1]),
+            what="the reason in the status",
+        )
+    (home / "standin.json").write_text(json.dumps({"releases": None, "offline": False}))
+    with deployment.daemon(environment=around):
+        deployment.wait_for(
+            lambda: any("v4.22.0" in str(event.data) for event in deployment.events("lean_chosen")),
+            what="the new version in use",
+        )
+    assert (home / "toolchains" / "leanprover--lean4---v4.22.0" / "bin" / "lean").is_file()
+    assert "installed the Lean versions that were lacking" in deployment.log()

@@ -224,7 +224,7 @@ def test_no_space_left_is_not_taken_for_a_build_that_wrote_too_much(bench: Bench
 
 def test_without_elan_the_error_says_where_to_get_it(bench: Bench) -> None:
     assert find_elan() is None
-    with pytest.raises(ToolchainError, match=r"elan is not on PATH.*install elan.*https://"):
+    with pytest.raises(ToolchainError, match=r"elan is not on PATH.*run `unsorry setup`"):
         bench.install()
     assert bench.left() == []
 

@@ -371,9 +371,9 @@ class Toolchains:
             finally:
                 _tell(file, "")
 
-    def temporary(self, version: LeanVersion) -> Path:
-        """Return where an installation builds; swept away when that was interrupted."""
-        return self.folder / f"{_TEMPORARY}{version.release}-{os.getpid()}"
+    def temporary(self, what: str) -> Path:
+        """Return where an installation works; swept away when that was interrupted."""
+        return self.folder / f"{_TEMPORARY}{what}-{os.getpid()}"
 
     def _locks(self) -> Path:
         locks = self.folder / _LOCKS

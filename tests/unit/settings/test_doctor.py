@@ -67,7 +67,7 @@ def test_without_any_program_on_the_path_git_is_essential_and_lean_is_not(
     monkeypatch.setenv("PATH", str(tmp_path))
     found = by_name(examine(tmp_path / "config.toml"))
     assert (found["git"].verdict, found["git"].essential) == ("missing", True)
-    for name in ("elan", "lake", "lean", "bubblewrap", "lean backend", "gpu"):
+    for name in ("elan", "bubblewrap", "lean backend", "gpu"):
         assert (found[name].verdict, found[name].essential) == ("missing", False), name
     assert all(item.remedy for item in found.values() if item.verdict != "ok")
     assert found["configuration"].verdict == "ok"
