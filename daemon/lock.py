@@ -134,7 +134,10 @@ def close_folder(folder: Path) -> bool:
     names = {entry.name for entry in folder.iterdir()}
     if names and not names & _OURS:
         return False
-    folder.chmod(mode & ~umask)
+    try:
+        folder.chmod(mode & ~umask)
+    except OSError:
+        return False  # a disk that takes nothing: what writes there next says so
     return True
 
 
