@@ -11,7 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from daemon.cli import status_report
+from daemon.cli.context import locate
 from daemon.cli.jobs import KINDS
+from daemon.disk import Refusal
 from daemon.lock import DaemonLock
 from pipeline.jobs.kinds import KINDS as JOB_KINDS
 from store.events.jobs import JobSucceeded
@@ -254,6 +259,23 @@ def test_events_that_the_view_lacks_are_named(filled: StateFolder) -> None:
     document = filled.unsorry("status", "--json").json
     assert document["log"]["position"] == document["log"]["view_position"] + 1
     assert "view_behind" in codes(document)
+
+
+def test_on_a_full_disk_a_view_that_stands_still_is_not_to_be_rebuilt(
+    filled: StateFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.add("daemon", DaemonStopped(reason="SIGTERM", pid=1))
+    filled.write(project=False)
+    monkeypatch.setattr(status_report, "VIEW_MAY_LAG_S", -1.0)
+    full = [Refusal("disk_full", filled.state, "full", "free some space")]
+    remedies = []
+    with daemon_with_status(filled, {}):
+        for refused in ([], full):
+            monkeypatch.setattr(status_report, "refusals", lambda _paths, refused=refused: refused)
+            problems = status_report.collect(locate(filled.config))["problems"]
+            remedies += [item["remedy"] for item in problems if item["code"] == "view_behind"]
+    assert "unsorry db rebuild" in remedies[0]
+    assert remedies[1] == "free some space; the daemon then goes on by itself"
 
 
 def test_a_missing_view_is_named_with_the_verb_that_mends_it(filled: StateFolder) -> None:

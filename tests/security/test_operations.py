@@ -131,3 +131,27 @@ def test_what_the_pages_say_of_the_unit_is_so() -> None:
     )
     assert len(named) >= 5
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_what_was_tried_is_a_test_that_there_is() -> None:
+    security = (ROOT / "docs" / "security.md").read_text("utf-8")
+    rows = [
+        line
+        for line in section(security, "What was tried, and what happened").splitlines()
+        if "| `tests/" in line
+    ]
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", "\n".join(rows))
+    assert len(rows) == len(named) > 25, "each row has one"
+    assert [test for file, test in named if f"\ndef {test}(" not in (ROOT / file).read_text("utf-8")] == []
+
+
+def test_no_remedy_sends_to_a_log() -> None:
+    sent = re.compile(r"(?:see|look at) (?:the|its) (?:daemon's )?log\b(?!s)", re.IGNORECASE)
+    found = [
+        f"{path.relative_to(ROOT)}: {node.value[:80]}"
+        for package in ("daemon", "pipeline", "store")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and sent.search(node.value)
+    ]
+    assert found == []
