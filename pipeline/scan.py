@@ -1,8 +1,12 @@
 """The scan job: `python -m pipeline.scan --spec spec.json`.
 
 Reads a commit's Lean files out of the bare mirror, as far as they differ from the previously scanned commit, and
-asks for one batch of events: file_scanned, file_removed, the steps of the sorries' lives, theorems_followed,
-commit_scanned. It needs no Lean, no worktree and no network. Its specification is `ScanSpec`.
+asks for events: file_scanned, file_removed, the steps of the sorries' lives, theorems_followed, commit_scanned. It
+needs no Lean, no worktree and no network. Its specification is `ScanSpec`.
+
+What fits goes in one batch; more goes in parts, after `scan_begun`, and counts once commit_scanned has closed it. The
+daemon's memory depends on a part alone. The limits bound what is taken of a commit, not what is compared: a sorry that
+is followed is known for what it is wherever in the file it stands.
 
 Each file's scan is staged as soon as it is read; in memory stay only names and hashes, and of a first scan only
 sorries. The earlier version of a changed file is read from the mirror too, so that old declarations are not new.
@@ -17,7 +21,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline.jobs.mirror import Mirror, TreeFile
@@ -26,6 +30,7 @@ from pipeline.jobs.specs import ScanSpec
 from pipeline.lean.source.globs import path_filter
 from pipeline.lean.source.scanner import read_file
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
+from store.domain.identity import short_hash
 from store.domain.life import Commit, TheoremStep, counted, follow, live
 from store.domain.matching import (
     Decl,
@@ -41,6 +46,7 @@ from store.events.scans import (
     CommitScanned,
     FileRemoved,
     FileScanned,
+    ScanBegun,
     SorryEvent,
     TheoremsFollowed,
 )
@@ -48,6 +54,14 @@ from store.events.scans import (
 MOST_BYTES = MOST_SOURCE_BYTES
 """A larger file is reported and not read."""
 MOST_TOOLCHAIN_BYTES = 1024
+LONGEST_NAME, LONGEST_STATEMENT = 1000, 16_384
+"""Characters of a declaration's name and statement; of a longer one the beginning is kept."""
+MOST_SORRIES_LISTED = 100_000
+MOST_STEPS = 5000
+"""Steps of theorems in one event."""
+MOST_EVENTS, MOST_PART_BYTES = 300, 1 << 20
+"""A part ends at whichever of the two (events, bytes with what they cite) it comes to first."""
+BYTES_OF_EVENT = 1000
 _PROGRESS_EVERY_S = 0.5
 
 
@@ -84,7 +98,9 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
         work = _work(mirror, given)
         progress = _Progress(reporter, total=len(work.present) + len(work.gone))
         earlier = _Earlier(mirror, given, work)
-        batch: list[Recorded] = []
+        files: list[FileScanned] = []
+        cut: dict[str, int] = {}
+        room = given.limits.declarations
         before: list[Decl] = []
         now: list[Decl] = []
         counts: Counter[str] = Counter()
@@ -92,12 +108,16 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
             progress.at(item.path)
             read = _read(mirror, item)
             scan = read.scan
-            batch.append(_file_event(commit, item, read, reporter))
+            taken = min(len(scan.declarations), given.limits.declarations_per_file, room)
+            room -= taken
+            if taken < len(scan.declarations):
+                cut[item.path] = taken
+            files.append(_file_event(commit, item, read, reporter, taken=taken))
             counts.update(
                 files_failed=scan.error is not None,
                 declarations=len(scan.declarations),
                 sorries=len(scan.sorries),
-                theorems=sum(declaration.kind in THEOREM_KINDS for declaration in scan.declarations),
+                theorems=sum(one.kind in THEOREM_KINDS for one in scan.declarations[:taken]),
             )
             was, stands = earlier.declarations(item.path), _kept(read, item, given)
             if not same_file(was, stands):
@@ -107,36 +127,51 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
             progress.at(path)
             before += earlier.declarations(path)
         progress.end()
-    batch += (_removed_event(commit, path) for path in work.gone)
     affected = {item.path for item in work.present} | set(work.gone)
     compared = compare(sorted(before, key=lambda old: old.path), now)
-    steps = live(
+    lives = live(
         commit,
         compared,
         proofs=given.known.proofs,
         elsewhere={item.sorry for item in given.known.sorries if item.place.path not in affected},
         closed=given.known.closed,
+        most=given.limits.sorries,
+        most_of_file=given.limits.sorries_per_file,
     )
-    batch += (_sorry_event(commit, step) for step in steps)
+    parts = _Parts(reporter, commit)
+    for file in files:
+        followed = lives.followed[file.path]
+        if followed < file.n_sorries:
+            file = file.model_copy(update={"sorries_taken": followed})
+        parts.add(file, file.path, size=file.scan.size_bytes)
+    for path in work.gone:
+        parts.add(_removed(commit, path), path)
+    for step in lives.events:
+        parts.add(step, step.sorry)
     if _first(given):
-        followed: list[TheoremStep] = []
+        theorems: list[TheoremStep] = []
         became = {"appeared": counts["theorems"]} if counts["theorems"] else {}
     else:
-        followed = follow(compared, unread=earlier.unread)
-        became = counted(followed)
+        most = given.limits.declarations_per_file
+        theorems = follow(
+            compared, unread=earlier.unread, taken=lambda one: one.index < cut.get(one.path, most)
+        )
+        became = counted(theorems)
     if became or earlier.unread:
-        batch.append(_theorems_event(given, followed, became, earlier.unread, reporter))
+        _add_theorems(parts, given, theorems, became, earlier.unread, reporter)
     seconds = round(time.monotonic() - started, 3)
-    batch.append(_commit_event(given, work, failed=counts["files_failed"], seconds=seconds))
-    reporter.events(batch)
-    lives = Counter(step.type.removeprefix("sorry_") for step in steps)
+    parts.close(_commit_closed(given, work, failed=counts["files_failed"], seconds=seconds))
+    steps = Counter(step.type.removeprefix("sorry_") for step in lives.events)
+    not_taken = sum(file.n_sorries - lives.followed[file.path] for file in files)
     return {
         "files_scanned": len(work.present),
         "files_removed": len(work.gone),
         "files_failed": counts["files_failed"],
         "declarations": counts["declarations"],
         "sorries": counts["sorries"],
-        **{step: lives[step] for step in ("opened", "moved", "changed", "filled", "removed")},
+        **({"sorries_not_taken": not_taken} if not_taken else {}),
+        **({"files_too_large": len(cut)} if cut else {}),
+        **{step: steps[step] for step in ("opened", "moved", "changed", "filled", "removed")},
         "theorems": became,
         "seconds": seconds,
     }
@@ -215,7 +250,35 @@ def _read(mirror: Mirror, item: TreeFile) -> ReadFile:
     data = mirror.read(item.blob, most_bytes=MOST_BYTES)
     if isinstance(data, int):
         return _unread(item, f"{data} bytes, more than {MOST_BYTES}; not scanned")
-    return read_file(data, path=item.path)
+    return _shortened(read_file(data, path=item.path))
+
+
+def _shortened(read: ReadFile) -> ReadFile:
+    """Return what was read with the beginnings of names and statements that are longer than any that people write.
+
+    They stand in each event about a sorry. Which statement it is the hash says, and that is of all of it.
+    """
+    scan = read.scan
+    if all(
+        len(one.statement) <= LONGEST_STATEMENT and len(one.name) <= LONGEST_NAME for one in scan.declarations
+    ):
+        return read
+    declarations = tuple(
+        one._replace(
+            name=_beginning(one.name, LONGEST_NAME), statement=_beginning(one.statement, LONGEST_STATEMENT)
+        )
+        for one in scan.declarations
+    )
+    sorries = tuple(
+        replace(one, declaration=_beginning(one.declaration, LONGEST_NAME)) for one in scan.sorries
+    )
+    return replace(read, scan=replace(scan, declarations=declarations, sorries=sorries))
+
+
+def _beginning(text: str, longest: int) -> str:
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}… ({len(text)} characters, {short_hash('long', text)})"
 
 
 def _unread(item: TreeFile, reason: str) -> ReadFile:
@@ -262,10 +325,21 @@ def _kept(read: ReadFile, item: TreeFile, given: ScanSpec) -> list[Decl]:
     return declarations
 
 
-def _file_event(commit: Commit, item: TreeFile, read: ReadFile, reporter: Reporter) -> Recorded:
+def _file_event(
+    commit: Commit, item: TreeFile, read: ReadFile, reporter: Reporter, *, taken: int
+) -> FileScanned:
     scan = read.scan
-    payload = json.dumps(scan.as_json(), ensure_ascii=False, separators=(",", ":")).encode()
-    body = FileScanned(
+    kept = scan
+    if taken < len(scan.declarations):
+        kept = replace(
+            scan,
+            declarations=scan.declarations[:taken],
+            sorries=tuple(one for one in scan.sorries if one.index < taken),
+        )
+    if len(kept.sorries) > MOST_SORRIES_LISTED:
+        kept = replace(kept, sorries=kept.sorries[:MOST_SORRIES_LISTED])
+    payload = json.dumps(kept.as_json(), ensure_ascii=False, separators=(",", ":")).encode()
+    return FileScanned(
         repository=commit.repository,
         branch=commit.branch,
         sha=commit.sha,
@@ -275,49 +349,47 @@ def _file_event(commit: Commit, item: TreeFile, read: ReadFile, reporter: Report
         n_declarations=len(scan.declarations),
         n_sorries=len(scan.sorries),
         exercise_words=read.exercise_words,
+        declarations_taken=taken if taken < len(scan.declarations) else None,
         scan=reporter.stage(payload),
     )
-    return _recorded(commit, body, item.path)
 
 
-def _removed_event(commit: Commit, path: str) -> Recorded:
-    body = FileRemoved(repository=commit.repository, branch=commit.branch, sha=commit.sha, path=path)
-    return _recorded(commit, body, path)
+def _removed(commit: Commit, path: str) -> FileRemoved:
+    return FileRemoved(repository=commit.repository, branch=commit.branch, sha=commit.sha, path=path)
 
 
-def _sorry_event(commit: Commit, step: SorryEvent) -> Recorded:
-    return _recorded(commit, step, step.sorry)
-
-
-def _theorems_event(
+def _add_theorems(
+    parts: _Parts,
     given: ScanSpec,
     steps: Sequence[TheoremStep],
     counts: dict[str, int],
     unread: Sequence[str],
     reporter: Reporter,
-) -> Recorded:
-    commit = Commit(repository=given.repository, branch=given.branch, sha=given.sha)
-    payload = json.dumps(
-        [step.as_json() for step in steps], ensure_ascii=False, separators=(",", ":")
-    ).encode()
-    body = TheoremsFollowed(
-        repository=commit.repository,
-        branch=commit.branch,
-        sha=commit.sha,
-        baseline=_first(given),
-        unread=tuple(unread),
-        counts=counts,
-        steps=reporter.stage(payload),
-    )
-    return _recorded(commit, body)
+) -> None:
+    """Add the steps of the theorems, thousands an event, and in the last one the files that could not be read."""
+    for start in range(0, max(1, len(steps)), MOST_STEPS):
+        some = steps[start : start + MOST_STEPS]
+        whole, last = len(steps) <= MOST_STEPS, start + MOST_STEPS >= len(steps)
+        payload = json.dumps(
+            [step.as_json() for step in some], ensure_ascii=False, separators=(",", ":")
+        ).encode()
+        body = TheoremsFollowed(
+            repository=given.repository,
+            branch=given.branch,
+            sha=given.sha,
+            baseline=_first(given),
+            unread=tuple(unread) if last else (),
+            counts=counts if whole else counted(some),
+            steps=reporter.stage(payload),
+        )
+        parts.add(body, *(() if start == 0 else (str(start),)), size=len(payload))
 
 
-def _commit_event(given: ScanSpec, work: _Work, *, failed: int, seconds: float) -> Recorded:
-    commit = Commit(repository=given.repository, branch=given.branch, sha=given.sha)
-    body = CommitScanned(
-        repository=commit.repository,
-        branch=commit.branch,
-        sha=commit.sha,
+def _commit_closed(given: ScanSpec, work: _Work, *, failed: int, seconds: float) -> CommitScanned:
+    return CommitScanned(
+        repository=given.repository,
+        branch=given.branch,
+        sha=given.sha,
         base=given.base,
         include=given.include,
         exclude=given.exclude,
@@ -328,19 +400,56 @@ def _commit_event(given: ScanSpec, work: _Work, *, failed: int, seconds: float) 
         files_failed=failed,
         seconds=seconds,
     )
-    return _recorded(commit, body)
 
 
-def _recorded(
-    commit: Commit,
-    body: FileScanned | FileRemoved | SorryEvent | TheoremsFollowed | CommitScanned,
-    *key: str,
-) -> Recorded:
-    return Recorded(
-        stream=f"repository:{commit.repository}",
-        body=body,
-        natural_key=(commit.repository, commit.branch, commit.sha, *key),
-    )
+_ScanEvent = ScanBegun | FileScanned | FileRemoved | SorryEvent | TheoremsFollowed | CommitScanned
+
+
+class _Parts:
+    """Hands the events over: in one batch where they fit, else in parts behind `scan_begun`.
+
+    An event of a part has the attempt in its id: the next attempt knows other proofs, and replaces it whole.
+    """
+
+    def __init__(self, reporter: Reporter, commit: Commit) -> None:
+        self._reporter = reporter
+        self._commit = commit
+        self._waiting: list[tuple[_ScanEvent, tuple[str, ...]]] = []
+        self._bytes = 0
+        self._begun = False
+
+    def add(self, body: _ScanEvent, *key: str, size: int = 0) -> None:
+        """Add an event; `size` is that of the payload that it cites."""
+        place = getattr(body, "place", None)
+        size += BYTES_OF_EVENT if place is None else BYTES_OF_EVENT + len(place.statement)
+        if self._waiting and (len(self._waiting) >= MOST_EVENTS or self._bytes + size > MOST_PART_BYTES):
+            if not self._begun:
+                self._begun = True
+                begun = ScanBegun(
+                    repository=self._commit.repository, branch=self._commit.branch, sha=self._commit.sha
+                )
+                self._waiting.insert(0, (begun, ()))
+            self._flush()
+        self._waiting.append((body, key))
+        self._bytes += size
+
+    def close(self, body: CommitScanned) -> None:
+        """Add the event that closes the scan, and hand over what is left."""
+        self._waiting.append((body, ()))
+        self._flush()
+
+    def _flush(self) -> None:
+        commit = self._commit
+        attempt = (f"attempt {self._reporter.spec.attempt}",) if self._begun else ()
+        self._reporter.events(
+            Recorded(
+                stream=f"repository:{commit.repository}",
+                body=body,
+                natural_key=(commit.repository, commit.branch, commit.sha, *key, *attempt),
+            )
+            for body, key in self._waiting
+        )
+        self._waiting, self._bytes = [], 0
 
 
 def main() -> int:

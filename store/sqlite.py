@@ -71,6 +71,9 @@ def translate(error: sqlite3.Error, path: Path | str) -> LogError:
     if code is not None and (code & 0xFF) in _KINDS:
         kind, remedy = _KINDS[code & 0xFF]
         return kind(f"{path}: {error}; {remedy}")
+    if str(error).startswith(("no such column:", "no such table:")):
+        remedy = "another version made it; start the daemon, or run `unsorry db rebuild`"
+        return LogError(f"{path}: {error}; {remedy}")
     return LogError(f"{path}: {error}; run `unsorry db check` and report this if the file is sound")
 
 

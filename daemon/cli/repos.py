@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _WHAT = ("files", "theorems", "tactics")
 _MEASURED = tuple(f"{what}_{how}" for what in _WHAT for how in ("seen", "traced"))
 HEALTHY_STATES = frozenset({"new", "ok"})
+LARGER = "raise the limit under [scan], which counts for a file from its next change on, or exclude the file"
+_TAKEN = ("declarations", "declarations_taken", "sorries", "sorries_taken")
 
 
 def register(app: typer.Typer) -> None:
@@ -199,6 +201,11 @@ def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[
         branches.setdefault(branch.repository, []).append(
             row_json(branch, "branch", "state", "tip", "scanned", "rewrites")
         )
+    too_large: dict[str, list[dict[str, Any]]] = {}
+    for large in queries.too_large(database):
+        too_large.setdefault(large.repository, []).append(
+            {**row_json(large, "branch", "files", *_TAKEN), "said": large.said}
+        )
     # `failing_*` is what notifications remember.
     shown = [name for name in PolledRepository.__dataclass_fields__ if not name.startswith("failing_")]
     return [
@@ -206,6 +213,7 @@ def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[
             **row_json(row, *shown),
             "heads": branches.get(row.repository, []),
             "traces": traces.get(row.repository, []),
+            "too_large": too_large.get(row.repository, []),
         }
         for row in queries.repositories(database)
     ]
@@ -249,6 +257,8 @@ def show(found: list[dict[str, Any]], *, polls: bool = True, details: bool = Tru
     for item in found:
         if item["state"] not in HEALTHY_STATES:
             say(f"  {clean(because(item))}; {clean(item['remedy'])}")
+        for large in item["too_large"]:
+            say(clean(f"  {item['repository']} {large['branch']}: {large['said']}; {LARGER}"))
     for item in found:
         gone = {head["branch"] for head in item["heads"] if head["state"] != "live"}
         for trace in item["traces"]:

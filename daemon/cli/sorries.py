@@ -110,11 +110,18 @@ def list_(
             {**described(row, goals, tried), "history": lives[row.repository, row.branch, row.sorry]}
             for row in rows
         ]
+        too_large = [
+            row
+            for row in queries.too_large(database)
+            if repository in (None, row.repository) and branch in (None, row.branch) and row.sorries
+        ]
     if state in ("open", "disproved"):
         found = [item for item in found if bool(item["disproved"]) == (state == "disproved")]
     if as_json:
-        emit_json({**instance.head, "sorries": found})
+        emit_json({**instance.head, "sorries": found, "too_large": [row_json(row) for row in too_large]})
         return
+    for row in too_large:
+        say(clean(f"{row.repository} {row.branch}: {row.said}"))
     shown = [item for item in found if state or every or item["state"] == "open"]
     left = Counter(item["state"] for item in found) - Counter(item["state"] for item in shown)
     hint = f"; {by_state(left)} (--all lists them)" if left else ""

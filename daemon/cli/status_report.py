@@ -15,7 +15,7 @@ from daemon.cli.context import DaemonAnswer, Instance, ask, view
 from daemon.cli.events import summary
 from daemon.cli.jobs import try_again
 from daemon.cli.render import ago, clean, counted, parse_time, row_json, size, span
-from daemon.cli.repos import HEALTHY_STATES, because
+from daemon.cli.repos import HEALTHY_STATES, LARGER, because
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusals
 from daemon.paths import SYSTEM_CONFIG
@@ -251,6 +251,7 @@ def _from_view(
         problems += lean_problems(report["lean"], report["lean_detail"])
     report["repositories"] = described_repositories(database)
     problems += repository_problems(report["repositories"])
+    problems += large_problems(report["repositories"])
     notifiers = report_queries.notifiers(database)
     report["notifications"] = [{**row_json(row), "kinds": sorted(row.kinds)} for row in notifiers]
     problems += notify_problems(notifiers)
@@ -472,6 +473,21 @@ def repository_problems(repositories: list[dict[str, Any]]) -> list[Problem]:
         )
         for item in repositories
         if item["watched"] and item["enabled"] and item["state"] not in HEALTHY_STATES
+    ]
+
+
+def large_problems(repositories: list[dict[str, Any]]) -> list[Problem]:
+    """Return what the limits of [scan] left out."""
+    return [
+        problem(
+            "too_large",
+            f"{item['repository']} {large['branch']}: {large['said']}",
+            LARGER,
+            severity="warning",
+            subject=item["repository"],
+        )
+        for item in repositories
+        for large in item["too_large"]
     ]
 
 

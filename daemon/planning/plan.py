@@ -27,7 +27,15 @@ from daemon.planning.training import Counted, training_jobs
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from pipeline.jobs.kinds import KINDS
-from pipeline.jobs.specs import TRACER_VERSION, BuildSpec, CheckSpec, ScanSpec, SearchOrigin, TraceSpec
+from pipeline.jobs.specs import (
+    TRACER_VERSION,
+    BuildSpec,
+    CheckSpec,
+    ScanLimits,
+    ScanSpec,
+    SearchOrigin,
+    TraceSpec,
+)
 from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.identity import job_id
 from store.events.proofs import ProofFound
@@ -231,6 +239,7 @@ class Planner:
     # --- scan ---------------------------------------------------------------------------------------------
 
     def _scan(self, repo: Repo, branch: BranchRow) -> Iterator[DueJob]:
+        scan = self._settings.scan
         patterns = json.dumps([repo.include, repo.exclude])
         same_patterns = [list(repo.include), list(repo.exclude)] == [
             branch.scanned_include,
@@ -265,6 +274,12 @@ class Planner:
                         base=branch.scanned,
                         include=repo.include,
                         exclude=repo.exclude,
+                        limits=ScanLimits(
+                            sorries_per_file=scan.max_sorries_per_file,
+                            sorries=scan.max_sorries,
+                            declarations_per_file=scan.max_declarations_per_file,
+                            declarations=scan.max_declarations,
+                        ),
                         # Other patterns mean other files, and a base may be lost with its mirror: then the tables
                         # say what to compare with.
                         by_files=branch.scanned is not None and (not as_now or standing.attempt > 1),

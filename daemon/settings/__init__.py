@@ -37,6 +37,7 @@ from daemon.settings.schema import (
     Poll,
     RepoEntry,
     Report,
+    Scan,
     Schedule,
     Trace,
     unreachable,
@@ -75,6 +76,7 @@ class Settings(BaseModel):
     github: GitHub
     lean: Lean
     build: Build
+    scan: Scan
     trace: Trace
     jobs: Jobs
     schedule: Schedule

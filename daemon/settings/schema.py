@@ -665,6 +665,21 @@ class Build(Section):
     `"*.example.org"` matches every name below `example.org`; `[]`: none"""
 
 
+class Scan(Section):
+    """[scan]: how much of a commit is taken. What is beyond is counted, and `unsorry status` and `unsorry repos` say
+    "too large: N of M taken"; a sorry that is followed already stays followed. A raised limit counts for a file from
+    its next change on."""
+
+    max_sorries_per_file: Annotated[int, Strict()] = Field(2000, ge=1, le=100_000, examples=[2000])
+    """Sorries of one file; 1 to 100000"""
+    max_sorries: Annotated[int, Strict()] = Field(10_000, ge=1, le=1_000_000, examples=[10000])
+    """Sorries of one branch that are followed at the same time; 1 to 1000000"""
+    max_declarations_per_file: Annotated[int, Strict()] = Field(10_000, ge=1, le=1_000_000, examples=[10000])
+    """Declarations of one file; 1 to 1000000"""
+    max_declarations: Annotated[int, Strict()] = Field(600_000, ge=1, le=10_000_000, examples=[600000])
+    """Declarations of the files that the scan of one commit reads; 1 to 10000000"""
+
+
 class Trace(Section):
     """[trace]: what Lean says of every theorem of a commit."""
 
@@ -773,6 +788,7 @@ class ConfigFile(Section):
     github: GitHub = Field(default_factory=GitHub)
     lean: Lean = Field(default_factory=Lean)
     build: Build = Field(default_factory=Build)
+    scan: Scan = Field(default_factory=Scan)
     trace: Trace = Field(default_factory=Trace)
     jobs: Jobs = Field(default_factory=Jobs)
     schedule: Schedule = Field(default_factory=Schedule)

@@ -170,7 +170,8 @@ def key_pipe(key: str | None, *, problem: str = "") -> Iterator[HandedOver]:
 # ---- The process
 
 
-LONGEST_LINE_BYTES = 512 * 2**20
+LONGEST_LINE_BYTES = 16 * 2**20
+"""A batch is kept far below; what a line takes of the daemon's memory is several times as much."""
 _CHUNK_BYTES = 2**18
 
 

@@ -72,6 +72,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         ScanSpec,
         frozenset(
             {
+                "scan_begun",
                 "file_scanned",
                 "file_removed",
                 "sorry_opened",

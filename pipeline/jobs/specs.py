@@ -54,6 +54,22 @@ class ScanKnown(Spec):
     proofs: tuple[GivenProof, ...] = ()
 
 
+class ScanLimits(Spec):
+    """How much of a file, of a branch and of one commit a scan takes; the rest is counted.
+
+    Attributes:
+        sorries_per_file: sorries of one file.
+        sorries: sorries of a branch that are followed at one time.
+        declarations_per_file: declarations of one file.
+        declarations: declarations of the files that one scan reads.
+    """
+
+    sorries_per_file: int = 2000
+    sorries: int = 10_000
+    declarations_per_file: int = 10_000
+    declarations: int = 600_000
+
+
 class ScanSpec(Spec):
     """Scan one commit.
 
@@ -61,6 +77,7 @@ class ScanSpec(Spec):
         base: the previously scanned commit of the branch; None: read every file.
         include, exclude: path patterns (`pipeline.lean.source.globs`).
         by_files: `known.files` is needed.
+        limits: what is taken at most.
         known: filled in when the job starts.
     """
 
@@ -71,6 +88,7 @@ class ScanSpec(Spec):
     include: tuple[str, ...]
     exclude: tuple[str, ...]
     by_files: bool = False
+    limits: ScanLimits = ScanLimits()
     known: ScanKnown = ScanKnown()
 
 

@@ -149,6 +149,7 @@ class RepositoryState:
     remedy: str
     checked_at: str | None
     sorries: Mapping[str, int]
+    too_large: tuple[str, ...] = ()
 
     @property
     def left(self) -> int:
@@ -333,10 +334,14 @@ def _repositories(
 ) -> tuple[RepositoryState, ...]:
     counted = {(row.repository, row.state): row.n for row in report_queries.sorry_counts(view)}
     counted |= filled
+    too_large: defaultdict[str, list[str]] = defaultdict(list)
+    for large in queries.too_large(view):
+        too_large[large.repository].append(f"{large.branch}: {large.said}")
     return tuple(
         RepositoryState(
             row.repository, row.state, row.watched, row.enabled, row.reason, row.remedy, row.checked_at,
             {column: counted.get((row.repository, column), 0) for column in SORRY_COLUMNS},
+            tuple(too_large[row.repository]),
         )
         for row in queries.repositories(view)
     )  # fmt: skip

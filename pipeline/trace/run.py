@@ -154,10 +154,13 @@ class Run:
                 except ImportsFailed as failed:
                     await self._blame(failed)
                     trace = failed.failed
-            # Together: a run that is started again does not look at this file any more.
             key = self._tree.key(item)
             stated = [event for sorry in wanted if (event := self._goal(sorry, trace, key)) is not None]
-            self._reporter.events([self._recorded(item, trace), *stated])
+            # The file last: a run that is started again does not look at it any more.
+            first = max(0, len(stated) - _PER_BATCH)
+            for start in range(0, first, _PER_BATCH):
+                self._reporter.events(stated[start : min(start + _PER_BATCH, first)])
+            self._reporter.events([self._recorded(item, trace), *stated[first:]])
             self._n_stated += len(stated)
             done += 1
             self._reporter.progress(done, len(due), item.path)

@@ -8,7 +8,7 @@ their identity.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
@@ -98,6 +98,14 @@ class Commit:
     sha: str
 
 
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """The events of one commit, and by path how many sorries of the compared files are followed from now on."""
+
+    events: list[SorryEvent]
+    followed: Counter[str]
+
+
 def live(
     commit: Commit,
     compared: Compared,
@@ -105,7 +113,9 @@ def live(
     proofs: Iterable[GivenProof] = (),
     elsewhere: Collection[str] = (),
     closed: Collection[str] = (),
-) -> list[SorryEvent]:
+    most: int | None = None,
+    most_of_file: int | None = None,
+) -> Lives:
     """The events of one commit, at most one a sorry.
 
     Args:
@@ -113,7 +123,10 @@ def live(
         proofs: Our proofs of living sorries; decide whether a sorry was filled by us.
         elsewhere: The sorries that live in files that did not change; their ids are taken.
         closed: The sorries that were filled or removed earlier; one that comes back is reopened.
+        most, most_of_file: Sorries that are followed at most, with those elsewhere, and in one file. Those that are
+            followed already stay; of new ones the first are taken.
     """
+    followed: Counter[str] = Counter()
     given: dict[str, list[GivenProof]] = defaultdict(list)
     for proof in proofs:
         given[proof.sorry].append(proof)
@@ -136,6 +149,7 @@ def live(
         for index, living in enumerate(old.living):
             if index not in kept_before:
                 events.append(_filled(commit, living, item, given[living.sorry]))
+        followed[item.path] += len(pairs)
         for index_before, index_now in pairs:
             event = _kept(commit, old.living[index_before], item.places[index_now])
             if event:
@@ -143,11 +157,18 @@ def live(
         new.extend((item, place) for index, place in enumerate(item.places) if index not in kept_now)
     for old in gone.values():
         events += (SorryRemoved(**_about(commit, living.sorry)) for living in old.living)
+    total = len(elsewhere) + followed.total()
     for _, place in new:
+        if (most is not None and total >= most) or (
+            most_of_file is not None and followed[place.path] >= most_of_file
+        ):
+            continue
+        total += 1
+        followed[place.path] += 1
         identity = _fresh(commit.repository, place, taken)
         taken.add(identity)
         events.append(SorryOpened(**_about(commit, identity), place=place, reopened=identity in closed))
-    return events
+    return Lives(events, followed)
 
 
 def _about(commit: Commit, sorry: str) -> dict[str, str]:
@@ -256,13 +277,17 @@ class TheoremStep:
         )
 
 
-def follow(compared: Compared, *, unread: Collection[str] = ()) -> list[TheoremStep]:
+def follow(
+    compared: Compared, *, unread: Collection[str] = (), taken: Callable[[Decl], bool] = lambda _: True
+) -> list[TheoremStep]:
     """Return the steps of one commit, by path and place in the file; the deleted ones come last.
 
     Args:
         compared: The declarations of the changed and removed files, as they were and as they are.
         unread: Files whose earlier version can not be read any more. What they had is known in part at most, so
             nothing is said to have appeared in them, and only what had a sorry to have been renamed or moved.
+        taken: Whether a declaration, before or now, is within the limits. Of the others nothing is said, but what
+            is followed already stays followed.
     """
     partner = {id(new): old for old, new in compared.pairs}
     kept: set[int] = set()
@@ -271,8 +296,8 @@ def follow(compared: Compared, *, unread: Collection[str] = ()) -> list[TheoremS
         old = partner.get(id(new))
         if not is_theorem(new):
             continue
-        if old is None or not is_theorem(old):
-            if new.path not in unread:
+        if old is None or not is_theorem(old) or not taken(old):
+            if new.path not in unread and taken(new):
                 steps.append(TheoremStep(("appeared",), None, _after(new)))
             continue
         kept.add(id(old))
@@ -282,7 +307,7 @@ def follow(compared: Compared, *, unread: Collection[str] = ()) -> list[TheoremS
     steps += (
         TheoremStep(("deleted",), _before(old), None)
         for old in sorted(compared.before, key=_place)
-        if is_theorem(old) and id(old) not in kept and old.path not in unread
+        if is_theorem(old) and id(old) not in kept and old.path not in unread and taken(old)
     )
     return steps
 

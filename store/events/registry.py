@@ -54,6 +54,7 @@ from store.events.scans import (
     CommitScanned,
     FileRemoved,
     FileScanned,
+    ScanBegun,
     SorryChanged,
     SorryFilled,
     SorryMoved,
@@ -98,6 +99,7 @@ AnyEvent = (
     | BranchDeleted
     | BranchUnwatched
     | CommitObserved
+    | ScanBegun
     | FileScanned
     | FileRemoved
     | CommitScanned

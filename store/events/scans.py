@@ -15,10 +15,13 @@ class FileScanned(EventBody):
 
     Only files that differ from the previous scanned commit of the branch have an event. `exercise_words` is how often
     the word stands in the file's text, comments too; None where an older version did not look.
+
+    `n_declarations` and `n_sorries` are all that the file has. Where it has more than the limits allow, `scan` has the
+    first `declarations_taken`, and `sorries_taken` of its sorries are followed; None: all.
     """
 
     type: ClassVar[str] = "file_scanned"
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
     repository: str
     branch: str
     sha: Sha
@@ -28,7 +31,20 @@ class FileScanned(EventBody):
     n_declarations: int
     n_sorries: int
     exercise_words: int | None = None
+    declarations_taken: int | None = None
+    sorries_taken: int | None = None
     scan: BlobRef
+
+
+class ScanBegun(EventBody):
+    """A scan that is recorded in parts begins. Nothing of it counts until its `commit_scanned`; an attempt that ends
+    without one counts for nothing. A scan that fits into one batch has no such event.
+    """
+
+    type: ClassVar[str] = "scan_begun"
+    repository: str
+    branch: str
+    sha: Sha
 
 
 class FileRemoved(EventBody):
@@ -66,7 +82,7 @@ class CommitScanned(EventBody):
 
 
 class TheoremsFollowed(EventBody):
-    """The changes of a branch's theorems from one scanned commit to the next, all of a commit in one event.
+    """The changes of a branch's theorems from one scanned commit to the next, thousands in one event at most.
 
     `steps` is a JSON list of `store.domain.life.TheoremStep`; `counts` says how many there are of each step.
     A commit that only moves lines has no steps and no such event. Stands behind the `file_scanned` of its commit.

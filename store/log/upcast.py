@@ -39,6 +39,11 @@ def _file_scanned_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "exercise_words": None}
 
 
+def _file_scanned_2(data: dict[str, Any]) -> dict[str, Any]:
+    # Version 2 knew no limits and took all.
+    return {**data, "declarations_taken": None, "sorries_taken": None}
+
+
 def _file_traced_1(data: dict[str, Any]) -> dict[str, Any]:
     # Version 1 knew no key: such a file is traced again.
     return {**data, "key": ""}
@@ -71,6 +76,7 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
         ("commit_scanned", 1): _commit_scanned_1,
         ("commit_scanned", 2): _commit_scanned_2,
         ("file_scanned", 1): _file_scanned_1,
+        ("file_scanned", 2): _file_scanned_2,
         ("file_traced", 1): _file_traced_1,
         ("attempt_finished", 1): _attempt_finished_1,
         ("proof_verified", 1): _proof_verified_1,

@@ -33,6 +33,7 @@ from store.view.rows import (
     SorryStepRow,
     TheoremRow,
     TheoremVersionRow,
+    TooLargeRow,
     TriggerRow,
     by_prefix,
     first,
@@ -136,6 +137,17 @@ def files(
     """Return the files at the newest scanned commit, by path."""
     equal = {"repository": repository, "branch": branch}
     return read(db, FileRow, "files", equal=equal, order="repository, branch, path")
+
+
+def too_large(db: sqlite3.Connection) -> list[TooLargeRow]:
+    """Return the watched branches of which the limits left something out."""
+    statement = (
+        "SELECT repository, branch, count(*), sum(iif(declarations_taken IS NULL, 0, n_declarations)), "
+        "total(declarations_taken), sum(iif(sorries_taken IS NULL, 0, n_sorries)), total(sorries_taken) "
+        "FROM files WHERE (declarations_taken IS NOT NULL OR sorries_taken IS NOT NULL) "
+        f"AND {on_watched_branch('files')} GROUP BY repository, branch ORDER BY repository, branch"
+    )
+    return [TooLargeRow(*row[:2], *map(int, row[2:])) for row in db.execute(statement)]
 
 
 def theorems(

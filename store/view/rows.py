@@ -126,7 +126,10 @@ class CommitRow:
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """A Lean file at the newest scanned commit of a branch. `blob` is its git object id."""
+    """A Lean file at the newest scanned commit of a branch. `blob` is its git object id.
+
+    Where it has more than the limits allow, `declarations_taken` and `sorries_taken` say how many are known of it.
+    """
 
     repository: str
     branch: str
@@ -138,6 +141,34 @@ class FileRow:
     n_declarations: int
     n_sorries: int
     exercise_words: int | None
+    declarations_taken: int | None
+    sorries_taken: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TooLargeRow:
+    """What the limits left out of a branch's newest scan: of `files` with more than they allow, how much is taken."""
+
+    repository: str
+    branch: str
+    files: int
+    declarations: int
+    declarations_taken: int
+    sorries: int
+    sorries_taken: int
+
+    @property
+    def said(self) -> str:
+        """Return it for people: "too large: 2000 of 300000 sorries taken"."""
+        parts = [
+            f"{taken} of {there} {what}"
+            for what, taken, there in (
+                ("sorries", self.sorries_taken, self.sorries),
+                ("declarations", self.declarations_taken, self.declarations),
+            )
+            if there
+        ]
+        return f"too large: {', '.join(parts)} taken"
 
 
 @dataclass(frozen=True, slots=True)

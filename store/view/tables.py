@@ -13,7 +13,7 @@ from functools import cache
 from types import NoneType, new_class
 from typing import Any, ClassVar, get_args, get_type_hints
 
-from sqlalchemy import REAL, Index, Integer, Table, Text
+from sqlalchemy import REAL, Index, Integer, Table, Text, text
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlmodel import Field, SQLModel
@@ -85,7 +85,29 @@ class Build(SQLModel, table=True):
     built_at: str = Field(sa_type=Text)
 
 
-File = of_row(rows.FileRow, "files", key=("repository", "branch", "path"))
+File = of_row(
+    rows.FileRow,
+    "files",
+    key=("repository", "branch", "path"),
+    indices=(
+        Index(
+            "files_too_large",
+            "repository",
+            "branch",
+            sqlite_where=text("declarations_taken IS NOT NULL OR sorries_taken IS NOT NULL"),
+        ),
+    ),
+)
+
+
+class UnfinishedScan(SQLModel, table=True):
+    """A scan that is recorded in parts and not closed yet: its attempt, by the event that began it."""
+
+    __tablename__: ClassVar[str] = "unfinished_scans"
+    repository: str = Field(primary_key=True, sa_type=Text)
+    branch: str = Field(primary_key=True, sa_type=Text)
+    attempt: str = Field(sa_type=Text)
+    version: int = Field(sa_type=Integer)
 
 
 Declaration = of_row(
@@ -455,8 +477,8 @@ def statements() -> tuple[str, ...]:
 @cache
 def fingerprint() -> int:
     """Return a number (31 bits, for `user_version`) that changes with the tables and the projections."""
-    text = "\n".join((*statements(), str(PROJECTION_VERSION)))
-    return zlib.crc32(text.encode()) & 0x7FFF_FFFF or 1
+    whole = "\n".join((*statements(), str(PROJECTION_VERSION)))
+    return zlib.crc32(whole.encode()) & 0x7FFF_FFFF or 1
 
 
 def create(connection: sqlite3.Connection) -> None:

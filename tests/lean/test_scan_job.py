@@ -365,6 +365,66 @@ def test_the_same_scan_twice_asks_for_the_same_facts(scans: Scans) -> None:
     assert one.events == other.events
 
 
+def test_of_a_file_with_too_many_sorries_the_first_are_followed_and_the_rest_is_counted(scans: Scans) -> None:
+    limits = {"sorries_per_file": 2}
+    outcome = scans.step(
+        {"A.lean": "".join(f"theorem a{n} : {n} = {n} := sorry\n" for n in range(5))}, limits=limits
+    )
+    assert [item["place"]["declaration"] for item in outcome.of("sorry_opened")] == ["a0", "a1"]
+    (file,) = outcome.of("file_scanned")
+    assert (file["n_sorries"], file["sorries_taken"]) == (5, 2)
+    assert outcome.summary["sorries_not_taken"] == 3
+
+
+def test_a_sorry_that_is_pushed_beyond_the_limit_has_moved_and_is_neither_filled_nor_removed(
+    scans: Scans,
+) -> None:
+    old = "theorem old : 1 = 1 := sorry\n"
+    limits = {"sorries_per_file": 2, "declarations_per_file": 2}
+    scans.step({"A.lean": old}, limits=limits)
+    new = "".join(f"theorem n{n} : {n} = {n} := sorry\n" for n in range(5))
+    outcome = scans.step({"A.lean": new + old}, limits=limits)
+    assert [item["place"]["declaration"] for item in outcome.of("sorry_moved")] == ["old"]
+    assert [item["place"]["declaration"] for item in outcome.of("sorry_opened")] == ["n0"]
+    assert not {"sorry_filled", "sorry_removed"} & {*outcome.types}
+    (file,) = outcome.of("file_scanned")
+    assert (file["n_declarations"], file["declarations_taken"], file["sorries_taken"]) == (6, 2, 2)
+    (followed,) = outcome.of("theorems_followed")
+    assert followed["counts"] == {"appeared": 2}, "of what is beyond the limit nothing is said"
+    outcome = scans.step({"A.lean": old.replace("sorry", "rfl")}, limits=limits)
+    assert len(outcome.of("sorry_filled")) == 1, "it was followed all the time"
+
+
+def test_the_limits_of_a_branch_and_of_a_commit_count_over_all_files(scans: Scans) -> None:
+    limits = {"sorries": 3, "declarations": 3}
+    outcome = scans.step({"A.lean": "example : True := sorry\n" * 2}, limits=limits)
+    assert {item["sorries_taken"] for item in outcome.of("file_scanned")} == {None}
+    outcome = scans.step(
+        {"B.lean": "theorem b : True := sorry\ntheorem c : False := sorry\n" * 2}, limits=limits
+    )
+    (file,) = outcome.of("file_scanned")
+    assert (file["sorries_taken"], file["declarations_taken"], len(scans.living)) == (1, 3, 3)
+
+
+def test_a_large_scan_goes_in_parts_of_bounded_lines_that_one_event_closes(scans: Scans) -> None:
+    source = "".join(f"theorem a{n} : {n} = {n} := sorry\n" for n in range(700))
+    long = f"theorem long : {' = '.join(['1'] * 30_000)} := sorry\n"
+    outcome = scans.step({"A.lean": source, "B.lean": long})
+    parts = [line["events"] for line in outcome.lines if line["line"] == "events"]
+    assert [len(part) <= 301 for part in parts] == [True] * 3
+    assert [outcome.types[0], outcome.types[-1]] == ["scan_begun", "commit_scanned"]
+    assert outcome.types.count("sorry_opened") == 701
+    assert max(len(json.dumps(part)) for part in parts) < 1 << 20
+    (statement,) = [
+        item["place"]["statement"] for item in outcome.of("sorry_opened") if item["place"]["path"] == "B.lean"
+    ]
+    assert 16_384 < len(statement) < 16_500, "of a statement that long the beginning is kept"
+    again = scans.run(scans.base or "")
+    assert not {event["event_id"] for event in again.events} & {
+        event["event_id"] for event in outcome.events
+    }, "the next attempt replaces it whole"
+
+
 def test_a_merge_is_compared_with_the_scanned_commit_only(scans: Scans) -> None:
     upstream = scans.upstream
     scans.step({"A.lean": OPEN})

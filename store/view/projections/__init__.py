@@ -55,6 +55,7 @@ from store.events.scans import (
     CommitScanned,
     FileRemoved,
     FileScanned,
+    ScanBegun,
     SorryChanged,
     SorryFilled,
     SorryMoved,
@@ -82,6 +83,7 @@ from store.events.traces import (
 )
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
+from store.log.upcast import read_body
 from store.view.projections import (
     jobs,
     models,
@@ -112,6 +114,12 @@ def _theorems_followed(
     theorems.theorems_followed(db, event, body, steps)
 
 
+def _commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: CommitScanned, log: LogReader) -> None:
+    for one in scans.waiting(db, event, body, log):
+        apply(db, one, read_body(one), log)
+    scans.commit_scanned(db, event, body)
+
+
 def _commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTraced) -> None:
     traces.commit_traced(db, event, body)
     splits.commit_traced(db, event, body)
@@ -137,7 +145,7 @@ HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
         BranchUnwatched: repositories.branch_unwatched,
         CommitObserved: repositories.commit_observed,
         FileRemoved: scans.file_removed,
-        CommitScanned: scans.commit_scanned,
+        ScanBegun: scans.scan_begun,
         SorryOpened: sorries.sorry_opened,
         SorryMoved: sorries.sorry_moved,
         SorryChanged: sorries.sorry_changed,
@@ -179,11 +187,12 @@ HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
 PAYLOAD_HANDLERS: Mapping[type[EventBody], PayloadHandler] = MappingProxyType(
     {
         FileScanned: _file_scanned,
+        CommitScanned: _commit_scanned,
         TheoremsFollowed: _theorems_followed,
         FileTraced: traces.file_traced,
     }
 )
-"""The events whose payload lies in the log's blob table."""
+"""The events that need more of the log: their payload in its blob table, or the parts that they close."""
 
 _UNFIT = (
     sqlite3.IntegrityError,
@@ -205,6 +214,8 @@ def apply(connection: sqlite3.Connection, event: StoredEvent, body: EventBody, l
     """
     kind = type(body)
     try:
+        if isinstance(body, scans.SCAN_EVENTS) and scans.waits(connection, event, body):
+            return
         handler = HANDLERS.get(kind)
         if handler is not None:
             handler(connection, event, body)

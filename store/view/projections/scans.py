@@ -1,20 +1,85 @@
 """Scanned sources: files, their declarations, and counts by kind.
 
-A branch's rows are those of its newest scanned commit. The scan of one commit is one batch in the log, so the
-rows of half a scan are never seen.
+A branch's rows are those of its newest scanned commit. The scan of one commit is one batch in the log, or it begins
+with `scan_begun`: then its events change no row before the one that closes it, so the rows of half a scan are never
+seen.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from store.domain.identity import theorem_id
 from store.domain.records import ScannedFile
-from store.events.scans import CommitScanned, FileRemoved, FileScanned
+from store.events.scans import (
+    CommitScanned,
+    FileRemoved,
+    FileScanned,
+    ScanBegun,
+    SorryEvent,
+    TheoremsFollowed,
+)
 from store.log.envelope import StoredEvent
+from store.log.reader import LogReader
 from store.view.projections.rows import as_json, upsert
+
+SCAN_EVENTS = (FileScanned, FileRemoved, SorryEvent, TheoremsFollowed)
+_TYPES = frozenset(
+    {
+        "file_scanned",
+        "file_removed",
+        "sorry_opened",
+        "sorry_moved",
+        "sorry_changed",
+        "sorry_filled",
+        "sorry_removed",
+        "theorems_followed",
+    }
+)
+_BRANCH = "repository = ? AND branch = ?"
+
+
+def scan_begun(db: sqlite3.Connection, event: StoredEvent, body: ScanBegun) -> None:
+    """Remember which attempt's events wait for their end; those of an attempt before count for nothing."""
+    upsert(
+        db,
+        "unfinished_scans",
+        key={"repository": body.repository, "branch": body.branch},
+        values={"attempt": event.causation_id or "", "version": event.version},
+        once={},
+    )
+
+
+def waits(
+    db: sqlite3.Connection,
+    event: StoredEvent,
+    body: FileScanned | FileRemoved | SorryEvent | TheoremsFollowed,
+) -> bool:
+    """Return whether an event is part of a scan that is not closed yet."""
+    where = (body.repository, body.branch, event.causation_id or "")
+    found = db.execute(f"SELECT 1 FROM unfinished_scans WHERE {_BRANCH} AND attempt = ?", where)
+    return found.fetchone() is not None
+
+
+def waiting(
+    db: sqlite3.Connection, event: StoredEvent, body: CommitScanned, log: LogReader
+) -> Iterator[StoredEvent]:
+    """Yield the events of the scan that this event closes, where it was recorded in parts; nothing waits any more."""
+    where = (body.repository, body.branch)
+    row = db.execute(f"SELECT attempt, version FROM unfinished_scans WHERE {_BRANCH}", where).fetchone()
+    if row is None:
+        return
+    db.execute(f"DELETE FROM unfinished_scans WHERE {_BRANCH}", where)
+    attempt, version = row
+    if attempt != (event.causation_id or ""):
+        return
+    for one in log.read_stream(event.stream, from_version=version + 1):
+        if one.version >= event.version:
+            return
+        if one.type in _TYPES and one.causation_id == event.causation_id:
+            yield one
 
 
 def file_scanned(db: sqlite3.Connection, _event: StoredEvent, body: FileScanned, scan: ScannedFile) -> None:
@@ -32,6 +97,8 @@ def file_scanned(db: sqlite3.Connection, _event: StoredEvent, body: FileScanned,
             "n_declarations": body.n_declarations,
             "n_sorries": body.n_sorries,
             "exercise_words": body.exercise_words,
+            "declarations_taken": body.declarations_taken,
+            "sorries_taken": body.sorries_taken,
         },
         once={},
     )

@@ -51,7 +51,7 @@ class Branch:
             proofs=proofs,
             elsewhere={item.sorry for item in self.living.values() if item.place.path not in files},
             closed=self.closed,
-        )
+        ).events
         for path, source in files.items():
             if source is None:
                 del self.files[path]

@@ -1,0 +1,75 @@
+"""However a commit is made, it holds the daemon within bounds, and every reader says what was left out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from daemon.cli.app import build
+from store.view import queries
+from store.view.rebuild import verify
+from tests.support.daemon.deployment import Deployment
+
+MOST_MB = 150
+
+
+def peak_mb(pid: int) -> int:
+    """Return the most memory that a process has held."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+def bomb(n: int) -> str:
+    """Return a file of so many sorries, one a line."""
+    return "".join(f"theorem s{i}:1=1:=sorry\n" for i in range(n))
+
+
+@pytest.mark.parametrize("n", [20_000, pytest.param(300_000, marks=pytest.mark.slow)])
+def test_a_file_of_one_line_sorries_holds_the_daemon_within_its_memory_and_is_said_to_be_too_large(
+    tmp_path: Path, n: int
+) -> None:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("bomb")
+    remote.commit("bomb", {"S.lean": bomb(n), "T.lean": "theorem t : 1 = 1 := sorry\n"})
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as daemon:
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan", seconds=180)
+        assert peak_mb(daemon.pid) < MOST_MB
+    most = settings.scan.max_sorries_per_file
+    assert len(deployment.events("sorry_opened")) == most + 1, "the other file is taken whole"
+    log_mb = sum(path.stat().st_size for path in settings.paths.state.glob("events.db*")) / 2**20
+    assert log_mb < 16
+    said = f"too large: {most} of {n} sorries, 10000 of {n} declarations taken"
+    with closing(queries.connect(settings.paths.database_db)) as view:
+        (row,) = queries.too_large(view)
+        assert row.said == said
+    for command in ("status", "repos", "sorries"):
+        shown = CliRunner().invoke(build(), [command, "--config", str(deployment.config)]).stdout
+        assert said in " ".join(shown.split()), command
+
+
+def test_a_daemon_that_is_killed_between_the_parts_of_a_scan_scans_again_and_counts_everything_once(
+    tmp_path: Path,
+) -> None:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("large")
+    remote.commit("large", {f"F{i}.lean": bomb(1500) for i in range(3)})
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as daemon:
+        deployment.wait_for(lambda: deployment.events("sorry_opened"), what="the first part")
+        os.kill(daemon.pid, signal.SIGKILL)
+        daemon.wait()
+    assert deployment.events("commit_scanned") == [], "the kill fell between two parts"
+    with deployment.daemon():
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan")
+    with closing(queries.connect(settings.paths.database_db)) as view:
+        assert len(queries.sorries(view)) == 4500
+        assert len(queries.sorry_steps(view)) == 4500, "nothing of the first attempt counts"
+    assert json.loads(deployment.events("job_succeeded")[0].data_json)["attempt"] == 2
+    assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()
