@@ -320,6 +320,7 @@ def verify(log_path: Path, database_path: Path, *, scratch: Path | None = None) 
         folder = _scratch_folder(Path(tempfile.gettempdir()) if scratch is None else scratch, after)
         most_bytes = _room(folder.parent, needed_bytes=_size(database_path) * 5 // 4)
         temporary = folder / database_path.name
+        after.callback(remove, temporary)
         stopped = build(temporary, log, upto=position, polls=[], most_bytes=most_bytes)
         made = connect_readonly(temporary)
         after.callback(made.close)

@@ -155,7 +155,9 @@ from store.view.rebuild import rebuild, verify
 from store.view.view import View
 
 folder = Path(sys.argv[1])
-allowed = str(folder / "database.db")
+scratch = folder / "scratch"
+scratch.mkdir()
+allowed = (str(folder / "database.db"), str(scratch))
 done = []
 
 def look(event, arguments):
@@ -175,7 +177,7 @@ def all_of_it():
     with LogReader.open(folder / "events.db") as log, View.open(folder / "database.db", log) as view:
         view.catch_up()
     rebuild(folder / "events.db", folder / "database.db")
-    assert verify(folder / "events.db", folder / "database.db").ok
+    assert verify(folder / "events.db", folder / "database.db", scratch=scratch).ok
 
 all_of_it()  # everything is imported now
 for path in folder.glob("database.db*"):
@@ -189,7 +191,10 @@ print(done)
 def test_s13_a_projection_and_a_rebuild_have_no_effect_but_on_the_view(
     paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """Of a log with jobs, candidates, proofs and patches: nothing is started, sent, or written elsewhere."""
+    """Of a log with jobs, candidates, proofs and patches: nothing is started, sent, or written elsewhere.
+
+    A verification writes into its scratch folder alone.
+    """
     with EventLog.open(paths[0]) as log:
         record_story(log, tmp_path)
         record_story(log, tmp_path, seed=1)
