@@ -7,7 +7,7 @@ PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo demo-learning demo-serve demo-leandojo docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user
+.PHONY: help demo demo-learning demo-serve demo-leandojo docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user dist deb image
 
 help:
 	@echo "make demo       from a commit to a proof that Lean accepts, on one screen"
@@ -22,6 +22,7 @@ help:
 	@echo "make audit      look the locked versions up among the known vulnerabilities (needs the network)"
 	@echo "make install    unit file, sysusers, tmpfiles, configuration and the application (PREFIX, DESTDIR)"
 	@echo "make uninstall  remove what install put there; the state directory stays"
+	@echo "make dist deb image    a wheel and an sdist, a Debian package, a container image"
 	@echo "make install-user    the same for one user, without root: ~/.local and ~/.config (uninstall-user)"
 	@echo "make clean      remove .venv, caches, and the folders of the demo and of acceptance"
 
@@ -130,6 +131,20 @@ install:
 
 uninstall:
 	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" sh systemd/install.sh uninstall
+
+# What a release consists of; the version is UNSORRY_VERSION's (release/version.py).
+dist: | $(VENV)/bin/python
+	$(BIN)/python -m venv $(VENV)/build
+	$(VENV)/build/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r locks/build.txt
+	$(VENV)/build/bin/python -m hatchling build -d dist
+
+deb:
+	PYTHON="$(PYTHON)" sh release/deb.sh dist
+
+ENGINE ?= podman
+TAG ?= unsorry
+image:
+	$(ENGINE) build --file release/Containerfile --build-arg UNSORRY_VERSION --tag "$(TAG)" .
 
 install-user:
 	PREFIX="$(HOME)/.local" DESTDIR= PYTHON="$(PYTHON)" sh systemd/install.sh install --user

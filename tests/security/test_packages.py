@@ -1,0 +1,195 @@
+"""What a release consists of: the wheel and sdist, the Debian package, the image, the workflow that makes them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from daemon.settings import parse
+
+ROOT = Path(__file__).resolve().parents[2]
+RELEASE = ROOT / "release"
+CONTAINERFILE = (RELEASE / "Containerfile").read_text("utf-8")
+
+
+def run(*argv: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+    done = subprocess.run(
+        [str(word) for word in argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent", **environment},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with the wheel, which is made of the sdist, of a tag v7.8.9."""
+    out = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-P", "-m", "hatchling", "build", "-t", "sdist", "-d", out, UNSORRY_VERSION="7.8.9")
+    sdist = out / "unsorry-7.8.9.tar.gz"
+    shutil.unpack_archive(sdist, out, filter="data")
+    run(sys.executable, "-P", "-m", "hatchling", "build", "-t", "wheel", "-d", out, cwd=out / "unsorry-7.8.9")
+    return out
+
+
+def test_the_wheel_of_the_sdist_has_the_tag_s_version_and_all_that_runs(built: Path, tmp_path: Path) -> None:
+    wheel = built / "unsorry-7.8.9-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        archive.extractall(tmp_path / "site")
+    assert {name.partition("/")[0] for name in names} == {
+        "daemon",
+        "store",
+        "pipeline",
+        "unsorry-7.8.9.dist-info",
+    }
+    tracked = run("git", "ls-files", "daemon", "store", "pipeline").splitlines()
+    assert set(tracked) <= names, "every file of the product, its Lean programs, templates and SQL among them"
+
+    site = str(tmp_path / "site")
+    where = "import daemon, sys; print(daemon.__file__)"
+    assert run(sys.executable, "-P", "-c", where, cwd=tmp_path, PYTHONPATH=site).startswith(site)
+
+    def unsorry(*words: str) -> str:
+        return run(sys.executable, "-P", "-m", "daemon.cli", *words, cwd=tmp_path, PYTHONPATH=site)
+
+    assert "unsorry 7.8.9" in unsorry("--version")
+    (tmp_path / "A.lean").write_text("theorem a : 1 = 1 := sorry\n")
+    assert "1 sorry in 1 file" in unsorry("scan", "A.lean")
+    config = tmp_path / "config.toml"
+    unsorry("init", "https://github.com/owner/name", "--config", str(config))
+    assert "is valid: 1 repository" in unsorry("config", "check", "--config", str(config))
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.parametrize("tool", [("uv", "tool", "install"), ("pipx", "install")], ids=" ".join)
+def test_the_wheel_installs_as_a_tool(built: Path, tmp_path: Path, tool: tuple[str, ...]) -> None:
+    """With this user's settings of the package index."""
+    if shutil.which(tool[0]) is None:
+        pytest.skip(f"{tool[0]} is not here")
+    folders = ("UV_TOOL_DIR", "UV_TOOL_BIN_DIR", "PIPX_HOME", "PIPX_BIN_DIR")
+    own = {**os.environ, **{name: str(tmp_path / name) for name in folders}}
+    wheel = str(built / "unsorry-7.8.9-py3-none-any.whl")
+    done = subprocess.run([*tool, wheel], capture_output=True, text=True, check=False, env=own)
+    assert done.returncode == 0, done.stderr
+    installed = tmp_path / ("UV_TOOL_BIN_DIR" if tool[0] == "uv" else "PIPX_BIN_DIR") / "unsorry"
+    assert "unsorry 7.8.9" in run(installed, "--version")
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb is not here: this is no Debian")
+def test_the_debian_package_has_the_units_users_and_folders_and_starts_nothing(tmp_path: Path) -> None:
+    """Without the application, which takes the network: `make deb` puts it below /usr/lib/unsorry."""
+    made = run(
+        "sh", RELEASE / "deb.sh", tmp_path, "files", PYTHON=sys.executable, UNSORRY_VERSION="7.8.9"
+    ).strip()
+    assert run("dpkg-deb", "--field", made, "Package", "Version").split() == [
+        "Package:",
+        "unsorry",
+        "Version:",
+        "7.8.9",
+    ]
+    minor = sys.version_info[1]
+    assert f"python3 (>= 3.{minor}), python3 (<< 3.{minor + 1}), git, bubblewrap" in run(
+        "dpkg-deb", "--field", made, "Depends"
+    )
+    run("dpkg-deb", "--extract", made, tmp_path / "root")
+    run("dpkg-deb", "--control", made, tmp_path / "control")
+    for name in (
+        "etc/unsorry/config.toml",
+        "usr/lib/systemd/system/unsorry.service",
+        "usr/lib/sysusers.d/unsorry.conf",
+        "usr/lib/tmpfiles.d/unsorry.conf",
+        "usr/share/doc/unsorry/copyright",
+    ):
+        assert (tmp_path / "root" / name).is_file(), name
+    assert (tmp_path / "control" / "conffiles").read_text() == "/etc/unsorry/config.toml\n"
+    for name in ("postinst", "prerm", "postrm"):
+        script = tmp_path / "control" / name
+        run("sh", "-n", script)
+        assert not re.search(r"systemctl (enable|start|restart) ", script.read_text()), (
+            "an administrator starts it"
+        )
+    run("sh", tmp_path / "control" / "postinst", "configure")
+
+
+def test_the_image_runs_an_unprivileged_daemon_with_one_volume_and_no_lean() -> None:
+    stages = re.split(r"^FROM ", CONTAINERFILE, flags=re.MULTILINE)[1:]
+    assert len(stages) == 2
+    words = [line.split() for line in stages[1].splitlines() if line and not line.startswith((" ", "#"))]
+    by_word = {line[0]: line[1:] for line in words}
+    assert by_word["USER"] == ["unsorry"]
+    assert by_word["VOLUME"] == ["/var/lib/unsorry"]
+    assert "elan" not in stages[0]
+    for base in (stage.split()[0] for stage in stages):
+        assert not base.endswith(":latest")
+        assert ":" in base, "a tag says which"
+    tracked = set(run("git", "ls-files").splitlines()) | {"."}
+    copied = re.findall(r"^COPY (?!--from)(\S+)", CONTAINERFILE, re.MULTILINE)
+    assert copied == [".", "release/container.toml"]
+    assert set(copied) <= tracked
+    settings = parse((RELEASE / "container.toml").read_bytes(), path=RELEASE / "container.toml")
+    assert settings.lean.install == "auto"
+    assert str(settings.paths.state).startswith("/var/lib/unsorry/")
+    assert str(settings.paths.cache).startswith("/var/lib/unsorry/")
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(1200)
+def test_the_image_is_built_and_its_daemon_starts(tmp_path: Path) -> None:
+    engine = next((name for name in ("podman", "docker") if shutil.which(name)), None)
+    if engine is None or subprocess.run([engine, "info"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no container engine runs here")
+    run("make", "image", f"ENGINE={engine}", "TAG=unsorry-test", HOME=str(tmp_path), UNSORRY_VERSION="7.8.9")
+    assert "unsorry 7.8.9" in run(engine, "run", "--rm", "unsorry-test", "--version", HOME=str(tmp_path))
+    name = run(engine, "run", "--detach", "unsorry-test", HOME=str(tmp_path)).strip()
+    try:
+        run(engine, "exec", name, "sh", "-c", "sleep 5; unsorry status; test $? -lt 3", HOME=str(tmp_path))
+    finally:
+        run(engine, "rm", "--force", name, HOME=str(tmp_path))
+
+
+def test_a_tag_makes_all_of_it_with_checksums_after_the_tests() -> None:
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text("utf-8"))
+    assert workflow[True] == {"push": {"tags": ["v*"]}}
+    steps = [step.get("run", "") for step in workflow["jobs"]["release"]["steps"]]
+    targets = re.findall(r"(?:^|&& )make (\w+)", "\n".join(steps), re.MULTILINE)
+    assert set(targets) == {"dist", "deb", "image"}
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
+    assert steps.index(".ci/run") < next(number for number, step in enumerate(steps) if "make dist" in step)
+    assert "sha256sum" in steps[-1]
+
+
+def test_the_forms_for_issues_ask_for_what_an_answer_needs() -> None:
+    forms = {
+        path.stem: yaml.safe_load(path.read_text("utf-8"))
+        for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")
+        if path.stem != "config"
+    }
+    assert set(forms) == {"false-verified", "scanner", "trouble"}
+    for form in forms.values():
+        assert {"name", "description", "body"} <= form.keys()
+        assert any(part.get("validations", {}).get("required") for part in form["body"])
+    assert "private" in (ROOT / "SECURITY.md").read_text("utf-8")
+
+
+def test_without_a_tag_a_build_has_the_next_version(tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert project["project"]["dynamic"] == ["version"]
+    said = run(sys.executable, "-c", "import version; print(version.__version__)", cwd=RELEASE)
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", said)
