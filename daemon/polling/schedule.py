@@ -1,18 +1,19 @@
 """Poll schedule: at most one poll per repository, none before its due time.
 
 The due times are in the view, so a restart polls nothing early; while the daemon runs they are counted on a clock that
-no one sets. APScheduler ticks and does nothing more: it says when to look, and remembers nothing.
+no one sets. APScheduler ticks and does nothing more: it says when to look, and remembers nothing. Its trigger is ours
+(`_Pause`), and what a jump of the wall clock leaves in the future is set anew within a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import structlog
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
-from apscheduler.triggers.interval import IntervalTrigger
+from apscheduler.triggers.base import BaseTrigger
 
 from daemon.clock import elapsed_s
 from daemon.context import Context
@@ -182,8 +183,22 @@ def _is(name: str, other: str | None) -> bool:
 
 _POLL = "poll"
 _PLAN = "plan"
-_GUARD_S = 5.0
+_GUARD_S = 1.0
 _SHORTEST_S, _LONGEST_S = 0.25, 5.0
+
+
+class _Pause(BaseTrigger):  # type: ignore[misc] # APScheduler 3 has no types
+    """The next tick is one pause after the scheduler's present.
+
+    An interval that is counted on the wall clock, as APScheduler's own is, lists every run that was missed before it
+    merges them: a clock that is set ten years ahead is 1,261,440,000 runs of a quarter of a second.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._pause = timedelta(seconds=seconds)
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:  # noqa: ARG002
+        return now + self._pause
 
 
 class Ticker:
@@ -232,7 +247,7 @@ class Ticker:
         first = {"next_run_time": datetime.now(UTC)} if at_once else {}
         self._scheduler.add_job(
             self._ticks[name],
-            IntervalTrigger(seconds=every_s, timezone=UTC),
+            _Pause(every_s),
             id=name,
             replace_existing=True,
             **first,

@@ -640,9 +640,12 @@ class Notifications:
     async def _digest(self, name: NotifyChannel, row: NotifierRow) -> Message | None:
         """Return the channel's digest if it is due and there is a repository to tell of."""
         notify, since = self._context.settings.notify, row.digest_at
-        if not notify.digest_s or since is None or _age_s(since) < notify.digest_s:
+        if not notify.digest_s or since is None or 0 <= _age_s(since) < notify.digest_s:
             return None
-        until = utc_text(datetime.now(UTC))
+        now = datetime.now(UTC)
+        until = utc_text(now)
+        if since > until:  # the clock was ahead when the last one was sent
+            since = utc_text(now - timedelta(seconds=notify.digest_s))
         found = await self._store.ask(partial(front, since=since, until=until))
         if not notify.simulated:
             found = found.by_lean

@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
+from daemon.http.control_client import request
+from daemon.settings import load
 from tests.support.daemon.clock import Clock
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import GitHubServer
@@ -80,6 +82,36 @@ def test_the_clock_jumps_an_hour_back_and_forward_and_the_daemon_goes_on_in_its_
                 assert ("back" in problem["message"]) == (seconds < 0)
                 assert problem["remedy"]
         assert process.poll() is None
+        stop(process)
+    assert deployment.events("job_failed", "repository_failed") == []
+
+
+DAY_S = 24 * HOUR_S
+
+
+@pytest.mark.parametrize("begins", ["now", "in 1970"])
+def test_however_far_the_clock_jumps_the_daemon_answers_at_once_and_grows_by_nothing(
+    deployment: Deployment, begins: str
+) -> None:
+    remote = watched(deployment)
+    clock = Clock(deployment.folder / "clock")
+    if begins == "in 1970":
+        clock.set_by(-time.time() + 60)
+    paths = load(deployment.config).paths
+    with deployment.daemon(prelude=clock.prelude) as process:
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
+        before = psutil.Process(process.pid).memory_info().rss
+        for number, seconds in enumerate([180 * DAY_S, 10 * 365 * DAY_S, -DAY_S, -11 * 365 * DAY_S + DAY_S]):
+            if begins == "in 1970" and seconds < -DAY_S:
+                break  # no earlier: before 1970 there is no time
+            clock.set_by(seconds)
+            tip = remote.commit(f"after jump {number}", {"A.lean": f"-- {number}\n{LEAN}"})
+            asked = time.monotonic()
+            assert request(paths, "GET", "/health")[0] == 200
+            assert time.monotonic() - asked < 2
+            deployment.wait_for(lambda t=tip: scanned(deployment, t), what="the next commit")  # type: ignore[misc] # bound early
+        grown = psutil.Process(process.pid).memory_info().rss - before
+        assert grown < 10 * 2**20
         stop(process)
     assert deployment.events("job_failed", "repository_failed") == []
 
