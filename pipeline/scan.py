@@ -26,12 +26,12 @@ from typing import Any
 
 from pipeline.jobs.mirror import Mirror, TreeFile
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, bad_spec, run_job
-from pipeline.jobs.specs import ScanSpec
+from pipeline.jobs.specs import ScanKnown, ScanSpec
 from pipeline.lean.source.globs import path_filter
 from pipeline.lean.source.scanner import read_file
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
 from store.domain.identity import short_hash
-from store.domain.life import Commit, TheoremStep, counted, follow, live
+from store.domain.life import Commit, Lives, TheoremStep, counted, follow, live
 from store.domain.matching import (
     Decl,
     LivingSorry,
@@ -47,7 +47,10 @@ from store.events.scans import (
     FileRemoved,
     FileScanned,
     ScanBegun,
+    SorryChanged,
     SorryEvent,
+    SorryMoved,
+    SorryOpened,
     TheoremsFollowed,
 )
 
@@ -62,6 +65,8 @@ MOST_STEPS = 5000
 MOST_EVENTS, MOST_PART_BYTES = 300, 1 << 20
 """A part ends at whichever of the two (events, bytes with what they cite) it comes to first."""
 BYTES_OF_EVENT = 1000
+GOES_ON_S = 10.0
+"""Seconds after which a job begins no other commit or branch: others wait for its place."""
 _PROGRESS_EVERY_S = 0.5
 
 
@@ -85,48 +90,95 @@ class _Work:
 
 
 def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
-    """Scan one commit of a branch out of its bare mirror."""
+    """Scan one commit of a branch out of its bare mirror, and as many of those after it as `GOES_ON_S` allows."""
     started = time.monotonic()
     given = spec.parameters
-    commit = Commit(repository=given.repository, branch=given.branch, sha=given.sha)
     if spec.mirror is None:
         raise bad_spec(spec.kind, "mirror: there is none")
     with Mirror(spec.mirror) as mirror:
-        mirror.require_commit(commit.sha, reason="commit_missing")
-        if given.base is not None and given.known.files is None:
-            mirror.require_commit(given.base, reason="base_missing")
-        work = _work(mirror, given)
-        progress = _Progress(reporter, total=len(work.present) + len(work.gone))
-        earlier = _Earlier(mirror, given, work)
-        files: list[FileScanned] = []
-        cut: dict[str, int] = {}
-        room = given.limits.declarations
-        before: list[Decl] = []
-        now: list[Decl] = []
-        counts: Counter[str] = Counter()
-        for item in work.present:
-            progress.at(item.path)
-            read = _read(mirror, item)
-            scan = read.scan
-            taken = min(len(scan.declarations), given.limits.declarations_per_file, room)
-            room -= taken
-            if taken < len(scan.declarations):
-                cut[item.path] = taken
-            files.append(_file_event(commit, item, read, reporter, taken=taken))
-            counts.update(
-                files_failed=scan.error is not None,
-                declarations=len(scan.declarations),
-                sorries=len(scan.sorries),
-                theorems=sum(one.kind in THEOREM_KINDS for one in scan.declarations[:taken]),
-            )
-            was, stands = earlier.declarations(item.path), _kept(read, item, given)
-            if not same_file(was, stands):
-                before += was
-                now += stands
-        for path in work.gone:
-            progress.at(path)
-            before += earlier.declarations(path)
-        progress.end()
+        said, lives, parts = _scan(mirror, given, reporter)
+        commits, branches = 1, 1
+        for branch in given.alike:
+            if time.monotonic() - started > GOES_ON_S:
+                break
+            parts.again(branch)
+            branches += 1
+        for sha in given.then:
+            if time.monotonic() - started > GOES_ON_S:
+                break
+            given = _after(given, lives.events, sha=sha)
+            try:
+                more, lives, _ = _scan(mirror, given, reporter)
+            except JobError:
+                break  # it is the first of the next job, which says why
+            for name, number in more.items():
+                said[name] = (
+                    Counter(said[name]) + Counter(number)
+                    if name == "theorems"
+                    else said.get(name, 0) + number
+                )
+            commits += 1
+    return {
+        **said,
+        **({"commits": commits} if commits > 1 else {}),
+        **({"branches": branches} if branches > 1 else {}),
+        "seconds": round(time.monotonic() - started, 3),
+    }
+
+
+def _after(given: ScanSpec, events: Sequence[SorryEvent], *, sha: str) -> ScanSpec:
+    """Return what the scan of the next commit is given, after these events."""
+    living = {item.sorry: item for item in given.known.sorries}
+    closed = set(given.known.closed)
+    for event in events:
+        if isinstance(event, SorryOpened | SorryMoved | SorryChanged):
+            living[event.sorry] = LivingSorry(event.sorry, event.place)
+            closed.discard(event.sorry)
+        else:
+            del living[event.sorry]
+            closed.add(event.sorry)
+    known = ScanKnown(sorries=tuple(living.values()), closed=frozenset(closed), proofs=given.known.proofs)
+    return given.model_copy(update={"sha": sha, "base": given.sha, "known": known})
+
+
+def _scan(mirror: Mirror, given: ScanSpec, reporter: Reporter) -> tuple[dict[str, Any], Lives, _Parts]:
+    started = time.monotonic()
+    commit = Commit(repository=given.repository, branch=given.branch, sha=given.sha)
+    mirror.require_commit(commit.sha, reason="commit_missing")
+    if given.base is not None and given.known.files is None:
+        mirror.require_commit(given.base, reason="base_missing")
+    work = _work(mirror, given)
+    progress = _Progress(reporter, total=len(work.present) + len(work.gone))
+    earlier = _Earlier(mirror, given, work)
+    files: list[FileScanned] = []
+    cut: dict[str, int] = {}
+    room = given.limits.declarations
+    before: list[Decl] = []
+    now: list[Decl] = []
+    counts: Counter[str] = Counter()
+    for item in work.present:
+        progress.at(item.path)
+        read = _read(mirror, item)
+        scan = read.scan
+        taken = min(len(scan.declarations), given.limits.declarations_per_file, room)
+        room -= taken
+        if taken < len(scan.declarations):
+            cut[item.path] = taken
+        files.append(_file_event(commit, item, read, reporter, taken=taken))
+        counts.update(
+            files_failed=scan.error is not None,
+            declarations=len(scan.declarations),
+            sorries=len(scan.sorries),
+            theorems=sum(one.kind in THEOREM_KINDS for one in scan.declarations[:taken]),
+        )
+        was, stands = earlier.declarations(item.path), _kept(read, item, given)
+        if not same_file(was, stands):
+            before += was
+            now += stands
+    for path in work.gone:
+        progress.at(path)
+        before += earlier.declarations(path)
+    progress.end()
     affected = {item.path for item in work.present} | set(work.gone)
     compared = compare(sorted(before, key=lambda old: old.path), now)
     lives = live(
@@ -138,7 +190,7 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
         most=given.limits.sorries,
         most_of_file=given.limits.sorries_per_file,
     )
-    parts = _Parts(reporter, commit)
+    parts = _Parts(reporter, commit, kept=[] if given.alike else None)
     for file in files:
         followed = lives.followed[file.path]
         if followed < file.n_sorries:
@@ -163,7 +215,7 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
     parts.close(_commit_closed(given, work, failed=counts["files_failed"], seconds=seconds))
     steps = Counter(step.type.removeprefix("sorry_") for step in lives.events)
     not_taken = sum(file.n_sorries - lives.followed[file.path] for file in files)
-    return {
+    said = {
         "files_scanned": len(work.present),
         "files_removed": len(work.gone),
         "files_failed": counts["files_failed"],
@@ -173,8 +225,8 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
         **({"files_too_large": len(cut)} if cut else {}),
         **{step: steps[step] for step in ("opened", "moved", "changed", "filled", "removed")},
         "theorems": became,
-        "seconds": seconds,
     }
+    return said, lives, parts
 
 
 def _work(mirror: Mirror, given: ScanSpec) -> _Work:
@@ -405,14 +457,18 @@ def _commit_closed(given: ScanSpec, work: _Work, *, failed: int, seconds: float)
 _ScanEvent = ScanBegun | FileScanned | FileRemoved | SorryEvent | TheoremsFollowed | CommitScanned
 
 
+_Added = tuple[_ScanEvent, tuple[str, ...], int]
+
+
 class _Parts:
     """Hands the events over: in one batch where they fit, else in parts behind `scan_begun`.
 
     An event of a part has the attempt in its id: the next attempt knows other proofs, and replaces it whole.
     """
 
-    def __init__(self, reporter: Reporter, commit: Commit) -> None:
+    def __init__(self, reporter: Reporter, commit: Commit, *, kept: list[_Added] | None = None) -> None:
         self._reporter = reporter
+        self._kept = kept
         self._commit = commit
         self._waiting: list[tuple[_ScanEvent, tuple[str, ...]]] = []
         self._bytes = 0
@@ -420,6 +476,8 @@ class _Parts:
 
     def add(self, body: _ScanEvent, *key: str, size: int = 0) -> None:
         """Add an event; `size` is that of the payload that it cites."""
+        if self._kept is not None:
+            self._kept.append((body, key, size))
         place = getattr(body, "place", None)
         size += BYTES_OF_EVENT if place is None else BYTES_OF_EVENT + len(place.statement)
         if self._waiting and (len(self._waiting) >= MOST_EVENTS or self._bytes + size > MOST_PART_BYTES):
@@ -435,8 +493,20 @@ class _Parts:
 
     def close(self, body: CommitScanned) -> None:
         """Add the event that closes the scan, and hand over what is left."""
+        if self._kept is not None:
+            self._kept.append((body, (), 0))
         self._waiting.append((body, ()))
         self._flush()
+
+    def again(self, branch: str) -> None:
+        """Hand all of it over once more, of another branch at the same commit."""
+        parts = _Parts(self._reporter, replace(self._commit, branch=branch))
+        for body, key, size in self._kept or ():
+            said = body.model_copy(update={"branch": branch})
+            if isinstance(said, CommitScanned):
+                parts.close(said)
+            else:
+                parts.add(said, *key, size=size)
 
     def _flush(self) -> None:
         commit = self._commit

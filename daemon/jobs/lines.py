@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from daemon.jobs.due import DueJob
 from pipeline.jobs.kinds import KINDS
-from pipeline.jobs.specs import CheckSpec, EvaluateSpec, ProveSpec, TrainSpec
+from pipeline.jobs.specs import CheckSpec, EvaluateSpec, ProveSpec, ScanSpec, TrainSpec
 from store.domain.identity import event_id, proof_id
 from store.events.base import BlobRef, EventBody
 from store.events.models import CheckpointSaved, EvaluationFinished
@@ -157,12 +157,14 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
         # The database's tables hold no larger one, and what is in the log already can be put into them only as it is.
         if isinstance(value, int) and not -_MOST <= value <= _MOST:
             raise ValueError(f"{body.type}: {name} is {str(value)[:30]}, more than a table can hold")
-    for name, ours in (
-        ("branch", job.branch),
-        ("sha", job.sha),
-        ("job", job.job),
+    # A scan goes on with the commits after its own, and is that of other branches at the same commit.
+    also = job.spec if isinstance(job.spec, ScanSpec) else None
+    for name, ours, more in (
+        ("branch", job.branch, also.alike if also else ()),
+        ("sha", job.sha, also.then if also else ()),
+        ("job", job.job, ()),
     ):
-        if getattr(body, name, ours) != ours:
+        if (spoken := getattr(body, name, ours)) != ours and spoken not in more:
             raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
     if job.kind in ("scan", "build"):
         return

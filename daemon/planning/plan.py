@@ -48,6 +48,7 @@ from store.view.rows import BranchRow, CommitRow, ProofRow, SorryRow
 
 
 _SLACK_S = 60.0
+_MOST_COMMITS = 1000
 _SEARCH = ("model", "seed", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd")
 
 
@@ -109,8 +110,7 @@ class Planner:
             # What left the watchlist is not worked on from now on, even before a poll has recorded that.
             if row.state == "live" and (not repo.branches or asked_for(row.branch, repo.branches))
         ]
-        for branch in branches:
-            yield from self._scan(repo, branch)
+        yield from self._alike([job for branch in branches for job in self._scan(repo, branch)])
         if not repo.opt_out:
             yield from self._checks(repo, {branch.branch: branch for branch in branches})
         for branch in branches:
@@ -274,6 +274,7 @@ class Planner:
                         base=branch.scanned,
                         include=repo.include,
                         exclude=repo.exclude,
+                        then=() if standing.attempt > 1 else self._then(repo, branch, commit),
                         limits=ScanLimits(
                             sorries_per_file=scan.max_sorries_per_file,
                             sorries=scan.max_sorries,
@@ -287,6 +288,28 @@ class Planner:
                     **self._limits(),
                 )
             return
+
+    def _alike(self, scans: Sequence[DueJob]) -> Iterator[DueJob]:
+        """Yield scans, the first ones of branches at the same commit as one job; first ones go one after the other."""
+        first: dict[str, DueJob] = {}
+        alike: dict[str, list[str]] = {}
+        for job in scans:
+            if not isinstance(job.spec, ScanSpec) or job.spec.base is not None:
+                yield job
+            elif first.setdefault(job.sha, job) is not job:
+                alike.setdefault(job.sha, []).append(job.branch)
+        for sha, job in first.items():
+            spec = job.spec.model_copy(update={"alike": tuple(alike.get(sha, ()))})
+            # A branch that is scanned along must not be scanned by itself meanwhile, whatever it moved to.
+            yield replace(job, spec=spec, lane=f"scan:{job.repository}: first")
+
+    def _then(self, repo: Repo, branch: BranchRow, first: CommitRow) -> tuple[str, ...]:
+        """Return the commits that a scan goes on with after this one, oldest first."""
+        if first.sha == branch.tip:
+            return ()
+        rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="observed")
+        later = sorted((row for row in rows if row.seq > first.seq), key=lambda row: row.seq)
+        return tuple(row.sha for row in later[:_MOST_COMMITS])
 
     def _unscanned(
         self, repo: Repo, branch: BranchRow, *, as_now: bool

@@ -244,17 +244,20 @@ _EPOCH_TYPES = ("branch_created", "branch_rewritten", "branch_deleted", "branch_
 
 
 class MirrorHistory:
-    """The `History` of a bare mirror."""
+    """The `History` of a bare mirror. Thousands of branches may ask the same of one commit: git is asked once."""
 
     def __init__(self, git: Git, mirror: Path) -> None:
         self._git = git
         self._mirror = mirror
+        self._commits: dict[tuple[str, str | None], Sequence[CommitFacts]] = {}
+        self._reached: dict[tuple[str, str], bool] = {}
 
     async def is_ancestor(self, old: str, new: str) -> bool:
-        # A mirror that was deleted and fetched anew lacks what a force-push dropped.
-        if not await self._git.has_commit(self._mirror, old):
-            return False
-        return await self._git.is_ancestor(self._mirror, old, new)
+        if (old, new) not in self._reached:
+            # A mirror that was deleted and fetched anew lacks what a force-push dropped.
+            there = await self._git.has_commit(self._mirror, old)
+            self._reached[old, new] = there and await self._git.is_ancestor(self._mirror, old, new)
+        return self._reached[old, new]
 
     async def merge_base(self, old: str, new: str) -> str | None:
         if not await self._git.has_commit(self._mirror, old):
@@ -262,7 +265,9 @@ class MirrorHistory:
         return await self._git.merge_base(self._mirror, old, new)
 
     async def commits(self, new: str, *, after: str | None) -> Sequence[CommitFacts]:
-        return await self._git.first_parent(self._mirror, new, after=after)
+        if (new, after) not in self._commits:
+            self._commits[new, after] = await self._git.first_parent(self._mirror, new, after=after)
+        return self._commits[new, after]
 
     async def dropped(self, old: str, *, after: str | None) -> tuple[str, ...]:
         if not await self._git.has_commit(self._mirror, old):
@@ -323,7 +328,8 @@ class Changes:
         if there and (deleted or left or moved):
             # Before the fetch moves the refs: what events cite stays readable for good.
             await self._keep(
-                mirror, [branches[name].tip for name in (*deleted, *left, *moved) if name in branches]
+                mirror,
+                sorted({branches[name].tip for name in (*deleted, *left, *moved) if name in branches}),
             )
         if wanted and (moved or not there):
             await self._git.ensure_mirror(mirror, sha256=len(next(iter(wanted.values()))) == 64)
@@ -333,6 +339,7 @@ class Changes:
             moved = [name for name in moved_branches(branches, wanted=fetched) if name in wanted]
         events = [deletion(repo.key, name, known=branches[name]) for name in deleted]
         events += [unwatching(repo.key, name, known=branches[name]) for name in left]
+        history = MirrorHistory(self._git, mirror)
         for name in moved:
             events += await arrival(
                 repo.key,
@@ -340,7 +347,7 @@ class Changes:
                 tip=fetched[name],
                 known=branches.get(name),
                 is_default=name == look.default_branch,
-                history=MirrorHistory(self._git, mirror),
+                history=history,
             )
         needed = {event.body.sha for event in events if isinstance(event.body, CommitObserved)}
         if wanted and not there:

@@ -78,6 +78,8 @@ class ScanSpec(Spec):
         include, exclude: path patterns (`pipeline.lean.source.globs`).
         by_files: `known.files` is needed.
         limits: what is taken at most.
+        then: the commits of the branch that come after, oldest first; the job goes on with them for some seconds.
+        alike: other branches at this commit, of which nothing is scanned either: theirs is the same scan.
         known: filled in when the job starts.
     """
 
@@ -89,6 +91,8 @@ class ScanSpec(Spec):
     exclude: tuple[str, ...]
     by_files: bool = False
     limits: ScanLimits = ScanLimits()
+    then: tuple[_Sha, ...] = ()
+    alike: tuple[str, ...] = ()
     known: ScanKnown = ScanKnown()
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from daemon.cli.app import build
+from daemon.http.control_client import request
+from daemon.polling.poller import PollResult
 from store.view import queries
 from store.view.rebuild import verify
 from tests.support.daemon.deployment import Deployment
@@ -52,6 +56,57 @@ def test_a_file_of_one_line_sorries_holds_the_daemon_within_its_memory_and_is_sa
     for command in ("status", "repos", "sorries"):
         shown = CliRunner().invoke(build(), [command, "--config", str(deployment.config)]).stdout
         assert said in " ".join(shown.split()), command
+
+
+@pytest.mark.parametrize("n", [30, pytest.param(1000, marks=pytest.mark.slow)])
+def test_a_push_of_many_commits_is_scanned_by_a_few_processes(tmp_path: Path, n: int) -> None:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("push")
+    remote.commit("first", {"A.lean": "theorem a : 1 = 1 := sorry\n"})
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon():
+        deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the first scan")
+        for i in range(n):
+            remote.commit(f"commit {i}", {"A.lean": f"theorem a{i} : {i} = {i} := sorry\n"})
+        request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
+        deployment.wait_for(
+            lambda: len(deployment.events("commit_scanned")) == n + 1, what="every scan", seconds=180
+        )
+    assert len(deployment.events("job_started")) <= 2 + n // 100
+    scanned = [event.data["sha"] for event in deployment.events("commit_scanned")]
+    assert scanned == [event.data["sha"] for event in deployment.events("commit_observed")], "in their order"
+    with closing(queries.connect(settings.paths.database_db)) as view:
+        assert len([row for row in queries.sorries(view) if row.state == "open"]) == 1
+
+
+@pytest.mark.parametrize("n", [100, pytest.param(5000, marks=pytest.mark.slow)])
+def test_branches_at_one_commit_are_one_fetch_and_one_scan_and_an_unchanged_round_is_under_a_second(
+    tmp_path: Path, n: int
+) -> None:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("many")
+    sha = remote.commit("first", {"A.lean": "theorem a : 1 = 1 := sorry\n"})
+    refs = "".join(f"create refs/heads/b{i} {sha}\n" for i in range(n))
+    subprocess.run(
+        ["git", "-C", str(remote.path), "update-ref", "--stdin"], input=refs, text=True, check=True
+    )
+    settings = deployment.write(repos=[remote.path], entry='branches = ["*"]')
+
+    async def polls() -> list[PollResult]:
+        async with deployment.opened() as parts:
+            return [await parts.poller.poll(settings.repos[0]) for _ in range(3)]
+
+    first, *unchanged = asyncio.run(polls())
+    assert (first.commits, [one.outcome for one in unchanged]) == (n + 1, ["unchanged"] * 2)
+    assert first.seconds < 5 + n / 100
+    assert min(one.seconds for one in unchanged) < 1
+    with deployment.daemon():
+        deployment.wait_for(
+            lambda: len(deployment.events("commit_scanned")) == n + 1, what="every scan", seconds=180
+        )
+    assert len(deployment.events("job_started")) <= 1 + n // 500
+    with closing(queries.connect(settings.paths.database_db)) as view:
+        assert len(queries.sorries(view)) == n + 1
 
 
 def test_a_daemon_that_is_killed_between_the_parts_of_a_scan_scans_again_and_counts_everything_once(

@@ -425,6 +425,40 @@ def test_a_large_scan_goes_in_parts_of_bounded_lines_that_one_event_closes(scans
     }, "the next attempt replaces it whole"
 
 
+def test_a_scan_that_goes_on_says_of_each_commit_what_scans_of_their_own_would_have_said(
+    scans: Scans,
+) -> None:
+    files: list[dict[str, str | bytes | None]] = [
+        {"A.lean": OPEN},
+        {"A.lean": "-- a line\n" + OPEN},
+        {"A.lean": PROVED},
+        {"A.lean": None, "B.lean": OPEN},
+    ]
+    shas = [scans.upstream.commit(one) for one in files]
+    together = scans.run(shas[0], then=shas[1:])
+    assert together.summary["commits"] == 4
+    alone = [event for sha in shas for event in scans.take(sha).events]
+    for event in (*together.events, *alone):
+        event["data"].pop("seconds", None)
+    assert together.events == alone
+    assert {"sorry_moved", "sorry_filled", "sorry_opened"} < {*together.types}
+
+
+def test_one_scan_is_that_of_all_branches_at_the_commit(scans: Scans) -> None:
+    sha = scans.upstream.commit({"A.lean": OPEN, "B.lean": PROVED})
+    outcome = scans.run(sha, alike=["one", "two"])
+    of = {
+        name: [
+            (event["type"], {key: value for key, value in event["data"].items() if key != "branch"})
+            for event in outcome.events
+            if event["data"]["branch"] == name
+        ]
+        for name in ("main", "one", "two")
+    }
+    assert of["main"] == of["one"] == of["two"] != []
+    assert len({event["event_id"] for event in outcome.events}) == len(outcome.events)
+
+
 def test_a_merge_is_compared_with_the_scanned_commit_only(scans: Scans) -> None:
     upstream = scans.upstream
     scans.step({"A.lean": OPEN})

@@ -190,6 +190,25 @@ def test_the_oldest_unscanned_commit_of_each_branch_is_due_and_only_that_one(wor
     assert asked(plan.due[0], ScanSpec).base == sha(1)
 
 
+def test_a_scan_goes_on_with_the_commits_after_its_own(world: World) -> None:
+    (job,) = world.plan(created(), observed(2), observed(3)).due
+    assert (job.sha, asked(job, ScanSpec).then) == (sha(1), (sha(2), sha(3)))
+    (again,) = world.plan(interrupted(job)).due
+    assert asked(again, ScanSpec).then == (), "a second attempt is of the one commit"
+
+
+def test_the_first_scan_of_branches_at_one_commit_is_one_job_and_first_scans_have_one_lane(
+    world: World,
+) -> None:
+    one, other = world.plan(
+        created(), created(branch="same"), created(branch="also"), created(branch="side", tip=7)
+    ).due
+    assert {one.branch, *asked(one, ScanSpec).alike} == {"main", "same", "also"}
+    assert (other.branch, asked(other, ScanSpec).alike) == ("side", ())
+    assert one.lane == other.lane
+    assert world.plan(running={one.lane}).due == ()
+
+
 def test_a_taken_lane_is_left_alone(world: World) -> None:
     (job,) = world.plan(created()).due
     assert world.plan(running={job.lane}).due == ()
