@@ -151,9 +151,16 @@ CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 
 
 def undocumented(verb: str, *documents: Iterable[str], form: str = "| `{}` |") -> set[str]:
-    """Return the keys of documents that the verb's section of docs/cli.md does not have in this form, less "schema"."""
+    """Return the keys of documents that the verb's section of docs/cli.md does not have in this form.
+
+    Those of every verb are described once, at the head of the page.
+    """
     section = CLI.partition(f"### `unsorry {verb}`\n")[2].partition("\n### ")[0]
-    return {key for keys in documents for key in keys if form.format(key) not in section} - {"schema"}
+    return {key for keys in documents for key in keys if form.format(key) not in section} - {
+        "schema",
+        "daemon",
+        "as_of",
+    }
 
 
 def environment(home: Path) -> dict[str, str]:
