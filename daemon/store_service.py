@@ -31,19 +31,19 @@ from store.errors import (
     DatabaseCorruptError,
     DatabaseFullError,
     DatabaseIOError,
-    DatabaseMissingError,
     IdempotencyError,
     InvalidAppendError,
     LogError,
     ViewError,
 )
+from store.log.anchor import check_end, check_newest, check_part
 from store.log.envelope import Appended, Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.sqlite import translate_os
 from store.view import queries
 from store.view.rebuild import rebuild
-from store.view.view import View
+from store.view.view import View, refuse_lost_end
 
 # ---- Room on the disk, once there was none: what waits for it, and when it is looked for again
 # A full disk mends without us. Until then nothing is recorded and nothing is begun; what was under way waits with
@@ -53,6 +53,12 @@ from store.view.view import View
 _FIRST_S = 1.0
 _LONGEST_S = 60.0
 _SOON_S = 120.0
+
+_CHECKED_AT_START_S = 2.0
+_CHECKED_AT_REST_S = 0.05
+_CHECKED_EVERY_S = 86_400.0
+"""For how long the log is checked against its chain: before the daemon is ready, and in each turn in which nothing is
+appended until the end is reached; then not for a day. Each part begins where the last one ended."""
 
 log = structlog.get_logger("daemon.store_service")
 
@@ -201,6 +207,9 @@ class StoreService:
         self._behind = False
         """Whether the log has events for which the view found no room."""
         self._hurried = False
+        self._busy = False
+        """Whether something was appended since the last turn of the loop."""
+        self._check_again_at = 0.0
         self._writer_thread = 0
         self._paths = paths
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-write")
@@ -336,6 +345,12 @@ class StoreService:
             if self.failure is not None or self._log is None:
                 return False
             self._check_files()
+            if not self._busy and time.monotonic() >= self._check_again_at:
+                try:
+                    self._check_part(_CHECKED_AT_REST_S)
+                except (LogError, sqlite3.Error, OSError) as error:
+                    raise self._fail(error) from error
+            self._busy = False
             return self._use_room()
 
         if await self._in(self._writer, run):
@@ -374,15 +389,13 @@ class StoreService:
             self.failure = first
 
     def _open(self) -> None:
-        if self._paths.database_db.exists() and _size(self._paths.events_db) == 0:
-            # To go on would empty the view, the last that there is of a lost log.
-            raise DatabaseMissingError(
-                f"{self._paths.events_db}: missing or empty, while {self._paths.database_db.name} is there, which is"
-                " made of it; restore the last backup (`unsorry db backup`; first move what is left of events.db-*"
-                " aside), or move the database away to begin anew"
-            )
+        # Before anything is opened for writing: the files may be all that there is of what was acknowledged.
+        check_end(self._paths.events_db)
+        refuse_lost_end(self._paths.events_db, self._paths.database_db)
         self._writer_thread = threading.get_ident()
         self._log = EventLog.open(self._paths.events_db)
+        check_newest(self._paths.events_db, seconds=_CHECKED_AT_START_S / 2)
+        self._check_part(_CHECKED_AT_START_S)
         self._reader = self._log.reader()
         try:
             self._database = View.open(self._paths.database_db, self._reader)
@@ -396,6 +409,11 @@ class StoreService:
             rebuild(self._paths.events_db, self._paths.database_db)
             self._database = View.open(self._paths.database_db, self._reader)
             self._database.catch_up()
+
+    def _check_part(self, seconds: float) -> None:
+        """Check the next part of the log against its chain; after the last one, rest for a day."""
+        if check_part(self._paths.events_db, seconds=seconds):
+            self._check_again_at = time.monotonic() + _CHECKED_EVERY_S
 
     def _open_view(self) -> None:
         self._files = {path: _identity(path) for path in (self._paths.events_db, self._paths.database_db)}
@@ -412,6 +430,7 @@ class StoreService:
         if self._log is None or self._database is None:
             raise StoreFailedError("the store is closed")
         self._check_files()
+        self._busy = True
         try:
             appended = self._log.append(events, expect=expect, blobs=blobs)
         except CALLERS_MISTAKES:

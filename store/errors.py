@@ -116,6 +116,21 @@ class DatabaseCorruptError(LogError):
     """SQLite finds the file damaged."""
 
 
+class LogDamagedError(LogError):
+    """The log is not what was recorded: its end is gone, or an event in it has another hash.
+
+    `seq` is the first event concerned, None where that is not known.
+    """
+
+    def __init__(self, path: object, seq: int | None, what: str) -> None:
+        super().__init__(
+            f"{path}: {what}. Nothing was changed: copy the folder aside, then restore the last backup if it goes "
+            "further; otherwise `unsorry db recover` keeps what is sound as a new branch of history"
+        )
+        self.seq = seq
+        self.what = what
+
+
 class DatabaseIOError(LogError):
     """The operating system failed to read or write the file."""
 

@@ -220,6 +220,15 @@ def copy_into(source: sqlite3.Connection, target: Path) -> None:
         copy.close()
 
 
+def sync_folder(folder: Path) -> None:
+    """Make new names in a folder durable; SQLite does so for its journals but not for a database in WAL mode."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def in_memory(script_text: str) -> sqlite3.Connection:
     """Return a database in memory that a script has made."""
     connection = sqlite3.connect(":memory:")

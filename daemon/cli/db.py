@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +14,14 @@ from daemon.cli.render import by_state, clean, counted, emit_json, fields, note,
 from daemon.lock import AlreadyRunningError, DaemonLock
 
 RESTORE = (
-    "To restore: stop the daemon, move events.db, events.db-wal and events.db-shm aside (a -wal left there would "
-    "damage the copy), put {what} in the place of events.db, run `unsorry db rebuild`"
+    "To restore: stop the daemon, move events.db, events.db-wal, events.db-shm and events.db-anchor aside (a -wal left "
+    "there would damage the copy, and the anchor says where the old log ended), put {what} in the place of events.db, "
+    "run `unsorry db rebuild`"
+)
+
+DAMAGED = (
+    "Restore the last backup if it goes further than what is sound; otherwise stop the daemon and run `unsorry db "
+    "recover`, which keeps what is sound as a new branch of history"
 )
 
 
@@ -27,6 +34,10 @@ def register(app: typer.Typer) -> None:
     group.command("verify", help="Make a second view elsewhere and compare; exit 6 on a difference.")(verify)
     group.command("rebuild", help="Make database.db anew from the log; needs the daemon stopped.")(rebuild)
     group.command("check", help="Check the log: SQLite's own check, the order, every payload's hash.")(check)
+    group.command(
+        "recover",
+        help="Go on from what is sound of a damaged log; keeps the damaged files. Needs the daemon stopped.",
+    )(recover)
     group.command("backup", help="Copy the log, whole and consistent, while the daemon runs or not.")(backup)
     group.command("as-of", help="Show the view as of an event or a time, and keep or save it.")(as_of)
     app.add_typer(group, name="db")
@@ -40,9 +51,13 @@ def verify(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
+    from store.log import backup as store_backup
     from store.view.rebuild import verify
 
     instance = _with_log(config)
+    if damage := store_backup.damage(instance.paths.events_db):
+        # What is made of such a log says nothing about the view.
+        raise CliError(f"the log is damaged, so that the view cannot be judged by it: {damage}. {DAMAGED}")
     report = verify(instance.paths.events_db, instance.paths.database_db, scratch=scratch)
     if as_json:
         emit_json(
@@ -123,9 +138,59 @@ def check(config: Config = None, as_json: Json = False) -> None:
     else:
         for problem in report.problems:
             say(clean(problem))
-        say(f"the log is damaged. {RESTORE.format(what='the last backup')}")
+        say(f"the log is damaged. {DAMAGED}. {RESTORE.format(what='the last backup')}")
     if not report.ok:
         raise typer.Exit(ExitCode.FAILURE)
+
+
+def recover(config: Config = None, as_json: Json = False) -> None:
+    from daemon.results.patches import without_proof
+    from store.log.recover import recover
+    from store.view import queries
+    from store.view.rebuild import rebuild
+    from store.view.view import reached
+
+    instance = locate(config)
+    paths = instance.paths
+    try:
+        lock = DaemonLock.acquire(paths.lock, purpose="unsorry db recover")
+    except AlreadyRunningError as error:
+        raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
+    try:
+        done = recover(paths.events_db, paths.database_db, reached=reached(paths.database_db))
+        if done is not None:
+            rebuild(paths.events_db, paths.database_db)
+    finally:
+        lock.release()
+    orphans: list[Path] = []
+    if done is not None:
+        with closing(queries.connect(paths.database_db)) as database:
+            orphans = without_proof(database, paths.patches)
+    if as_json:
+        emit_json(
+            {
+                "daemon": {"running": False, "pid": None},
+                "recovered": done is not None,
+                "kept": None if done is None else done.kept,
+                "lost": None if done is None else max(0, done.lost - done.kept),
+                "reason": None if done is None else done.reason,
+                "aside": None if done is None else done.aside,
+                "patches_without_proof": orphans,
+            }
+        )
+        return
+    if done is None:
+        say("the log is sound and whole: there is nothing to recover")
+        return
+    say(clean(done.reason))
+    kept = f"kept events 1 to {done.kept}" if done.kept else "kept no event"
+    lost = f"lost {done.kept + 1} to {done.lost}" if done.lost else "none is known to be lost"
+    say(f"{kept}; {lost}. The damaged files, and the view that was made of them, are in {done.aside}")
+    if orphans:
+        say(f"patches on disk of proofs that the log does not know any more: {len(orphans)}")
+        for path in orphans:
+            say(f"  {clean(str(path))}")
+    say("start the daemon: it finds the commits again and records them anew")
 
 
 def backup(

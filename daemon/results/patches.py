@@ -41,6 +41,15 @@ def patch_path(folder: Path, *, repository: str, declaration: str, proof: str) -
     return folder / slug(repository) / f"{name or '_'}-{_UNSAFE.sub('_', proof)[:64]}.patch"
 
 
+def without_proof(view: sqlite3.Connection, folder: Path) -> list[Path]:
+    """Return the patches on disk of which the view knows no proof: the log that did was lost."""
+    known = {
+        patch_path(folder, repository=row.repository, declaration=row.declaration, proof=row.proof)
+        for row in queries.proofs(view)
+    }
+    return sorted(path for path in folder.glob("*/*.patch") if path not in known)
+
+
 async def write_missing(
     store: StoreService, folder: Path, *, author: str, proofs: frozenset[str] | None = None
 ) -> list[Path]:

@@ -6,7 +6,7 @@ Every field name ends in its unit where it has one. `simulated` is true on every
 not Lean, is the source of.
 
 Streams: `repository:<key>` (watching, commits, scans, sorries), `job:<id>`, `proof:<id>`, `work`, `notify:<channel>`,
-`config`, `daemon`.
+`config`, `daemon`, `log`.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ from store.events.service import (
     DaemonStarted,
     DaemonStopped,
     LeanChosen,
+    LogChained,
+    LogRecovered,
     NotificationFailed,
     NotificationSent,
     NotificationsSwitched,
@@ -85,6 +87,8 @@ AnyEvent = (
     DaemonStarted
     | DaemonStopped
     | LeanChosen
+    | LogChained
+    | LogRecovered
     | ConfigLoaded
     | ConfigRejected
     | RepositoryWatched

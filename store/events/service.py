@@ -51,6 +51,29 @@ class DaemonStopped(EventBody):
     pid: int
 
 
+class LogChained(EventBody):
+    """A log of before the chain got it: `hash` is that of event `upto`, computed from what lay there then."""
+
+    type: ClassVar[str] = "log_chained"
+    upto: int
+    hash: Digest
+
+
+class LogRecovered(EventBody):
+    """From here on the log is a new branch of history: what came behind event `kept` was lost.
+
+    `hash` is that of event `kept`. `lost` is the last event that is known to have been there (by the anchor, the view
+    or the damaged log itself), 0 where none is known to be lost. `aside` is the folder with the damaged files.
+    """
+
+    type: ClassVar[str] = "log_recovered"
+    kept: int
+    hash: Digest
+    lost: int
+    reason: str
+    aside: str
+
+
 class ConfigLoaded(EventBody):
     """Settings took effect. `settings` is the whole of them, without secrets."""
 

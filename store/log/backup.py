@@ -1,7 +1,7 @@
 """Copies of the log that are whole, and the check that a log is.
 
 `backup` is one consistent file, taken while the daemon writes. To restore: stop the daemon, move the state folder's
-events.db, events.db-wal and events.db-shm away, put the backup in events.db's place, `unsorry db rebuild`.
+events.db and all events.db-* away, put the backup in events.db's place, `unsorry db rebuild`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from pathlib import Path
 from store.errors import (
     BlobCorruptError,
     DatabaseCorruptError,
+    LogDamagedError,
     LogError,
     MalformedEventError,
     UnknownEventError,
 )
-from store.log import blobs
+from store.log import blobs, chain
+from store.log.anchor import check_end
 from store.log.envelope import COLUMNS
 from store.log.reader import LogReader, check_identity, stored
 from store.log.upcast import read_body
@@ -138,8 +140,9 @@ def check(log_path: Path) -> CheckReport:
                     f"events: {events[0]} rows, but the last seq is {events[1]}: rows are missing"
                 )
             given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-            if given is not None and given[0] != events[1]:
-                problems.append(f"events: seqs up to {given[0]} were given, but the last row is {events[1]}")
+            if events[1] and (given is None or given[0] != events[1]):
+                up_to = "none" if given is None else f"seqs up to {given[0]}"
+                problems.append(f"events: {up_to} were given, but the last row is {events[1]}")
             problems += [
                 f"stream {row[0]}: {row[1]} events, versions {row[2]} to {row[3]}"
                 for row in connection.execute(
@@ -152,13 +155,47 @@ def check(log_path: Path) -> CheckReport:
             problems += _check_events(connection)
     finally:
         connection.close()
+    problems += _check_chain(log_path)
     return CheckReport(events[0], n_blobs, tuple(problems))
+
+
+def damage(log_path: Path) -> str:
+    """Return the first thing in which a log is not what was recorded, by its chain and its anchor; empty: none.
+
+    Raises:
+        LogError: it cannot be opened at all.
+    """
+    return next(iter(_check_chain(log_path)), "")
+
+
+def _check_chain(log_path: Path) -> Iterator[str]:
+    """Yield the events whose hash is another than that which was recorded, and whether the end is there."""
+    with chain.raw(log_path) as connection:
+        if chain.is_chained(connection):
+            link = chain.START
+            while (walked := chain.walk(connection, after=link)).damage is not None:
+                yield str(walked.damage)
+                link = chain.link_at(connection, walked.damage.seq) or chain.last(connection)
+                if link.seq < walked.damage.seq:
+                    break
+            else:
+                last = chain.last(connection)
+                if last.seq != walked.link.seq:
+                    yield f"the chain ends at event {last.seq}, and the log at event {walked.link.seq}"
+                elif left := chain.uncovered(connection, last):
+                    yield f"payload {left[0][0]!s}: no event covers it"
+    try:
+        check_end(log_path)
+    except LogDamagedError as error:
+        yield error.what
 
 
 def _changed_schema(connection: sqlite3.Connection) -> list[str]:
     """Return the differences from the tables, indices and triggers of a new log."""
     statement = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
     fresh = in_memory(script("log/schema"))
+    if chain.is_chained(connection):
+        fresh.executescript(script("log/chain"))
     try:
         wanted = dict(fresh.execute(statement).fetchall())
     finally:

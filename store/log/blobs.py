@@ -10,7 +10,7 @@ import json
 import re
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,8 +89,8 @@ def unpack(sha256: str, size_bytes: int, content: bytes, *, where: str) -> bytes
     except zlib.error as error:
         raise BlobCorruptError(sha256, actual=f"nothing ({error})", where=where) from error
     actual = hashlib.sha256(payload).hexdigest()
-    if actual != sha256:
-        raise BlobCorruptError(sha256, actual=actual, where=where)
+    if actual != sha256 or len(payload) != size_bytes:
+        raise BlobCorruptError(sha256, actual=f"{actual} ({len(payload)} bytes)", where=where)
     return payload
 
 
@@ -137,12 +137,22 @@ def collect(
     return [pack_file(digest, files[digest]) for digest in sorted(absent)]
 
 
-def insert(connection: sqlite3.Connection, packed: Iterable[PackedBlob]) -> None:
+Row = tuple[int, str, int, bytes]
+"""A row of the table: id, sha256, size_bytes, content."""
+
+
+def rows(packed: Iterable[PackedBlob], *, after: int) -> list[Row]:
+    """Return the rows of blobs that come behind the blob `after`."""
+    return [
+        (number, item.sha256, item.size_bytes, item.content)
+        for number, item in enumerate(packed, start=after + 1)
+    ]
+
+
+def insert(connection: sqlite3.Connection, new: Sequence[Row]) -> None:
     """Store blobs inside the caller's transaction."""
-    connection.executemany(
-        "INSERT INTO blobs (sha256, size_bytes, content) VALUES (?, ?, ?)",
-        [(item.sha256, item.size_bytes, item.content) for item in packed],
-    )
+    if new:
+        connection.executemany("INSERT INTO blobs VALUES (?, ?, ?, ?)", new)
 
 
 def fetch(connection: sqlite3.Connection, sha256: str, *, where: str) -> bytes:

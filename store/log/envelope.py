@@ -125,6 +125,22 @@ class Prepared:
     actor: str
     has_given_id: bool
 
+    def row(self, version: int, recorded_at: str) -> tuple[int | str | None, ...]:
+        """Return the log's columns behind seq."""
+        return (
+            self.event_id,
+            self.stream,
+            version,
+            self.type,
+            self.schema_version,
+            self.data,
+            recorded_at,
+            self.occurred_at,
+            self.correlation_id,
+            self.causation_id,
+            self.actor,
+        )
+
     def content_hash(self) -> bytes:
         """Hash what makes a repetition the same fact (not who recorded it, or in which chain)."""
         return content_hash(self.stream, self.type, self.schema_version, self.data, self.occurred_at)

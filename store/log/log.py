@@ -11,7 +11,6 @@ connections write or checkpoint at once). What an event says is `store.events`; 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
@@ -22,11 +21,15 @@ from store.errors import (
     IdempotencyError,
     InvalidAppendError,
     LogClosedError,
+    LogDamagedError,
     LogError,
     NotALogError,
 )
 from store.log import blobs as blob_table
+from store.log import chain
+from store.log.anchor import Anchor, check_end
 from store.log.envelope import (
+    COLUMNS,
     Appended,
     Expect,
     NewEvent,
@@ -37,7 +40,11 @@ from store.log.envelope import (
     prepare,
 )
 from store.log.reader import APPLICATION_ID, LOG_VERSION, LogReader, check_identity
-from store.sqlite import WriterLock, connect_writable, copy_into, script, translated
+from store.sqlite import WriterLock, connect_writable, copy_into, script, sync_folder, translated
+
+_INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
+_CHAINED_AT_ONCE = 2_000
+"""How many old events get their hash in one transaction."""
 
 Recorded = tuple[int, int, str, str, int, str, str | None]
 """Of an event in the log: seq, version, stream, type, schema_version, data, occurred_at."""
@@ -114,10 +121,14 @@ def recorded_before(prepared: Sequence[Prepared], found: Mapping[str, Recorded])
 class EventLog:
     """The writer of an event log. Thread-safe: one append at a time."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, lock: WriterLock) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, path: Path, lock: WriterLock, anchor: Anchor, head: chain.Link
+    ) -> None:
         self.path = path
         self._connection = connection
         self._writer = lock
+        self._anchor = anchor
+        self._head = head
         self._lock = threading.Lock()
         self._closed = False
 
@@ -129,21 +140,26 @@ class EventLog:
             DatabaseLockedError: another process writes it (its process id is in the message).
             LogVersionError: a newer version of this program wrote it.
             NotALogError: the file is something else.
+            LogDamagedError: it ends before its anchor; the files are untouched.
             DatabaseReadOnlyError, DatabaseIOError: the folder is missing or cannot be written.
         """
         lock = WriterLock.take(path)
         try:
+            # Before a connection that may write: closing one folds the -wal in and removes what can still be saved.
+            check_end(path)
             with translated(path):
                 connection = connect_writable(path, pragmas=("foreign_keys = ON",))
                 try:
                     _prepare_file(connection, path)
+                    head = _chained(connection, path)
+                    anchor = Anchor.open(path, head)
                 except BaseException:
                     connection.close()
                     raise
         except BaseException:
             lock.release()
             raise
-        return cls(connection, path, lock)
+        return cls(connection, path, lock, anchor, head)
 
     def append(
         self,
@@ -178,14 +194,23 @@ class EventLog:
             packed = self._packed(prepared, blobs or {})
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                appended = self._append(prepared, expect, packed)
+                appended, head = self._append(prepared, expect, packed)
                 self._connection.execute("COMMIT")
             except BaseException:
                 # After a disk error SQLite has rolled back by itself.
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
+                self._anchor.abandon()
                 raise
+            if not appended.repeated:
+                self._head = head
+                self._anchor.settle(head)
             return appended
+
+    @property
+    def head(self) -> chain.Link:
+        """The last link of the chain."""
+        return self._head
 
     def reader(self) -> LogReader:
         """Open a reader of this log, with its own connection."""
@@ -210,6 +235,7 @@ class EventLog:
                             # A full disk refuses the checkpoint; the -wal then keeps what the file lacks.
                             self._connection.close()
                 finally:
+                    self._anchor.close()
                     self._writer.release()
 
     def __enter__(self) -> EventLog:
@@ -231,10 +257,10 @@ class EventLog:
         prepared: Sequence[Prepared],
         expect: Mapping[str, int | Expect],
         packed: Sequence[blob_table.PackedBlob],
-    ) -> Appended:
+    ) -> tuple[Appended, chain.Link]:
         repeated = self._recorded(prepared)
         if repeated is not None:
-            return repeated
+            return repeated, self._head
         versions = {
             stream: self._connection.execute(
                 "SELECT coalesce(max(version), 0) FROM events WHERE stream = ?", (stream,)
@@ -243,34 +269,27 @@ class EventLog:
         }
         check_expectations(versions, expect)
         recorded_at = now_text()
-        first = self._connection.execute("SELECT coalesce(max(seq), 0) + 1 FROM events").fetchone()[0]
-        rows = []
+        first = self._head.seq + 1
+        rows: list[tuple[chain.Column, ...]] = []
         for seq, event in enumerate(prepared, start=first):
             versions[event.stream] += 1
-            rows.append(
-                (
-                    seq,
-                    event.event_id,
-                    event.stream,
-                    versions[event.stream],
-                    event.type,
-                    event.schema_version,
-                    event.data,
-                    recorded_at,
-                    event.occurred_at,
-                    event.correlation_id,
-                    event.causation_id,
-                    event.actor,
-                )
-            )
-        blob_table.insert(self._connection, packed)
-        self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-        return Appended(
+            rows.append((seq, *event.row(versions[event.stream], recorded_at)))
+        covered = blob_table.rows(packed, after=self._head.blobs)
+        links = [chain.linked(self._head, rows[0], covered)]
+        for row in rows[1:]:
+            links.append(chain.linked(links[-1], row))
+        # It waits for the disk while the rows are put in and committed.
+        self._anchor.begin(links[-1])
+        blob_table.insert(self._connection, covered)
+        self._connection.executemany(_INSERT, rows)
+        chain.insert(self._connection, links)
+        appended = Appended(
             first_seq=first,
             last_seq=first + len(rows) - 1,
             repeated=False,
             versions={event.stream: versions[event.stream] for event in prepared},
         )
+        return appended, links[-1]
 
     def _recorded(self, prepared: Sequence[Prepared]) -> Appended | None:
         given = [event.event_id for event in prepared if event.has_given_id]
@@ -299,16 +318,62 @@ def _prepare_file(connection: sqlite3.Connection, path: Path) -> None:
     if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
         # One transaction: a kill in between leaves an empty file, which the next start fills.
         connection.executescript(
-            f"BEGIN IMMEDIATE;\n{script('log/schema')}\n"
+            f"BEGIN IMMEDIATE;\n{script('log/schema')}\n{script('log/chain')}\n"
             f"PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {LOG_VERSION};\nCOMMIT;"
         )
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Make the new file's name durable; SQLite does so for its journals but not for a database in WAL mode."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _chained(connection: sqlite3.Connection, path: Path) -> chain.Link:
+    """Return the chain's last link; a log of format 1 gets its chain first, and an event that says so.
+
+    A kill in between leaves format 1 with the beginning of a chain, which the next opening continues.
+
+    Raises:
+        LogDamagedError: the chain does not end with the log.
+    """
+    last = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
+    if connection.execute("PRAGMA user_version").fetchone()[0] >= LOG_VERSION:
+        head = chain.last(connection)
+        if head.seq != last:
+            raise LogDamagedError(
+                path,
+                min(head.seq, last) + 1,
+                f"its last event is {last}, and its chain ends at event {head.seq}",
+            )
+        return head
+    if not chain.is_chained(connection):
+        connection.executescript(f"BEGIN IMMEDIATE;\n{script('log/chain')}\nCOMMIT;")
+    head = chain.last(connection)
+    while links := chain.chain_part(connection, head, most=_CHAINED_AT_ONCE):
+        connection.execute("BEGIN IMMEDIATE")
+        chain.insert(connection, links)
+        connection.execute("COMMIT")
+        head = links[-1]
+    return _close_chain(connection, head)
+
+
+def _close_chain(connection: sqlite3.Connection, head: chain.Link) -> chain.Link:
+    """Record that the log has its chain now, and up to which event it was computed from what lay there."""
+    # Not at the top of this file: nobody else who opens a log needs pydantic for it.
+    from store.events.service import LogChained
+
+    event = prepare(NewEvent("log", LogChained(upto=head.seq, hash=head.hash.hex())))
+    connection.execute("BEGIN IMMEDIATE")
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        if head.seq:
+            version = connection.execute(
+                "SELECT coalesce(max(version), 0) + 1 FROM events WHERE stream = 'log'"
+            ).fetchone()[0]
+            row = (head.seq + 1, *event.row(version, now_text()))
+            link = chain.linked(head, row, chain.uncovered(connection, head))
+            connection.execute(_INSERT, row)
+            chain.insert(connection, [link])
+            head = link
+        connection.execute(f"PRAGMA user_version = {LOG_VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return head

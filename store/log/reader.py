@@ -18,7 +18,8 @@ from store.log.envelope import COLUMNS, StoredEvent
 from store.sqlite import connect_readonly, translated
 
 APPLICATION_ID = 0x756E_7372  # "unsr", which `file` and SQLite tools can show
-LOG_VERSION = 1
+LOG_VERSION = 2
+"""2 has the chain (`store.log.chain`). The writer gives it to a log of format 1; readers read both."""
 _COLUMNS = ", ".join(COLUMNS)
 _BATCH = 500
 _LAST = 2**63 - 1  # SQLite has no larger number, so nothing lies behind it

@@ -11,14 +11,22 @@ import itertools
 import sqlite3
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from store.errors import LogClosedError, LogError, NotALogError, ViewError
+from store.errors import (
+    DatabaseMissingError,
+    LogClosedError,
+    LogDamagedError,
+    LogError,
+    NotALogError,
+    ViewError,
+)
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
-from store.sqlite import VIEW, WriterLock, connect_writable, translate, translated
+from store.sqlite import VIEW, WriterLock, connect_readonly, connect_writable, translate, translated
 from store.view import tables
 from store.view.projections import apply
 
@@ -67,6 +75,39 @@ def check_log(connection: sqlite3.Connection, log: LogReader) -> None:
             f"the view is at event {checkpoint.seq} ({checkpoint.event_id}), but {log.path} {what}: it belongs "
             "to another log, or the log was restored from a backup. Make the view anew with `unsorry db rebuild`"
         )
+
+
+def refuse_lost_end(log_path: Path, view_path: Path) -> None:
+    """Refuse a log that ends before its view does: the view is the last witness of what was there. Changes nothing.
+
+    Raises:
+        LogDamagedError: the log has lost its end, or all that it held.
+    """
+    stands = reached(view_path)
+    if stands == 0:
+        return
+    try:
+        with LogReader.open(log_path) as log:
+            last = log.position()
+    except DatabaseMissingError:
+        last = 0
+    if last < stands:
+        raise LogDamagedError(
+            log_path,
+            last + 1,
+            f"{'missing or empty' if last == 0 else f'it ends at event {last}'}, while {view_path.name}, which is made "
+            f"of it, stands at event {stands}",
+        )
+
+
+def reached(view_path: Path) -> int:
+    """Return the event at which a view stands; 0 where there is none that can be read."""
+    try:
+        with closing(connect_readonly(view_path)) as connection:
+            row = connection.execute("SELECT max(seq) FROM view_position").fetchone()
+    except (LogError, sqlite3.Error):
+        return 0
+    return int(row[0] or 0)
 
 
 def catch_up(

@@ -157,7 +157,7 @@ def test_what_backup_says_about_restoring_holds_beside_the_wal_that_a_killed_dae
         path.replace(filled.state / path.name)  # as it lies there after a SIGKILL
     assert filled.unsorry("db", "check", "--json").json["events"] > 30
     aside = re.findall(r"events\.db(?:-\w+)?", told.split(" aside ")[0])
-    assert aside == ["events.db", "events.db-wal", "events.db-shm"]
+    assert aside == ["events.db", "events.db-wal", "events.db-shm", "events.db-anchor"]
     for name in aside:
         (filled.state / name).replace(left / name)
     (filled.root / "copy.db").replace(filled.state / "events.db")

@@ -35,6 +35,7 @@ DOCUMENTS = {
     "db verify": ["db", "verify"],
     "db check": ["db", "check"],
     "db rebuild": ["db", "rebuild"],
+    "db recover": ["db", "recover"],
     "db backup": ["db", "backup", "copy.db"],
     "config check": ["config", "check"],
     "config show": ["config", "show"],

@@ -391,6 +391,7 @@ def test_a_damaged_database_is_a_problem_with_a_remedy_and_no_reason_to_say_noth
 def test_a_log_that_is_gone_or_shorter_than_its_view_is_a_problem(filled: StateFolder) -> None:
     events = filled.state / "events.db"
     events.rename(filled.root / "kept.db")
+    (filled.state / "events.db-anchor").unlink()
     assert "log_missing" in codes(filled.unsorry("status", "--json").json)
     database = (filled.state / "database.db").rename(filled.root / "kept-view.db")
     filled.add("daemon", DaemonStopped(reason="SIGTERM", pid=1))

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from store.events.repositories import CommitObserved
+from store.log import chain
 from store.view import queries
 from tests.support.state_folder import REPOSITORY, StateFolder
 
@@ -33,6 +34,7 @@ def add_raw(folder: StateFolder, event_type: str, version: int, data: dict[str, 
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, '2026-01-01T00:00:00.000000Z', NULL, NULL, NULL, 'x')",
             (seq, f"other-{seq}", stream, stream_version, event_type, version, json.dumps(data)),
         )
+        chain.insert(connection, chain.chain_part(connection, chain.last(connection), most=1))
     return int(seq)
 
 

@@ -202,6 +202,8 @@ def after_the_loss(
     paths = twin.write(repos=[life.remote.path], every="1s").paths
     paths.state.mkdir(exist_ok=True)
     for name, content in found.items():
+        if keep < 1 and name.startswith("database.db"):
+            continue  # a log that ends before its view is refused: tests/daemon/test_damaged_log.py
         whole = name != "events.db-wal"
         (paths.state / name).write_bytes(content if whole else content[: int(len(content) * keep)])
     shutil.copytree(settings.paths.mirrors, paths.mirrors)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from store.errors import LogDamagedError
 from store.events.service import DaemonStopped
 from store.log.backup import check
 from store.log.envelope import Expect, NewEvent
@@ -97,7 +98,7 @@ def test_s06_the_sqlite_shell_cannot_change_what_is_recorded(path: Path, attack:
     assert content(path) == before
 
 
-def test_s06_the_next_event_can_still_be_added_by_the_rules(path: Path) -> None:
+def test_s06_an_event_that_another_program_adds_by_the_rules_has_no_hash(path: Path) -> None:
     connection = sqlite3.connect(path)
     try:
         connection.execute(
@@ -107,7 +108,9 @@ def test_s06_the_next_event_can_still_be_added_by_the_rules(path: Path) -> None:
         connection.commit()
     finally:
         connection.close()
-    assert check(path).ok
+    assert check(path).problems == ("event 4: has no hash: it was not recorded by unsorry",)
+    with pytest.raises(LogDamagedError, match="its last event is 4, and its chain ends at event 3"):
+        EventLog.open(path)
 
 
 def test_s06_a_log_whose_triggers_were_dropped_does_not_pass_the_check(path: Path) -> None:

@@ -51,7 +51,8 @@ def test_the_name_of_a_new_log_is_made_durable_too(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(os, "fsync", look)
     EventLog.open(tmp_path / "events.db").close()
-    assert synced == [tmp_path.stat().st_ino]
+    anchor = (tmp_path / "events.db-anchor").stat().st_ino
+    assert synced == [tmp_path.stat().st_ino, anchor, tmp_path.stat().st_ino]
 
 
 def test_no_other_writer_can_come_between_what_an_append_reads_and_what_it_writes(tmp_path: Path) -> None:
@@ -104,9 +105,9 @@ def test_a_log_of_a_newer_version_is_refused_by_writer_and_reader(tmp_path: Path
     path = tmp_path / "events.db"
     EventLog.open(path).close()
     connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version = 2")
+    connection.execute("PRAGMA user_version = 3")
     connection.close()
-    with pytest.raises(LogVersionError, match="log format 2, this program reads up to 1"):
+    with pytest.raises(LogVersionError, match="log format 3, this program reads up to 2"):
         EventLog.open(path)
     with pytest.raises(LogVersionError):
         LogReader.open(path)

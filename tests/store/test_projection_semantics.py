@@ -223,7 +223,7 @@ def test_s14_a_backup_is_a_restore_point_the_view_of_its_position_and_the_log_ha
     assert ask(restored / "database.db", dump) == then
     with closing(sqlite3.connect(restored / "events.db")) as connection:
         tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    assert tables == {"events", "blobs", "sqlite_sequence"}
+    assert tables == {"events", "blobs", "chain", "sqlite_sequence"}
 
 
 def test_s15_the_view_as_of_an_event_is_what_it_was_when_that_event_was_the_last(

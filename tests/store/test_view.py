@@ -102,7 +102,7 @@ def test_s08_an_unknown_type_stops_the_view_before_it_and_the_reason_can_be_aske
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     record(log, [watched(), observed(sha(1))], folder=tmp_path)
-    from_the_future(paths[0], "theorem_dreamt", version=1)
+    from_the_future(log, "theorem_dreamt", version=1)
     record(log, [observed(sha(2), parent=sha(1))], folder=tmp_path)
     with View.open(paths[1], reader) as view:
         for _ in range(2):
@@ -126,7 +126,7 @@ def test_s08_an_unknown_type_stops_the_view_before_it_and_the_reason_can_be_aske
 def test_s08_a_newer_version_of_a_known_type_stops_the_view_too(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    from_the_future(paths[0], "daemon_stopped", version=2)
+    from_the_future(log, "daemon_stopped", version=2)
     with (
         View.open(paths[1], reader) as view,
         pytest.raises(UnknownEventError, match="newest known"),
@@ -138,7 +138,7 @@ def test_s08_an_event_without_the_shape_of_its_type_stops_the_view(
     log: EventLog, reader: LogReader, paths: tuple[Path, Path], tmp_path: Path
 ) -> None:
     record(log, [watched()], folder=tmp_path)
-    from_the_future(paths[0], "daemon_stopped", version=1)  # its data are {}
+    from_the_future(log, "daemon_stopped", version=1)  # its data are {}
     with View.open(paths[1], reader) as view:
         with pytest.raises(MalformedEventError, match=r"event 2: .*reason: Field required"):
             view.catch_up()
@@ -158,13 +158,10 @@ def test_s09_a_scan_whose_payload_is_no_scan_leaves_none_of_its_rows(
     assert ask(paths[1], queries.position) == 1
 
 
-def from_the_future(path: Path, event_type: str, *, version: int) -> None:
+def from_the_future(log: EventLog, event_type: str, *, version: int) -> None:
     """Add an event as a later version of the program would."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            "INSERT INTO events SELECT NULL, 'future', 'future', 1, ?, ?, '{}', 'now', NULL, NULL, NULL, 'later'",
-            (event_type, version),
-        )
+    later = type("Later", (EventBody,), {"type": event_type, "schema_version": version})
+    log.append([NewEvent("future", later())], expect={"future": 0})
 
 
 def test_s12_verify_names_the_table_the_key_and_the_columns_that_differ(

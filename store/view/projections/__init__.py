@@ -69,6 +69,8 @@ from store.events.service import (
     DaemonStarted,
     DaemonStopped,
     LeanChosen,
+    LogChained,
+    LogRecovered,
     NotificationFailed,
     NotificationSent,
     NotificationsSwitched,
@@ -125,11 +127,17 @@ def _commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTrace
     splits.commit_traced(db, event, body)
 
 
+def _of_the_log_alone(_db: sqlite3.Connection, _event: StoredEvent, _body: EventBody) -> None:
+    """What the log says of itself has no rows."""
+
+
 HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
     {
         DaemonStarted: service.daemon_started,
         DaemonStopped: service.daemon_stopped,
         LeanChosen: service.lean_chosen,
+        LogChained: _of_the_log_alone,
+        LogRecovered: _of_the_log_alone,
         ConfigLoaded: service.config_loaded,
         ConfigRejected: service.config_rejected,
         RepositoryWatched: repositories.repository_watched,

@@ -1,0 +1,220 @@
+"""The chain over the log: each event's hash, made of its content and of the hash of the event before.
+
+The hash of event n is SHA-256 of: the 32 bytes of the hash of event n - 1 (of none: zeros), then the twelve columns of
+the event in the order of `store.log.envelope.COLUMNS`, then for each blob that it covers the 32 bytes of the SHA-256
+of that blob's four columns (id, sha256, size_bytes, content). A column is written as
+
+    N                      NULL
+    I<decimal>;            an integer
+    T<length>:<text>       text in UTF-8, its length in characters (a byte that is no UTF-8 counts as one, and stays)
+    B<length>:<hash>       a blob: its length in bytes, the SHA-256 of its bytes in hex
+    F<repr>;               a float, which no sound log holds
+
+with numbers in decimal. An event covers the blobs behind those of the event before, up to its row's
+`blobs` in the table `chain`: the first event of a batch covers those that came with the batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from store.errors import LogDamagedError
+from store.log.blobs import cited
+from store.log.envelope import COLUMNS
+from store.sqlite import connect_readonly, translated
+
+Column = int | str | bytes | float | None
+_EVENT = ", ".join(f"e.{name}" for name in COLUMNS)
+_BATCH = 500
+_DATA = COLUMNS.index("data")
+
+
+class Link(NamedTuple):
+    """One event's place in the chain: `blobs` is the last blob that the chain covers up to here."""
+
+    seq: int
+    blobs: int
+    hash: bytes
+
+
+START = Link(0, 0, bytes(32))
+"""What the first event is linked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """The first event of a part of the log that is not what was recorded, and what is wrong."""
+
+    seq: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"event {self.seq}: {self.what}"
+
+
+def encoded(columns: Iterable[Column]) -> bytes:
+    """Return the one text of a row's columns, types included, that its hash is made of."""
+    parts = []
+    for value in columns:
+        if value.__class__ is str:
+            parts.append(f"T{len(value)}:{value}")
+        elif value is None:
+            parts.append("N")
+        elif value.__class__ is int:
+            parts.append(f"I{value};")
+        elif isinstance(value, bytes):
+            parts.append(f"B{len(value)}:{hashlib.sha256(value).hexdigest()}")
+        else:
+            parts.append(f"F{value!r};")
+    return "".join(parts).encode("utf-8", "surrogateescape")
+
+
+def linked(before: Link, event: Sequence[Column], blobs: Sequence[Sequence[Column]] = ()) -> Link:
+    """Return the link of an event's row that covers these rows of blobs."""
+    hashed = hashlib.sha256(before.hash + encoded(event))
+    for row in blobs:
+        hashed.update(hashlib.sha256(encoded(row)).digest())
+    return Link(before.seq + 1, before.blobs + len(blobs), hashed.digest())
+
+
+def insert(connection: sqlite3.Connection, links: Iterable[Link]) -> None:
+    """Store links inside the caller's transaction."""
+    connection.executemany("INSERT INTO chain VALUES (?, ?, ?)", links)
+
+
+def is_chained(connection: sqlite3.Connection) -> bool:
+    """Return whether the log has the table: those that no writer of this version opened yet have not."""
+    return (
+        connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'chain'").fetchone()
+        is not None
+    )
+
+
+def link_at(connection: sqlite3.Connection, seq: int) -> Link | None:
+    """Return the link of an event; None if the chain does not hold it."""
+    if seq == 0:
+        return START
+    row = connection.execute("SELECT seq, blobs, hash FROM chain WHERE seq = ?", (seq,)).fetchone()
+    return None if row is None else Link(*row)
+
+
+def last(connection: sqlite3.Connection) -> Link:
+    """Return the chain's last link."""
+    row = connection.execute("SELECT seq, blobs, hash FROM chain ORDER BY seq DESC LIMIT 1").fetchone()
+    return START if row is None else Link(*row)
+
+
+@contextmanager
+def raw(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that only reads and gives text as its bytes are, also where they are damaged."""
+    with translated(path):
+        connection = connect_readonly(path)
+        try:
+            connection.row_factory = None
+            connection.text_factory = _as_it_is
+            yield connection
+        finally:
+            connection.close()
+
+
+def _as_it_is(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """How far a walk along the chain came, and the damage at which it ended, if any."""
+
+    link: Link
+    damage: Damage | None
+
+
+def walk(connection: sqlite3.Connection, *, after: Link = START, deadline: float | None = None) -> Walked:
+    """Compute the hashes of what follows a link and compare, until the first damage, the end or a `time.monotonic`."""
+    link = after
+    while deadline is None or time.monotonic() < deadline:
+        try:
+            rows = connection.execute(
+                f"SELECT {_EVENT}, c.blobs, c.hash FROM events e LEFT JOIN chain c ON c.seq = e.seq "
+                "WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
+                (link.seq, _BATCH),
+            ).fetchall()
+            for row in rows:
+                damage = _damage(connection, link, row)
+                if damage is not None:
+                    return Walked(link, damage)
+                link = Link(row[0], row[-2], row[-1])
+                if deadline is not None and row[-2] and time.monotonic() > deadline:
+                    break
+        except sqlite3.DatabaseError as error:
+            return Walked(link, Damage(link.seq + 1, f"cannot be read ({error})"))
+        if len(rows) < _BATCH:
+            break
+    return Walked(link, None)
+
+
+def _damage(connection: sqlite3.Connection, before: Link, row: Sequence[Column]) -> Damage | None:
+    event, blobs, recorded = row[:-2], row[-2], row[-1]
+    if event[0] != before.seq + 1:
+        return Damage(before.seq + 1, "missing")
+    if not isinstance(blobs, int) or not isinstance(recorded, bytes):
+        return Damage(before.seq + 1, "has no hash: it was not recorded by unsorry")
+    held = []
+    if blobs != before.blobs:
+        held = connection.execute(
+            "SELECT id, sha256, size_bytes, content FROM blobs WHERE id > ? AND id <= ? ORDER BY id",
+            (before.blobs, blobs),
+        ).fetchall()
+    if linked(before, event, held) == (before.seq + 1, blobs, recorded):
+        return None
+    with_it = f", or payload {before.blobs + 1} to {blobs}, which came with it," if held else ""
+    return Damage(before.seq + 1, f"its content{with_it} is not what was recorded: its hash is another")
+
+
+def chain_part(connection: sqlite3.Connection, before: Link, *, most: int) -> list[Link]:
+    """Return the links of up to `most` events that have none yet: an event covers the blobs up to those it cites."""
+    links = []
+    rows = connection.execute(
+        f"SELECT {_EVENT} FROM events e WHERE seq > ? ORDER BY seq LIMIT ?",
+        (before.seq, most),
+    ).fetchall()
+    for row in rows:
+        upto = before.blobs
+        for digest in cited(row[_DATA]):
+            found = connection.execute("SELECT id FROM blobs WHERE sha256 = ?", (digest,)).fetchone()
+            upto = max(upto, found[0] if found else 0)
+        before = linked(before, row, _blobs(connection, before.blobs, upto))
+        links.append(before)
+    return links
+
+
+def uncovered(connection: sqlite3.Connection, link: Link) -> list[tuple[Column, ...]]:
+    """Return the rows of the blobs that the chain does not cover up to a link."""
+    return _blobs(connection, link.blobs, 2**63 - 1)
+
+
+def _blobs(connection: sqlite3.Connection, after: int, upto: int) -> list[tuple[Column, ...]]:
+    if upto <= after:
+        return []
+    return connection.execute(
+        "SELECT id, sha256, size_bytes, content FROM blobs WHERE id > ? AND id <= ? ORDER BY id",
+        (after, upto),
+    ).fetchall()
+
+
+def require(walked: Walked, path: Path) -> Link:
+    """Return how far a walk came.
+
+    Raises:
+        LogDamagedError: it found damage.
+    """
+    if walked.damage is not None:
+        raise LogDamagedError(path, walked.damage.seq, str(walked.damage))
+    return walked.link

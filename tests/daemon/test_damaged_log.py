@@ -1,0 +1,159 @@
+"""A log that was damaged while no daemon ran: refused in words, nothing destroyed, recovered, and gone on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from store.log.anchor import read_anchor
+from store.log.backup import check
+from store.view.rebuild import verify
+from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.remote import Remote
+
+UNSORRY = Path(sys.executable).parent / "unsorry"
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    return Deployment(tmp_path)
+
+
+@pytest.fixture
+def remote(deployment: Deployment) -> Remote:
+    """A repository that a daemon watched until it was killed: its log lies in the -wal."""
+    remote = deployment.remote("demo")
+    remote.commit("first", {"A.lean": "theorem one : 1 = 1 := by sorry\n"})
+    deployment.write(repos=[remote.path], every="1s")
+    with deployment.daemon() as process:
+        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the first commit's scan")
+        log = deployment.settings().paths.events_db
+        deployment.wait_for(
+            lambda: (anchor := read_anchor(log)) is not None and anchor.seq == len(deployment.events()),
+            what="all of it to be acknowledged",
+        )
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+    return remote
+
+
+def state(deployment: Deployment) -> dict[str, bytes]:
+    """The files of the store, but for locks and what SQLite shares in memory."""
+    names = ("events.db", "events.db-wal", "events.db-anchor", "database.db", "database.db-wal")
+    paths = [deployment.settings().paths.state / name for name in names]
+    return {path.name: path.read_bytes() for path in paths if path.exists() and path.stat().st_size}
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 4
+    path.write_bytes(content)
+
+
+def unsorry(deployment: Deployment, *verb: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [UNSORRY, *verb, "--config", deployment.config],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def refused(deployment: Deployment) -> str:
+    """Start the daemon, which ends; return its reason."""
+    with deployment.daemon() as process:
+        assert process.wait(timeout=60) == 1
+    said = [json.loads(line) for line in (deployment.folder / "daemon.log").read_text().splitlines()]
+    (reason,) = {line["reason"] for line in said if line["event"] == "daemon_not_started"}
+    return str(reason)
+
+
+@pytest.mark.parametrize("hurt", ["one bit of the -wal", "no -wal"])
+def test_a_log_that_lost_its_end_is_refused_and_recovered_and_the_daemon_finds_things_again(
+    deployment: Deployment, remote: Remote, hurt: str
+) -> None:
+    paths = deployment.settings().paths
+    recorded = deployment.events()
+    wal = paths.state / "events.db-wal"
+    if hurt == "no -wal":
+        wal.unlink()
+    else:
+        flip(wal, wal.stat().st_size // 2)
+    orphan = paths.patches / "local-remotes-demo" / "one-0123.patch"
+    orphan.parent.mkdir(parents=True)
+    orphan.write_text("a patch whose proof is gone\n")
+    before = state(deployment)
+    for _ in range(2):  # a service manager starts it again
+        reason = refused(deployment)
+        assert f"event {len(recorded)} was acknowledged" in reason, reason
+        assert "unsorry db recover" in reason
+        assert state(deployment) == before
+    assert unsorry(deployment, "db", "check").returncode == 1
+    assert state(deployment) == before
+
+    done = unsorry(deployment, "db", "recover", "--json")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["recovered"] is True
+    assert said["kept"] + said["lost"] == len(recorded)
+    assert said["patches_without_proof"] == [str(orphan)]
+    aside = Path(said["aside"])
+    assert {name: (aside / name).read_bytes() for name in before} == before
+    assert deployment.events()[:-1] == recorded[: said["kept"]]
+    event = deployment.events()[-1]
+    assert (event.type, event.data["kept"], event.data["lost"]) == (
+        "log_recovered",
+        said["kept"],
+        len(recorded),
+    )
+
+    with deployment.daemon() as process:
+        deployment.wait_for(
+            lambda: (
+                [event for event in deployment.events("commit_scanned") if event.seq > said["kept"]]
+                or (said["kept"] and deployment.events("commit_scanned"))
+            ),
+            what="the scan to be there again",
+        )
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    assert check(paths.events_db).ok
+    assert verify(paths.events_db, paths.database_db).ok
+    assert json.loads(unsorry(deployment, "db", "recover", "--json").stdout)["recovered"] is False
+
+
+def test_a_bit_that_flips_in_an_events_text_is_found_before_the_daemon_is_ready_and_told_from_a_wrong_view(
+    deployment: Deployment, remote: Remote
+) -> None:
+    paths = deployment.settings().paths
+    with deployment.daemon() as process:
+        remote.commit("second", {"A.lean": "theorem two : 2 = 2 := by sorry\n"})
+        deployment.wait_for(lambda: len(deployment.events("commit_scanned")) > 1, what="the second scan")
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    (opened, *_) = deployment.events("commit_observed")
+    content = paths.events_db.read_bytes()
+    flip(paths.events_db, content.index(opened.data_json.encode()) + 30)
+    checked, verified = unsorry(deployment, "db", "check"), unsorry(deployment, "db", "verify")
+    assert (checked.returncode, verified.returncode) == (1, 1)
+    assert f"event {opened.seq}: its content" in checked.stdout
+    assert "the log is damaged, so that the view cannot be judged by it" in verified.stderr
+    assert f"event {opened.seq}: its content" in verified.stderr
+    began = time.monotonic()
+    assert f"event {opened.seq}: its content" in refused(deployment)
+    assert time.monotonic() - began < 30
+    assert json.loads(unsorry(deployment, "db", "recover", "--json").stdout)["kept"] == opened.seq - 1
+    with deployment.daemon() as process:
+        deployment.wait_for(
+            lambda: deployment.events("commit_scanned"), what="the commit to be scanned again"
+        )
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    assert check(paths.events_db).ok

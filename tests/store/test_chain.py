@@ -1,0 +1,324 @@
+"""The log knows its own end and its own content: the chain over the events, and the anchor beside the file."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from store.errors import LogDamagedError
+from store.events.service import DaemonStopped
+from store.log import anchor, chain
+from store.log.backup import check
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.log.reader import LogReader
+from store.sqlite import script
+from store.view.rebuild import rebuild
+from store.view.view import refuse_lost_end
+from tests.support.daemon import warm
+from tests.support.events import record_story
+
+FLIPS = 300
+
+
+def write(folder: Path, batches: int = 12, *, seed: int = 3) -> Path:
+    path = folder / "events.db"
+    with EventLog.open(path) as log:
+        record_story(log, folder, seed=seed, batches=batches)
+    return path
+
+
+def append(path: Path, number: int) -> None:
+    with EventLog.open(path) as log:
+        log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=number))], expect={"daemon": Expect.ANY})
+
+
+def as_a_kill_leaves_it(folder: Path, batches: int = 12) -> Path:
+    """A log, all of it in its -wal, as it lies there while its writer lives."""
+    work, left = folder / "work", folder / "left"
+    left.mkdir()
+    work.mkdir()
+    with EventLog.open(work / "events.db") as log:
+        record_story(log, work, seed=3, batches=batches)
+        for name in ("events.db", "events.db-wal", "events.db-anchor"):
+            shutil.copy(work / name, left)
+    return left / "events.db"
+
+
+def test_the_hash_of_an_event_is_what_the_module_says_it_is(tmp_path: Path) -> None:
+    """Computed here by hand: whoever reads the log without unsorry can check it by that text."""
+    import hashlib
+
+    path = write(tmp_path)
+    with closing(sqlite3.connect(path)) as connection:
+        events = connection.execute("SELECT * FROM events ORDER BY seq").fetchall()
+        links = connection.execute("SELECT seq, blobs, hash FROM chain ORDER BY seq").fetchall()
+        blobs = connection.execute("SELECT * FROM blobs ORDER BY id").fetchall()
+    assert len(events) == len(links) > 12
+    assert len(blobs) > 2
+    before, covered = bytes(32), 0
+    for event, (seq, upto, recorded) in zip(events, links, strict=True):
+        text = ""
+        for value in event:
+            text += (
+                "N" if value is None else f"I{value};" if isinstance(value, int) else f"T{len(value)}:{value}"
+            )
+        hashed = hashlib.sha256(before + text.encode())
+        for number, name, size, content in blobs[covered:upto]:
+            row = f"I{number};T64:{name}I{size};B{len(content)}:{hashlib.sha256(content).hexdigest()}"
+            hashed.update(hashlib.sha256(row.encode()).digest())
+        assert (seq, hashed.digest()) == (event[0], recorded)
+        before, covered = recorded, upto
+    assert covered == len(blobs)
+
+
+def places(path: Path) -> list[tuple[str, int]]:
+    """Every byte of a file in which a value of a column of a table or of an index lies, by column."""
+    content = path.read_bytes()
+    found: list[tuple[str, int]] = []
+
+    def note(name: str, start: int, length: int) -> None:
+        found.extend((name, at) for at in range(start, start + length))
+
+    with closing(sqlite3.connect(path)) as connection:
+        for row in connection.execute("SELECT * FROM events"):
+            # The columns behind seq lie side by side: a text by its length, a number from 2 on in a byte or two.
+            at = content.find(f"{row[1]}{row[2]}".encode())
+            if at < 0:
+                continue
+            for name, value in zip(
+                ("event_id", "stream", "version", "type", "schema", "data"), row[1:7], strict=True
+            ):
+                length = (
+                    len(value.encode())
+                    if isinstance(value, str)
+                    else 0
+                    if value < 2
+                    else 1
+                    if value < 128
+                    else 2
+                )
+                if name == "data" and length > 1500:
+                    break  # goes on in pages of its own
+                note(name, at, length)
+                at += length
+            else:
+                note("recorded_at", at, 27)
+        for (digest,) in connection.execute("SELECT hash FROM chain"):
+            note("hash", content.index(digest), 32)
+        for _, name, size, payload in connection.execute("SELECT * FROM blobs"):
+            at = content.find(
+                name.encode() + size.to_bytes(1 if size < 128 else 2 if size < 32768 else 3, "big")
+            )
+            if at >= 0:
+                note("sha256", at, 64)
+            start = content.find(payload[:600])
+            if start >= 0:
+                note("content", start, min(len(payload), 600))
+    return found
+
+
+def test_every_single_bit_that_flips_in_a_column_or_a_payload_is_found(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    assert check(path).ok
+    sound = path.read_bytes()
+    rng = random.Random(19)
+    by_column: dict[str, list[int]] = {}
+    for name, at in places(path):
+        by_column.setdefault(name, []).append(at)
+    assert by_column.keys() == {
+        *("event_id", "stream", "version", "type", "data", "recorded_at", "hash", "sha256", "content"),
+    } | ({"schema"} & by_column.keys())
+    missed = []
+    for number in range(FLIPS):
+        name = sorted(by_column)[number % len(by_column)]
+        at, bit = rng.choice(by_column[name]), rng.randrange(8)
+        flip(path, at, bit)
+        try:
+            found = not check(path).ok
+        except LogDamagedError:
+            found = True
+        if not found:
+            missed.append((name, at, bit))
+        path.write_bytes(sound)
+    assert missed == []
+
+
+def flip(path: Path, at: int, bit: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0] ^ 1 << bit
+        file.seek(at)
+        file.write(bytes([byte]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_bit_that_flips_in_the_wal_is_found_and_the_writer_refuses_and_leaves_the_files(
+    tmp_path: Path, seed: int
+) -> None:
+    path = as_a_kill_leaves_it(tmp_path)
+    wal = path.with_name("events.db-wal")
+    with LogReader.open(path) as reader:
+        whole = reader.position()
+    assert check(path).ok
+    rng = random.Random(seed)
+    flip(wal, rng.randrange(wal.stat().st_size), rng.randrange(8))
+    before = path.read_bytes(), wal.read_bytes()
+    report = check(path) if seed < 3 else None
+    assert report is None or f"event {whole} was acknowledged" in " ".join(report.problems)
+    for _ in range(2):  # and the refusal changes nothing that a second one would need
+        with pytest.raises(
+            LogDamagedError, match=f"event {whole} was acknowledged: .* events are missing.*db recover"
+        ):
+            EventLog.open(path)
+    assert (path.read_bytes(), wal.read_bytes()) == before
+
+
+@pytest.mark.parametrize("gone", [("-wal",), ("", "-wal")], ids=["the -wal of a young log", "all of it"])
+def test_a_log_without_tables_beside_its_anchor_is_not_begun_anew(
+    tmp_path: Path, gone: tuple[str, ...]
+) -> None:
+    path = as_a_kill_leaves_it(tmp_path)
+    for suffix in gone:
+        path.with_name(path.name + suffix).unlink()
+    with pytest.raises(LogDamagedError, match="missing or empty, and event"):
+        EventLog.open(path)
+
+
+def test_a_log_that_ends_before_its_view_is_refused_though_the_anchor_is_gone_too(tmp_path: Path) -> None:
+    path, view = write(tmp_path), tmp_path / "database.db"
+    rebuild(path, view)
+    refuse_lost_end(path, view)
+    (early := tmp_path / "early").mkdir()
+    path.unlink()
+    with pytest.raises(
+        LogDamagedError, match=r"missing or empty, while database\.db, which is made of it, stands at"
+    ):
+        refuse_lost_end(path, view)
+    write(early, 3, seed=3).rename(path)
+    with pytest.raises(LogDamagedError, match=r"it ends at event \d+, while database.db"):
+        refuse_lost_end(path, view)
+
+
+def test_a_log_put_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    (other := tmp_path / "other").mkdir()
+    write(other, 30, seed=8).replace(path)
+    with pytest.raises(LogDamagedError, match="is not the one that was acknowledged"):
+        EventLog.open(path)
+
+
+def test_one_torn_record_of_the_anchor_is_harmless_and_two_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    append(path, 1)
+    append(path, 2)
+    with EventLog.open(path) as log:
+        for number in (3, 4):
+            log.append(
+                [NewEvent("daemon", DaemonStopped(reason="r", pid=number))], expect={"daemon": Expect.ANY}
+            )
+    last = anchor.read_anchor(path)
+    assert last is not None
+    assert last.seq == 4
+    sound = anchor.anchor_path(path).read_bytes()
+    for at in (0, 512):
+        flip(anchor.anchor_path(path), at + 20, 3)
+        left = anchor.read_anchor(path)
+        assert left is not None
+        assert left.seq in {3, 4}
+        EventLog.open(path).close()
+        anchor.anchor_path(path).write_bytes(sound)
+    flip(anchor.anchor_path(path), 20, 3)
+    flip(anchor.anchor_path(path), 532, 3)
+    with pytest.raises(LogDamagedError, match=r"events\.db-anchor is damaged"):
+        EventLog.open(path)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from store.events.service import DaemonStopped
+from store.log.envelope import NewEvent
+from store.log.log import EventLog
+log = EventLog.open(Path(sys.argv[1]) / "events.db")
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+def append(number):
+    log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=number))], expect={"daemon": number - 1})
+append(1)
+"""
+MOMENTS = {
+    "before the commit": ("log._append = lambda *a, f=log._append: (f(*a), die())", 1),
+    "between the commit and the anchor": ("log._anchor.settle = die", 2),
+    "before the anchor's disk": ("import os as o; o.fdatasync = die", 1),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_between_the_commit_and_the_anchor_the_log_opens_and_goes_on(
+    tmp_path: Path, moment: str
+) -> None:
+    code, least = MOMENTS[moment]
+    said = tmp_path.with_name(f"{tmp_path.name}.said")
+    status = warm.start(f"{KILLED}{code}\nappend(2)\n", str(tmp_path), output=said).wait(timeout=100)
+    assert status == -signal.SIGKILL, said.read_text()
+    path = tmp_path / "events.db"
+    with LogReader.open(path) as reader:
+        assert least <= reader.position() <= 2
+    append(path, 9)
+    assert check(path).ok
+
+
+def test_a_log_of_before_the_chain_gets_it_once_also_where_that_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path)
+    unchained(path)
+    assert check(path).ok
+    with LogReader.open(path) as reader:
+        before = list(reader.read())
+    monkeypatch.setattr("store.log.log._CHAINED_AT_ONCE", 5)
+    insert, left = chain.insert, [2]
+
+    def stop(connection: sqlite3.Connection, links: object) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        insert(connection, links)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(chain, "insert", stop)
+    with pytest.raises(KeyboardInterrupt):
+        EventLog.open(path)
+    monkeypatch.setattr(chain, "insert", insert)
+    for _ in range(2):  # the second opening finds it done
+        EventLog.open(path).close()
+        with LogReader.open(path) as reader:
+            after = list(reader.read())
+        assert after[:-1] == before
+        assert (after[-1].type, after[-1].data["upto"]) == ("log_chained", len(before))
+        assert check(path).ok
+    append(path, 1)
+    assert check(path).ok
+
+
+def unchained(path: Path) -> None:
+    """Make of a log what the writer before the chain would have left."""
+    old = path.with_name("old.db")
+    with closing(sqlite3.connect(old)) as connection:
+        connection.executescript(script("log/schema"))
+        connection.execute("ATTACH ? AS new", (str(path),))
+        connection.execute("INSERT INTO blobs SELECT * FROM new.blobs ORDER BY id")
+        connection.execute("INSERT INTO events SELECT * FROM new.events ORDER BY seq")
+        for pragma in ("application_id", "user_version"):
+            value = connection.execute(f"PRAGMA new.{pragma}").fetchone()[0]
+            connection.execute(f"PRAGMA {pragma} = {1 if pragma == 'user_version' else value}")
+        connection.commit()
+    os.replace(old, path)  # noqa: PTH105 - over an existing name, on purpose
+    anchor.anchor_path(path).unlink()
