@@ -310,7 +310,11 @@ def _from_log(
     if has_view and seen > position:
         text = f"the database is at event {seen}, and the log ends at event {position}: its end was lost"
         problems.append(
-            problem("log_behind", text, "unsorry db check; restore the last backup if it is newer")
+            problem(
+                "log_behind",
+                text,
+                "unsorry db check; restore the last backup if it is newer, else unsorry db recover",
+            )
         )
     if has_view and seen < position and not any(item["code"] == "view_stopped" for item in problems):
         problems.extend(_lag(log, seen=seen, position=position, instance=instance))

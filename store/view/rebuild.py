@@ -21,6 +21,7 @@ from typing import Any
 from sqlalchemy import Table
 
 from store.errors import DatabaseFullError, LogError, ViewError
+from store.log.anchor import check_end
 from store.log.reader import LogReader
 from store.sqlite import REPLACED, UNFINISHED, WriterLock, connect_readonly, connect_writable, translated
 from store.view import tables
@@ -133,11 +134,13 @@ def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
     """Make the view anew; keep the poll states where they can be read.
 
     Raises:
+        LogDamagedError: the log ends before its anchor.
         DatabaseLockedError: a daemon has the view open; stop it first.
         LogError: the log cannot be read, or not as far as the old view goes, or the disk refused; the old view is
             untouched.
     """
     started = time.monotonic()
+    check_end(log_path)  # of a log that lost its end the old view is the last witness
     lock = WriterLock.take(database_path)
     temporary = beside(database_path, "rebuild")
     try:

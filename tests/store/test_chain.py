@@ -179,6 +179,11 @@ def test_a_bit_that_flips_in_the_wal_is_found_and_the_writer_refuses_and_leaves_
         ):
             EventLog.open(path)
     assert (path.read_bytes(), wal.read_bytes()) == before
+    view = path.with_name("database.db")
+    view.write_bytes(b"the last witness")
+    with pytest.raises(LogDamagedError):
+        rebuild(path, view)
+    assert view.read_bytes() == b"the last witness"
 
 
 @pytest.mark.parametrize("gone", [("-wal",), ("", "-wal")], ids=["the -wal of a young log", "all of it"])
@@ -205,6 +210,25 @@ def test_a_log_that_ends_before_its_view_is_refused_though_the_anchor_is_gone_to
     write(early, 3, seed=3).rename(path)
     with pytest.raises(LogDamagedError, match=r"it ends at event \d+, while database.db"):
         refuse_lost_end(path, view)
+
+
+def test_the_check_goes_on_where_it_ended_and_begins_anew_behind_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path)
+    with closing(sqlite3.connect(path)) as connection:
+        data = connection.execute("SELECT data FROM events WHERE seq = 5").fetchone()[0]
+        (seq, blobs, digest) = connection.execute("SELECT * FROM chain WHERE seq = 9").fetchone()
+    flip(path, path.read_bytes().index(data.encode()) + 12, 1)
+    monkeypatch.setattr(anchor, "_NEWEST", 3)
+    anchor.check_newest(path, seconds=10)  # the damage lies before
+    anchor._write_checked(path, chain.Link(seq, blobs, digest))
+    assert not anchor.check_part(path, seconds=0), "no time, nothing checked, nothing forgotten"
+    assert anchor._read_checked(path).seq == 9
+    assert anchor.check_part(path, seconds=10), "the rest is sound"
+    for _ in range(2):
+        with pytest.raises(LogDamagedError, match="event 5: its content"):
+            anchor.check_part(path, seconds=10)
 
 
 def test_a_log_put_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
