@@ -62,7 +62,7 @@ def examine(config: Path | None) -> list[Finding]:
         about_config,
         *_folders(paths),
         _bubblewrap(settings),
-        _elan(),
+        _elan(settings),
         *_lean_backend(settings, paths),
         _gpu(),
         _training(settings),
@@ -99,11 +99,9 @@ def sqlite_finding(version: tuple[int, ...]) -> Finding:
     if has_wal_reset_bug(version):
         return Finding(
             "sqlite",
-            "warning",
-            f"{text} has the WAL-reset bug: two connections that write or checkpoint at the same instant can damage"
-            " a database; unsorry writes with one connection only, so it is safe by itself",
-            "let no other program write to or checkpoint the state folder's databases (litestream, a SQLite shell),"
-            " or use SQLite 3.51.3, 3.50.7, 3.44.6 or newer",
+            "ok",
+            f"{text}; let no other program write to the state folder's databases (litestream, a SQLite shell): before"
+            " 3.51.3, but for 3.50.7 and 3.44.6, two writers can damage one (the WAL-reset bug), and unsorry is one",
             essential=True,
         )
     return Finding("sqlite", "ok", text, essential=True)
@@ -216,10 +214,12 @@ def _bubblewrap(settings: Settings | None) -> Finding:
     return Finding("bubblewrap", "ok", f"{_version_of('bwrap', '--version') or program}, tried")
 
 
-def _elan() -> Finding:
+def _elan(settings: Settings | None) -> Finding:
     from pipeline.lean.toolchain.toolchains import elan_home, find_elan
 
     elan = find_elan()
+    if elan is None and settings is not None and settings.lean.backend in ("none", "simulator"):
+        return Finding("elan", "ok", f'not used: [lean] backend = "{settings.lean.backend}"')
     if elan is None:
         detail = f"not on PATH and not in {elan_home() / 'bin'}: without it no Lean is installed, and nothing is proved"
         return Finding("elan", "missing", detail, "unsorry setup")
@@ -282,7 +282,7 @@ def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
     from store.sqlite import translated
     from store.view import queries
 
-    if not paths.database_db.exists():
+    if not paths.database_db.exists() or (leans.fixed is not None and leans.fixed.kind == "none"):
         return
     try:
         with translated(paths.database_db), closing(queries.connect(paths.database_db)) as database:
@@ -324,7 +324,7 @@ def _gpu() -> Finding:
         present = Path("/proc/driver/nvidia/version").exists()
         detail = "a driver is loaded but nvidia-smi is not on PATH" if present else "none found"
         return Finding(
-            "gpu", "missing", detail, "only training and model-based proving need one (an NVIDIA driver)"
+            "gpu", "ok", f"{detail}; only training and proving with models use one (an NVIDIA driver)"
         )
     said = _run("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
     if said is None or said.returncode != 0 or not said.stdout.strip():

@@ -49,6 +49,10 @@ def check(config: Config = None, as_json: Json = False) -> None:
         emit_json({"path": instance.config, "valid": True, "errors": [], "repositories": len(settings.repos)})
         return
     say(f"{instance.config} is valid: {counted(len(settings.repos), 'repository')}")
+    for url in (
+        repo.url for repo in settings.repos if repo.url.startswith("/") and not Path(repo.url).is_dir()
+    ):
+        note(f"unsorry: {clean(url)}: no such folder now; name a clone's folder or a URL")
 
 
 def show(config: Config = None, as_json: Json = False) -> None:

@@ -97,6 +97,8 @@ def show(report: dict[str, Any]) -> None:
         say(f"    -> {clean(problem['remedy'])}")
     daemon, log, jobs = report["daemon"], report["log"], report["jobs"]
     earlier = "as_of" in report
+    if not daemon["running"] and not log["position"]:
+        return  # nothing was recorded: the rest would be zeros
     say()
     fields(
         (

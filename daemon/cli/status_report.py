@@ -393,7 +393,9 @@ def lean_problems(lean: str, detail: str) -> list[Problem]:
             problem(
                 "no_lean",
                 f"sorries are found, and none is filled: {detail or 'there is no Lean'}",
-                "unsorry setup; unsorry doctor says what else is missing",
+                'write [lean] backend = "auto" to search for proofs'
+                if "switched off" in detail
+                else "unsorry setup; unsorry doctor says what else is missing",
                 severity="warning",
             )
         ]

@@ -30,8 +30,8 @@ def test_the_versions_with_the_wal_reset_bug_are_known(version: tuple[int, ...],
     assert has_wal_reset_bug(version) is affected
 
 
-def test_an_affected_sqlite_is_a_warning_and_one_without_strict_tables_is_missing() -> None:
-    assert sqlite_finding((3, 40, 1)).verdict == "warning"
+def test_an_affected_sqlite_says_what_not_to_do_and_one_without_strict_tables_is_missing() -> None:
+    assert "no other program" in sqlite_finding((3, 40, 1)).detail
     assert sqlite_finding((3, 36, 0)).verdict == "missing"
     assert sqlite_finding((3, 51, 3)).verdict == "ok"
 
@@ -67,7 +67,7 @@ def test_without_any_program_on_the_path_git_is_essential_and_lean_is_not(
     monkeypatch.setenv("PATH", str(tmp_path))
     found = by_name(examine(tmp_path / "config.toml"))
     assert (found["git"].verdict, found["git"].essential) == ("missing", True)
-    for name in ("elan", "bubblewrap", "lean backend", "gpu"):
+    for name in ("elan", "bubblewrap", "lean backend"):
         assert (found[name].verdict, found[name].essential) == ("missing", False), name
     assert all(item.remedy for item in found.values() if item.verdict != "ok")
     assert found["configuration"].verdict == "ok"
