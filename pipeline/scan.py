@@ -20,7 +20,7 @@ import json
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,6 +51,7 @@ from store.events.scans import (
     SorryEvent,
     SorryMoved,
     SorryOpened,
+    SorryPlace,
     TheoremsFollowed,
 )
 
@@ -59,6 +60,9 @@ MOST_BYTES = MOST_SOURCE_BYTES
 MOST_TOOLCHAIN_BYTES = 1024
 LONGEST_NAME, LONGEST_STATEMENT = 1000, 16_384
 """Characters of a declaration's name and statement; of a longer one the beginning is kept."""
+MOST_TEXT, SHORT_STATEMENT = 2 << 20, 300
+"""Characters that the statements of a file, of a branch's sorries, and of the steps of one event take together. Where
+they are more, each keeps its beginning (the steps: go in several events)."""
 MOST_SORRIES_LISTED = 100_000
 MOST_STEPS = 5000
 """Steps of theorems in one event."""
@@ -180,6 +184,7 @@ def _scan(mirror: Mirror, given: ScanSpec, reporter: Reporter) -> tuple[dict[str
         before += earlier.declarations(path)
     progress.end()
     affected = {item.path for item in work.present} | set(work.gone)
+    now = _in_few_words(given, now, affected=affected)
     compared = compare(sorted(before, key=lambda old: old.path), now)
     lives = live(
         commit,
@@ -311,20 +316,41 @@ def _shortened(read: ReadFile) -> ReadFile:
     They stand in each event about a sorry. Which statement it is the hash says, and that is of all of it.
     """
     scan = read.scan
-    if all(
-        len(one.statement) <= LONGEST_STATEMENT and len(one.name) <= LONGEST_NAME for one in scan.declarations
-    ):
+    longest = LONGEST_STATEMENT
+    if sum(len(one.statement) for one in scan.declarations) > MOST_TEXT:
+        longest = SHORT_STATEMENT
+    if all(len(one.statement) <= longest and len(one.name) <= LONGEST_NAME for one in scan.declarations):
         return read
     declarations = tuple(
-        one._replace(
-            name=_beginning(one.name, LONGEST_NAME), statement=_beginning(one.statement, LONGEST_STATEMENT)
-        )
+        one._replace(name=_beginning(one.name, LONGEST_NAME), statement=_beginning(one.statement, longest))
         for one in scan.declarations
     )
     sorries = tuple(
         replace(one, declaration=_beginning(one.declaration, LONGEST_NAME)) for one in scan.sorries
     )
     return replace(read, scan=replace(scan, declarations=declarations, sorries=sorries))
+
+
+def _in_few_words(given: ScanSpec, now: list[Decl], *, affected: Collection[str]) -> list[Decl]:
+    """Return declarations whose sorries' places take no more text than the daemon can hold, with those elsewhere.
+
+    A statement stands in the place of each of its sorries, and the next scan is given the places of all.
+    """
+    text = sum(len(place.statement) for item in now for place in item.places) + sum(
+        len(item.place.statement) for item in given.known.sorries if item.place.path not in affected
+    )
+    if text <= MOST_TEXT:
+        return now
+    return [
+        replace(item, places=tuple(_in_short(place) for place in item.places)) if item.places else item
+        for item in now
+    ]
+
+
+def _in_short(place: SorryPlace) -> SorryPlace:
+    if len(place.statement) <= SHORT_STATEMENT:
+        return place
+    return place.model_copy(update={"statement": _beginning(place.statement, SHORT_STATEMENT)})
 
 
 def _beginning(text: str, longest: int) -> str:
@@ -419,9 +445,9 @@ def _add_theorems(
     reporter: Reporter,
 ) -> None:
     """Add the steps of the theorems, thousands an event, and in the last one the files that could not be read."""
-    for start in range(0, max(1, len(steps)), MOST_STEPS):
-        some = steps[start : start + MOST_STEPS]
-        whole, last = len(steps) <= MOST_STEPS, start + MOST_STEPS >= len(steps)
+    start = 0
+    for some in _by_size(steps):
+        whole, last = len(some) == len(steps), start + len(some) >= len(steps)
         payload = json.dumps(
             [step.as_json() for step in some], ensure_ascii=False, separators=(",", ":")
         ).encode()
@@ -435,6 +461,19 @@ def _add_theorems(
             steps=reporter.stage(payload),
         )
         parts.add(body, *(() if start == 0 else (str(start),)), size=len(payload))
+        start += len(some)
+
+
+def _by_size(steps: Sequence[TheoremStep]) -> Iterator[Sequence[TheoremStep]]:
+    """Yield the steps in runs of a bounded number and length; one empty run of none."""
+    start = text = 0
+    for at, step in enumerate(steps):
+        long = 0 if step.after is None else len(step.after.statement)
+        if at > start and (at - start >= MOST_STEPS or text + long > MOST_TEXT):
+            yield steps[start:at]
+            start, text = at, 0
+        text += long
+    yield steps[start:]
 
 
 def _commit_closed(given: ScanSpec, work: _Work, *, failed: int, seconds: float) -> CommitScanned:

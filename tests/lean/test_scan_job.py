@@ -425,6 +425,17 @@ def test_a_large_scan_goes_in_parts_of_bounded_lines_that_one_event_closes(scans
     }, "the next attempt replaces it whole"
 
 
+def test_a_long_statement_with_many_sorries_is_kept_by_its_beginning(scans: Scans) -> None:
+    """Each of its sorries has it in its place: 1,500 times 16,384 characters would be in the daemon's hands."""
+    long = f"theorem long : {' = '.join(['1'] * 30_000)} := by\n"
+    outcome = scans.step({"A.lean": long + "  have : 1 = 1 := sorry\n" * 1500})
+    opened = outcome.of("sorry_opened")
+    assert len(opened) == 1500
+    assert max(len(item["place"]["statement"]) for item in opened) < 400
+    assert {item["place"]["statement_hash"] for item in opened} == {opened[0]["place"]["statement_hash"]}
+    assert sum(len(json.dumps(line)) for line in outcome.lines) < 3 << 20
+
+
 def test_a_scan_that_goes_on_says_of_each_commit_what_scans_of_their_own_would_have_said(
     scans: Scans,
 ) -> None:
