@@ -672,7 +672,7 @@ class Scan(Section):
 
     max_sorries_per_file: Annotated[int, Strict()] = Field(2000, ge=1, le=100_000, examples=[2000])
     """Sorries of one file; 1 to 100000"""
-    max_sorries: Annotated[int, Strict()] = Field(10_000, ge=1, le=1_000_000, examples=[10000])
+    max_sorries: Annotated[int, Strict()] = Field(8000, ge=1, le=1_000_000, examples=[8000])
     """Sorries of one branch that are followed at the same time; 1 to 1000000"""
     max_declarations_per_file: Annotated[int, Strict()] = Field(10_000, ge=1, le=1_000_000, examples=[10000])
     """Declarations of one file; 1 to 1000000"""

@@ -108,12 +108,16 @@ class JobSpec(Generic[SpecCo]):
             "kind": self.kind,
             "attempt": self.attempt,
             "directory": str(self.directory),
-            "parameters": self.parameters.model_dump(mode="json"),
             "gpu_lock": None if self.gpu_lock is None else str(self.gpu_lock),
             "worktree": None if self.worktree is None else str(self.worktree),
             "mirror": None if self.mirror is None else str(self.mirror),
         }
-        path.write_text(json.dumps(about, ensure_ascii=False), encoding="utf-8")
+        # Straight to text: as dictionaries the sorries of a large branch would be the daemon's largest thing.
+        with path.open("w", encoding="utf-8") as file:
+            file.write(json.dumps(about, ensure_ascii=False).removesuffix("}"))
+            file.write(', "parameters": ')
+            file.write(self.parameters.model_dump_json())
+            file.write("}")
         return path
 
     @staticmethod

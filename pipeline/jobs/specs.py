@@ -65,7 +65,7 @@ class ScanLimits(Spec):
     """
 
     sorries_per_file: int = 2000
-    sorries: int = 10_000
+    sorries: int = 8000
     declarations_per_file: int = 10_000
     declarations: int = 600_000
 
