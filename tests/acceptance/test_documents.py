@@ -51,7 +51,12 @@ def test_every_verb_that_a_document_names_exists() -> None:
 def test_every_link_inside_the_repository_leads_somewhere(document: Path) -> None:
     targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
     missing = [
-        target for target in targets if "://" not in target and not (document.parent / target).exists()
+        target
+        for target in targets
+        # The README's badge leads to the forge's own page beside the files.
+        if "://" not in target
+        and not target.startswith("../../actions/")
+        and not (document.parent / target).exists()
     ]
     assert missing == []
 
@@ -83,7 +88,7 @@ def test_the_readme_s_first_steps_work_on_the_shipped_configuration(tmp_path: Pa
     assert doctor.returncode in (0, 1)
     assert "git" in doctor.stdout
     status = run("status")
-    assert "not running" in status.stdout, "before its first start, status says that nothing runs"
+    assert "never run here" in status.stdout, "before its first start, status says that nothing runs"
     assert run("config", "show").returncode == 0
 
 
