@@ -1,13 +1,15 @@
 """The simulator beside Lean 4.35.0 itself: the same statements and tactics give the same states.
 
-What differs is in `plain` and `Pair.explained`: how two things are written, and how much `simp` knows.
+What differs is in `plain` and `Pair.explained`: the mark of hidden names, and how much `simp` knows.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from pipeline.lean.client.errors import ReplRefused
 from pipeline.lean.client.messages import Goal, StateRef, TacticOk, TacticResult
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.client.server import start_repl
+from pipeline.lean.simulator.declarations import initial_environment
+from pipeline.lean.simulator.frontend import Modules
+from pipeline.lean.simulator.server import Server
 from tests.support.trace import lean_itself
 
 RECORDS = Path(__file__).resolve().parents[2].parent / "shared" / "reference" / "lean-dialogues.jsonl"
@@ -92,18 +97,8 @@ def shape(goals: tuple[Goal, ...]) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """A text as both would write it.
-
-    The simulator puts `¬(∃ x, p)` in brackets, writes `∀` before each binder, and has one mark for all hidden names.
-    """
-    text = re.sub("✝[⁰¹²³⁴-⁹]*", "✝", text).replace("), ∀ (", ") (")
-    while (found := re.search(r"¬\((?=[∃∀])", text)) is not None:
-        depth, end = 1, found.end()
-        while depth:
-            depth += (text[end] == "(") - (text[end] == ")")
-            end += 1
-        text = text[: found.start() + 1] + text[found.end() : end - 1] + text[end:]
-    return text
+    """A text as both would write it: the simulator has one mark for all hidden names."""
+    return re.sub("✝[⁰¹²³⁴-⁹]*", "✝", text)
 
 
 class Pair:
@@ -199,3 +194,34 @@ def test_the_recorded_dialogues_go_the_same_way_in_both(pair: Any) -> None:
                         states[recorded["nextStateId"]] = left
 
     assert pair(work) > 1900
+
+
+def test_statements_are_printed_as_lean_prints_them(real_lean: Path, tmp_path: Path) -> None:
+    """Brackets and groups of binders, on statements at random."""
+    rng = random.Random(5)
+    statements = [_formula(rng, 4, ()) for _ in range(120)]
+    head = "(a b c : Prop) (P : Nat → Prop) (Q : Nat → Nat → Prop)"
+    file = tmp_path / "Printed.lean"
+    file.write_text("\n".join(f"example {head} : {one} := by trace_state; sorry" for one in statements))
+    said = subprocess.run([real_lean / "bin" / "lean", file], capture_output=True, text=True, check=False)
+    lean = [" ".join(goal.split()) for goal in re.findall(r"⊢ (.*(?:\n  .*)*)", said.stdout)]
+    server = Server(Modules(tmp_path), initial_environment())
+    ours = []
+    for one in statements:
+        state = server.answer("goal.start", {"expr": f"∀ {head}, {one}"})["stateId"]
+        reply = server.answer("goal.tactic", {"stateId": state, "tactic": "intro a b c P Q"})
+        ours.append(reply["goals"][0]["target"]["pp"])  # type: ignore[index] # JSON
+    assert ours == lean
+
+
+def _formula(rng: random.Random, depth: int, bound: tuple[str, ...]) -> str:
+    atoms = ["a", "b", "c", *(f"P {x}" for x in bound), *(f"Q {x} {y}" for x in bound for y in bound)]
+    kind = rng.choice(("∧", "∨", "→", "↔", "¬", "∃", "∃", "∀", "")) if depth else ""
+    if kind in ("∧", "∨", "→", "↔"):
+        return f"({_formula(rng, depth - 1, bound)} {kind} {_formula(rng, depth - 1, bound)})"
+    if kind == "¬":
+        return f"(¬ {_formula(rng, depth - 1, bound)})"
+    if kind:
+        name = "xyzuv"[len(bound)]
+        return f"({kind} {name} : Nat, {_formula(rng, depth - 1, (*bound, name))})"
+    return rng.choice(atoms)

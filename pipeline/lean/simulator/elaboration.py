@@ -115,11 +115,15 @@ class Printer:
     def __init__(self, meta: Meta, context: Context = ()) -> None:
         self.meta = meta
         self.names = {local.fvar: local.name for local in context}
+        self._open_end = False
+        """Whether what was printed last ends in a binder without brackets, which would take in all that follows."""
 
     def show(self, term: Term) -> str:
         return self._term(self.meta.instantiate(term), 0)
 
-    def _term(self, term: Term, strength: int) -> str:  # noqa: C901 - one case per kind of term
+    def _term(self, term: Term, strength: int, *, last: bool = False) -> str:  # noqa: C901 - one case per kind of term
+        """Print a term as an operand of this strength; at the `last` place a binder needs no brackets."""
+        self._open_end = False
         match term:
             case Sort(0):
                 return "Prop"
@@ -145,36 +149,48 @@ class Printer:
             case Bind(pi, fvar, name, kind, body):
                 self.names.setdefault(fvar, name)
                 if pi:
-                    return self._wrap(
-                        f"∀ ({name} : {self._term(kind, 0)}), {self._term(body, 0)}", 0, strength
-                    )
-                return self._lambda(term, strength)
+                    shown = f"∀ ({name} : {self._term(kind, 0)}), {self._term(body, 0)}"
+                    return self._binder(shown, strength, last=last)
+                return self._lambda(term, strength, last=last)
             case Pi():
-                return self._pi(term, strength)
+                return self._pi(term, strength, last=last)
             case Lam():
-                return self._lambda(term, strength)
+                return self._lambda(term, strength, last=last)
             case App():
-                return self._application(term, strength)
+                return self._application(term, strength, last=last)
         raise AssertionError(term)
 
-    @staticmethod
-    def _wrap(text: str, own: int, strength: int) -> str:
-        return f"({text})" if own < strength else text
+    def _wrap(self, text: str, own: int, strength: int) -> str:
+        if own < strength:
+            self._open_end = False
+            return f"({text})"
+        return text
 
-    def _application(self, term: App, strength: int) -> str:
+    def _binder(self, text: str, strength: int, *, last: bool) -> str:
+        self._open_end = True
+        return self._wrap(text, 0, 0 if last else strength)
+
+    def _left(self, term: Term, strength: int) -> str:
+        """Print what an operator comes after: as a whole in brackets where a binder would take the operator in."""
+        shown = self._term(term, strength, last=True)
+        if self._open_end:
+            self._open_end = False
+            return f"({shown})"
+        return shown
+
+    def _application(self, term: App, strength: int, *, last: bool) -> str:
         head, args = spine(term)
         if isinstance(head, Const):
             infix = _INFIX.get(head.name)
             if infix is not None and len(args) == infix[0]:
                 _, text, own, left, right = infix
-                shown = f"{self._term(args[-2], left)} {text} {self._term(args[-1], right)}"
+                shown = f"{self._left(args[-2], left)} {text} {self._term(args[-1], right, last=True)}"
                 return self._wrap(shown, own, strength)
             if head.name == "Not" and len(args) == 1:
                 # `¬` takes an operand of strength 40 and is itself as strong as an application.
-                return self._wrap(f"¬{self._term(args[0], 40)}", _MAX, min(strength, _MAX))
+                return self._wrap(f"¬{self._term(args[0], 40, last=True)}", _MAX, min(strength, _MAX))
             if head.name == "Exists" and len(args) == 2 and isinstance(args[1], Lam):
-                name, body = self._open(args[1], args[1].body)
-                return self._wrap(f"∃ {name}, {self._term(body, 0)}", 0, strength)
+                return self._binder(self._exists(term), strength, last=last)
             shown_args = self._explicit(head.name, args)
             if not shown_args:
                 return head.name
@@ -182,6 +198,20 @@ class Printer:
                 " ".join([head.name, *(self._term(a, _MAX) for a in shown_args)]), _APP, strength
             )
         return self._wrap(" ".join(self._term(a, _MAX) for a in (head, *args)), _APP, strength)
+
+    def _exists(self, term: Term) -> str:
+        """Print `∃ x y, p`: what is bound one right after the other, of one type, stands together."""
+        names, kind = [], None
+        while isinstance(term, App):
+            head, args = spine(term)
+            if head != Const("Exists") or len(args) != 2 or not isinstance(args[1], Lam):
+                break
+            if kind not in (None, args[1].type):
+                break
+            kind = args[1].type
+            name, term = self._open(args[1], args[1].body)
+            names.append(name)
+        return f"∃ {' '.join(names)}, {self._term(term, 0)}"
 
     def _explicit(self, name: str, args: list[Term]) -> list[Term]:
         constant = self.meta.env.get(name)
@@ -206,23 +236,26 @@ class Printer:
         self.names[local.id] = name
         return name, instantiate(body, local)
 
-    def _pi(self, term: Pi, strength: int) -> str:
+    def _pi(self, term: Pi, strength: int, *, last: bool) -> str:
         if term.info == "explicit" and not self._named(term):
             _, body = self._open(term, term.body)
-            return self._wrap(f"{self._term(term.type, 26)} → {self._term(body, 25)}", 25, strength)
-        names, kind = [], term.type
+            return self._wrap(
+                f"{self._left(term.type, 26)} → {self._term(body, 25, last=True)}", 25, strength
+            )
+        groups: list[tuple[str, Term, list[str]]] = []
         current: Term = term
-        while (
-            isinstance(current, Pi)
-            and current.type == kind
-            and current.info == term.info
-            and self._named(current)
-        ):
-            name, current = self._open(current, current.body)
-            names.append(name)
-        opening, closing = "()" if term.info == "explicit" else "{}"
-        shown = f"∀ {opening}{' '.join(names)} : {self._term(kind, 0)}{closing}, {self._term(current, 0)}"
-        return self._wrap(shown, 0, strength)
+        while isinstance(current, Pi) and self._named(current):
+            name, after = self._open(current, current.body)
+            if groups and groups[-1][:2] == (current.info, current.type):
+                groups[-1][2].append(name)
+            else:
+                groups.append((current.info, current.type, [name]))
+            current = after
+        shown = []
+        for info, kind, names in groups:
+            opening, closing = "()" if info == "explicit" else "{}"
+            shown.append(f"{opening}{' '.join(names)} : {self._term(kind, 0)}{closing}")
+        return self._binder(f"∀ {' '.join(shown)}, {self._term(current, 0)}", strength, last=last)
 
     def _named(self, term: Pi) -> bool:
         if term.info == "implicit" or has_loose(term.body):
@@ -235,7 +268,7 @@ class Printer:
     def _kind_of(self, kind: Term) -> Term:
         return self.meta.whnf(self.meta.infer(kind))
 
-    def _lambda(self, term: Lam | Bind, strength: int) -> str:
+    def _lambda(self, term: Lam | Bind, strength: int, *, last: bool) -> str:
         names = []
         current: Term = term
         while isinstance(current, Lam) or (isinstance(current, Bind) and not current.pi):
@@ -244,7 +277,7 @@ class Printer:
             else:
                 name, current = self._open(current, current.body)
             names.append(name)
-        return self._wrap(f"fun {' '.join(names)} => {self._term(current, 0)}", 0, strength)
+        return self._binder(f"fun {' '.join(names)} => {self._term(current, 0)}", strength, last=last)
 
 
 def goal_text(meta: Meta, kind: Term, context: Context, tag: str = "") -> str:
