@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import stat
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 from daemon.cli.app import build
 from daemon.cli.context import CliError
 from store.errors import LogError
+from store.log.anchor import anchor_path
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.view.asof import KEPT, Copies, find
@@ -73,12 +75,13 @@ class RecordedStory:
     def end_at(self, seq: int) -> None:
         """Cut the log's end off, as a backup of that moment has it, and make the view anew."""
         with closing(sqlite3.connect(self.events_db)) as connection, connection:
-            kept = connection.execute(
-                "SELECT sql FROM sqlite_schema WHERE name = 'events_no_delete'"
-            ).fetchone()[0]
-            connection.execute("DROP TRIGGER events_no_delete")
-            connection.execute("DELETE FROM events WHERE seq > ?", (seq,))
-            connection.execute(kept)
+            for table in ("events", "chain"):
+                name = f"{table}_no_delete"
+                found = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (name,)).fetchone()
+                connection.execute(f"DROP TRIGGER {name}")
+                connection.execute(f"DELETE FROM {table} WHERE seq > ?", (seq,))
+                connection.execute(found[0])
+        anchor_path(self.events_db).unlink(missing_ok=True)
         rebuild(self.events_db, self.events_db.with_name("database.db"))
 
     def recorded_at(self, seq: int) -> str:
@@ -142,7 +145,11 @@ def of_the_log(document: dict[str, Any]) -> dict[str, Any]:
     """What both must agree on: not what is only true now, nor what follows from no daemon running in the test."""
     kept = {key: value for key, value in document.items() if key not in NOT_OF_THE_LOG}
     if "problems" in kept:
-        kept["problems"] = [item for item in kept["problems"] if not item["code"].startswith("daemon_")]
+        kept["problems"] = [
+            {**item, "message": re.sub(r"(just now|[0-9.]+s ago)", "…", item["message"])}
+            for item in kept["problems"]
+            if not item["code"].startswith("daemon_")
+        ]
         kept["jobs"] = {key: value for key, value in kept["jobs"].items() if key != "running"}
     return kept
 

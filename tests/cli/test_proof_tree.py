@@ -88,7 +88,7 @@ def test_a_search_is_shown_for_a_proof_and_for_the_newest_attempt_on_a_sorry(tri
             r"^\| `([a-z_]+)` \|", CLI.split("### `unsorry proofs tree`")[1].split("###")[0], re.MULTILINE
         )
     )
-    assert set(document) - {"schema"} <= rows
+    assert set(document) - {"schema", "daemon"} <= rows
 
 
 def test_a_page_of_the_search_is_written_and_says_what_is_simulated(tried: StateFolder) -> None:

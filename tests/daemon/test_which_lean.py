@@ -20,7 +20,7 @@ SIMULATOR = '[lean]\nbackend = "simulator"\n'
 OWN = '[lean]\nbackend = "auto"\nsandbox = "none"\n'
 LOOKS_OFTEN = "import daemon.service; daemon.service.PLAN_EVERY_S = 0.3"
 SAID = {
-    "none": "pantograph-repl",
+    "none": "no Lean is installed",
     "server": "language server for leanprover/lean4:v4.35.0",
     "simulator": "SIMULATED, the simulator",
 }
