@@ -131,7 +131,7 @@ def test_the_image_runs_an_unprivileged_daemon_with_one_volume_and_no_lean() -> 
     assert len(stages) == 2
     words = [line.split() for line in stages[1].splitlines() if line and not line.startswith((" ", "#"))]
     by_word = {line[0]: line[1:] for line in words}
-    assert by_word["USER"] == ["unsorry"]
+    assert by_word["USER"] == ["970"], "a number, which the host need not know"
     assert by_word["VOLUME"] == ["/var/lib/unsorry"]
     assert "elan" not in stages[0]
     for base in (stage.split()[0] for stage in stages):
@@ -145,6 +145,13 @@ def test_the_image_runs_an_unprivileged_daemon_with_one_volume_and_no_lean() -> 
     assert settings.lean.install == "auto"
     assert str(settings.paths.state).startswith("/var/lib/unsorry/")
     assert str(settings.paths.cache).startswith("/var/lib/unsorry/")
+
+
+def test_the_image_s_recipe_has_nothing_that_hadolint_would_not_write() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    if not hadolint.is_file():
+        pytest.skip("hadolint is installed on Linux and x86-64 only")
+    assert run(hadolint, "--no-color", RELEASE / "Containerfile") == ""
 
 
 @pytest.mark.slow
