@@ -72,10 +72,12 @@ def checkpoints(settings: Settings) -> list[CheckpointRow]:
         view.close()
 
 
-def promoted(settings: Settings) -> int:
-    """How many were ever in use, as the view has it, which is a moment behind the log."""
-    found = settings.paths.database_db.exists()
-    return sum(row.promoted_at is not None for row in checkpoints(settings)) if found else 0
+def promoted(deployment: Deployment, settings: Settings, *, number: int = 1) -> bool:
+    """Whether so many were promoted, by the log and by the view, which is a moment behind it."""
+    return (
+        of_type(deployment, "checkpoint_promoted", number=number)
+        and sum(row.promoted_at is not None for row in checkpoints(settings)) == number
+    )
 
 
 def commit(remote: Remote, settings: Settings, revision: int) -> None:
@@ -109,7 +111,7 @@ def test_two_revisions_are_two_links_of_one_chain_through_a_kill_and_what_is_tra
     settings = deployment.write(repos=[remote.path], extra=TRAIN)
     chain = settings.paths.models / "retriever"
     with running(deployment):
-        deployment.wait_for(lambda: promoted(settings) == 1, what="the first checkpoint", seconds=120)
+        deployment.wait_for(lambda: promoted(deployment, settings), what="the first checkpoint", seconds=120)
         (first,) = checkpoints(settings)
         assert (first.parent, first.promoted, first.simulated, first.base) == (
             None,
@@ -137,7 +139,9 @@ def test_two_revisions_are_two_links_of_one_chain_through_a_kill_and_what_is_tra
         )
         os.kill(int(settings.paths.lock.read_text().split()[0]), signal.SIGKILL)
     with running(deployment):
-        deployment.wait_for(lambda: promoted(settings) == 2, what="the second checkpoint", seconds=120)
+        deployment.wait_for(
+            lambda: promoted(deployment, settings, number=2), what="the second checkpoint", seconds=120
+        )
         first, second = checkpoints(settings)
         assert (second.parent, second.promoted, first.promoted) == (first.checkpoint, True, False)
         tests = [
