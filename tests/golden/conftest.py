@@ -97,7 +97,7 @@ def lines_of(document: Any, *, indent: str = "") -> str:
     """Return JSON with sorted keys, where a row of a list has a line of its own, so that differences are by line."""
     if isinstance(document, dict) and len(_compact(document)) > 100 and len(indent) < 4:
         inner = ",\n".join(
-            f"{indent} {json.dumps(key)}: {lines_of(_fixed(key, value), indent=indent + ' ')}"
+            f"{indent} {json.dumps(key)}: {lines_of(_fixed({key: value})[key], indent=indent + ' ')}"
             for key, value in sorted(document.items())
         )
         return f"{{\n{inner}\n{indent}}}"
@@ -107,9 +107,12 @@ def lines_of(document: Any, *, indent: str = "") -> str:
     return _compact(document)
 
 
-def _fixed(key: str, value: Any) -> Any:
-    return "<varies>" if key in _VARIES else value
+def _fixed(value: Any) -> Any:
+    """Return the value without what is of the day or of the machine, however deep it is."""
+    if isinstance(value, dict):
+        return {key: "<varies>" if key in _VARIES else _fixed(item) for key, item in value.items()}
+    return [_fixed(item) for item in value] if isinstance(value, list) else value
 
 
 def _compact(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return json.dumps(_fixed(value), ensure_ascii=False, sort_keys=True)

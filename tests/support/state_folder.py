@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -150,17 +151,17 @@ ROOT = Path(__file__).resolve().parents[2]
 CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 
 
-def undocumented(verb: str, *documents: Iterable[str], form: str = "| `{}` |") -> set[str]:
-    """Return the keys of documents that the verb's section of docs/cli.md does not have in this form.
+def undocumented(verb: str, *documents: Iterable[str], in_tables: bool = True) -> set[str]:
+    """Return the keys of documents that neither the verb's section of docs/cli.md nor the page's head has.
 
-    Those of every verb are described once, at the head of the page.
+    Args:
+        in_tables: they have to stand in the first column of a table; otherwise anywhere as code.
     """
-    section = CLI.partition(f"### `unsorry {verb}`\n")[2].partition("\n### ")[0]
-    return {key for keys in documents for key in keys if form.format(key) not in section} - {
-        "schema",
-        "daemon",
-        "as_of",
-    }
+    head = CLI.partition("\n## ")[0]
+    text = head + CLI.partition(f"### `unsorry {verb}`\n")[2].partition("\n### ")[0]
+    if in_tables:
+        text = "\n".join(re.findall(r"^\| (`[^|]+`) \|", text, flags=re.MULTILINE))
+    return {key for keys in documents for key in keys if f"`{key}`" not in text}
 
 
 def environment(home: Path) -> dict[str, str]:
