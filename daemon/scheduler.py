@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpus
 from daemon.jobs.runner import JobRunner, cancelled_event
 from daemon.maintenance import Maintenance
-from daemon.planning.admission import Admission, admit
+from daemon.planning.admission import Admission, SlotQueue, admit, turn_ends
 from daemon.planning.plan import Plan, make_plan
 from daemon.planning.schedule import Wait, in_vain, read_timetable, why_not, why_yield
 from daemon.planning.training import Counted
@@ -70,6 +71,7 @@ class Scheduler:
         self.plan = Plan((), None)
         self.admission = Admission()
         """What of it could begin when it was made, and what the rest waited for."""
+        self.for_slot = SlotQueue()
         self.gpus = gpus
         self.lacking: tuple[Need, ...] = ()
         self.in_vain: list[TriggerEnded] = []
@@ -118,9 +120,15 @@ class Scheduler:
             # much of them: what had to stay was a running job's, or what it began its own build from.
             self._swept = True
             self.sweep()
+        share_s, now, holders = settings.schedule.share_s, time.monotonic(), self._runner.holders()
+        self.for_slot.update(self.admission.for_slot, holders, now=now)
+        overdue = self.for_slot.overdue(now=now, share_s=share_s)
+        stops, beside = turn_ends(holders, overdue, share_s=share_s)
         self.admission = admit(
             self.plan,
             running=self._runner.kinds,
+            overdue=overdue,
+            beside=beside,
             max_running=settings.jobs.max_running,
             most=settings.schedule.running,
             gpus=gpus,
@@ -132,6 +140,9 @@ class Scheduler:
             return
         for one in self.admission.start:
             self._runner.start(one.due, one.gpu)
+        self.for_slot.update(self.admission.for_slot, self._runner.holders(), now=now)
+        if stops is not None and (next_one := self.admission.for_slot.get(overdue[0])) is not None:
+            self._runner.preempt(stops.job, f"{next_one.describes} waits for a slot; what is done stays")
         self._preempt()
         if not self._runner.kinds:
             limits.give_back()
@@ -188,10 +199,13 @@ class Scheduler:
                     self._runner.preempt(job.job, why)
 
     def until_due_s(self) -> float:
-        """Return the seconds until a job becomes due by the clock alone."""
-        if self.plan.next_retry_at is None:
-            return PLAN_EVERY_S
-        return max(0.0, (self.plan.next_retry_at - datetime.now(UTC)).total_seconds())
+        """Return the seconds until a job becomes due, or a turn ends, by the clock alone."""
+        share_s = self._context.settings.schedule.share_s
+        turn = self.for_slot.until_s(self._runner.holders(), now=time.monotonic(), share_s=share_s)
+        retry = None
+        if self.plan.next_retry_at is not None:
+            retry = max(0.0, (self.plan.next_retry_at - datetime.now(UTC)).total_seconds())
+        return min((one for one in (turn, retry) if one is not None), default=PLAN_EVERY_S)
 
     def sweep(self, just_built: Collection[tuple[str, str]] = ()) -> None:
         """Begin to sweep the cache, but for what is or is about to be used."""

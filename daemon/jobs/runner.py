@@ -335,6 +335,22 @@ class RunningJob:
     gpu: str
 
 
+@dataclass(frozen=True, slots=True)
+class SlotHolder:
+    """A running job that holds a slot.
+
+    `saved`: it has recorded something since it began, so that it can be preempted and go on from there. `ends`: it has
+    been asked to.
+    """
+
+    job: str
+    kind: Kind
+    repository: str
+    seconds: float
+    saved: bool
+    ends: bool
+
+
 @dataclass(slots=True)
 class RunningAttempt:
     due: DueJob
@@ -347,6 +363,8 @@ class RunningAttempt:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: Stopped = ""
     fault: str = ""
+    saved: bool = False
+    """It has recorded something since it began."""
 
     def ask(self, stopped: Stopped, fault: str) -> None:
         """Request the attempt's end; the first reason counts, but a preempted attempt may be cancelled."""
@@ -524,6 +542,21 @@ class JobRunner:
         """Return what runs now, for people."""
         return tuple(shown_of(live) for live in self._live.values())
 
+    def holders(self) -> tuple[SlotHolder, ...]:
+        """Return the running jobs that hold a slot. What an endpoint is asked is paid: it is never `saved`."""
+        return tuple(
+            SlotHolder(
+                job=live.due.job,
+                kind=live.due.kind,
+                repository=live.due.repository,
+                seconds=time.monotonic() - live.started,
+                saved=live.saved and live.due.job not in self.at_endpoints,
+                ends=live.asked.is_set(),
+            )
+            for live in self._live.values()
+            if not KINDS[live.due.kind].beside
+        )
+
     def start(self, due: DueJob, gpu: Gpu | None = None) -> None:
         """Begin a job in the background, with the GPU that it leases; its end calls `finished`."""
         if self._stopping or due.job in self._live:
@@ -682,8 +715,8 @@ class JobRunner:
             cgroups=self._cgroups,
             over=lambda held: live.ask("memory", held),
         )
-        # A training needs its helpers, and its time, to save where it is. A search has saved what it found, and must
-        # not take the end of its Lean processes for an answer.
+        # A training needs its helpers, and its time, to save where it is. What has recorded all that it did must not
+        # take the end of its Lean processes for an answer.
         saves = KINDS[due.kind].beside
         try:
             await memory.begin()
@@ -699,7 +732,7 @@ class JobRunner:
                 if asked in done:
                     heard.stopped, heard.fault = live.stopped, live.fault
                 grace_s = self.grace_s if saves else _GRACE_S
-                heard.exit = await process.stop(grace_s=grace_s, first_alone=saves or due.kind == "prove")
+                heard.exit = await process.stop(grace_s=grace_s, first_alone=saves or KINDS[due.kind].resumes)
                 await whole
             elif isinstance(fault := whole.exception(), BadLineError | LineTooLongError):
                 heard.stopped, heard.fault = "protocol", str(fault)
@@ -731,6 +764,7 @@ class JobRunner:
             case Batch():
                 await self._append(line, spec)
                 heard.events += len(line.events)
+                self._live[due.job].saved = True
             case Result() | Failure():
                 heard.last = line
 

@@ -1,12 +1,19 @@
-"""Pure: which of the due jobs begin now, on which GPU, and what the others wait for."""
+"""Pure: which of the due jobs begin now, on which GPU, and what the others wait for.
+
+Slots are shared by repositories. One that has waited for `[schedule] share` goes before the others, and takes its slot
+from the job that has held one for at least as long: a trace or a search that has recorded something since it began
+ends there, and goes on later. Where none can be stopped without losing work (a build, a long file), one job begins
+beside the slots.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
+from daemon.jobs.runner import SlotHolder
 from daemon.planning.plan import Plan
 from pipeline.jobs.kinds import KINDS, Kind
 
@@ -26,12 +33,57 @@ class Admitted:
 class Admission:
     """The jobs that begin now, most urgent first, and the reason for waiting of each other job, by its id.
 
-    `for_gpu` are the proofs among those that only wait for a GPU which another job has, as people call them.
+    `for_gpu` are the proofs among those that only wait for a GPU which another job has, as people call them;
+    `for_slot` is the first job of each repository that waits for a slot.
     """
 
     start: tuple[Admitted, ...] = ()
     waits: Mapping[str, str] = field(default_factory=dict)
     for_gpu: tuple[str, ...] = ()
+    for_slot: Mapping[str, DueJob] = field(default_factory=dict)
+
+
+class SlotQueue:
+    """The repositories that wait for a slot, and since when.
+
+    One that has a long job running waits for none. With one slot for all jobs, the short ones wait here too.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, float] = {}
+
+    def update(self, waiting: Mapping[str, DueJob], holders: Sequence[SlotHolder], *, now: float) -> None:
+        """Take the repositories of the last admission for those that wait; `now` is of any steady clock, in seconds."""
+        served = {holder.repository for holder in holders if KINDS[holder.kind].long}
+        self._since = {key: self._since.get(key, now) for key in waiting if key not in served}
+
+    def overdue(self, *, now: float, share_s: float) -> tuple[str, ...]:
+        """Return the repositories that have waited for their share's time, the longest first."""
+        late = [(since, key) for key, since in self._since.items() if now - since >= share_s]
+        return tuple(key for _, key in sorted(late))
+
+    def until_s(self, holders: Sequence[SlotHolder], *, now: float, share_s: float) -> float | None:
+        """Return the seconds until a turn may end or begin by the clock alone; None where nobody waits."""
+        if not self._since:
+            return None
+        left = [since + share_s - now for since in self._since.values()]
+        left += [share_s - holder.seconds for holder in holders]
+        return min((one for one in left if one > 0), default=None)
+
+
+def turn_ends(
+    holders: Sequence[SlotHolder], overdue: Collection[str], *, share_s: float
+) -> tuple[SlotHolder | None, bool]:
+    """Return the job that is preempted for the overdue repositories, and whether one begins beside the slots."""
+    long = [holder for holder in holders if KINDS[holder.kind].long]
+    if not overdue or any(holder.ends for holder in long):
+        return None, False
+    late = sorted(
+        (one for one in long if one.seconds >= share_s and one.repository not in overdue),
+        key=lambda one: -one.seconds,
+    )
+    stops = next((one for one in late if one.saved and KINDS[one.kind].resumes), None)
+    return stops, stops is None and bool(late) and len(late) == len(long)
 
 
 def admit(
@@ -41,6 +93,8 @@ def admit(
     max_running: int,
     most: Mapping[str, int] | None = None,
     gpus: Sequence[Gpu] = (),
+    overdue: Sequence[str] = (),
+    beside: bool = False,
 ) -> Admission:
     """Choose the jobs to start now: free slots, one per lane, one per GPU, one slot that long ones never take.
 
@@ -52,6 +106,8 @@ def admit(
         max_running: how many slots there are.
         most: how many of a kind may run at the same time, where there is a limit.
         gpus: the GPUs as they are now.
+        overdue: the repositories whose first long job goes before the others', in this order.
+        beside: the first of those may begin although the slots are taken.
     """
     kinds = list(running)
     lanes: set[str] = set()
@@ -59,8 +115,12 @@ def admit(
     start: list[Admitted] = []
     waits: dict[str, str] = {}
     for_gpu: list[str] = []
-    for job in plan.due:
-        why = next(_reasons(job, kinds, lanes, max_running, most or {}), "")
+    for_slot: dict[str, DueJob] = {}
+    for job in _in_turn(plan.due, overdue, any_kind=max_running == 1):
+        more = int(beside and job.repository in overdue)
+        why = next(_reasons(job, kinds, lanes, max_running, most or {}, more), "")
+        if why in (_SLOTS, _LAST_SLOT) and (KINDS[job.kind].long or max_running == 1):
+            for_slot.setdefault(job.repository, job)
         gpu = None
         if not why and job.gpu:
             if free:
@@ -76,13 +136,25 @@ def admit(
         lanes.add(job.lane)
         kinds.append(job.kind)
         start.append(Admitted(job, gpu))
-    return Admission(tuple(start), waits, tuple(for_gpu))
+        for_slot.pop(job.repository, None)
+    return Admission(tuple(start), waits, tuple(for_gpu), for_slot)
+
+
+def _in_turn(due: Sequence[DueJob], overdue: Sequence[str], *, any_kind: bool) -> Iterator[DueJob]:
+    """Yield the jobs with the overdue repositories' first long ones in the places of the first long ones."""
+    waits = [(any_kind or KINDS[job.kind].long) and not KINDS[job.kind].beside for job in due]
+    long = [job for job, is_long in zip(due, waits, strict=True) if is_long]
+    ahead = [next((job for job in long if job.repository == key), None) for key in overdue]
+    first = [job for job in ahead if job is not None]
+    ordered = iter([*first, *(job for job in long if job not in first)])
+    for job, is_long in zip(due, waits, strict=True):
+        yield next(ordered) if is_long else job
 
 
 def _reasons(
-    job: DueJob, kinds: Sequence[Kind], lanes: set[str], max_running: int, most: Mapping[str, int]
+    job: DueJob, kinds: Sequence[Kind], lanes: set[str], max_running: int, most: Mapping[str, int], more: int
 ) -> Iterator[str]:
-    """Yield what a job waits for beside a GPU."""
+    """Yield what a job waits for beside a GPU; `more`: slots beyond those that there are."""
     if job.lane in lanes:
         yield "the job before it, which is of the same branch or model"
     if kinds.count(job.kind) >= most.get(job.kind, len(kinds) + 1):
@@ -90,13 +162,13 @@ def _reasons(
     if KINDS[job.kind].beside:
         return
     slots = [kind for kind in kinds if not KINDS[kind].beside]
-    if len(slots) >= max_running:
+    if len(slots) >= max_running + more:
         yield _SLOTS
     # A new commit's sorries are visible within seconds, even while provers work for half an hour.
     if (
         KINDS[job.kind].long
         and max_running > 1
-        and sum(KINDS[kind].long for kind in slots) >= max_running - 1
+        and sum(KINDS[kind].long for kind in slots) >= max_running - 1 + more
     ):
         yield _LAST_SLOT
 

@@ -199,6 +199,12 @@ class Schedule(Section):
     )
     """Time that a preempted training has to save its state; then it is killed and later resumes from its last saved
     step. When the daemon stops, `[daemon] shutdown_timeout` applies; 1s to 1h"""
+    share_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="45s"))] = Field(
+        45.0, alias="share", examples=["45s"]
+    )
+    """How long jobs of other repositories keep one waiting for a slot. Then its job goes first, and the trace or
+    search that has held a slot for as long ends after its file or sorry, and resumes later. Where no such job has
+    recorded anything yet, or all are builds or paid calls, one job starts beside `[jobs] max_running`; 1s to 1d"""
     running: Annotated[dict[str, Any], AfterValidator(_running)] = Field(default_factory=dict)
     """The table `[schedule.running]`: how many jobs of a kind may run at the same time, within `[jobs] max_running`:
     `prove = 1`"""
@@ -543,8 +549,8 @@ class Poll(Section):
         600.0, alias="slowest", examples=["10m"]
     )
     """Longest polling interval of a quiet repository. After a change, a repository is polled every `every`, then at
-    intervals of 1/24 of the time since the change (one day after it: once an hour), and never less often than this.
-    An archived repository is polled at this interval. 1s to 30d; a value of at most `every` turns the slowing off"""
+    intervals of 1/24 of the time since the change (two hours after it: every five minutes), and never less often than
+    this. An archived repository is polled at this interval. 1s to 30d; a value of at most `every` turns it off"""
     safe_directories: Annotated[tuple[Text, ...], AfterValidator(_absolute_paths)] = Field(
         (), examples=[["/srv/git/name"]]
     )

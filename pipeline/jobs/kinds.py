@@ -41,6 +41,7 @@ class JobKind:
         long: a job may take hours; long ones never take the last free slot.
         beside: a job may take days. Such jobs take no slot, and one runs at a time (by their lane). They need their
             own children, and time, to save their state.
+        resumes: a preempted job goes on from what it recorded. A build's products are lost with its folder.
         in_worktree: a job gets a worktree of its commit.
         lean_processes: Lean processes that it starts, each with a memory limit of its own; None: as many as
             `[lean] repls` says.
@@ -55,6 +56,7 @@ class JobKind:
     memory_remedy: str
     long: bool = False
     beside: bool = False
+    resumes: bool = False
     in_worktree: bool = False
     lean_processes: int | None = 0
     model: ModelKind | None = None
@@ -115,6 +117,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         "raise [jobs] timeout; what is traced stays, and the next attempt continues from there",
         "raise [jobs] memory, or lower [trace] parallel",
         long=True,
+        resumes=True,
         in_worktree=True,
         lean_processes=None,
     ),
@@ -126,6 +129,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         "raise [jobs] timeout, or lower [prove] sorries_per_job",
         "raise [jobs] memory ([prove] memory where a model runs in it), or lower [prove] parallel",
         long=True,
+        resumes=True,
         in_worktree=True,
         lean_processes=None,
     ),

@@ -186,7 +186,7 @@ def test_a_deadline_kills_the_whole_family(
     deployment: Deployment, behave: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("daemon.jobs.runner._GRACE_S", 0.5)
-    row = run(deployment, behave, timeout_s=10.0)
+    row = run(deployment, behave, timeout_s=5.0)
     assert (row.state, row.reason) == ("failed", "deadline")
     family = children(deployment, behave)
     assert len(family) == 2

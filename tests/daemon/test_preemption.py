@@ -1,4 +1,4 @@
-"""What runs for hours makes way in the turn of the loop that follows, for a pause and for a GPU that is gone."""
+"""What runs for hours is preempted: for a pause, for a GPU that is gone, for a repository that waits for a slot."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from daemon.http.control_client import request
 from daemon.jobs.gpus import Gpus
 from daemon.scheduler import Operator, Scheduler
 from pipeline.jobs.specs import Budget, EndpointRung, EndpointSpec, ProveSpec, WholeSpec
@@ -117,3 +118,36 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
         2,
         "preempted: GPU 0 (Test GPU) was lost: GPU is lost; where it was is saved",
     )
+
+
+def test_a_long_trace_keeps_another_repository_waiting_for_its_share_only_and_goes_on_where_it_was(
+    tmp_path: Path,
+) -> None:
+    deployment = Deployment(tmp_path)
+    large, good = deployment.remote("large"), deployment.remote("good")
+    lines = "".join(f"theorem t{i} : {i} = {i} := by\n  rfl\n" for i in range(40))
+    large.commit("large", {f"L{n}.lean": f"namespace L{n}\n{lines}end L{n}\n" for n in range(120)})
+    good.commit("good", {"G.lean": "theorem g : 1 = 1 := by\n  rfl\n"})
+    settings = deployment.write(
+        repos=[large.path, good.path],
+        extra='[lean]\nbackend = "simulator"\n[schedule]\nshare = "1s"\n[prove]\nenabled = false\n',
+    )
+    big, small = (repo.key for repo in settings.repos)
+
+    def traced(repository: str) -> list[str]:
+        events = deployment.events("file_traced")
+        return [event.data["path"] for event in events if event.data["repository"] == repository]
+
+    with deployment.daemon():
+        deployment.wait_for(lambda: traced(big) and traced(small), what="a trace that is under way")
+        sha = good.commit("more", {"H.lean": "theorem h : 2 = 2 := by\n  rfl\n"})
+        request(settings.paths, "POST", "/poll", {"repository": small})
+        deployment.wait_for(lambda: "H.lean" in traced(small), what="the other's trace", seconds=10)
+        assert len(traced(big)) < 120, "it is not waited for"
+        deployment.wait_for(
+            lambda: len(deployment.events("commit_traced")) == 3, what="all traces", seconds=60
+        )
+    (ended,) = deployment.events("job_interrupted")
+    what = f"trace {small} main {sha[:10]}"
+    assert ended.data["reason"] == f"preempted: {what} waits for a slot; what is done stays"
+    assert len(traced(big)) == len(set(traced(big))) == 120, "each file is traced once"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import random
+from dataclasses import dataclass, replace
+
+import pytest
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
-from daemon.planning.admission import admit
+from daemon.jobs.runner import SlotHolder
+from daemon.planning.admission import SlotQueue, admit, turn_ends
 from daemon.planning.plan import Plan
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.specs import Spec
@@ -87,3 +91,126 @@ def test_a_job_without_a_slot_says_so() -> None:
     assert found.waits["a"].startswith("a slot; the running jobs have them all")
     long = admit(plan(due("a")), running=("prove",), max_running=2)
     assert long.waits["a"].startswith("a slot; the last one is kept free")
+
+
+# ---- Slots, shared by repositories
+
+SHARE_S = 45.0
+
+
+@dataclass
+class Work:
+    """A long job of a repository: what of it is left, and how long it takes until it has recorded something."""
+
+    due: DueJob
+    left_s: float
+    step_s: float
+    began: float = 0.0
+    ends_at: float | None = None
+
+
+class Schedule:
+    """A day of the daemon's turns, one a second: what waits, what runs, and how long each repository waited."""
+
+    def __init__(self, *works: Work, slots: int = 2) -> None:
+        self.waiting, self.slots = list(works), slots
+        self.running: list[Work] = []
+        self.queue, self.now = SlotQueue(), 0.0
+        self.began: dict[str, float] = {}
+        self.most = 0
+
+    def holders(self) -> list[SlotHolder]:
+        return [
+            SlotHolder(
+                job=one.due.job,
+                kind=one.due.kind,
+                repository=one.due.repository,
+                seconds=self.now - one.began,
+                saved=self.now - one.began >= one.step_s,
+                ends=one.ends_at is not None,
+            )
+            for one in self.running
+        ]
+
+    def turn(self) -> None:
+        holders = self.holders()
+        overdue = self.queue.overdue(now=self.now, share_s=SHARE_S)
+        stops, beside = turn_ends(holders, overdue, share_s=SHARE_S)
+        found = admit(
+            plan(*(one.due for one in self.waiting)),
+            running=[one.due.kind for one in self.running],
+            max_running=self.slots,
+            overdue=overdue,
+            beside=beside,
+        )
+        for admitted in found.start:
+            work = next(one for one in self.waiting if one.due is admitted.due)
+            self.waiting.remove(work)
+            work.began, work.ends_at = self.now, None
+            self.running.append(work)
+            self.began.setdefault(work.due.repository, self.now)
+        self.queue.update(found.for_slot, self.holders(), now=self.now)
+        if stops is not None and overdue[0] in found.for_slot:
+            next(one for one in self.running if one.due.job == stops.job).ends_at = self.now + 3
+        self.most = max(self.most, len(self.running))
+
+    def run(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.turn()
+            self.now += 1
+            for one in list(self.running):
+                one.left_s -= 1
+                if one.left_s <= 0 or (one.ends_at is not None and one.ends_at <= self.now):
+                    self.running.remove(one)
+                    if one.left_s > 0:
+                        self.waiting.insert(
+                            0, one
+                        )  # the plan sorts it before the others, as if they never had a turn
+
+
+def work(repository: str, kind: Kind, left_s: float, step_s: float = 5.0) -> Work:
+    return Work(replace(due(f"{kind}-{repository}", kind), repository=repository), left_s, step_s)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_a_repository_waits_for_no_more_than_its_share_times_those_before_it(slots: int) -> None:
+    dice = random.Random(7)
+    names = [f"r{i}" for i in range(12)]
+    works = [
+        work(name, dice.choice(["trace", "prove"]), dice.uniform(1, 4000), dice.uniform(1, 40))
+        for name in names
+    ]
+    schedule = Schedule(*works, slots=slots)
+    schedule.run(100_000)
+    assert [*schedule.waiting, *schedule.running] == [], "all of it is done in the end"
+    assert schedule.most <= slots
+    turns = -(-len(names) // max(1, slots - 1))
+    assert max(schedule.began.values()) <= turns * (SHARE_S + 4)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_behind_a_job_that_cannot_be_stopped_one_begins_beside_the_slots(slots: int) -> None:
+    """A build's products would be lost, and what a trace has of a long file."""
+    for holder in (work("big", "build", 7200), work("big", "trace", 7200, step_s=9000)):
+        others = [work(name, "trace", 600) for name in "abc"]
+        schedule = Schedule(holder, *others, slots=slots)
+        schedule.run(20_000)
+        assert [*schedule.waiting, *schedule.running] == []
+        assert schedule.began["a"] == SHARE_S
+        assert schedule.began["c"] <= 3 * (SHARE_S + 4), "and those beside it take turns"
+        assert schedule.most <= slots + 1 - (slots > 1), "one is beside the slot of the long ones"
+
+
+def test_a_repository_that_waits_for_nothing_and_one_that_has_its_turn_stop_no_one() -> None:
+    schedule = Schedule(work("a", "trace", 900))
+    schedule.run(300)
+    schedule.waiting += [work("a", "prove", 60)]
+    schedule.run(300)
+    assert [one.ends_at for one in schedule.running] == [None], "its own search waits for its own trace"
+    assert schedule.queue.until_s(schedule.holders(), now=schedule.now, share_s=SHARE_S) is None
+
+
+def test_the_clock_of_a_turn_is_known_before_it_ends() -> None:
+    schedule = Schedule(work("a", "trace", 900), work("b", "trace", 900))
+    schedule.run(10)
+    assert schedule.queue.until_s(schedule.holders(), now=schedule.now, share_s=SHARE_S) == SHARE_S - 10
