@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from store.events.proofs import (
     ProofVerified,
     PullRequestOpened,
 )
-from store.events.scans import SorryFilled, SorryOpened
+from store.events.scans import CommitScanned, ScanBegun, SorryFilled, SorryOpened
 from store.events.service import LeanChosen
 from store.log.envelope import NewEvent
 from store.view import queries
@@ -59,17 +59,37 @@ class EventLines:
         self._store = store
         self._context = context
         self._waiting: list[Sequence[EventBody]] = []
+        self._unclosed: dict[tuple[str, str], tuple[str | None, list[EventBody]]] = {}
+        """By repository and branch: the attempt whose scan is recorded in parts, and what it recorded so far."""
         self._writes = False
         store.subscribe(self._on_append)
 
     def _on_append(self, events: Sequence[NewEvent]) -> None:
-        bodies = [event.body for event in events if _is_told(event.body)]
+        bodies = [body for body in self._that_count(events) if _is_told(body)]
         if not bodies:
             return
         self._waiting.append(bodies)
         if not self._writes:
             self._writes = True
             self._context.spawn(self._write(), name="event-lines")
+
+    def _that_count(self, events: Sequence[NewEvent]) -> Iterator[EventBody]:
+        """Yield what was appended; the parts of a scan only when the scan is closed."""
+        for event in events:
+            body = event.body
+            if isinstance(body, ScanBegun):
+                self._unclosed[body.repository, body.branch] = (event.causation_id, [])
+            elif isinstance(body, CommitScanned):
+                attempt, parts = self._unclosed.pop((body.repository, body.branch), (None, []))
+                yield from parts if attempt == event.causation_id else ()
+            elif isinstance(body, SorryOpened | SorryFilled):
+                attempt, parts = self._unclosed.get((body.repository, body.branch), (None, []))
+                if attempt is not None and attempt == event.causation_id:
+                    parts.append(body)
+                else:
+                    yield body
+            else:
+                yield body
 
     async def _write(self) -> None:
         try:

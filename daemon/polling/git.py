@@ -172,13 +172,16 @@ class Git(GitProcess):
 
     async def forget(self, mirror: Path, branches: Iterable[str]) -> None:
         """Delete the mirror's refs of these branches; the commits stay where a keep ref holds them."""
-        for name in branches:
-            await self._run("update-ref", "--no-deref", "-d", f"{REMOTE}{check_branch(name)}", mirror=mirror)
+        lines = [f"option no-deref\ndelete {REMOTE}{check_branch(name)}\n" for name in branches]
+        await self._update_refs(mirror, lines)
 
     async def keep(self, mirror: Path, shas: Iterable[str]) -> None:
         """Pin commits that events cite, so that no garbage collection takes them."""
-        for sha in shas:
-            await self._run("update-ref", f"{KEEP}{check_sha(sha)}", sha, mirror=mirror)
+        await self._update_refs(mirror, [f"update {KEEP}{check_sha(sha)} {sha}\n" for sha in shas])
+
+    async def _update_refs(self, mirror: Path, lines: Sequence[str]) -> None:
+        if lines:
+            await self._run("update-ref", "--stdin", mirror=mirror, text="".join(lines))
 
     async def has_commit(self, mirror: Path, sha: str) -> bool:
         """Return whether the mirror holds this commit."""

@@ -58,6 +58,30 @@ def test_a_file_of_one_line_sorries_holds_the_daemon_within_its_memory_and_is_sa
         assert said in " ".join(shown.split()), command
 
 
+@pytest.mark.slow
+def test_a_commit_of_many_files_of_long_statements_holds_the_daemon_within_its_memory(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("long")
+    text = " + ".join(["0"] * 1000)
+    files = {
+        f"L{file}.lean": "".join(f"theorem l{file}_{i} : {i} + {text} = {i} := sorry\n" for i in range(400))
+        for file in range(40)
+    }
+    remote.commit("long", files)
+    settings = deployment.write(repos=[remote.path])
+    with deployment.daemon() as daemon:
+        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the scan", seconds=180)
+        remote.commit("reworded", {name: data.replace("sorry", "by sorry") for name, data in files.items()})
+        request(settings.paths, "POST", "/poll", {"repository": settings.repos[0].key})
+        deployment.wait_for(
+            lambda: len(deployment.events("commit_scanned")) == 2, what="the second scan", seconds=180
+        )
+        assert peak_mb(daemon.pid) < MOST_MB
+    log_mb = sum(path.stat().st_size for path in settings.paths.state.glob("events.db*")) / 2**20
+    source_mb = sum(map(len, files.values())) / 2**20
+    assert log_mb < source_mb, "two commits of it, and the log holds less than one of them"
+
+
 @pytest.mark.parametrize("n", [30, pytest.param(1000, marks=pytest.mark.slow)])
 def test_a_push_of_many_commits_is_scanned_by_a_few_processes(tmp_path: Path, n: int) -> None:
     deployment = Deployment(tmp_path)
