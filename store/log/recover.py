@@ -1,7 +1,8 @@
 """Go on from what is sound of a damaged log: a new branch of history, and the damaged files kept.
 
 The new log is made beside the old one and is whole before it gets its place. The old files, the view among them, get
-a second name in a folder of their own before they lose the first: a kill at any moment leaves them all there.
+a second name in a folder of their own before they lose the first: a kill at any moment leaves them all there, and the
+next recovery goes on where that one ended.
 """
 
 from __future__ import annotations
@@ -47,8 +48,14 @@ def recover(log_path: Path, view_path: Path, *, reached: int) -> Recovered | Non
         LogError: the disk refused; the old files are all there.
     """
     lock = WriterLock.take(log_path)
+    fresh = log_path.with_name(f"{log_path.name}.recovered")
     try:
         with translated(log_path):
+            found = _interrupted(fresh, log_path)
+            if found is not None:
+                _swap(fresh, log_path, view_path, found.aside)
+                return found
+            _clear(fresh)
             kept, chained, last, reason = _assess(log_path)
             if not reason and reached > last:
                 reason = f"it ends at event {last}, and {view_path.name} stands at event {reached}"
@@ -58,15 +65,44 @@ def recover(log_path: Path, view_path: Path, *, reached: int) -> Recovered | Non
             acknowledged = _acknowledged(log_path)
             lost = max(last, reached, acknowledged)
             found = Recovered(kept.seq, lost if lost > kept.seq else 0, reason, aside)
-            fresh = log_path.with_name(f"{log_path.name}.recovered")
-            for path in _with_companions(fresh):
-                path.unlink(missing_ok=True)
             _copy(log_path, fresh, kept, chained=chained)
             _begin(fresh, found)
             _swap(fresh, log_path, view_path, aside)
             return found
     finally:
         lock.release()
+
+
+def _interrupted(fresh: Path, log_path: Path) -> Recovered | None:
+    """Return the recovery that was killed while its log, which is whole, got its place; None if there is none.
+
+    The old log may have lost its -wal by then: what is sound of it is in the new one alone.
+    """
+    new = fresh if fresh.exists() else log_path
+    if not anchor_path(fresh).exists():
+        return None
+    try:
+        with chain.raw(new) as connection:
+            end = chain.last(connection)
+        with LogReader.open(new) as reader:
+            (event,) = reader.read(after=end.seq - 1)
+        if event.type != "log_recovered" or read_anchor(fresh) != end:
+            return None
+        aside = Path(event.data["aside"])
+        if new == fresh and not _untouched(log_path, aside, since_ns=fresh.stat().st_mtime_ns):
+            return None
+    except (LogError, sqlite3.Error, OSError, ValueError):
+        return None
+    return Recovered(event.data["kept"], event.data["lost"], event.data["reason"], aside)
+
+
+def _untouched(log_path: Path, aside: Path, *, since_ns: int) -> bool:
+    """Return whether the old log is still the one that was put aside, and nobody wrote it since."""
+    return log_path.exists() and all(
+        path.samefile(aside / path.name) and path.stat().st_mtime_ns <= since_ns
+        for path in (log_path, log_path.with_name(f"{log_path.name}-wal"))
+        if path.exists() and path.stat().st_size
+    )
 
 
 def _assess(path: Path) -> tuple[chain.Link, bool, int, str]:
@@ -136,26 +172,38 @@ def _begin(path: Path, found: Recovered) -> None:
 
 
 def _swap(fresh: Path, log_path: Path, view_path: Path, aside: Path) -> None:
-    aside.mkdir(mode=0o700)
-    olds = [path for path in (*_with_companions(log_path), *_with_companions(view_path)) if path.exists()]
-    for path in olds:
-        try:
-            os.link(path, aside / path.name)
-        except OSError:
-            shutil.copy2(path, aside / path.name)
-    sync_folder(aside)
-    sync_folder(aside.parent)
-    # A -wal that is left would be folded into the new log. Until that is in its place the log is behind its anchor
-    # and is refused; the whole of it is in the folder.
-    for path in olds:
-        if path.name not in {log_path.name, anchor_path(log_path).name}:
-            path.unlink()
-    fresh.replace(log_path)
+    """Put a new log in the place of the old one, or go on with that."""
+    if fresh.exists():
+        aside.mkdir(mode=0o700, exist_ok=True)
+        olds = [path for path in (*_with_companions(log_path), *_with_companions(view_path)) if path.exists()]
+        for path in olds:
+            if not (aside / path.name).exists():
+                _put_aside(path, aside)
+        sync_folder(aside)
+        sync_folder(aside.parent)
+        # A -wal that is left would be folded into the new log. Until that is in its place the log is behind its anchor
+        # and is refused; the whole of it is in the folder.
+        for path in olds:
+            if path.name not in {log_path.name, anchor_path(log_path).name}:
+                path.unlink()
+        fresh.replace(log_path)
     anchor_path(fresh).replace(anchor_path(log_path))
+    _clear(fresh)
+    sync_folder(log_path.parent)
+
+
+def _put_aside(path: Path, aside: Path) -> None:
+    try:
+        os.link(path, aside / path.name)
+    except OSError:
+        shutil.copy2(path, aside / path.name)
+
+
+def _clear(fresh: Path) -> None:
+    """Remove what an earlier recovery left of a new log that is not needed."""
     for path in _with_companions(fresh):
         path.unlink(missing_ok=True)
     fresh.with_name(f"{fresh.name}.lock").unlink(missing_ok=True)
-    sync_folder(log_path.parent)
 
 
 def _with_companions(path: Path) -> list[Path]:

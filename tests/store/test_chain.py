@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -16,9 +17,10 @@ from store.errors import LogDamagedError
 from store.events.service import DaemonStopped
 from store.log import anchor, chain
 from store.log.backup import check
-from store.log.envelope import Expect, NewEvent
+from store.log.envelope import Expect, NewEvent, StoredEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
+from store.log.recover import recover
 from store.sqlite import script
 from store.view.rebuild import rebuild
 from store.view.view import refuse_lost_end
@@ -346,3 +348,103 @@ def unchained(path: Path) -> None:
         connection.commit()
     os.replace(old, path)  # noqa: PTH105 - over an existing name, on purpose
     anchor.anchor_path(path).unlink()
+
+
+KILLED_IN_THE_SWAP = """
+import os, signal, sys
+from pathlib import Path
+from store.log import recover
+folder, left = Path(sys.argv[1]), int(sys.argv[2])
+def counted(work):
+    def step(*arguments, **options):
+        global left
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+        return work(*arguments, **options)
+    return step
+def swap(*arguments, work=recover._swap):
+    os.link, recover.sync_folder = counted(os.link), counted(recover.sync_folder)
+    Path.mkdir, Path.unlink, Path.replace = map(counted, (Path.mkdir, Path.unlink, Path.replace))
+    work(*arguments)
+recover._swap = swap
+recover.recover(folder / "events.db", folder / "database.db", reached=0)
+"""
+
+
+def events_of(path: Path) -> list[StoredEvent]:
+    with LogReader.open(path) as reader:
+        return list(reader.read())
+
+
+def test_killed_at_any_step_of_a_recovery_the_next_one_ends_it_and_keeps_as_much(tmp_path: Path) -> None:
+    """All of the log lies in the -wal, as a kill leaves it: without its -wal nothing of it can be read."""
+    path = as_a_kill_leaves_it(tmp_path)
+    wal = path.with_name("events.db-wal")
+    flip(wal, wal.stat().st_size // 2, 3)
+    path.with_name("database.db").write_bytes(b"the last witness")
+    hurt = {file.name: file.read_bytes() for file in path.parent.iterdir() if not file.name.endswith("-shm")}
+    sound = events_of(path)
+    assert len(sound) > 5
+    for step in itertools.count():
+        folder = tmp_path / f"step-{step}"
+        shutil.copytree(path.parent, folder)
+        log = folder / "events.db"
+        said = tmp_path / "said"
+        status = warm.start(KILLED_IN_THE_SWAP, str(folder), str(step), output=said).wait(timeout=100)
+        assert status in (0, -signal.SIGKILL), said.read_text()
+        try:
+            EventLog.open(log).close()
+        except LogDamagedError:
+            found = recover(log, folder / "database.db", reached=0)
+            assert found is not None
+            assert found.kept == len(sound)
+        assert recover(log, folder / "database.db", reached=0) is None
+        assert check(log).ok
+        *kept, told = events_of(log)
+        assert kept == sound
+        assert (told.type, told.data["kept"]) == ("log_recovered", len(sound))
+        aside = Path(told.data["aside"])
+        assert {name: (aside / name).read_bytes() for name in hurt} == hurt
+        assert list(folder.glob("*.recovered*")) == []
+        shutil.rmtree(folder)
+        if status == 0:
+            break
+    assert step > 12, "every step was one to die at"
+
+
+def test_a_log_that_went_on_after_a_killed_recovery_is_not_taken_back_to_it(tmp_path: Path) -> None:
+    path = as_a_kill_leaves_it(tmp_path)
+    wal = path.with_name("events.db-wal")
+    flip(wal, wal.stat().st_size // 2, 3)
+    folder, said = path.parent, tmp_path / "said"
+    assert warm.start(KILLED_IN_THE_SWAP, str(folder), "4", output=said).wait(timeout=100) == -signal.SIGKILL
+    assert path.with_name("events.db.recovered").exists()
+    anchor.anchor_path(path).unlink()  # by somebody who would rather go on
+    for number in range(3):
+        append(path, number)
+    before = events_of(path)
+    assert recover(path, folder / "database.db", reached=0) is None
+    assert events_of(path) == before
+    assert not path.with_name("events.db.recovered").exists()
+
+
+def test_a_log_of_before_the_chain_that_ends_before_its_view_is_recovered_and_gets_its_chain(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path)
+    unchained(path)
+    before = events_of(path)
+    found = recover(path, tmp_path / "database.db", reached=len(before) + 7)
+    assert found is not None
+    assert (found.kept, found.lost) == (len(before), len(before) + 7)
+    *kept, chained, told = events_of(path)
+    assert kept == before
+    assert (chained.type, chained.data["upto"]) == ("log_chained", len(before))
+    assert (told.type, told.data["kept"], told.data["lost"]) == (
+        *("log_recovered", len(before)),
+        len(before) + 7,
+    )
+    assert check(path).ok
+    append(path, 1)
+    assert check(path).ok
