@@ -18,7 +18,7 @@ FULL_BYTES = 2**20
 
 _REFUSING = frozenset({"ro", "emergency_ro", "shutdown"})
 _Folder = Literal["state", "cache", "runtime"]
-_Code = Literal["disk_full", "disk_read_only"]
+Code = Literal["disk_full", "disk_read_only"]
 _ROOM: dict[_Folder, str] = {
     "state": "free some space there; a running daemon then resumes, and every acknowledged event is safe",
     "cache": "free some space there; a running daemon then resumes. While no daemon runs, all files there may be"
@@ -32,7 +32,7 @@ _MEND = "look at the kernel's log, mend the disk and mount it for writing, then 
 class Refusal:
     """A folder that refuses writes, with the reason and the remedy."""
 
-    code: _Code
+    code: Code
     folder: Path
     message: str
     remedy: str
@@ -44,8 +44,8 @@ def refusals(paths: Paths) -> list[Refusal]:
     A file system that the kernel took out of service after an error is found too: it still says `rw` of itself.
     """
     folders: dict[_Folder, Path] = {"state": paths.state, "cache": paths.cache, "runtime": paths.runtime}
-    on_one: dict[tuple[_Code, int], list[_Folder]] = {}
-    said: dict[tuple[_Code, int], str] = {}
+    on_one: dict[tuple[Code, int], list[_Folder]] = {}
+    said: dict[tuple[Code, int], str] = {}
     for name, folder in folders.items():
         if (refused := _refused(folder)) is not None:
             code, disk, how = refused
@@ -62,7 +62,7 @@ def refusals(paths: Paths) -> list[Refusal]:
     ]
 
 
-def _refused(folder: Path) -> tuple[_Code, int, str] | None:
+def _refused(folder: Path) -> tuple[Code, int, str] | None:
     """Return what is wrong with the disk of a folder, its number, and how that is said; None where nothing is."""
     try:
         found = os.statvfs(folder)

@@ -35,7 +35,7 @@ VERSION_TIMEOUT_S = 10.0
 LOW_DISK_BYTES = 2 * 2**30
 LEAN = "lean backend"
 """The finding without which the daemon watches and proves nothing."""
-GIT_MINIMUM = (2, 30)  # `git ls-remote --symref` and partial clones without later surprises
+GIT_MINIMUM = (2, 31)  # GIT_CONFIG_COUNT: an older git reads none of the configuration that keeps it safe
 SQLITE_MINIMUM = (3, 37)  # STRICT tables
 PYTHON_MINIMUM = (3, 11)
 
@@ -78,7 +78,7 @@ def _python() -> Finding:
 
 def git_finding() -> Finding:
     """Judge git, without which nothing can be watched."""
-    remedy = "install git 2.30 or newer (Debian: apt install git)"
+    remedy = "install git 2.31 or newer (Debian: apt install git)"
     said = _version_of("git", "--version")
     if said is None:
         return Finding("git", "missing", "not on PATH", remedy, essential=True)

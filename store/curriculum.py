@@ -54,11 +54,16 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class CurriculumRepository:
-    """A repository's place and what its traced commit has. `easy`, `medium` and `hard` are of all `theorems`.
+    """A repository's place and what its traced commit has.
 
-    `sorries` of these have a sorry and `proofless` no steps; both are dealt out over the three. Only with `compat` is
-    there a fourth bucket, `no_proof`, for those with a sorry. `completeness`: the share of files, 0..1, that were
-    extracted whole.
+    Attributes:
+        order: from 1.
+        sha: the traced commit.
+        theorems: all of them, which `easy`, `medium`, `hard` and `no_proof` add up to.
+        no_proof: only with `compat`, those with a sorry.
+        sorries: those with a sorry; without `compat` they are dealt out over the other three.
+        proofless: those with neither a sorry nor steps; they are dealt out too.
+        completeness: the share of files, 0 to 1, that were extracted whole.
     """
 
     order: int

@@ -36,20 +36,20 @@ class ExitCode(enum.IntEnum):
     """The exit status of the process. A code that is not listed here means failure."""
 
     OK = 0
-    """done; of `status`: the daemon runs, and nothing worse than a warning is to be said"""
+    """done; of `status`: the daemon runs, and nothing worse than a warning is to be said, or it is as of a moment"""
     FAILURE = 1
     """it could not be done; the message says why and what to do. Of `status`: the daemon runs, and something is
     wrong"""
     USAGE = 2
     """the command line is wrong"""
     NOT_RUNNING = 3
-    """the verb needs a running daemon (`poll`, `jobs retry`, `models promote`, `models rollback`). Of `status`: the
+    """the verb needs a running daemon (as `poll`, `pause`, `jobs retry`, `models promote` do). Of `status`: the
     daemon does not run"""
     DIFFERENCES = 6
     """`db verify` found differences"""
     ALREADY_RUNNING = 75
-    """another daemon holds the state folder (`run`, `db rebuild`, `import`), or another command does (also `proofs
-    pr`), or another process the builds (`toolchain`); the message names its process"""
+    """another daemon holds the state folder (`run`, `db rebuild`, `db recover`, `import`), or another command does
+    (also `proofs pr`), or another process the builds (`toolchain`, `setup`); the message names its process"""
     BAD_CONFIG = 78
     """the configuration has mistakes, or the named file is missing; `serve` has no token where it needs one"""
 

@@ -59,7 +59,7 @@ class TriedTactic:
         outcome: "proved": no goal was left. "step": a new state. "repeated": a known one. "failed" and "unparsed": the
             judgement of Lean, or of the text policy. "sorry": it ran, with a sorry or unsafe code. "killed": it ended
             the Lean process each time.
-        reason: for the outcome, shortened; "" without one.
+        reason: for the outcome, shortened; empty without one.
         log_probability: the model's; 0 without a model.
         to: the number of the state that it led to, if any.
     """
@@ -77,9 +77,9 @@ class TreeNode:
 
     Attributes:
         number: in the order of discovery.
-        parent: the previous state on the best way here; None for the root.
-        tactic: from the parent to here; "" for the root.
-        goals: the open ones, as text; () without any.
+        parent: the previous state on the best way here; null for the root.
+        tactic: from the parent to here; empty for the root.
+        goals: the open ones, as text; empty without any.
         depth: steps from the root.
         score: lower came first.
         log_probability: the sum on the way here.
@@ -109,10 +109,10 @@ class Tree:
 
     Attributes:
         outcome: of the search.
-        limit: the limit of the budget that ended it: "nodes", "seconds", "calls"; "" for none.
+        limit: the limit of the budget that ended it: "nodes", "seconds", "calls"; empty for none.
         best: the progress, in one line.
         nodes: by number, ascending, the root among them.
-        proof: numbers of the states on the proof's way, from the root on; () without one.
+        proof: numbers of the states on the proof's way, from the root on; empty without one.
         nodes_left_out: the number of states that are not in `nodes`.
     """
 

@@ -42,13 +42,14 @@ class ServiceRow:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryRow:
-    """A repository that is or was watched. `state`: new, ok, or the problem (see RepositoryFailed).
+    """A repository that is or was watched.
 
     `failing_since` is when the first of the polls that have failed since did so, `failing_told` whether there is a
-    `repository_failing` of it. `archived`: its forge accepts no changes to it.
+    `repository_failing` of it.
     """
 
     repository: str
+    """Its key."""
     url: str
     forge_id: int | None
     watched: bool
@@ -56,15 +57,18 @@ class RepositoryRow:
     opt_out: bool
     every_s: float
     branches: list[str]
+    """The configured names and globs."""
     include: list[str]
     exclude: list[str]
     default_branch: str | None
     state: str
+    """`new`, `ok`, or what is wrong (the problems of `unsorry status`)."""
     reason: str
     remedy: str
     failing_since: str | None
     failing_told: bool
     archived: bool
+    """Its forge accepts no changes to it."""
     first_seen_at: str
 
 
@@ -73,6 +77,7 @@ class PolledRepository(RepositoryRow):
     """A repository with the state of its poll when it was last polled; None where that is not known."""
 
     checked_at: str | None
+    """When it was last polled."""
     next_due_at: str | None
     poll_outcome: str | None
     etag: str | None
@@ -173,16 +178,15 @@ class TooLargeRow:
 
 @dataclass(frozen=True, slots=True)
 class DeclarationRow:
-    """A declaration at the newest scanned commit of a branch; theorems are those of kind theorem or lemma.
-
-    `index` is its position in the file. `theorem` is its identity (store.domain.identity.theorem_id).
-    """
+    """A declaration at the newest scanned commit of a branch; theorems are those of kind theorem or lemma."""
 
     repository: str
     branch: str
     path: str
     index: int
+    """Its position in the file."""
     theorem: str
+    """The id of its name and statement (store.domain.identity.theorem_id)."""
     name: str
     kind: str
     statement: str
@@ -197,17 +201,16 @@ class DeclarationRow:
 
 @dataclass(frozen=True, slots=True)
 class TheoremRow:
-    """A theorem or lemma of a branch, through all its versions. `theorem` is its id since its first sight.
-
-    `identity` is `store.domain.identity.theorem_id` of its present name and statement, which `declarations.theorem`
-    has too: the place is there. `state`: present, deleted. `versions` counts what differed in more than lines.
-    """
+    """A theorem or lemma of a branch, through all its versions; all is as in the newest of them."""
 
     repository: str
     branch: str
     theorem: str
+    """Its id for life, given at its first sight."""
     identity: str
+    """The id of its present name and statement, which the declaration there has too."""
     state: str
+    """`present` or `deleted`."""
     name: str
     kind: str
     statement: str
@@ -217,7 +220,9 @@ class TheoremRow:
     first_sha: str
     first_seen_at: str
     last_sha: str
+    """The commit of its newest version."""
     versions: int
+    """How many differ in more than lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,28 +250,32 @@ class TheoremVersionRow:
 
 @dataclass(frozen=True, slots=True)
 class SorryRow:
-    """A sorry and its state on a branch. Place columns are the last known ones.
-
-    `state`: open (in the source, no verified proof), verified (in the source, and a proof that Lean accepted
-    waits), filled (gone from the source; `filled_by` people or us), removed (its declaration is gone).
-    A candidate or simulated proof leaves it open. `verified_proof` names the proof. `blob` is the file's.
-    """
+    """A sorry and its state on a branch. Its place is the last known one."""
 
     repository: str
     branch: str
     sorry: str
+    """Its id, which survives moves and edits."""
     state: str
+    """`open` (no verified proof), `verified` (a proof that Lean accepted waits), `filled` (gone from the
+    source), `removed` (its declaration is gone). A candidate or simulated proof leaves it open."""
     declaration: str
     kind: str
     statement: str
     statement_hash: str
     ordinal: int
+    """Which one inside its declaration, from 0."""
     token: str
+    """`sorry` or `admit`."""
     mode: str
+    """`term` or `tactic`."""
     path: str
     blob: str
+    """git's id of the file."""
     line: int
+    """From 1."""
     column: int
+    """From 0, in code points."""
     byte_start: int
     byte_end: int
     context_hash: str
@@ -275,7 +284,9 @@ class SorryRow:
     updated_sha: str
     closed_sha: str | None
     filled_by: str | None
+    """`people` or `us`."""
     verified_proof: str | None
+    """The proof that waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,32 +309,40 @@ class SorryStepRow:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRow:
-    """An attempt on a sorry; a part of its key must change before it is repeated.
-
-    `model` is "" where the prover has none, `tree_sha256` the blob of the search's tree where there is one.
-    """
+    """An attempt on a sorry; a part of its key must change before it is repeated."""
 
     sorry: str
     blob: str
+    """git's id of the file."""
     prover: str
     rung: int
     model: str
+    """The id of the model that was asked; empty where there is none."""
     budget: str
     repository: str
     branch: str
     sha: str
     outcome: str
+    """`found`, `disproved` (Lean took a proof of its negation), `exhausted` (nothing was left to try),
+    `budget`, `unsupported` or `error`."""
     detail: str
+    """Why."""
     nodes: int
+    """States expanded; of whole proofs, texts that Lean judged."""
     repl_calls: int
     seconds: float
     seed: int
     best: str
+    """How far it got, in words."""
     goals_left: int | None
+    """Open goals of the state that came nearest to a proof."""
     prompt_tokens: int
+    """0 where they are not counted."""
     completion_tokens: int
     usd: float | None
+    """Null where the cost is not known."""
     tree_sha256: str | None
+    """The search's tree in the log, where there is one."""
     simulated: bool
     job: str
     recorded_at: str
@@ -348,25 +367,20 @@ def told_grade(grade: str, kernel: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProofRow:
-    """A proof text for a sorry. `state`: candidate, verified, rejected, conditional.
-
-    candidate with `checked_at` set means: nothing failed, but `not_checked_json` could not be judged here.
-    `blob` and `byte_start` are of the version of the file that it was found in, at `sha`; `checked_blob` and
-    `checked_start` of the one that it was last verified in, at `checked_sha`. `grade` is how far a kernel replayed it
-    then (`store.events.proofs.Grade`), by the programs `kernel`; both are "" until it is verified. `patch_sha256` is
-    the patch's blob, `pull_request_url` where it was proposed. `simulated` proofs are never verified. `job` is the one
-    that found it first, `checked_job` the one that judged it last.
-    """
+    """A proof text for a sorry. A simulated proof is never verified."""
 
     proof: str
+    """Its id."""
     sorry: str
     repository: str
     branch: str
     sha: str
+    """The commit at which it was found; `blob` and `byte_start` are of the file there."""
     path: str
     blob: str
     byte_start: int
     byte_end: int
+    """`replacement` takes the place of the bytes from `byte_start` to here."""
     declaration: str
     declaration_text_hash: str
     replacement: str
@@ -376,23 +390,37 @@ class ProofRow:
     toolchain: str
     simulated: bool
     state: str
+    """`candidate` (with `checked_at`: nothing failed, and not all could be judged), `verified`, `rejected` or
+    `conditional`."""
     checks: list[dict[str, str]]
+    """The gate's, each with `step`, `verdict`, `by` and `evidence`."""
     not_checked: list[str]
+    """What could not be judged here."""
     axioms: list[str]
     grade: str
+    """How far a kernel replayed what it rests on: `replayed_closure`, `replayed_module` or `not_replayed`;
+    empty until it is verified."""
     kernel: str
+    """The programs that replayed it."""
     checked_sha: str
+    """The commit at which it was last verified; `checked_blob` and `checked_start` are the file and the place
+    there."""
     checked_blob: str
     checked_start: int
     conditional_on: list[str]
+    """Declarations with a sorry that it rests on."""
     reason: str
     patch_sha256: str | None
+    """The patch in the log."""
     pull_request_url: str | None
+    """Where it was proposed."""
     pull_request_at: str | None
     found_at: str
     checked_at: str | None
     job: str
+    """The one that found it first."""
     checked_job: str | None
+    """The one that judged it last."""
 
     @property
     def graded(self) -> str:
@@ -407,11 +435,13 @@ class ProofRow:
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job at its newest attempt. `state`: running, succeeded, failed, interrupted, cancelled, released."""
+    """A job at its newest attempt."""
 
     job: str
+    """Its id."""
     kind: str
     state: str
+    """`running`, `succeeded`, `failed`, `interrupted`, `cancelled` or `released`."""
     attempt: int
     repository: str | None
     branch: str | None
@@ -424,10 +454,14 @@ class JobRow:
     peak_rss_bytes: int | None
     reason: str
     message: str
+    """May have several lines."""
     remedy: str
     deterministic: bool
+    """The same inputs would fail again."""
     retry_at: str | None
+    """When it is tried again by itself."""
     summary: dict[str, Any]
+    """The kind's own; a build's `modules_failed` names what it did without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -769,32 +803,43 @@ class TrainingProof:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRow:
-    """A trained checkpoint; see `store.events.models.CheckpointSaved`. `promoted` is 1 for the one in use.
+    """A trained checkpoint; see `store.events.models.CheckpointSaved`.
 
     No one decided on it yet where `promoted_at` and `refused_at` are both NULL.
     """
 
     checkpoint: str
+    """Its id."""
     model: str
     parent: str | None
+    """The checkpoint that training started from."""
     base: str
+    """What the first of its chain started from."""
     data_seq: int
+    """The log's position of the training data."""
     config: dict[str, Any]
     seed: int
     steps: int
     weights: str
+    """SHA-256 of the file, as of `fisher`."""
     size_bytes: int
+    """Of the weights."""
     fisher: str | None
     versions: dict[str, str]
+    """Of the libraries."""
     device: str
     seconds: float
     job: str
     simulated: bool
+    """It, or one that it was trained from, learned from the simulator."""
     saved_at: str
     promoted: bool
+    """It is in use."""
     promoted_at: str | None
     reason: str
+    """Why it was promoted."""
     refused_at: str | None
+    """When the rule kept it out of use, unless it was promoted since."""
     refused_reason: str
 
 
@@ -803,13 +848,19 @@ class EvaluationRow:
     """The evaluation of a checkpoint on one dataset; see `store.events.models.EvaluationFinished`."""
 
     evaluation: str
+    """Its id."""
     model: str
     checkpoint: str
     repository: str | None
+    """Null where it is of several."""
     split: str
     dataset: str
+    """SHA-256 of the examples."""
     metrics: dict[str, float]
+    """`recall@1`, `recall@10`, `mrr`; `tactic@1`, `tactic@8`, `token_accuracy`; `mae` and `mse` in steps,
+    `within_1`."""
     n: int
+    """How many examples."""
     seconds: float
     job: str
     simulated: bool

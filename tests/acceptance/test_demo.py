@@ -297,6 +297,7 @@ def test_the_demo_is_one_screen_of_what_lean_itself_accepts(real_lean: Path, tmp
     assert trace == "v4.35.0"
 
 
+@pytest.mark.slow
 def test_without_lean_the_demo_says_once_that_all_of_it_is_simulated(tmp_path: Path) -> None:
     lines = screen(tmp_path / "demo", "--simulator")
     (marked,) = (number for number, line in enumerate(lines) if "simulated" in line)

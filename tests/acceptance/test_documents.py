@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 
 from daemon.settings import parse
-from tests.support.reference import commands
+from tests.support.reference import commands, tables
 
 ROOT = Path(__file__).resolve().parents[2]
 UNSORRY = Path(sys.executable).with_name("unsorry")
-DOCUMENTS = sorted(
-    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]
-)
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*/*.md")])
 READING_VERBS = ("status", "repos", "sorries", "theorems", "proofs", "jobs", "events", "curriculum")
 
 
@@ -47,18 +45,49 @@ def test_every_verb_that_a_document_names_exists() -> None:
     assert verbs - known - groups == set()
 
 
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_link_inside_the_repository_leads_somewhere(document: Path) -> None:
-    targets = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text(encoding="utf-8"))
-    missing = [
-        target
-        for target in targets
+    missing = []
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", document.read_text(encoding="utf-8")):
         # The README's badge leads to the forge's own page beside the files.
-        if "://" not in target
-        and not target.startswith("../../actions/")
-        and not (document.parent / target).exists()
-    ]
+        if "://" in target or target.startswith("../../actions/"):
+            continue
+        page = document.parent / target if target else document
+        if not page.exists() or (anchor and anchor not in anchors(page)):
+            missing.append(f"{target}#{anchor}")
     assert missing == []
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    seen: set[Path] = set()
+    ahead = {ROOT / "README.md"}
+    while ahead:
+        page = ahead.pop()
+        seen.add(page)
+        targets = re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+        ahead |= {(page.parent / target).resolve() for target in targets} - seen
+    assert set(DOCUMENTS) - seen == set()
+
+
+def test_every_setting_that_a_document_names_exists() -> None:
+    known = {
+        (heading.strip("[]"), field.alias or name)
+        for heading, model in tables()
+        for name, field in model.model_fields.items()
+    }
+    # Their settings are those of the models' own trainers.
+    known |= {("train.retriever", "model_name"), ("train.tactics", "model_name")}
+    # The changelog also names what is gone.
+    pages = [page.read_text(encoding="utf-8") for page in DOCUMENTS if page.name != "CHANGELOG.md"]
+    named = {pair for text in pages for pair in re.findall(r"`\[([a-z_.]+)\] ([a-z_]+)", text)}
+    assert len(named) >= 20
+    assert named - known == set()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
