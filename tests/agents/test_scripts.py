@@ -132,6 +132,7 @@ def test_grpo(proved: TracedProject, says_rfl: str) -> None:
     assert_every_job_ended_well(proved)
 
 
+@pytest.mark.slow
 def test_lean_agent(study: TracedProject, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = TrainingConfig(
         model_name=str(make_tiny_retriever(tmp_path / "retriever", d_model=16, layers=1)),

@@ -154,6 +154,7 @@ def of_the_log(document: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
+@pytest.mark.slow
 def test_every_reading_verb_answers_as_over_a_log_that_ends_there(story: RecordedStory) -> None:
     with LogReader.open(story.events_db) as log:
         last = log.position()
@@ -318,6 +319,7 @@ def test_a_damaged_copy_is_made_again(story: RecordedStory) -> None:
     assert story.document("sorries", "--as-of", "30") == before
 
 
+@pytest.mark.slow
 def test_processes_that_ask_at_once_get_the_same_answer(story: RecordedStory) -> None:
     command = [str(COMMAND), "sorries", "--as-of", "40", "--json"]
     env = {**os.environ, "UNSORRY_CONFIG": str(story.root / "config.toml")}

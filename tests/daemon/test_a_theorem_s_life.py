@@ -452,6 +452,7 @@ class Author:
         return f"namespace {space}\n{text}end {space}\n" if space else text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_every_living_theorem_is_one_declaration_whatever_people_do(history: History, seed: int) -> None:
     author = Author(seed)

@@ -245,6 +245,7 @@ def test_a_disk_that_fills_up_is_waited_for_and_nothing_is_lost_or_begun_meanwhi
         watched.goes_on(acknowledged)
 
 
+@pytest.mark.slow
 @with_mounts
 def test_a_daemon_is_stopped_while_its_disk_is_full_and_the_next_one_waits_for_room_and_goes_on(
     request: pytest.FixtureRequest,
@@ -411,6 +412,7 @@ def test_a_state_folder_that_is_removed_ends_the_daemon_which_saves_the_log(tmp_
     watched.goes_on(acknowledged)
 
 
+@pytest.mark.slow
 @with_mounts
 def test_a_job_whose_folder_finds_no_room_is_interrupted_not_failed_and_done_when_there_is(
     request: pytest.FixtureRequest,

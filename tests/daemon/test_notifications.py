@@ -343,6 +343,7 @@ def test_a_receiver_that_fails_is_asked_again_under_the_same_id_and_the_failure_
         asyncio.run(run(at))
 
 
+@pytest.mark.slow
 def test_what_comes_while_a_message_is_under_way_or_too_soon_is_told_together(tmp_path: Path) -> None:
     async def run(at: Receiver) -> None:
         text = webhook(at.url).replace('"0s"', '"5s"')
@@ -449,6 +450,7 @@ def test_a_kind_that_is_asked_for_later_begins_then_and_what_waits_of_the_others
         asyncio.run(run(at))
 
 
+@pytest.mark.slow
 def test_a_repository_that_has_failed_long_enough_is_told_once_and_again_after_it_recovered(
     tmp_path: Path,
 ) -> None:

@@ -1,4 +1,4 @@
-"""The backup and the restore of docs/install.md: the very commands of the page, run beside a daemon at work."""
+"""The backup and the restore of docs/operations.md: the very commands of the page, run beside a daemon at work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from store.view.rebuild import verify
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "install.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 UNSORRY = Path(sys.executable).parent / "unsorry"
 SUDO = """#!/bin/sh
 # No other user here: what would be theirs is this one's.
@@ -78,7 +78,7 @@ def administrator(deployment: Deployment) -> Iterator[dict[str, str]]:
 
 def commands(deployment: Deployment) -> list[str]:
     """The two blocks of the section, on this test's folders."""
-    section = PAGE.read_text(encoding="utf-8").split("## Backup, restore")[1].split("\n## ")[0]
+    section = PAGE.read_text(encoding="utf-8").split("\n## Backup\n")[1].split("\n## Move")[0]
     blocks = re.findall(r"^```\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
     places = {
         "/var/lib/unsorry": deployment.folder / "state",

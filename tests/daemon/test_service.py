@@ -80,6 +80,7 @@ def test_a_commit_is_observed_and_scanned_and_its_sorry_is_in_the_database(
     assert list((settings.paths.cache / "worktrees").glob("*")) == []
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(
     deployment: Deployment, remote: Remote
 ) -> None:
@@ -115,7 +116,7 @@ def test_without_git_the_daemon_does_not_start_and_says_what_to_install(
     deployment.write(repos=[remote.path])
     with deployment.daemon(environment={"PATH": str(tmp_path / "empty")}) as process:
         assert process.wait(timeout=20) == 1
-    assert "not started: git: not on PATH; install git 2.30 or newer" in deployment.log()
+    assert "not started: git: not on PATH; install git 2.31 or newer" in deployment.log()
     assert deployment.events() == []
 
 
@@ -394,6 +395,7 @@ def job_processes(daemon: int) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_at_once_and_the_next_start_records_what_was_left(
     deployment: Deployment, remote: Remote
 ) -> None:

@@ -404,6 +404,7 @@ class Fragile(Journal):
             raise Killed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("statement", [SWAPS, STUCK, SWAPS_BOTH])
 @pytest.mark.parametrize("kind", ["model", "ladder"])
 def test_a_search_that_is_killed_again_and_again_ends_as_one_that_is_not(

@@ -108,6 +108,7 @@ BAD: dict[str, tuple[Reply, str]] = {
 }
 
 
+@pytest.mark.slow
 def test_bad_answers_are_each_their_sorry_s_and_the_others_go_on(tmp_path: Path) -> None:
     """One job: a sorry for each bad answer, one between two."""
     names = [name for bad in BAD for name in (f"bad_{bad}", f"good_{bad}")]

@@ -363,6 +363,7 @@ def counting(folder: Path, *, delay_s: float) -> tuple[LeanBackend, Path]:
     return dataclasses.replace(backend, argv=(sys.executable, str(script), str(log), str(delay_s))), log
 
 
+@pytest.mark.slow
 def test_a_job_that_was_preempted_and_killed_resumes_its_search(tmp_path: Path) -> None:
     calm_lean, calm_log = counting(tmp_path, delay_s=0.0)
     given = parameters(tmp_path, STUBBORN, parallel=1, lean=calm_lean)

@@ -92,6 +92,7 @@ def test_a_proof_changes_nothing_but_itself(project: Project) -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_two_ways_to_read_a_module_agree(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

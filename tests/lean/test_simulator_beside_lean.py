@@ -158,7 +158,9 @@ def pair(real_lean: Path, tmp_path: Path) -> Any:
     return compare
 
 
-@pytest.mark.parametrize("statement", STATEMENTS)
+@pytest.mark.parametrize(
+    "statement", [*STATEMENTS[:4], *(pytest.param(one, marks=pytest.mark.slow) for one in STATEMENTS[4:])]
+)
 def test_each_tactic_does_in_the_simulator_what_it_does_in_lean(statement: str, pair: Any) -> None:
     async def work(both: Pair) -> None:
         todo = [await both.start(statement)]

@@ -34,6 +34,7 @@ def workshop(tmp_path: Path) -> Iterator[Workshop]:
     made.close()
 
 
+@pytest.mark.slow
 def test_a_commit_has_only_those_files_traced_again_whose_trace_may_differ(workshop: Workshop) -> None:
     files = {
         "Base.lean": "theorem base : True := trivial\n",
@@ -137,6 +138,7 @@ def test_a_file_that_fails_has_its_turn_once_a_commit_also_where_it_failed_befor
     assert resumed.summary["failed"] == 1
 
 
+@pytest.mark.slow
 def test_what_another_lean_says_in_the_same_words_is_recorded_too(workshop: Workshop) -> None:
     workshop.commit({"A.lean": ALONE})
     workshop.trace()
@@ -166,6 +168,7 @@ def test_two_branches_at_one_commit_have_a_measure_and_a_position_each(workshop:
     assert trace_queries.line_position(workshop.db, KEY, "branch:main") == before
 
 
+@pytest.mark.slow
 def test_a_commit_that_comes_back_is_recorded_again(workshop: Workshop) -> None:
     workshop.commit({"A.lean": "theorem a : True := trivial\n"})
     first = workshop.sha

@@ -160,6 +160,7 @@ def test_it_is_ready_when_log_view_and_socket_stand_and_says_when_it_reloads_and
         assert systemd.expired == []
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_wedged_in_any_way_stops_pinging_is_restarted_and_has_lost_nothing(
     tmp_path: Path,
 ) -> None:

@@ -61,6 +61,7 @@ def told(answer: dict[str, Any], code: str) -> dict[str, Any] | None:
     return next((problem for problem in answer["problems"] if problem["code"] == code), None)
 
 
+@pytest.mark.slow
 def test_the_clock_jumps_an_hour_back_and_forward_and_the_daemon_goes_on_in_its_rhythm(
     deployment: Deployment, status: Ask
 ) -> None:
@@ -116,6 +117,7 @@ def test_however_far_the_clock_jumps_the_daemon_answers_at_once_and_grows_by_not
     assert deployment.events("job_failed", "repository_failed") == []
 
 
+@pytest.mark.slow
 def test_a_laptop_that_slept_all_night_goes_on_with_its_job_and_polls_at_once(
     deployment: Deployment, status: Ask
 ) -> None:
@@ -158,6 +160,7 @@ def job_processes(daemon: int) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.slow
 def test_names_that_do_not_resolve_for_an_hour_are_a_problem_that_heals_by_itself(
     deployment: Deployment, status: Ask
 ) -> None:

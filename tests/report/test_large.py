@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pipeline.prove.tree import Tree, TreeNode
 from pipeline.report.gather import gather
 from pipeline.report.opened import MOST_SHOWN
@@ -161,6 +163,7 @@ def tree() -> bytes:
     return json.dumps(Tree("found", "", "", nodes, tuple(range(100))).as_json()).encode()
 
 
+@pytest.mark.slow
 def test_a_report_of_500_repositories_and_50_000_sorries_and_jobs_takes_under_8_s_and_no_page_3_mb(
     tmp_path: Path,
 ) -> None:

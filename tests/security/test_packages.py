@@ -45,6 +45,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_the_wheel_of_the_sdist_has_the_tag_s_version_and_all_that_runs(built: Path, tmp_path: Path) -> None:
     wheel = built / "unsorry-7.8.9-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:

@@ -112,6 +112,7 @@ def of(events: Sequence[tuple[str, Any]], name: str) -> list[Any]:
     return [data for named, data in events if named == name]
 
 
+@pytest.mark.slow
 def test_rung_2_asks_the_tactic_model_in_use(served: Served) -> None:
     events = told(served, rungs=[2])
     (begun,), (summary,) = of(events, "begun"), of(events, "summary")

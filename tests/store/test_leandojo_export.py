@@ -698,6 +698,7 @@ def test_a_kill_at_any_moment_leaves_a_whole_export(store: LeanDojoFolder) -> No
     assert [path.name for path in store.root.iterdir() if "out" in path.name] == ["out"]
 
 
+@pytest.mark.slow
 def test_memory_hardly_grows_with_the_export(store: LeanDojoFolder) -> None:
     code = """
 import sys

@@ -110,6 +110,7 @@ def without_write_access(folder: Path, work: Callable[[], None]) -> None:
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+@pytest.mark.slow
 def test_readers_work_while_the_writer_is_up(folder: Path, writer: subprocess.Popen[bytes]) -> None:
     assert read_both(folder) == (20, 20)
 

@@ -239,7 +239,7 @@ class LogMachine(RuleBasedStateMachine):
 
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
-    max_examples=30,
+    max_examples=12,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,

@@ -68,6 +68,7 @@ def theorems_of(dataset: Path, split: str) -> set[str]:
     return {row["theorem"] for row in rows if split == "test" or row["side"] == split}
 
 
+@pytest.mark.slow
 def test_each_task_is_a_link_and_is_measured_on_all_tasks_so_far(learned: Learned) -> None:
     bench, model, first, second = learned.bench, learned.model, learned.first, learned.second
     (one,), (two,) = first.of("checkpoint_saved"), second.of("checkpoint_saved")

@@ -99,10 +99,11 @@ def diverge(deployment: Deployment, remote: Remote, settings: Settings) -> None:
     assert kept.promoted
 
 
-# The long variant has a training that diverges on the way. In short, test_train_jobs has what the job says then, and
+# Of a training that diverges on the way, test_train_jobs has what the job says, and
 # tests/unit/daemon/test_plan_training that it is not tried again before something changes.
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("diverges", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("diverges", [False, True])
 def test_two_revisions_are_two_links_of_one_chain_through_a_kill_and_what_is_trained_says_simulated(
     deployment: Deployment, diverges: bool
 ) -> None:

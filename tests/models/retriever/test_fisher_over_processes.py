@@ -43,6 +43,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_finds_and_both_have_it(tmp_path: Path, programs: Programs) -> None:
     generator = torch.Generator().manual_seed(0)
     model = nn.Linear(3, 1)

@@ -122,7 +122,12 @@ AT_RANDOM = sorted(random.Random(5).sample(range(1, 18), 3))
             {"against_forgetting": "ewc", "precision": "bf16-true"}, WHILE_WRITING, id="while writing"
         ),
         pytest.param({"against_forgetting": "replay", "num_workers": 2}, AT_RANDOM, id="replay, two workers"),
-        pytest.param({"against_forgetting": "average", "loss": "mse"}, AT_RANDOM, id="average, mse"),
+        pytest.param(
+            {"against_forgetting": "average", "loss": "mse"},
+            AT_RANDOM,
+            marks=pytest.mark.slow,
+            id="average, mse",
+        ),
         pytest.param(
             {
                 "against_forgetting": "none",

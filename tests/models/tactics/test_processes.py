@@ -100,6 +100,7 @@ sys.exit(any([os.waitpid(pid, 0)[1] for pid in processes]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_two_processes_learn_as_one_and_the_first_of_them_writes(tmp_path: Path, causal: Path) -> None:
     classifier = make_tiny_classifier(tmp_path / "classifier", hidden=32, layers=1)

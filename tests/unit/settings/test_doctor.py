@@ -12,6 +12,7 @@ from daemon.doctor import (
     curl_finding,
     daemon_package,
     examine,
+    git_finding,
     has_wal_reset_bug,
     sqlite_finding,
     version_tuple,
@@ -54,6 +55,17 @@ def test_curl_is_looked_for_where_lake_finds_it(tmp_path: Path) -> None:
 def test_version_numbers_are_read_out_of_what_programs_say() -> None:
     assert version_tuple("git version 2.39.5 (Apple Git-154)") == (2, 39, 5)
     assert version_tuple("no number") == ()
+
+
+@pytest.mark.parametrize(("version", "verdict"), [("2.30.2", "missing"), ("2.31.0", "ok")])
+def test_a_git_that_reads_no_configuration_from_its_environment_is_missing(
+    version: str, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What forbids hooks and other protocols, and carries the token, is handed to git by GIT_CONFIG_COUNT."""
+    (tmp_path / "git").write_text(f"#!/bin/sh\necho git version {version}\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    assert git_finding().verdict == verdict
 
 
 def by_name(findings: list[Finding]) -> dict[str, Finding]:
