@@ -112,31 +112,22 @@ def test_what_a_scan_in_parts_found_is_told_when_it_is_closed_and_of_one_that_wa
     tmp_path: Path,
 ) -> None:
     bodies = samples()
-    begun, opened, closed, after = (
-        bodies[kind] for kind in ("scan_begun", "sorry_opened", "commit_scanned", "job_failed")
-    )
+    begun, opened, closed = (bodies[kind] for kind in ("scan_begun", "sorry_opened", "commit_scanned"))
 
     async def go() -> list[str]:
         told: list[str] = []
         deployment = Deployment(tmp_path)
         deployment.write(repos=[deployment.remote("demo").path])
-
-        def number_of(kind: str) -> int:
-            return sum(line["event"] == kind for line in lines)
-
         async with deployment.opened() as parts:
             EventLines(parts.store, parts.context)
             with capture_logs() as lines:
                 for attempt in ("killed", "whole"):
                     for body in (begun, opened, *([closed] if attempt == "whole" else [])):
-                        # Lines keep the order of their events: with the one of `after`, all before are written.
-                        for recorded in (body, after):
-                            event = NewEvent("repository:r", recorded, causation_id=attempt)
-                            await parts.store.append([event])
-                        async with asyncio.timeout(30):
-                            while number_of("job_failed") == len(told):
-                                await asyncio.sleep(0.001)
-                        told.append(f"{attempt} {body.type}: {number_of('sorry_opened')}")
+                        event = NewEvent("repository:r", body, causation_id=attempt)
+                        await parts.store.append([event])
+                        await asyncio.gather(*parts.context.tasks("event-lines"))
+                        number = sum(line["event"] == "sorry_opened" for line in lines)
+                        told.append(f"{attempt} {body.type}: {number}")
         return told
 
     assert asyncio.run(go()) == [
@@ -146,3 +137,24 @@ def test_what_a_scan_in_parts_found_is_told_when_it_is_closed_and_of_one_that_wa
         "whole sorry_opened: 0",
         "whole commit_scanned: 1",
     ]
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_a_machine_gets_the_fields_and_a_terminal_no_control_characters_of_a_repository(
+    log_format: str,
+) -> None:
+    stream = io.StringIO()
+    try:
+        configure(log_format=log_format, stream=stream)
+        log = structlog.get_logger("daemon.x")
+        log.info("sorry_opened", sentence="opened: a\x1b[31m\nb", sorry="5a", line=3)
+        log.warning("disk_full", reason="none left", at=None)
+    finally:
+        configure()
+    first, second = stream.getvalue().splitlines()
+    if log_format == "json":
+        fields = json.loads(first)
+        assert (fields["event"], fields["sorry"], fields["line"]) == ("sorry_opened", "5a", 3)
+    else:
+        assert re.fullmatch(r"\d\d:\d\d:\d\d  opened: a\ufffd\[31m b", first)
+        assert re.fullmatch(r"\d\d:\d\d:\d\d  warning: disk full: reason none left", second)
