@@ -100,19 +100,20 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
     if spec.mirror is None:
         raise bad_spec(spec.kind, "mirror: there is none")
     with Mirror(spec.mirror) as mirror:
-        said, lives, parts = _scan(mirror, given, reporter)
+        said, lives, parts, added = _scan(mirror, given, reporter)
         commits, branches = 1, 1
-        for branch in given.alike:
+        for branch in _with_room(given, sorries=lives.followed.total(), declarations=added):
             if time.monotonic() - started > GOES_ON_S:
                 break
             parts.again(branch)
             branches += 1
+        given = _with_others(given, branches - 1, sorries=lives.followed.total(), declarations=added)
         for sha in given.then:
             if time.monotonic() - started > GOES_ON_S:
                 break
-            given = _after(given, lives.events, sha=sha)
+            given = _after(given, lives.events, sha=sha, added=added)
             try:
-                more, lives, _ = _scan(mirror, given, reporter)
+                more, lives, _, added = _scan(mirror, given, reporter)
             except JobError:
                 break  # it is the first of the next job, which says why
             for name, number in more.items():
@@ -130,7 +131,7 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
     }
 
 
-def _after(given: ScanSpec, events: Sequence[SorryEvent], *, sha: str) -> ScanSpec:
+def _after(given: ScanSpec, events: Sequence[SorryEvent], *, sha: str, added: int) -> ScanSpec:
     """Return what the scan of the next commit is given, after these events."""
     living = {item.sorry: item for item in given.known.sorries}
     closed = set(given.known.closed)
@@ -141,11 +142,62 @@ def _after(given: ScanSpec, events: Sequence[SorryEvent], *, sha: str) -> ScanSp
         else:
             del living[event.sorry]
             closed.add(event.sorry)
-    known = ScanKnown(sorries=tuple(living.values()), closed=frozenset(closed), proofs=given.known.proofs)
+    known = ScanKnown(
+        sorries=tuple(living.values()),
+        closed=frozenset(closed),
+        proofs=given.known.proofs,
+        sorries_of_others=given.known.sorries_of_others,
+        declarations=given.known.declarations + added,
+    )
     return given.model_copy(update={"sha": sha, "base": given.sha, "known": known})
 
 
-def _scan(mirror: Mirror, given: ScanSpec, reporter: Reporter) -> tuple[dict[str, Any], Lives, _Parts]:
+def _with_room(given: ScanSpec, *, sorries: int, declarations: int) -> Sequence[str]:
+    """Return the branches at the same commit that what was taken of the first leaves room for, each with as much.
+
+    Each of the others gets a job of its own.
+    """
+    known, limits = given.known, given.limits
+    most = len(given.alike)
+    if sorries:
+        most = min(most, (limits.sorries_of_repository - known.sorries_of_others) // sorries - 1)
+    if declarations:
+        most = min(most, (limits.declarations_of_repository - known.declarations) // declarations - 1)
+    return given.alike[: max(0, most)]
+
+
+def _with_others(given: ScanSpec, branches: int, *, sorries: int, declarations: int) -> ScanSpec:
+    """Return what is known after so many other branches took as much."""
+    counts = {
+        "sorries_of_others": given.known.sorries_of_others + branches * sorries,
+        "declarations": given.known.declarations + branches * declarations,
+    }
+    return given.model_copy(update={"known": given.known.model_copy(update=counts)})
+
+
+class _Room:
+    """How many declarations a scan may still take: of its files, and of the repository with what these free."""
+
+    def __init__(self, given: ScanSpec) -> None:
+        limits = given.limits
+        self._of_file, self._of_commit = limits.declarations_per_file, limits.declarations
+        self._of_repository = limits.declarations_of_repository - given.known.declarations
+        self.added = 0
+
+    def free(self, declarations: int) -> None:
+        """Count the declarations of a file as it was."""
+        self.added -= min(declarations, self._of_file)
+
+    def take(self, declarations: int) -> int:
+        """Return how many of a file's are taken."""
+        taken = max(0, min(declarations, self._of_file, self._of_commit, self._of_repository - self.added))
+        self._of_commit -= taken
+        self.added += taken
+        return taken
+
+
+def _scan(mirror: Mirror, given: ScanSpec, reporter: Reporter) -> tuple[dict[str, Any], Lives, _Parts, int]:
+    """Scan one commit; the last is how many declarations it adds to those of the branch."""
     started = time.monotonic()
     commit = Commit(repository=given.repository, branch=given.branch, sha=given.sha)
     mirror.require_commit(commit.sha, reason="commit_missing")
@@ -156,16 +208,22 @@ def _scan(mirror: Mirror, given: ScanSpec, reporter: Reporter) -> tuple[dict[str
     earlier = _Earlier(mirror, given, work)
     files: list[FileScanned] = []
     cut: dict[str, int] = {}
-    room = given.limits.declarations
+    room = _Room(given)
     before: list[Decl] = []
     now: list[Decl] = []
     counts: Counter[str] = Counter()
+    for path in work.gone:
+        progress.at(path)
+        was = earlier.declarations(path)
+        room.free(len(was))
+        before += was
     for item in work.present:
         progress.at(item.path)
         read = _read(mirror, item)
         scan = read.scan
-        taken = min(len(scan.declarations), given.limits.declarations_per_file, room)
-        room -= taken
+        was, stands = earlier.declarations(item.path), _kept(read, item, given)
+        room.free(len(was))
+        taken = room.take(len(scan.declarations))
         if taken < len(scan.declarations):
             cut[item.path] = taken
         files.append(_file_event(commit, item, read, reporter, taken=taken))
@@ -175,13 +233,9 @@ def _scan(mirror: Mirror, given: ScanSpec, reporter: Reporter) -> tuple[dict[str
             sorries=len(scan.sorries),
             theorems=sum(one.kind in THEOREM_KINDS for one in scan.declarations[:taken]),
         )
-        was, stands = earlier.declarations(item.path), _kept(read, item, given)
         if not same_file(was, stands):
             before += was
             now += stands
-    for path in work.gone:
-        progress.at(path)
-        before += earlier.declarations(path)
     progress.end()
     affected = {item.path for item in work.present} | set(work.gone)
     now = _in_few_words(given, now, affected=affected)
@@ -192,7 +246,10 @@ def _scan(mirror: Mirror, given: ScanSpec, reporter: Reporter) -> tuple[dict[str
         proofs=given.known.proofs,
         elsewhere={item.sorry for item in given.known.sorries if item.place.path not in affected},
         closed=given.known.closed,
-        most=given.limits.sorries,
+        most=min(
+            given.limits.sorries,
+            given.limits.sorries_of_repository - given.known.sorries_of_others,
+        ),
         most_of_file=given.limits.sorries_per_file,
     )
     parts = _Parts(reporter, commit, kept=[] if given.alike else None)
@@ -231,7 +288,7 @@ def _scan(mirror: Mirror, given: ScanSpec, reporter: Reporter) -> tuple[dict[str
         **{step: steps[step] for step in ("opened", "moved", "changed", "filled", "removed")},
         "theorems": became,
     }
-    return said, lives, parts
+    return said, lives, parts, room.added
 
 
 def _work(mirror: Mirror, given: ScanSpec) -> _Work:

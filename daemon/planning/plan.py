@@ -278,8 +278,10 @@ class Planner:
                         limits=ScanLimits(
                             sorries_per_file=scan.max_sorries_per_file,
                             sorries=scan.max_sorries,
+                            sorries_of_repository=scan.max_sorries_per_repository,
                             declarations_per_file=scan.max_declarations_per_file,
                             declarations=scan.max_declarations,
+                            declarations_of_repository=scan.max_declarations_per_repository,
                         ),
                         # Other patterns mean other files, and a base may be lost with its mirror: then the tables
                         # say what to compare with.

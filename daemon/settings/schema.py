@@ -680,10 +680,16 @@ class Scan(Section):
     """Sorries of one file; 1 to 100000"""
     max_sorries: Annotated[int, Strict()] = Field(8000, ge=1, le=1_000_000, examples=[8000])
     """Sorries of one branch that are followed at the same time; 1 to 1000000"""
+    max_sorries_per_repository: Annotated[int, Strict()] = Field(24_000, ge=1, le=1_000_000, examples=[24000])
+    """Sorries of all branches of a repository that are followed at the same time; 1 to 1000000"""
     max_declarations_per_file: Annotated[int, Strict()] = Field(10_000, ge=1, le=1_000_000, examples=[10000])
     """Declarations of one file; 1 to 1000000"""
     max_declarations: Annotated[int, Strict()] = Field(600_000, ge=1, le=10_000_000, examples=[600000])
     """Declarations of the files that the scan of one commit reads; 1 to 10000000"""
+    max_declarations_per_repository: Annotated[int, Strict()] = Field(
+        3_000_000, ge=1, le=100_000_000, examples=[3000000]
+    )
+    """Declarations of all branches of a repository; 1 to 100000000"""
 
 
 class Trace(Section):

@@ -18,6 +18,7 @@ def known_to_scan(
 ) -> ScanKnown:
     """Return what a scan needs: the sorries and the proofs so far, and the files where it compares by them."""
     rows = queries.sorries(view, repository=repository, branch=branch)
+    followed, declarations = queries.taken_of(view, repository=repository)
     files = None
     if by_files:
         files = {file.path: file.blob for file in queries.files(view, repository=repository, branch=branch)}
@@ -36,6 +37,8 @@ def known_to_scan(
             for proof in queries.proofs(view, repository=repository)
             if proof.state != "rejected"
         ),
+        sorries_of_others=sum(number for name, number in followed.items() if name != branch),
+        declarations=declarations,
     )
 
 

@@ -46,28 +46,36 @@ class ScanKnown(Spec):
         sorries: the sorries in the branch's source.
         closed: ids of sorries that were filled or removed; one that comes back is reopened.
         proofs: our proofs of the repository's sorries that were not rejected.
+        sorries_of_others: sorries in the source of the repository's other branches.
+        declarations: of all of the repository's branches.
     """
 
     files: dict[str, str] | None = None
     sorries: tuple[LivingSorry, ...] = ()
     closed: frozenset[str] = frozenset()
     proofs: tuple[GivenProof, ...] = ()
+    sorries_of_others: int = 0
+    declarations: int = 0
 
 
 class ScanLimits(Spec):
-    """How much of a file, of a branch and of one commit a scan takes; the rest is counted.
+    """How much of a file, of a branch, of one commit and of a repository a scan takes; the rest is counted.
 
     Attributes:
         sorries_per_file: sorries of one file.
         sorries: sorries of a branch that are followed at one time.
+        sorries_of_repository: those of all branches.
         declarations_per_file: declarations of one file.
         declarations: declarations of the files that one scan reads.
+        declarations_of_repository: those of all files of all branches.
     """
 
     sorries_per_file: int = 2000
     sorries: int = 8000
+    sorries_of_repository: int = 24_000
     declarations_per_file: int = 10_000
     declarations: int = 600_000
+    declarations_of_repository: int = 3_000_000
 
 
 class ScanSpec(Spec):

@@ -150,6 +150,21 @@ def too_large(db: sqlite3.Connection) -> list[TooLargeRow]:
     return [TooLargeRow(*row[:2], *map(int, row[2:])) for row in db.execute(statement)]
 
 
+def taken_of(db: sqlite3.Connection, *, repository: str) -> tuple[dict[str, int], int]:
+    """Return what the scans took of a repository's watched branches: sorries in the source by branch, declarations."""
+    sorries = _pairs(
+        db,
+        "SELECT branch, count(*) FROM sorries WHERE repository = ? AND state IN ('open', 'verified') "
+        f"AND {on_watched_branch('sorries')} GROUP BY branch",
+        repository,
+    )
+    declarations = (
+        "SELECT coalesce(sum(declarations), 0) FROM tallies "
+        f"WHERE repository = ? AND {on_watched_branch('tallies')}"
+    )
+    return dict(sorries), int(db.execute(declarations, (repository,)).fetchone()[0])
+
+
 def theorems(
     db: sqlite3.Connection,
     *,
@@ -402,8 +417,8 @@ def _by_state(db: sqlite3.Connection, table: str, states: Iterable[str]) -> dict
     return dict.fromkeys(states, 0) | dict(_pairs(db, f"SELECT state, count(*) FROM {table} GROUP BY state"))
 
 
-def _pairs(db: sqlite3.Connection, statement: str) -> list[tuple[str, int]]:
-    return [(row[0], row[1]) for row in db.execute(statement)]
+def _pairs(db: sqlite3.Connection, statement: str, *values: str) -> list[tuple[str, int]]:
+    return [(row[0], row[1]) for row in db.execute(statement, values)]
 
 
 def _named(db: sqlite3.Connection, cls: type[Row], name: str, **parameters: str | int) -> list[Row]:

@@ -58,6 +58,29 @@ def test_a_file_of_one_line_sorries_holds_the_daemon_within_its_memory_and_is_sa
         assert said in " ".join(shown.split()), command
 
 
+def test_branches_that_a_repository_has_no_room_for_are_watched_and_said_to_be_too_large(
+    tmp_path: Path,
+) -> None:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("wide")
+    sha = remote.commit("first", {"S.lean": bomb(4)})
+    for name in ("a", "b", "c"):
+        subprocess.run(["git", "-C", str(remote.path), "branch", name, sha], check=True)
+    settings = deployment.write(
+        repos=[remote.path], entry='branches = ["*"]', extra="[scan]\nmax_sorries_per_repository = 10\n"
+    )
+    with deployment.daemon():
+        deployment.wait_for(lambda: len(deployment.events("commit_scanned")) == 4, what="every branch")
+    assert len(deployment.events("sorry_opened")) == 10
+    with closing(queries.connect(settings.paths.database_db)) as view:
+        assert [row.said for row in queries.too_large(view)] == [
+            "too large: 2 of 4 sorries taken",
+            "too large: 0 of 4 sorries taken",
+        ]
+        followed, declarations = queries.taken_of(view, repository=settings.repos[0].key)
+    assert (sorted(followed.values()), declarations) == ([2, 4, 4], 16)
+
+
 @pytest.mark.slow
 def test_a_commit_of_many_files_of_long_statements_holds_the_daemon_within_its_memory(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path)

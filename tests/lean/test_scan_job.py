@@ -133,6 +133,7 @@ class Scans:
                 "sorries": [{"sorry": key, "place": place} for key, place in self.living.items()],
                 "closed": sorted(self.closed),
                 **{name: changed.pop(name) for name in ScanKnown.model_fields if name in changed},
+                **changed.pop("known", {}),
             },
             **changed,
         }
@@ -404,6 +405,34 @@ def test_the_limits_of_a_branch_and_of_a_commit_count_over_all_files(scans: Scan
     )
     (file,) = outcome.of("file_scanned")
     assert (file["sorries_taken"], file["declarations_taken"], len(scans.living)) == (1, 3, 3)
+
+
+def test_the_limits_of_a_repository_count_what_its_other_branches_have_and_what_a_file_frees(
+    scans: Scans,
+) -> None:
+    limits = {"sorries_of_repository": 10, "declarations_of_repository": 10}
+    source = "".join(f"theorem a{n} : {n} = {n} := sorry\n" for n in range(5))
+    outcome = scans.step({"A.lean": source}, limits=limits, known={"sorries_of_others": 7, "declarations": 6})
+    (file,) = outcome.of("file_scanned")
+    assert (file["sorries_taken"], file["declarations_taken"]) == (3, 4)
+    # Scanned alone the file of five frees what its earlier version had: ten are there, and five of them its own.
+    outcome = scans.step({"A.lean": source + "\n"}, limits=limits, known={"declarations": 10})
+    (file,) = outcome.of("file_scanned")
+    assert (file["sorries_taken"], file["declarations_taken"]) == (None, None)
+
+
+def test_branches_at_one_commit_are_scanned_along_as_long_as_the_repository_has_room(scans: Scans) -> None:
+    source = "".join(f"theorem a{n} : {n} = {n} := sorry\n" for n in range(5))
+    sha = scans.upstream.commit({"A.lean": source})
+    for limits, branches in (
+        ({"sorries_of_repository": 16, "declarations_of_repository": 100}, ["main", "b", "c"]),
+        ({"sorries_of_repository": 100, "declarations_of_repository": 14}, ["main", "b"]),
+        ({"sorries_of_repository": 4}, ["main"]),
+        ({}, ["main", "b", "c", "d"]),
+    ):
+        outcome = scans.run(sha, alike=["b", "c", "d"], limits=limits)
+        assert [item["branch"] for item in outcome.of("commit_scanned")] == branches
+    assert [item["sorries_taken"] for item in outcome.of("file_scanned")] == [None] * 4
 
 
 def test_a_large_scan_goes_in_parts_of_bounded_lines_that_one_event_closes(scans: Scans) -> None:
