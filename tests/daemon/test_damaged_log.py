@@ -157,3 +157,38 @@ def test_a_bit_that_flips_in_an_events_text_is_found_before_the_daemon_is_ready_
         process.terminate()
         assert process.wait(timeout=30) == 0
     assert check(paths.events_db).ok
+
+
+def test_a_running_daemon_ends_at_damage_that_its_check_at_rest_finds_and_is_refused_until_it_is_recovered(
+    deployment: Deployment, remote: Remote
+) -> None:
+    paths = deployment.settings().paths
+    with deployment.daemon() as process:
+        remote.commit("second", {"A.lean": "theorem two : 2 = 2 := by sorry\n"})
+        deployment.wait_for(lambda: len(deployment.events("commit_scanned")) > 1, what="the second scan")
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    (opened, *_) = deployment.events("commit_observed")
+    deployment.write(repos=[remote.path], every="1h")
+    often = (
+        "import daemon.main_loop as loop, daemon.store_service as store\n"
+        "loop._LOOP_S = store._CHECKED_EVERY_S = 0.2"
+    )
+    starts = deployment.log().count('"daemon_ready"')
+    with deployment.daemon(prelude=often) as process:
+        deployment.wait_for(
+            lambda: deployment.log().count('"daemon_ready"') > starts, what="the daemon to be ready"
+        )
+        with paths.events_db.open("r+b", buffering=0) as file:
+            at = file.readall().index(opened.data_json.encode()) + 30
+            file.seek(at)
+            (byte,) = file.read(1)
+            file.seek(at)
+            file.write(bytes([byte ^ 4]))
+        assert process.wait(timeout=60) == 1
+    stopped = json.loads(deployment.log().splitlines()[-1])
+    assert stopped["event"] == "daemon_stopped"
+    assert f"event {opened.seq}: its content" in stopped["failure"]
+    assert "unsorry db recover" in stopped["failure"]
+    assert f"event {opened.seq}: its content" in refused(deployment), "nothing mended it"
+    assert json.loads(unsorry(deployment, "db", "recover", "--json").stdout)["kept"] == opened.seq - 1
