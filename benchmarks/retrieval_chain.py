@@ -186,8 +186,8 @@ def learn_chain(
 
     learned: list[float] = []
     parent: str | None = None
-    for task in tasks:
-        parent = learn(task, chain, config, parent=parent).checkpoint
+    for number, task in enumerate(tasks):
+        parent = learn(task, chain, config, parent=parent, earlier=tasks[:number]).checkpoint
         learned.append(recall(parent, task))
     assert parent is not None
     final = [recall(parent, task) for task in tasks]

@@ -138,7 +138,7 @@ def make_untrained(directory: Path) -> Untrained:
 def learn(
     daemon: Daemon, teller: Teller, config: Path, directory: Path, retriever: Path, *, twice: bool
 ) -> None:
-    """Two revisions of a library, two tasks, one chain: the second is learned on top of the first, with EWC."""
+    """Two revisions of a library, two tasks, one chain: the second is learned on top of the first."""
     repository = directory / LIBRARY
     new_repository(repository)
     library_commit(repository, 1, "A library of relations, and what follows from it")
@@ -150,9 +150,7 @@ def learn(
     library_commit(repository, 2, "A second library beside the first")
     if not twice:
         return
-    say(
-        "\nAda commits: A second library beside the first. It is learned next, with EWC against forgetting the first:"
-    )
+    say("\nAda commits: A second library beside the first. It is learned next, on top of the first:")
     work_off(daemon, teller.tell, git(repository, "rev-parse", "HEAD"))
     say()
     show(config, "models", "compare", *checkpoints(daemon, "retriever", 2))

@@ -92,6 +92,8 @@ class _Training:
             for row in queries.jobs(view, state=state, kind=self._kind)
             if row.started_at > began_after and (state != "failed" or row.retry_at is not None)
         ]
+        # Not even again: what opted out, or left the watchlist. It is still measured.
+        self._learnable = {repo.key for repo in settings.repos if not repo.opt_out}
         self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "train"}
         self._traces = {
             trace.repository: trace for trace in trace_queries.newest_traces(view, simulated=True)
@@ -138,7 +140,11 @@ class _Training:
             parent=parent,
             config=self._config,
             tasks=tuple(
-                LearnedTask(name=earlier.repository, dataset=self._dataset(earlier))
+                LearnedTask(
+                    name=earlier.repository,
+                    dataset=self._dataset(earlier),
+                    replayed=earlier.repository in self._learnable,
+                )
                 for earlier in newest_of_each(chain)
             ),
             keep=(*(learned.job for learned in self._every), *others),

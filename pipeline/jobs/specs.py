@@ -463,10 +463,11 @@ class CheckSpec(Spec):
 
 
 class LearnedTask(Spec):
-    """An earlier task of a chain: the repository's key, and the frozen dataset."""
+    """An earlier task of a chain: the repository's key, the frozen dataset, and whether its rows may be replayed."""
 
     name: str
     dataset: Path
+    replayed: bool = True
 
 
 class TrainSpec(Spec):

@@ -87,7 +87,7 @@ def assert_learned(events: list[StoredEvent], said: str) -> None:
     assert (first["parent"], second["parent"]) == (None, first["checkpoint"])
     assert first["simulated"]
     assert second["simulated"]
-    assert second["config"]["against_forgetting"] == "ewc"
+    assert second["config"]["against_forgetting"] == "replay+average"
     measured = [event.data for event in events if event.type == "evaluation_finished"]
     measured = [data for data in measured if data["model"] == "retriever"]
     of_first = {data["dataset"] for data in measured if data["checkpoint"] == first["checkpoint"]}

@@ -142,6 +142,7 @@ def small_config(model: str | Path, **changes: Any) -> RetrieverConfig:
         max_seq_len=64,
         data_max_seq_len=64,
         num_workers=0,
+        against_forgetting="ewc+replay",  # all that a task has of the ones before it
         fisher_samples=16,
     )
     return replace(config, **changes)

@@ -34,7 +34,7 @@ from pipeline.models.errors import (
     NothingToMeasureError,
 )
 from pipeline.models.measures import Evaluation
-from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
 from store.leandojo import DynamicDatabase, Repository
 
 HEAD = "HEAD"
@@ -72,11 +72,14 @@ class LearnedRepository:
 class TrainingConfig(RetrieverConfig):
     """LeanDojo-v2's configuration: all of its fields have its names and defaults, and its files load.
 
+    It trains with EWC, as LeanDojo-v2 does, unless `against_forgetting` says otherwise.
+
     Accepted because LeanDojo's files have them, and without effect here: `num_repos` (LeanDojo ignores it too),
     `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all) and
     `tokenizer_model_name` (a model is trained with its own tokenizer).
     """
 
+    against_forgetting: AgainstForgetting = "ewc"
     run_progressive_training: bool = True
     single_repo: bool = True
     num_repos: int = 1
@@ -213,13 +216,14 @@ class RetrievalTrainer:
         from pipeline.models.retriever.job import learn
 
         tasks = [self._export(repos[: number + 1], database, Path(data_path)) for number in range(len(repos))]
+        earlier = self._earlier(tasks, database, Path(data_path))
         if model_checkpoint_path is None:
-            parent, config = self._first_parent(tasks), self._ours
+            parent, config = self._first_parent(tasks, earlier), self._ours
         else:
             parent, config = self._start(model_checkpoint_path)
         learned = []
         for task in tasks:
-            made = learn(task, self.chain, config, parent=parent)
+            made = learn(task, self.chain, config, parent=parent, earlier=earlier(parent))
             parent = made.checkpoint
             self._set_head(parent)
             scores = self._measure(self.chain.path(parent), task)
@@ -266,9 +270,34 @@ class RetrievalTrainer:
         folder = data_path / (name if self.config.single_repo else f"merged_with_{name}")
         database.export_merged_data([last] if self.config.single_repo else repos, folder)
         about = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
-        return TaskData(f"{last.url}@{last.commit}", folder, int(about["unsorry"]["position"]))
+        return TaskData(_task_of(last), folder, int(about["unsorry"]["position"]))
 
-    def _first_parent(self, tasks: Sequence[TaskData]) -> str | None:
+    def _earlier(
+        self, tasks: Sequence[TaskData], database: DynamicDatabase, data_path: Path
+    ) -> Callable[[str | None], list[TaskData]]:
+        """Return a function that gives the tasks of a checkpoint's chain, for replay: the oldest first, as far as the
+        database has their repositories.
+
+        None where datasets are merged: each has the rows of the earlier ones.
+        """
+        if not self.config.single_repo or "replay" not in self._ours.ways:
+            return lambda _parent: []
+        known = {_task_of(repo): repo for repo in database.repositories}
+        exported = {task.name: task for task in tasks}
+
+        def of(parent: str | None) -> list[TaskData]:
+            links = [] if parent is None else self.chain.ancestors(parent)
+            names = dict.fromkeys(link.task for link in reversed(links))
+            for name in names:
+                if name in known and name not in exported:
+                    exported[name] = self._export([known[name]], database, data_path)
+            return [exported[name] for name in names if name in exported]
+
+        return of
+
+    def _first_parent(
+        self, tasks: Sequence[TaskData], earlier: Callable[[str | None], list[TaskData]]
+    ) -> str | None:
         """Return the first task's parent: HEAD, or the checkpoint before the first of `tasks`."""
         from pipeline.models.retriever.job import plan
 
@@ -280,7 +309,14 @@ class RetrievalTrainer:
             last = links[:done][::-1]
             if all(
                 link.task == task.name
-                and plan(task, self.chain, self._ours, parent=link.parent).checkpoint == link.checkpoint
+                and plan(
+                    task,
+                    self.chain,
+                    self._ours,
+                    parent=link.parent,
+                    earlier=earlier(link.parent),
+                ).checkpoint
+                == link.checkpoint
                 for link, task in zip(last, tasks, strict=False)
             ):
                 return last[0].parent
@@ -330,3 +366,7 @@ class RetrievalTrainer:
                 f"{self.chain.folder / HEAD} cannot be written ({error.strerror}). Make room, then run it again: the "
                 f"checkpoint {checkpoint} is there"
             ) from error
+
+
+def _task_of(repository: Repository) -> str:
+    return f"{repository.url}@{repository.commit}"

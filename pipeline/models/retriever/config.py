@@ -13,14 +13,14 @@ from pipeline.models.config import Config, Device, FieldLimits
 from pipeline.models.errors import ConfigError
 
 Loss = Literal["mse", "contrastive"]
-AgainstForgetting = Literal["ewc", "none", "average", "replay"]
+AgainstForgetting = Literal[
+    "none", "ewc", "replay", "average", "ewc+replay", "ewc+average", "replay+average", "ewc+replay+average"
+]
 FisherLabels = Literal["empirical", "sampled"]
 FisherScale = Literal["normalised", "compat"]
 Schedule = Literal["cosine", "constant"]
 Mode = Literal["min", "max"]
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true")
-_LAMBDA_UNITS: Mapping[Loss, float] = {"contrastive": 3.0, "mse": 0.006}
-"""See `RetrieverConfig.penalty_strength`. Losses differ in steepness: one number cannot serve both."""
 _TAKES = FieldLimits(
     positive=frozenset(
         {
@@ -72,6 +72,18 @@ LEANDOJO_ALONE: Mapping[str, object] = {
 class RetrieverConfig(Config):
     """Settings of a training. Checked when made.
 
+    Attributes (those against forgetting; `pipeline.models.retriever.strategies` says what each way does):
+        against_forgetting: "none", or ways joined by "+": "ewc", "replay", "average".
+        lambda_value: of EWC: the penalty's gradient as a share of the loss's over a task's first steps; on the scale
+            "compat" the penalty's factor, as LeanAgent's. 0: no penalty.
+        fisher_samples: examples that a task's Fisher information is estimated on.
+        fisher_labels: "empirical", or "sampled" from the model.
+        fisher_decay: of EWC: what an older task's Fisher information keeps at each later task.
+        fisher_scale: "normalised", or "compat": LeanAgent's.
+        average_weight: of the weights after a task in the average with those before it.
+        replay_size: rows of all earlier tasks together, the same number of each repository.
+        replay_share: of a step's loss, that of replayed rows.
+
     Raises:
         ConfigError: a field has a value that it does not take.
     """
@@ -108,14 +120,14 @@ class RetrieverConfig(Config):
     temperature: float = 0.05
     schedule: Schedule = "cosine"
     checkpoint_every_n_steps: int = 500
-    against_forgetting: AgainstForgetting = "ewc"
+    against_forgetting: AgainstForgetting = "replay+average"
     fisher_samples: int = 512
     fisher_labels: FisherLabels = "empirical"
-    fisher_decay: float = 1.0
+    fisher_decay: float = 0.8
     fisher_scale: FisherScale = "normalised"
-    average_weight: float = 0.5
-    replay_size: int = 2000
-    replay_share: float = 0.25
+    average_weight: float = 0.75
+    replay_size: int = 20_000
+    replay_share: float = 0.5
 
     takes: ClassVar[FieldLimits] = _TAKES
     # Intervals of saving and logging, processes, and the size of an evaluation's batches.
@@ -164,15 +176,9 @@ class RetrieverConfig(Config):
         return min(self.max_seq_len, self.data_max_seq_len)
 
     @property
-    def penalty_strength(self) -> float:
-        """The factor of `F (theta - theta*)^2` in the penalty: `lambda_value` in the unit of the loss.
-
-        On the normalised scale the unit makes LeanDojo's default, 0.1, the strength that kept most in the measurements
-         (docs/benchmarks.md, "The strength of EWC"): 0.3 for "contrastive", 0.0006 for "mse". On the scale
-        "compat" it is 1, as LeanAgent's.
-        """
-        unit = _LAMBDA_UNITS[self.loss] if self.fisher_scale == "normalised" else 1.0
-        return unit * self.lambda_value
+    def ways(self) -> frozenset[str]:
+        """The ways against forgetting: of "ewc", "replay" and "average"."""
+        return frozenset(self.against_forgetting.split("+")) - {"none"}
 
 
 def for_a_job(values: Mapping[str, Any]) -> RetrieverConfig:

@@ -1,7 +1,7 @@
 """Train a retriever on each task from the previous checkpoint, measure all so far; the jobs `train` and `evaluate`.
 
     <folder>/<id>/model.safetensors     the encoder's weights, with config.json and the tokenizer beside them
-    <folder>/<id>/fisher.safetensors    EWC's Fisher information; for replay, replay.jsonl
+    <folder>/<id>/fisher.safetensors    EWC's Fisher information
 
 Every checkpoint is on the disk before the next task begins, so an interrupted chain continues where it stopped.
 
@@ -43,6 +43,7 @@ from pipeline.models.retriever.config import RetrieverConfig, for_a_job
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_encoder
 from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
+from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import OnStep, data_module, on_cuda, train_task, validation_examples
 from pipeline.models.training_job import (
     Evaluator,
@@ -57,22 +58,34 @@ from store.events.models import ModelKind
 _LIBRARIES = ("torch", "transformers", "pytorch-lightning", "numpy")
 
 
-def plan(task: TaskData, chain: Chain, config: RetrieverConfig, *, parent: str | None) -> Step:
+def plan(
+    task: TaskData,
+    chain: Chain,
+    config: RetrieverConfig,
+    *,
+    parent: str | None,
+    earlier: Sequence[TaskData] = (),
+) -> Step:
     """Return the step that a task is on top of a checkpoint (None: of `config.model_name`). Trains nothing.
+
+    `earlier`: the tasks to replay.
 
     Raises:
         LearningError: the dataset or the parent cannot be used.
     """
-    return _planned(task, chain, config, parent)[0]
+    return _planned(task, chain, config, parent, earlier)[0]
 
 
 def _planned(
-    task: TaskData, chain: Chain, config: RetrieverConfig, parent: str | None
-) -> tuple[Step, RetrievalDataModule]:
+    task: TaskData, chain: Chain, config: RetrieverConfig, parent: str | None, earlier: Sequence[TaskData]
+) -> tuple[Step, RetrievalDataModule, ReplayRows | None]:
     if parent is not None:
         chain.read(parent)
     data = data_module(task.dataset, config, tokens_of=chain.start(config, parent))
-    return chain.step(task, config, parent=parent, data=_data_digest(data), begun=_begun), data
+    wanted = "replay" in config.ways and config.replay_share > 0
+    rows = ReplayRows.of(earlier, config, task=task.name) if wanted else None
+    digest = _data_digest(data, rows)
+    return chain.step(task, config, parent=parent, data=digest, begun=_begun), data, rows
 
 
 def learn(
@@ -81,17 +94,26 @@ def learn(
     config: RetrieverConfig,
     *,
     parent: str | None,
+    earlier: Sequence[TaskData] = (),
     on_step: OnStep = lambda _done, _total: None,
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
     An existing one, from the same parent, data and configuration, is not made again.
 
+    Args:
+        task: to learn.
+        chain: of the checkpoints.
+        config: of the training.
+        parent: the checkpoint's id.
+        earlier: the tasks to replay, where the configuration says so.
+        on_step: takes (optimiser steps done, in all).
+
     Raises:
         LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
             is making the same checkpoint.
     """
-    step, data = _planned(task, chain, config, parent)
+    step, data, rows = _planned(task, chain, config, parent, earlier)
 
     first = first_process()
 
@@ -104,6 +126,7 @@ def learn(
             state=None if parent is None else chain.path(parent),
             name=task.name,
             base=step.base,
+            rows=rows,
             on_step=on_step,
         )
 
@@ -134,11 +157,13 @@ def _begun(folder: Path) -> str:
     return file_digest(weights) if weights.is_file() else ""
 
 
-def _data_digest(data: RetrievalDataModule) -> str:
-    """Return the SHA-256 of all that a run reads: also the val split, which chooses the best epoch."""
+def _data_digest(data: RetrievalDataModule, rows: ReplayRows | None) -> str:
+    """Return the SHA-256 of all that a run reads: also the val split, which chooses the best epoch, and what is
+    replayed."""
     parts = [
         dataset_digest(data.corpus, data.examples("train").with_premises),
         dataset_digest(data.corpus, validation_examples(data)),
+        *([rows.digest()] if rows else []),
     ]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 
@@ -298,7 +323,7 @@ def learn_all(
     results: dict[tuple[int, int], Evaluation] = {}
     for k, task in enumerate(tasks):
         parent = checkpoints[-1].checkpoint if checkpoints else None
-        checkpoints.append(learn(task, chain, config, parent=parent))
+        checkpoints.append(learn(task, chain, config, parent=parent, earlier=tasks[:k]))
         at = chain.path(checkpoints[-1].checkpoint)
         recall.append([])
         for j in range(k + 1):
@@ -365,7 +390,14 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
         self.indices = spec.parameters.indices
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
-        return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
+        return learn(
+            task,
+            self.chain,
+            self.config,
+            parent=self.order.parent,
+            earlier=[TaskData(one.name, one.dataset) for one in self.order.tasks if one.replayed],
+            on_step=on_step,
+        )
 
     def evaluator(self, checkpoint: str, recorder: Recorder) -> RetrieverEvaluator:
         return RetrieverEvaluator(self.chain, checkpoint, self.config, recorder, self.indices)

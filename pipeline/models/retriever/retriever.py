@@ -36,6 +36,7 @@ MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
 _WARMUP_SHARE = 0.1
 _PENALTY_EVERY = 50  # steps: its value for the log costs a pass over the weights
 _EMBEDDINGS = "encoder.encoder.embed_tokens.weight"
+_PROGRESS = "strategy"  # in Lightning's checkpoints of steps
 _DROPOUT = 0x0D0F  # separates the random numbers of dropout from those of the batches
 
 
@@ -160,7 +161,7 @@ class PremiseRetriever(pl.LightningModule):
         self._strategy = strategy
 
     def set_lambda(self, lambda_value: float) -> None:
-        """Set what the Fisher information is multiplied by (`RetrieverConfig.penalty_strength`); 0 for no penalty."""
+        """Set what the Fisher information is multiplied by; 0 for no penalty."""
         self._lambda = lambda_value
 
     def set_fisher(self, fisher: Fisher | None) -> None:
@@ -224,11 +225,20 @@ class PremiseRetriever(pl.LightningModule):
         # Examples to evaluate are texts; they are embedded where the encoder is.
         return batch.to(device, non_blocking=True) if isinstance(batch, Batch) else batch
 
-    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:  # noqa: ARG002
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self._strategy is not None:
+            checkpoint[_PROGRESS] = self._strategy.progress()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self._strategy is not None:
+            self._strategy.resume(checkpoint.get(_PROGRESS, ()))
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         if self._penalty is not None:
             self._penalty.add_gradients(self.encoder)
         if self._strategy is not None:
-            self._strategy.on_gradients(self.encoder)
+            share = optimizer.param_groups[0]["lr"] / self.lr if self.lr > 0 else 1.0
+            self._strategy.on_gradients(self.encoder, share)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)

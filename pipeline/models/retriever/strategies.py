@@ -1,45 +1,45 @@
 """Protection against forgetting, behind one setting: `against_forgetting` of the training configuration.
 
-"ewc" pulls weights back by their Fisher information, "average" averages the weights before and after a task, "replay"
-learns kept examples of earlier tasks again, "none" does nothing. Each lives for one task of the chain and keeps what
-the next one needs in the checkpoint's folder.
+"ewc" pulls weights back by their Fisher information, "replay" learns rows of earlier tasks again, "average" averages
+the weights before and after a task, "none" does nothing; "ewc+replay" and so on do several. Each lives for one task of
+the chain; what the next one needs of it is in the checkpoint's folder.
 
-Elastic weight consolidation (Kirkpatrick et al. 2017, arXiv:1612.00796). The penalty is lambda * sum F (theta -
-theta*)^2, LeanDojo's form without a half. Its gradient is added to the weights' gradients once an optimiser step,
-before clipping: a quarter of what it costs as a term of the loss, and right under gradient accumulation and DDP, where
-each process adds the same to gradients that are averaged already. On the normalised scale one strength is meant to
-serve models of different sizes, not losses of different steepness: `RetrieverConfig.penalty_strength` has a unit for
-each loss, and docs/benchmarks.md says how they were measured.
+Elastic weight consolidation (Kirkpatrick et al. 2017, arXiv:1612.00796), online (Schwarz et al. 2018,
+arXiv:1805.06370): one Fisher information for all tasks so far, decayed at each, and one anchor, the newest weights. The
+penalty is lambda * sum F (theta - theta*)^2, LeanDojo's form without a half. Its gradient is added to the weights'
+gradients once an optimiser step, before clipping: a quarter of what it costs as a term of the loss, and right under
+gradient accumulation and DDP, where each process adds the same to gradients that are averaged already.
+
+The strength of the penalty. A fixed lambda is another strength for each size of model, loss and number of tasks. On the
+normalised scale `lambda_value` is a share instead: lambda is what makes the penalty's gradient that share of the loss's
+gradient (their norms, averaged) over the first FIRST_STEPS steps of a task, and stays that for the rest of it. A step
+of a warm-up counts as much as its learning rate is of the full one. On the scale "compat" lambda is `lambda_value`.
 
 Averaging, the cheap rival of a penalty. theta = (1 - share) * theta_start + share * theta_end, weight by weight, after
 training: WiSE-FT (Wortsman et al. 2021, arXiv:2109.01903), which Goedel-Prover-V2 (Lin et al. 2025, arXiv:2508.03613)
 uses between its base model and its trained one. Along a chain of tasks each begins at the average before it, so a task
 that is k tasks old has a share of share * (1 - share)^k in the weights.
 
-Replay. The buffer of earlier tasks' examples is a reservoir (Vitter 1985): of all pairs ever offered each is in it with
-the same chance, and it never grows beyond its size. It keeps texts, not indices: a later version of a dataset, or
-another repository's, numbers its premises anew.
+Replay: see `pipeline.models.retriever.replay`.
 """
 
 # ruff: noqa: ARG002 - all strategies take the same, whether they need it or not
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
 from pipeline.models.chain import FISHER
 from pipeline.models.errors import CheckpointError
 from pipeline.models.retriever.batches import Batch
-from pipeline.models.retriever.config import Loss, RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, RowLosses, Tokens, padded
+from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.encoder import Encoder, RowLosses, Tokens
 from pipeline.models.retriever.fisher import (
     Fisher,
     RetrievalLosses,
@@ -49,6 +49,7 @@ from pipeline.models.retriever.fisher import (
     squared_gradients,
     task_fisher,
 )
+from pipeline.models.retriever.replay import ReplayRows
 
 
 def averaged(start: Mapping[str, Tensor], end: Mapping[str, Tensor], *, share: float) -> dict[str, Tensor]:
@@ -128,6 +129,21 @@ class Penalty:
                 )
 
     @torch.no_grad()
+    def norms(self, model: nn.Module) -> tuple[float, float]:
+        """Return the norms of the loss's gradient, before any is added, and of the penalty's for a lambda of 1."""
+        loss, penalty = [], []
+        for name, weight in model.named_parameters():
+            term = self._on_device_of(name, weight)
+            if term is not None:
+                fisher, anchor = term
+                penalty.append((weight.float() - anchor).mul_(fisher).norm())
+                if weight.grad is not None:
+                    loss.append(weight.grad.float().norm())
+        if not loss:
+            return 0.0, 0.0
+        return float(torch.stack(loss).norm()), 2 * float(torch.stack(penalty).norm())
+
+    @torch.no_grad()
     def value(self, model: nn.Module) -> Tensor:
         """Return lambda * sum F (theta - theta*)^2 for the log: float32, no dimension, on the weights' device."""
         total: Tensor | None = None
@@ -146,170 +162,45 @@ class Penalty:
         return term
 
 
-REPLAY = "replay.jsonl"
-_FORMAT = "unsorry-replay-1"
-_REMEDY = "Take it from a backup, or remove it: the next task then starts with an empty one"
-_RESERVOIR, _DRAWS = 3, 4  # separate the streams of random numbers, also from those of the batches
+FIRST_STEPS = 10.0
+"""Steps at the full learning rate over which a penalty's strength is set."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayPair:
-    """A query and a document that it needs, as the encoder reads them, and the task that they are of."""
+@dataclass(slots=True)
+class ShareOfLoss:
+    """Sets a penalty's strength so that its gradient is a share of the loss's over a task's first steps.
 
-    task: str
-    query: str
-    document: str
+    Attributes:
+        share: of the norm of the loss's gradient.
+        steps: taken so far, each as much as its learning rate is of the full one.
+        loss: the sum of the norms of the loss's gradients.
+        penalty: the sum of those of the penalty's, for a strength of 1.
+    """
 
+    share: float
+    steps: float = 0.0
+    loss: float = 0.0
+    penalty: float = 0.0
 
-@dataclass(frozen=True, slots=True)
-class _BufferHeader:
-    """A file's first line."""
+    @property
+    def is_set(self) -> bool:
+        return self.steps >= FIRST_STEPS
 
-    format: str
-    size: int
-    seed: int
-    seen: int
-    pairs: int
+    @property
+    def strength(self) -> float:
+        """Lambda, as far as the steps so far say; 0 before the weights have moved."""
+        return self.share * self.loss / self.penalty if self.penalty > 0 else 0.0
 
-
-class ReplayBuffer:
-    """At most `size` pairs of all that were offered, and how many those were."""
-
-    def __init__(self, size: int, *, seed: int, seen: int = 0, pairs: Sequence[ReplayPair] = ()) -> None:
-        """Args:
-        size: the most pairs that it holds, above 0.
-        seed: decides which are kept and drawn.
-        seen: how many were offered before.
-        pairs: what was kept of them.
-        """
-        self.size = size
-        self.seed = seed
-        self.seen = seen
-        self.pairs = list(pairs)
-        # Which documents each query is known to need; None until a batch asks.
-        self._needed: Mapping[str, set[str]] | None = None
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def offer(self, pairs: Iterable[ReplayPair]) -> None:
-        """Offer a task's pairs. The same offers in the same order leave the same buffer."""
-        self._needed = None
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, _RESERVOIR], counter=[0, 0, 0, self.seen]))
-        for pair in pairs:
-            self.seen += 1
-            if len(self.pairs) < self.size:
-                self.pairs.append(pair)
-            elif (place := int(rng.integers(self.seen))) < self.size:
-                self.pairs[place] = pair
-
-    def resized(self, size: int) -> ReplayBuffer:
-        """Return the buffer with room for `size`; where that is less than it holds, a fair choice of its pairs stays.
-
-        A buffer that grew holds fewer of the earlier pairs than a reservoir of the new size would, until it has
-        filled up again.
-        """
-        if len(self.pairs) <= size:
-            return ReplayBuffer(size, seed=self.seed, seen=self.seen, pairs=self.pairs)
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, _RESERVOIR], counter=[0, 0, 1, self.seen]))
-        kept = np.sort(rng.choice(len(self.pairs), size, replace=False))
-        return ReplayBuffer(size, seed=self.seed, seen=self.seen, pairs=[self.pairs[place] for place in kept])
-
-    def batch(
-        self,
-        step: int,
-        rows: int,
-        *,
-        negatives: int,
-        tokens: Tokens,
-        max_seq_len: int,
-        document_length: int,
-        loss: Loss,
-        rank: int = 0,
-    ) -> Batch | None:
-        """Return a step's replayed batch in LeanDojo's layout; None where nothing is kept yet.
-
-        Rows are drawn without repetition, from (seed, step, rank) alone. Negatives are documents of other pairs; one
-        that a row's query is known to need is a positive. Its columns are of no corpus: `premises` are all -1. `pairs`
-        are places in the buffer.
-
-        Args:
-            step: of the training run.
-            rows: how many pairs; all of them where there are fewer.
-            negatives: columns a row beside its positive.
-            tokens: makes ids of texts.
-            max_seq_len: the longest query, in tokens.
-            document_length: the longest document.
-            loss: which labels: with "contrastive" a document in two columns counts once.
-            rank: of the process.
-        """
-        if not self.pairs:
-            return None
-        rng = np.random.Generator(np.random.Philox(key=[self.seed, _DRAWS], counter=[0, 0, rank, step]))
-        own = rng.choice(len(self.pairs), min(rows, len(self.pairs)), replace=False)
-        places = [*own, *rng.integers(len(self.pairs), size=negatives * len(own))]
-        documents = [self.pairs[place].document for place in places]
-        if self._needed is None:
-            self._needed = _documents_of(self.pairs)
-        label = np.zeros((len(own), len(documents)), dtype=np.float32)
-        for row, place in enumerate(own):
-            label[row] = [document in self._needed[self.pairs[place].query] for document in documents]
-        first = {document: place for place, document in reversed(list(enumerate(documents)))}
-        repeated = [loss == "contrastive" and first[document] != at for at, document in enumerate(documents)]
-        context_ids, context_mask = padded([tokens(self.pairs[place].query, max_seq_len) for place in own])
-        premise_ids, premise_mask = padded([tokens(document, document_length) for document in documents])
-        return Batch(
-            context_ids=torch.from_numpy(context_ids),
-            context_mask=torch.from_numpy(context_mask),
-            premise_ids=torch.from_numpy(premise_ids),
-            premise_mask=torch.from_numpy(premise_mask),
-            label=torch.from_numpy(label),
-            ignore=torch.tensor(repeated).expand(len(own), -1).contiguous(),
-            premises=(-1,) * len(documents),
-            pairs=tuple(map(int, own)),
-        )
-
-    def save(self, path: Path) -> None:
-        """Write JSON lines: a header, then a pair a line."""
-        head = _BufferHeader(_FORMAT, self.size, self.seed, self.seen, len(self.pairs))
-        with path.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(head)) + "\n")
-            file.writelines(json.dumps(asdict(pair)) + "\n" for pair in self.pairs)
-
-    @classmethod
-    def load(cls, path: Path) -> ReplayBuffer:
-        """Read what `save` wrote.
-
-        Raises:
-            CheckpointError: it cannot be read; truncated, or of another version; the message names the line.
-        """
-        try:
-            head, *lines = path.read_text("utf-8").splitlines()
-            about = _BufferHeader(**json.loads(head))
-        except (OSError, ValueError, TypeError) as error:
-            raise CheckpointError(f"{path}: no replay buffer can be read ({error}). {_REMEDY}") from error
-        if about.format != _FORMAT or about.pairs != len(lines):
-            raise CheckpointError(
-                f"{path} is of the format {about.format} with {len(lines)} of {about.pairs} pairs: it is truncated, or "
-                f"not {_FORMAT}. {_REMEDY}"
-            )
-        pairs = []
-        for number, line in enumerate(lines, start=2):
-            try:
-                pairs.append(ReplayPair(**json.loads(line)))
-            except (ValueError, TypeError) as error:
-                raise CheckpointError(f"{path}: line {number} is no pair ({error}). {_REMEDY}") from error
-        return cls(about.size, seed=about.seed, seen=about.seen, pairs=pairs)
+    def add(self, loss: float, penalty: float, step_size: float) -> None:
+        """Take one step's norms. One with a gradient that is not finite is skipped, as the optimiser skips it."""
+        if not (math.isfinite(loss) and math.isfinite(penalty)):
+            return
+        self.steps += step_size
+        if penalty > 0:
+            self.loss += loss
+            self.penalty += penalty
 
 
-def _documents_of(pairs: Iterable[ReplayPair]) -> Mapping[str, set[str]]:
-    needed: dict[str, set[str]] = {}
-    for pair in pairs:
-        needed.setdefault(pair.query, set()).add(pair.document)
-    return needed
-
-
-T = TypeVar("T")
 CANDIDATES = 8
 """Each example that a Fisher information is estimated on (normalised scale) has at least so many documents to choose
 from. Part of what is estimated, so no setting, and apart from the batch size. Time and memory grow with it; 32 kept an
@@ -335,7 +226,6 @@ class Task:
         base: what the chain of checkpoints began with.
         batches: makes its training batches for a batch size, as if by one process; fewer rows where it has fewer pairs.
         losses: the training's loss, row by row.
-        pairs: its training pairs as texts.
         tokens: makes ids of texts.
         world: processes of the training run.
     """
@@ -345,7 +235,6 @@ class Task:
     base: str
     batches: Callable[[int], Steps]
     losses: RowLosses
-    pairs: Callable[[], Iterable[ReplayPair]]
     tokens: Tokens
     world: int = 1
 
@@ -355,7 +244,6 @@ class TaskState:
     """The state for the next task besides the weights, and warnings for the job's events."""
 
     fisher: Fisher | None = None
-    replay: ReplayBuffer | None = None
     warnings: tuple[str, ...] = ()
 
     def save(self, folder: Path) -> None:
@@ -363,12 +251,9 @@ class TaskState:
 
         Raises:
             CheckpointError: the Fisher information cannot be written.
-            OSError: the replay buffer cannot be written.
         """
         if self.fisher is not None:
             self.fisher.save(folder / FISHER)
-        if self.replay is not None:
-            self.replay.save(folder / REPLAY)
 
 
 class Strategy(Protocol):
@@ -385,8 +270,17 @@ class Strategy(Protocol):
     def replayed(self, step: int, rank: int = 0) -> Batch | None:
         """Return the batch replayed in a step, with `replay_share` of the step's loss; None for none."""
 
-    def on_gradients(self, encoder: Encoder) -> None:
-        """Change the gradients of a step: in `on_before_optimizer_step`, before they are clipped."""
+    def on_gradients(self, encoder: Encoder, step_size: float = 1.0) -> None:
+        """Change the gradients of a step: in `on_before_optimizer_step`, before they are clipped.
+
+        `step_size` is the step's learning rate as a share of the full one.
+        """
+
+    def progress(self) -> tuple[float, ...]:
+        """Return what an interrupted run needs beside its weights to go on in the same way."""
+
+    def resume(self, progress: Sequence[float]) -> None:
+        """Take the `progress` of the saved step that a run continues from, after `before_task`."""
 
     def penalty(self, encoder: Encoder) -> Tensor | None:
         """Return the penalty's value for the log, a float32 on the encoder's device; None without one."""
@@ -395,32 +289,30 @@ class Strategy(Protocol):
         """End: may change the encoder's weights, and returns what the checkpoint keeps."""
 
 
-def make_strategy(config: RetrieverConfig, state_folder: Path | None) -> Strategy:
+def make_strategy(
+    config: RetrieverConfig, state_folder: Path | None, rows: ReplayRows | None = None
+) -> Strategy:
     """Return the strategy that a configuration names.
 
     Args:
         config: `against_forgetting`, and the settings of each.
         state_folder: the folder of the checkpoint that the task starts from; None at the beginning of a chain. What
             it does not have (because it was trained with another setting) counts as empty.
+        rows: the earlier tasks'; None: there are none.
 
     Raises:
         CheckpointError: what the folder has cannot be read.
     """
-    match config.against_forgetting:
-        case "ewc":
-            return ElasticWeights(config, _read_state(state_folder, FISHER, Fisher.load))
-        case "average":
-            return Average(config.average_weight)
-        case "replay":
-            return Replay(config, _read_state(state_folder, REPLAY, ReplayBuffer.load))
-        case "none":
-            return NoStrategy()
-
-
-def _read_state(folder: Path | None, name: str, load: Callable[[Path], T]) -> T | None:
-    if folder is None or not (folder / name).exists():
-        return None
-    return load(folder / name)
+    made: list[Strategy] = []
+    # First: the Fisher information is that of the averaged weights, which the next task starts from.
+    if "average" in config.ways:
+        made.append(Average(config.average_weight))
+    if "ewc" in config.ways:
+        path = None if state_folder is None else state_folder / FISHER
+        made.append(ElasticWeights(config, Fisher.load(path) if path is not None and path.exists() else None))
+    if "replay" in config.ways:
+        made.append(Replay(config, rows or ReplayRows({}, seed=config.seed)))
+    return made[0] if len(made) == 1 else Several(made)
 
 
 class NoStrategy:
@@ -432,7 +324,13 @@ class NoStrategy:
     def replayed(self, step: int, rank: int = 0) -> Batch | None:
         return None
 
-    def on_gradients(self, encoder: Encoder) -> None:
+    def on_gradients(self, encoder: Encoder, step_size: float = 1.0) -> None:
+        pass
+
+    def progress(self) -> tuple[float, ...]:
+        return ()
+
+    def resume(self, progress: Sequence[float]) -> None:
         pass
 
     def penalty(self, encoder: Encoder) -> Tensor | None:
@@ -442,6 +340,44 @@ class NoStrategy:
         return TaskState()
 
 
+class Several:
+    """Several strategies at once, in this order; none of them is plain training."""
+
+    def __init__(self, each: Sequence[Strategy]) -> None:
+        self._each = tuple(each)
+
+    def before_task(self, encoder: Encoder, task: Task) -> None:
+        for one in self._each:
+            one.before_task(encoder, task)
+
+    def replayed(self, step: int, rank: int = 0) -> Batch | None:
+        found = (one.replayed(step, rank) for one in self._each)
+        return next((batch for batch in found if batch is not None), None)
+
+    def on_gradients(self, encoder: Encoder, step_size: float = 1.0) -> None:
+        for one in self._each:
+            one.on_gradients(encoder, step_size)
+
+    def progress(self) -> tuple[float, ...]:
+        # One of them has any: the others' take no room in it.
+        return tuple(value for one in self._each for value in one.progress())
+
+    def resume(self, progress: Sequence[float]) -> None:
+        for one in self._each:
+            one.resume(progress)
+
+    def penalty(self, encoder: Encoder) -> Tensor | None:
+        found = (one.penalty(encoder) for one in self._each)
+        return next((value for value in found if value is not None), None)
+
+    def after_task(self, encoder: Encoder, task: Task) -> TaskState:
+        kept = [one.after_task(encoder, task) for one in self._each]
+        return TaskState(
+            next((one.fisher for one in kept if one.fisher is not None), None),
+            tuple(warning for one in kept for warning in one.warnings),
+        )
+
+
 class ElasticWeights(NoStrategy):
     """EWC: a penalty while a task is learned, and after it the task's Fisher information beside the earlier ones'."""
 
@@ -449,22 +385,39 @@ class ElasticWeights(NoStrategy):
         self._config = config
         self._fisher = fisher
         self._penalty: Penalty | None = None
+        self._share: ShareOfLoss | None = None
 
     def before_task(self, encoder: Encoder, task: Task) -> None:
         if self._fisher is None:
             return
         # Before hours of training, not after them, when the task's own is added.
         self._fisher.check_scale(self._config.fisher_scale)
-        strength = self._config.penalty_strength
-        if strength > 0:
-            self._penalty = Penalty(self._fisher, parameters_of(encoder), strength=strength, base=task.base)
+        given = self._config.lambda_value
+        if given > 0:
+            self._penalty = Penalty(self._fisher, parameters_of(encoder), strength=given, base=task.base)
+            if self._config.fisher_scale == "normalised":
+                self._share = ShareOfLoss(given)
+                self._penalty.strength = 0.0
         else:
             # The task's Fisher information is added to its parent's, whatever the penalty.
             self._fisher.check(parameters_of(encoder), base=task.base)
 
-    def on_gradients(self, encoder: Encoder) -> None:
-        if self._penalty is not None:
+    def on_gradients(self, encoder: Encoder, step_size: float = 1.0) -> None:
+        if self._penalty is None:
+            return
+        if self._share is not None and not self._share.is_set:
+            self._share.add(*self._penalty.norms(encoder), step_size)
+            self._penalty.strength = self._share.strength
+        if self._penalty.strength > 0:
             self._penalty.add_gradients(encoder)
+
+    def progress(self) -> tuple[float, ...]:
+        return () if self._share is None else (self._share.steps, self._share.loss, self._share.penalty)
+
+    def resume(self, progress: Sequence[float]) -> None:
+        if self._share is not None and self._penalty is not None and progress:
+            self._share.steps, self._share.loss, self._share.penalty = progress
+            self._penalty.strength = self._share.strength
 
     def penalty(self, encoder: Encoder) -> Tensor | None:
         return None if self._penalty is None else self._penalty.value(encoder)
@@ -530,15 +483,11 @@ class Average(NoStrategy):
 
 
 class Replay(NoStrategy):
-    """Learns kept pairs of earlier tasks beside the new ones (`pipeline.models.retriever.strategies`)."""
+    """Learns rows of earlier tasks beside the new ones (`pipeline.models.retriever.replay`)."""
 
-    def __init__(self, config: RetrieverConfig, buffer: ReplayBuffer | None) -> None:
+    def __init__(self, config: RetrieverConfig, rows: ReplayRows) -> None:
         self._config = config
-        self._buffer = (
-            ReplayBuffer(config.replay_size, seed=config.seed)
-            if buffer is None
-            else buffer.resized(config.replay_size)
-        )
+        self._rows = rows
         self._tokens: Tokens | None = None
 
     def before_task(self, encoder: Encoder, task: Task) -> None:
@@ -548,7 +497,7 @@ class Replay(NoStrategy):
         config = self._config
         if self._tokens is None or config.replay_share == 0.0:
             return None
-        return self._buffer.batch(
+        return self._rows.batch(
             step,
             # As many as make the share of the step's pairs, and where batches are small at least one.
             max(1, round(config.batch_size * config.replay_share)),
@@ -559,10 +508,6 @@ class Replay(NoStrategy):
             loss=config.loss,
             rank=rank,
         )
-
-    def after_task(self, encoder: Encoder, task: Task) -> TaskState:
-        self._buffer.offer(task.pairs())
-        return TaskState(replay=self._buffer)
 
 
 def sample_groups(batches: Steps, examples: int, *, rank: int, world: int) -> Iterator[Batch]:

@@ -15,7 +15,7 @@ import errno
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -34,6 +34,7 @@ from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import row_losses
+from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
 from pipeline.models.retriever.saving import (
     UNREADABLE,
@@ -45,7 +46,7 @@ from pipeline.models.retriever.saving import (
     newest_step,
     write_whole,
 )
-from pipeline.models.retriever.strategies import ReplayPair, Task, TaskState, make_strategy
+from pipeline.models.retriever.strategies import Task, TaskState, make_strategy
 
 OnStep = Callable[[int, int], object]
 _MADE = "trained.pt"
@@ -101,6 +102,7 @@ def train_task(
     state: Path | None,
     name: str,
     base: str,
+    rows: ReplayRows | None = None,
     on_step: OnStep = lambda _done, _total: None,
 ) -> tuple[PremiseRetriever, TaskState, RunSummary]:
     """Train a task and return the retriever, the state for the next task, and the run's summary.
@@ -110,9 +112,10 @@ def train_task(
         data: the task's.
         config: how.
         run: the run's own folder; an interrupted run of the same arguments in it is continued.
-        state: the folder with the previous task's state (Fisher information, replay buffer); None for the first.
+        state: the folder with the previous task's state (Fisher information); None for the first.
         name: the task's.
         base: the chain's first model.
+        rows: of earlier tasks, for replay.
         on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
@@ -126,7 +129,7 @@ def train_task(
     data.accumulate = min(config.accumulate_grad_batches, data.batches(world=world).steps_per_epoch)
     total = config.max_epochs * data.batches(world=world).steps_per_epoch // data.accumulate
     losses = row_losses(config.loss, temperature=config.temperature)
-    strategy = make_strategy(config, state)
+    strategy = make_strategy(config, state, rows)
     model = PremiseRetriever(
         start,
         config.lr,
@@ -136,7 +139,7 @@ def train_task(
         losses=losses,
         schedule=config.schedule,
         seed=config.seed,
-        replay_share=config.replay_share if config.against_forgetting == "replay" else 0.0,
+        replay_share=config.replay_share if "replay" in config.ways else 0.0,
         query_length=data.max_seq_len,
         total_steps=total,
     )
@@ -147,7 +150,6 @@ def train_task(
         base=base,
         batches=lambda size: _up_to(data, size),
         losses=losses,
-        pairs=lambda: _pairs(data, name),
         tokens=data.tokens,
         world=world,
     )
@@ -332,12 +334,6 @@ def validation_examples(data: RetrievalDataModule) -> tuple[Example, ...]:
         return data.examples("val").with_premises
     except EmptySplitError:
         return ()
-
-
-def _pairs(data: RetrievalDataModule, name: str) -> Iterable[ReplayPair]:
-    for example in data.examples("train").with_premises:
-        for positive in example.positives:
-            yield ReplayPair(name, example.query, data.corpus[positive].serialize())
 
 
 def _up_to(data: RetrievalDataModule, size: int) -> Batches:

@@ -120,11 +120,29 @@ def test_weights_that_are_not_what_was_saved_are_found_and_not_built_upon(
             chain.read(name)
 
 
-@pytest.mark.parametrize("name", ["config.json", "replay.jsonl", "tokenizer_config.json"])
+def test_what_is_replayed_is_part_of_what_a_checkpoint_is_made_of_and_known_by(
+    tmp_path: Path, model: Path, tasks: list[TaskData]
+) -> None:
+    chain, config = Chain(tmp_path / "chain"), small_config(model, against_forgetting="replay")
+    first = learn(tasks[0], chain, config, parent=None)
+    alone = learn(tasks[1], chain, config, parent=first.checkpoint)
+    replayed = learn(tasks[1], chain, config, parent=first.checkpoint, earlier=tasks[:1])
+    assert len({alone.checkpoint, replayed.checkpoint}) == len({alone.data, replayed.data}) == 2
+    assert alone.digest != replayed.digest
+    # A way that replays nothing does not ask what it could have replayed.
+    plain = small_config(model, against_forgetting="none")
+    steps = [
+        lifelong.plan(tasks[1], chain, plain, parent=first.checkpoint, earlier=earlier)
+        for earlier in ([], tasks[:1])
+    ]
+    assert steps[0] == steps[1]
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
 def test_another_file_of_a_checkpoint_that_is_not_what_was_saved_is_found_too(
     tmp_path: Path, tasks: list[TaskData], model: Path, name: str
 ) -> None:
-    chain, config = Chain(tmp_path / "chain"), small_config(model, against_forgetting="replay")
+    chain, config = Chain(tmp_path / "chain"), small_config(model)
     made = learn(tasks[0], chain, config, parent=None)
     path = chain.path(made.checkpoint) / name
     path.write_text(path.read_text().replace("e", "E", 1))

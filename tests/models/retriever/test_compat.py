@@ -111,6 +111,21 @@ def test_a_call_that_is_repeated_or_was_cut_off_goes_on_and_makes_nothing_twice(
     ]
 
 
+def test_the_repositories_of_the_chain_are_replayed_in_one_call_or_in_several(
+    tmp_path: Path, database: DynamicDatabase, trainer: Callable[..., RetrievalTrainer]
+) -> None:
+    made, repos = trainer(against_forgetting="replay"), database.repositories
+    whole = made.train(repos, database, tmp_path / "data")
+    several = RetrievalTrainer(made.config, tmp_path / "several", say=lambda _: None)
+    for repo in repos:
+        [last] = several.train([repo], database, tmp_path / "other" / repo.commit)
+    assert last.checkpoint.digest == whole[2].checkpoint.digest
+    assert last.checkpoint.data == whole[2].checkpoint.data
+    plain = trainer(against_forgetting="none").train(repos, database, tmp_path / "data")
+    assert plain[0].checkpoint.data == whole[0].checkpoint.data, "nothing is before the first"
+    assert plain[1].checkpoint.data != whole[1].checkpoint.data
+
+
 def test_another_repository_begins_at_head_and_a_newer_file_changes_nothing(
     tmp_path: Path, database: DynamicDatabase, trainer: Callable[..., RetrievalTrainer]
 ) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import string
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +21,8 @@ from transformers import T5EncoderModel
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids, embed, load_encoder, row_losses, tensors_of
-from pipeline.models.retriever.strategies import ReplayPair, Task, make_strategy
+from pipeline.models.retriever.replay import ReplayPair, ReplayRows
+from pipeline.models.retriever.strategies import Task, make_strategy
 from tests.support.tiny_models import make_tiny_retriever
 
 ROWS, STEPS, TEMPERATURE = 32, 150, 0.1
@@ -70,21 +70,18 @@ class Letters:
         )
 
 
+def rows_of(name: str, seed: int) -> ReplayRows:
+    shown = [pair for step in range(STEPS) for pair in Letters(name, seed).texts(step)]
+    return ReplayRows({name: [ReplayPair(query, document) for query, document in shown]}, seed=0)
+
+
 def task(name: str, seed: int) -> Task:
-    letters = Letters(name, seed)
-
-    def pairs() -> Iterator[ReplayPair]:
-        for step in range(STEPS):
-            for query, document in letters.texts(step):
-                yield ReplayPair(name, query, document)
-
     return Task(
         name=name,
         data=f"letters {name} {seed}",
         base="tiny",
         batches=lambda size: Letters(name, seed, rows=size, steps_per_epoch=STEPS),
         losses=LOSSES,
-        pairs=pairs,
         tokens=byte_ids,
     )
 
@@ -107,11 +104,12 @@ def learn(
     *,
     name: str,
     seed: int,
+    rows: ReplayRows | None = None,
     steps: int = STEPS,
 ) -> None:
     """Train on one task as the trainer does it: loss, penalty's gradient, clipping, step; keep what the next needs."""
     learned_task = task(name, seed)
-    strategy = make_strategy(config, folder)
+    strategy = make_strategy(config, folder, rows)
     strategy.before_task(encoder, learned_task)
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=2e-3, fused=True)
     batches = Letters(name, seed)
@@ -165,7 +163,7 @@ class Learned:
         first.before_task(encoder, learned_task)
         if setting != "average":  # It would average A with the random weights before it.
             first.after_task(encoder, learned_task).save(folder)
-        learn(encoder, config(setting), folder, name="B", seed=self.seed)
+        learn(encoder, config(setting), folder, name="B", seed=self.seed, rows=rows_of("A", self.seed))
         return recall_at_1(encoder, "A", self.seed), recall_at_1(encoder, "B", self.seed)
 
 

@@ -1,169 +1,155 @@
 from __future__ import annotations
 
+import json
+from collections import Counter
 from pathlib import Path
 
-import pytest
 import torch
 
-from pipeline.models.errors import CheckpointError
+from pipeline.models.datasets import TaskData
+from pipeline.models.retriever.batches import Batch
+from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids
-from pipeline.models.retriever.strategies import ReplayBuffer, ReplayPair
+from pipeline.models.retriever.replay import ReplayPair, ReplayRows
+from tests.support.retrieval import write_dataset
 
 
 def pairs(task: str, n: int) -> list[ReplayPair]:
-    return [ReplayPair(task, f"{task} ⊢ {number}", f"theorem <a>{task}.{number}</a>") for number in range(n)]
+    return [ReplayPair(f"{task} ⊢ {number}", f"theorem <a>{task}.{number}</a>") for number in range(n)]
 
 
-def test_it_never_holds_more_than_its_size_and_counts_what_it_was_offered() -> None:
-    buffer = ReplayBuffer(10, seed=0)
-    buffer.offer(pairs("A", 7))
-    assert buffer.pairs == pairs("A", 7)
-    buffer.offer(pairs("B", 500))
-    assert (len(buffer), buffer.seen) == (10, 507)
+def drawn(
+    rows: ReplayRows, step: int, count: int, *, negatives: int = 0, loss: Loss = "mse", rank: int = 0
+) -> Batch:
+    made = rows.batch(
+        step,
+        count,
+        negatives=negatives,
+        tokens=byte_ids,
+        max_seq_len=64,
+        document_length=32,
+        loss=loss,
+        rank=rank,
+    )
+    assert made is not None
+    return made
 
 
-def test_the_same_offers_leave_the_same_buffer_and_another_seed_another() -> None:
-    kept = []
-    for seed in (0, 0, 1):
-        buffer = ReplayBuffer(10, seed=seed)
-        buffer.offer(pairs("A", 100))
-        buffer.offer(pairs("B", 100))
-        kept.append(buffer.pairs)
-    assert kept[0] == kept[1] != kept[2]
+def texts(ids: torch.Tensor) -> list[str]:
+    return [bytes(int(byte) - 3 for byte in row if byte > 1).decode() for row in ids]
 
 
-def test_every_pair_that_was_ever_offered_has_the_same_chance() -> None:
-    tasks: list[str] = []
-    for seed in range(300):
-        buffer = ReplayBuffer(20, seed=seed)
-        for task, n in (("A", 50), ("B", 100), ("C", 50)):
-            buffer.offer(pairs(task, n))
-        tasks += [pair.task for pair in buffer.pairs]
-    share = {task: tasks.count(task) / len(tasks) for task in "ABC"}
-    # 6,000 draws: one standard deviation is below 0.007.
-    assert share == {
-        "A": pytest.approx(0.25, abs=0.03),
-        "B": pytest.approx(0.5, abs=0.03),
-        "C": pytest.approx(0.25, abs=0.03),
+def dataset(folder: Path, name: str, theorems: int) -> TaskData:
+    return TaskData(name, write_dataset(folder / name, prefix=name, theorems=theorems, held_out=0.1))
+
+
+def test_every_repository_has_the_same_share_of_the_rows_whatever_its_size(tmp_path: Path) -> None:
+    earlier = [dataset(tmp_path, "Small", 20), dataset(tmp_path, "Large", 200)]
+    rows = ReplayRows.of(earlier, RetrieverConfig(replay_size=20), task="New")
+    assert {name: len(own) for name, own in rows.tasks.items()} == {"Small": 10, "Large": 10}
+
+
+def test_every_repository_has_its_turn_as_often_as_any_other() -> None:
+    rows = ReplayRows({"A": pairs("A", 5), "B": pairs("B", 500), "C": pairs("C", 50)}, seed=0)
+    turns = [rows.turn(number) for number in range(30)]
+    for start in range(0, 30, 3):
+        assert set(turns[start : start + 3]) == {"A", "B", "C"}
+    assert len({tuple(turns[start : start + 3]) for start in range(0, 30, 3)}) > 1, "not always in one order"
+
+
+def test_rows_and_negatives_of_a_step_are_of_one_repository() -> None:
+    rows = ReplayRows({"A": pairs("A", 50), "B": pairs("B", 50)}, seed=0)
+    seen = Counter[str]()
+    for step in range(6):
+        made = drawn(rows, step, 4, negatives=2)
+        (queries,) = {text[0] for text in texts(made.context_ids)}
+        (documents,) = {text.removeprefix("theorem <a>")[0] for text in texts(made.premise_ids)}
+        assert queries == documents
+        seen[queries] += 1
+    assert seen == {"A": 3, "B": 3}
+
+
+def test_rows_are_those_of_the_training_split_alone(tmp_path: Path) -> None:
+    task = dataset(tmp_path, "A", 60)
+    rows = ReplayRows.of([task], RetrieverConfig(replay_size=10**6), task="New")
+    states = {
+        split: {
+            step["state_before"]
+            for theorem in json.loads((task.dataset / "random" / f"{split}.json").read_text())
+            for step in theorem["traced_tactics"]
+        }
+        for split in ("train", "test")
     }
+    queries = {pair.query for pair in rows.tasks["A"]}
+    assert queries == states["train"]
+    assert not states["test"] <= queries
 
 
-def test_it_survives_a_file_and_goes_on_as_if_it_had_not_been_one(tmp_path: Path) -> None:
-    buffer = ReplayBuffer(10, seed=3)
-    buffer.offer(pairs("A\u2028\n", 100))
-    buffer.save(tmp_path / "replay.jsonl")
-    read = ReplayBuffer.load(tmp_path / "replay.jsonl")
-    assert (read.pairs, read.seen, read.size, read.seed) == (buffer.pairs, 100, 10, 3)
-    for one in (buffer, read):
-        one.offer(pairs("B", 100))
-    assert read.pairs == buffer.pairs
+def test_a_task_does_not_replay_its_own_earlier_version_and_of_two_versions_the_last_counts(
+    tmp_path: Path,
+) -> None:
+    first, last = dataset(tmp_path / "1", "A", 40), dataset(tmp_path / "2", "A", 80)
+    config = RetrieverConfig(replay_size=1000)
+    assert not ReplayRows.of([first, last], config, task="A")
+    both = ReplayRows.of([first, last], config, task="B")
+    assert both.tasks == ReplayRows.of([last], config, task="B").tasks
+    assert both.tasks != ReplayRows.of([first], config, task="B").tasks
 
 
-def test_files_that_are_no_buffer_are_refused_with_their_line(tmp_path: Path) -> None:
-    path = tmp_path / "replay.jsonl"
-    buffer = ReplayBuffer(10, seed=3, pairs=pairs("A", 3), seen=3)
-    buffer.save(path)
-    whole = path.read_text("utf-8")
-    for text, complaint in (
-        ("", "no replay buffer can be read"),
-        ("{}\n", "no replay buffer can be read"),
-        (whole.replace("replay-1", "replay-9"), "is of the format unsorry-replay-9"),
-        (whole.rpartition("{")[0], "2 of 3 pairs"),
-        (whole[:-10], "line 4 is no pair"),
-        (whole.replace('"query"', '"question"', 1), "line 2 is no pair"),
-    ):
-        path.write_text(text, "utf-8")
-        with pytest.raises(CheckpointError, match=complaint):
-            ReplayBuffer.load(path)
-    with pytest.raises(CheckpointError, match="no replay buffer can be read"):
-        ReplayBuffer.load(tmp_path / "missing")
+def test_the_same_datasets_give_the_same_rows_and_another_seed_others(tmp_path: Path) -> None:
+    earlier = [dataset(tmp_path, "A", 100)]
+    found = [
+        ReplayRows.of(earlier, RetrieverConfig(replay_size=10, seed=seed), task="B").digest()
+        for seed in (0, 0, 1)
+    ]
+    assert found[0] == found[1] != found[2]
 
 
 def test_a_batch_is_leandojos_layout_of_texts() -> None:
-    buffer = ReplayBuffer(20, seed=0, pairs=pairs("A", 20), seen=20)
-    made = buffer.batch(5, 4, negatives=2, tokens=byte_ids, max_seq_len=64, document_length=64, loss="mse")
-    assert made is not None
+    own = pairs("A", 20)
+    made = drawn(ReplayRows({"A": own}, seed=0), 5, 4, negatives=2)
     assert made.context_ids.shape[0] == 4
     assert made.premise_ids.shape[0] == 12
     assert made.label.shape == made.ignore.shape == (4, 12)
     assert torch.equal(made.label[:, :4], torch.eye(4)), "the first columns are the rows' own documents"
-    for row, place in enumerate(made.pairs):
-        text = bytes(int(byte) - 3 for byte in made.context_ids[row] if byte > 1).decode()
-        assert text == buffer.pairs[place].query
-        column = bytes(int(byte) - 3 for byte in made.premise_ids[row] if byte > 1).decode()
-        assert column == buffer.pairs[place].document
+    assert texts(made.context_ids) == [own[place].query for place in made.pairs]
+    assert texts(made.premise_ids)[:4] == [own[place].document for place in made.pairs]
 
 
 def test_a_batch_depends_on_seed_step_and_rank_alone() -> None:
-    buffer = ReplayBuffer(50, seed=0, pairs=pairs("A", 50), seen=50)
-
-    def drawn(step: int, rank: int = 0) -> tuple[int, ...]:
-        made = buffer.batch(
-            step, 6, negatives=1, tokens=byte_ids, max_seq_len=64, document_length=64, loss="mse", rank=rank
-        )
-        assert made is not None
-        return made.pairs
-
-    first = drawn(3)
-    drawn(9)
-    assert drawn(3) == first
-    assert len({first, drawn(4), drawn(3, rank=1)}) == 3
+    rows = ReplayRows({"A": pairs("A", 50)}, seed=0)
+    first = drawn(rows, 3, 6).pairs
+    drawn(rows, 9, 6)
+    assert drawn(rows, 3, 6).pairs == first
+    assert len({first, drawn(rows, 4, 6).pairs, drawn(rows, 3, 6, rank=1).pairs}) == 3
     assert len(set(first)) == 6, "no pair twice"
 
 
 def test_every_document_that_a_query_is_known_to_need_is_a_positive() -> None:
-    shared = [ReplayPair("A", "q", "one"), ReplayPair("A", "q", "two"), ReplayPair("A", "other", "three")]
-    buffer = ReplayBuffer(5, seed=0, pairs=shared, seen=3)
-    for loss in ("mse", "contrastive"):
-        made = buffer.batch(0, 9, negatives=3, tokens=byte_ids, max_seq_len=64, document_length=64, loss=loss)
-        assert made is not None
+    shared = [ReplayPair("q", "one"), ReplayPair("q", "two"), ReplayPair("other", "three")]
+    losses: tuple[Loss, ...] = ("mse", "contrastive")
+    for loss in losses:
+        made = drawn(ReplayRows({"A": shared}, seed=0), 0, 9, negatives=3, loss=loss)
         assert len(made) == 3, "all of them where there are fewer"
-        texts = [bytes(int(byte) - 3 for byte in row if byte > 1).decode() for row in made.premise_ids]
+        documents = texts(made.premise_ids)
         for row, place in enumerate(made.pairs):
-            expected = [
-                text in ({"one", "two"} if shared[place].query == "q" else {"three"}) for text in texts
-            ]
-            assert made.label[row].bool().tolist() == expected
-        repeated = [text in texts[:at] for at, text in enumerate(texts)]
+            needed = {"one", "two"} if shared[place].query == "q" else {"three"}
+            assert made.label[row].bool().tolist() == [text in needed for text in documents]
+        repeated = [text in documents[:at] for at, text in enumerate(documents)]
         assert any(repeated)
-        assert made.ignore.tolist() == [repeated if loss == "contrastive" else [False] * len(texts)] * 3
+        assert made.ignore.tolist() == [repeated if loss == "contrastive" else [False] * len(documents)] * 3
 
 
 def test_queries_and_documents_are_cut_each_at_its_own_length() -> None:
-    buffer = ReplayBuffer(5, seed=0, pairs=[ReplayPair("A", "q" * 90, "d" * 90)], seen=1)
-    made = buffer.batch(0, 1, negatives=1, tokens=byte_ids, max_seq_len=64, document_length=32, loss="mse")
-    assert made is not None
+    made = drawn(ReplayRows({"A": [ReplayPair("q" * 90, "d" * 90)]}, seed=0), 0, 1, negatives=1)
     assert made.context_ids.shape == (1, 64)
     assert made.premise_ids.shape == (2, 32)
 
 
-def test_what_is_offered_after_a_batch_is_known_to_the_next() -> None:
-    buffer = ReplayBuffer(5, seed=0, pairs=[ReplayPair("A", "q", "one")], seen=1)
-
-    def labels() -> list[list[float]]:
-        made = buffer.batch(0, 9, negatives=0, tokens=byte_ids, max_seq_len=9, document_length=9, loss="mse")
-        assert made is not None
-        return made.label.tolist()
-
-    assert labels() == [[1.0]]
-    buffer.offer([ReplayPair("A", "q", "two")])
-    assert labels() == [[1.0, 1.0], [1.0, 1.0]]
-
-
-def test_an_empty_buffer_has_no_batch() -> None:
-    assert (
-        ReplayBuffer(5, seed=0).batch(
-            0, 2, negatives=0, tokens=byte_ids, max_seq_len=9, document_length=9, loss="mse"
+def test_without_rows_there_is_no_batch(tmp_path: Path) -> None:
+    for rows in (ReplayRows({"A": []}, seed=0), ReplayRows.of([], RetrieverConfig(), task="A")):
+        assert not rows
+        assert (
+            rows.batch(0, 2, negatives=0, tokens=byte_ids, max_seq_len=9, document_length=9, loss="mse")
+            is None
         )
-        is None
-    )
-
-
-def test_a_smaller_size_keeps_a_choice_and_a_larger_one_keeps_all() -> None:
-    buffer = ReplayBuffer(50, seed=0)
-    buffer.offer(pairs("A", 200))
-    small = buffer.resized(10)
-    assert (len(small), small.size, small.seen) == (10, 10, 200)
-    assert set(small.pairs) < set(buffer.pairs)
-    assert buffer.resized(90).pairs == buffer.pairs
-    assert small.pairs != buffer.pairs[:10], "not the first ten"

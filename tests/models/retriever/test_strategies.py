@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from pipeline.models.retriever.config import FisherLabels, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids, embed, load_encoder, row_losses
 from pipeline.models.retriever.fisher import Fisher, RetrievalLosses, parameters_of, squared_gradients
+from pipeline.models.retriever.replay import ReplayPair, ReplayRows
 from pipeline.models.retriever.strategies import (
-    ReplayBuffer,
-    ReplayPair,
+    FIRST_STEPS,
+    ShareOfLoss,
     Strategy,
     Task,
     TaskState,
@@ -32,8 +33,8 @@ from tests.support.tiny_models import make_tiny_retriever
 class Made:
     """A small dataset and a small model, made once."""
 
-    def __init__(self, folder: Path) -> None:
-        self.model = make_tiny_retriever(folder / "model", d_model=16, layers=1)
+    def __init__(self, folder: Path, *, d_model: int = 16) -> None:
+        self.model = make_tiny_retriever(folder / "model", d_model=d_model, layers=1)
         data = write_dataset(folder / "data", theorems=40)
         self.corpus = Corpus(data / "corpus.jsonl")
         self.examples = read_examples(data / "random" / "train.json", self.corpus).steps
@@ -61,9 +62,6 @@ class Made:
             base=base,
             batches=self.batches,
             losses=row_losses("contrastive", temperature=0.1),
-            pairs=lambda: (
-                ReplayPair(name, f"{name} {number}", f"document {number}") for number in range(50)
-            ),
             tokens=byte_ids,
         )
 
@@ -129,15 +127,16 @@ def test_ewc_pulls_the_second_task_back_and_adds_its_own_fisher(made: Made, tmp_
     setting = config(against_forgetting="ewc", lambda_value=0.5, fisher_decay=0.9)
     encoder, first = after_first_task(made, tmp_path, setting)
     assert first.fisher is not None
+    values = first.fisher.values
     strategy = make_strategy(setting, tmp_path)
     strategy.before_task(encoder, made.task("B"))
     nudge(encoder)
+    with_gradients_of(encoder, 1.0)
     strategy.on_gradients(encoder)
-    strength = setting.penalty_strength
+    before, pull = norm(encoder, lambda _: 1.0), norm(encoder, lambda name: 0.01 * values[name])
+    strength = 0.5 * before / (2 * pull)
     for name, gradient in gradients(encoder).items():
-        torch.testing.assert_close(
-            gradient, 2 * strength * 0.01 * first.fisher.values[name], rtol=1e-4, atol=1e-7
-        )
+        torch.testing.assert_close(gradient, 1.0 + 2 * strength * 0.01 * values[name], rtol=1e-4, atol=1e-7)
     penalty = strategy.penalty(encoder)
     assert penalty is not None
     weights = sum(value.numel() for value in parameters_of(encoder).values())
@@ -146,6 +145,106 @@ def test_ewc_pulls_the_second_task_back_and_adds_its_own_fisher(made: Made, tmp_
     assert second is not None
     second.check(parameters_of(encoder), base="tiny")
     assert [(task.name, task.factor) for task in second.tasks] == [("A", 0.9), ("B", 1.0)]
+
+
+def with_gradients_of(encoder: T5EncoderModel, value: float) -> None:
+    for weight in encoder.parameters():
+        weight.grad = torch.full_like(weight, value)
+
+
+def norm(encoder: T5EncoderModel, of: Callable[[str], Tensor | float]) -> float:
+    """The norm of a value for each weight."""
+    squares = [
+        (torch.zeros_like(weight) + of(name)).square().sum() for name, weight in encoder.named_parameters()
+    ]
+    return float(torch.stack(squares).sum().sqrt())
+
+
+@pytest.mark.parametrize("width", [16, 64])
+@pytest.mark.parametrize("steep", [1e-3, 1.0, 1e3])
+def test_the_penalty_s_gradient_is_the_stated_share_of_the_loss_s_at_every_size_and_steepness(
+    tmp_path: Path, width: int, steep: float
+) -> None:
+    sized = Made(tmp_path, d_model=width)
+    setting = config(against_forgetting="ewc", lambda_value=0.25)
+    encoder, _ = after_first_task(sized, tmp_path, setting)
+    strategy = make_strategy(setting, tmp_path)
+    strategy.before_task(encoder, sized.task("B"))
+    for _ in range(3):
+        nudge(encoder)
+        with_gradients_of(encoder, 0.0)
+        next(encoder.parameters()).grad = torch.full_like(next(encoder.parameters()), steep)
+        loss = {
+            name: gradient.clone() for name, gradient in gradients(encoder).items() if gradient is not None
+        }
+        strategy.on_gradients(encoder)
+        added = [value - loss[name] for name, value in gradients(encoder).items() if value is not None]
+        share = torch.stack([value.norm() for value in added]).norm() / (
+            torch.stack([value.norm() for value in loss.values()]).norm()
+        )
+        # The sums over the steps so far: the weights have moved on, and the loss's gradient is the same.
+        assert 0.24 < float(share) < 0.4
+
+
+def test_the_strength_is_set_over_the_first_steps_and_stays() -> None:
+    share = ShareOfLoss(0.5)
+    share.add(4.0, 0.0, 1.0)  # the first step: nothing has moved yet
+    assert share.strength == 0.0
+    for _ in range(int(FIRST_STEPS) - 1):
+        assert not share.is_set
+        share.add(4.0, 8.0, 1.0)
+    assert share.is_set
+    assert share.strength == 0.25
+
+
+def test_a_step_of_a_warm_up_counts_as_much_as_its_learning_rate(made: Made, tmp_path: Path) -> None:
+    setting = config(against_forgetting="ewc")
+    encoder, _ = after_first_task(made, tmp_path, setting)
+    taken = {}
+    for size in (1.0, 0.1):
+        strategy = make_strategy(setting, tmp_path)
+        strategy.before_task(encoder, made.task("B"))
+        taken[size] = 0
+        while not strategy.progress() or strategy.progress()[0] < FIRST_STEPS - 1e-6:
+            with_gradients_of(encoder, 1.0)
+            strategy.on_gradients(encoder, size)
+            taken[size] += 1
+    assert taken == {1.0: FIRST_STEPS, 0.1: 10 * FIRST_STEPS}
+
+
+def test_a_step_whose_gradient_overflowed_says_nothing_of_the_strength() -> None:
+    share = ShareOfLoss(0.5)
+    for loss, penalty in ((float("inf"), 1.0), (1.0, float("nan"))):
+        share.add(loss, penalty, 1.0)
+    assert share == ShareOfLoss(0.5)
+
+
+def test_a_resumed_run_has_the_strength_that_was_set_before(made: Made, tmp_path: Path) -> None:
+    setting = config(against_forgetting="ewc+average")
+    encoder, _ = after_first_task(made, tmp_path, setting)
+    whole, cut = (make_strategy(setting, tmp_path) for _ in range(2))
+    for strategy in (whole, cut):
+        strategy.before_task(encoder, made.task("B"))
+    nudge(encoder)
+    with_gradients_of(encoder, 1.0)
+    whole.on_gradients(encoder)
+    cut.resume(whole.progress())
+    penalties = [strategy.penalty(encoder) for strategy in (whole, cut)]
+    assert penalties[0] is not None
+    assert float(penalties[0]) > 0
+    assert penalties[0] == penalties[1]
+
+
+def test_on_leanagent_s_scale_lambda_is_taken_as_it_is(made: Made, tmp_path: Path) -> None:
+    setting = config(against_forgetting="ewc", fisher_scale="compat", lambda_value=3.0)
+    encoder, first = after_first_task(made, tmp_path, setting)
+    assert first.fisher is not None
+    strategy = make_strategy(setting, tmp_path)
+    strategy.before_task(encoder, made.task("B"))
+    nudge(encoder)
+    strategy.on_gradients(encoder)
+    for name, gradient in gradients(encoder).items():
+        torch.testing.assert_close(gradient, 2 * 3.0 * 0.01 * first.fisher.values[name], rtol=1e-3, atol=1e-7)
 
 
 def test_ewc_refuses_to_begin_at_other_weights_or_on_another_base(made: Made, tmp_path: Path) -> None:
@@ -239,39 +338,60 @@ def test_the_average_lies_between_where_the_task_began_and_ended(made: Made) -> 
         torch.testing.assert_close(weight, start[name] + 0.25)
 
 
-def test_replay_brings_back_the_first_task_while_the_second_is_learned(made: Made, tmp_path: Path) -> None:
+def rows_of(name: str) -> ReplayRows:
+    own = [ReplayPair(f"{name} {number}", f"document {number}") for number in range(50)]
+    return ReplayRows({name: own}, seed=0)
+
+
+def replaying(made: Made, setting: RetrieverConfig) -> Strategy:
+    strategy = make_strategy(setting, None, rows_of("A"))
+    strategy.before_task(made.encoder(), made.task("B"))
+    return strategy
+
+
+def test_replay_brings_back_the_first_task_while_the_second_is_learned(made: Made) -> None:
     setting = config(against_forgetting="replay", replay_share=0.5, batch_size=8, num_negatives=3)
-    encoder, _ = after_first_task(made, tmp_path, setting)
-    strategy = make_strategy(setting, tmp_path)
-    strategy.before_task(encoder, made.task("B"))
-    again = strategy.replayed(7)
+    strategy = replaying(made, setting)
+    again, same = strategy.replayed(7), strategy.replayed(7)
     assert again is not None
-    assert (len(again), again.label.shape[1]) == (4, 16)
-    same = strategy.replayed(7)
     assert same is not None
+    assert (len(again), again.label.shape[1]) == (4, 16)
     assert torch.equal(again.context_ids, same.context_ids)
-    strategy.after_task(encoder, made.task("B")).save(tmp_path)
-    buffer = ReplayBuffer.load(tmp_path / "replay.jsonl")
-    assert (len(buffer), buffer.seen) == (20, 100)
-    assert {pair.task for pair in buffer.pairs} == {"A", "B"}
+    assert strategy.after_task(made.encoder(), made.task("B")) == TaskState(), "the datasets are kept already"
 
 
-def test_a_replayed_document_is_cut_where_those_of_training_and_index_are(made: Made, tmp_path: Path) -> None:
+def test_a_replayed_document_is_cut_where_those_of_training_and_index_are(made: Made) -> None:
     setting = config(against_forgetting="replay", max_seq_len=6, data_max_seq_len=64)
-    encoder, _ = after_first_task(made, tmp_path, setting)
-    strategy = make_strategy(setting, tmp_path)
-    strategy.before_task(encoder, made.task("B"))
-    again = strategy.replayed(0)
+    again = replaying(made, setting).replayed(0)
     assert again is not None
     assert again.premise_ids.shape[1] == 6 == setting.document_length
 
 
-def test_a_share_of_nothing_replays_nothing(made: Made, tmp_path: Path) -> None:
-    setting = config(against_forgetting="replay", replay_share=0.0)
+def test_a_share_of_nothing_replays_nothing(made: Made) -> None:
+    assert replaying(made, config(against_forgetting="replay", replay_share=0.0)).replayed(0) is None
+
+
+def test_several_ways_do_what_each_does_and_the_fisher_is_of_the_averaged_weights(
+    made: Made, tmp_path: Path
+) -> None:
+    setting = config(against_forgetting="ewc+replay+average", average_weight=0.25)
     encoder, _ = after_first_task(made, tmp_path, setting)
-    strategy = make_strategy(setting, tmp_path)
+    start = {name: value.clone() for name, value in parameters_of(encoder).items()}
+    strategy = make_strategy(setting, tmp_path, rows_of("A"))
     strategy.before_task(encoder, made.task("B"))
-    assert strategy.replayed(0) is None
+    assert strategy.replayed(0) is not None
+    nudge(encoder, 1.0)
+    with_gradients_of(encoder, 1.0)
+    strategy.on_gradients(encoder)
+    assert any(
+        gradient is not None and bool((gradient > 1).any()) for gradient in gradients(encoder).values()
+    )
+    kept = strategy.after_task(encoder, made.task("B"))
+    for name, weight in parameters_of(encoder).items():
+        torch.testing.assert_close(weight, start[name] + 0.25)
+    assert kept.fisher is not None
+    kept.fisher.check(parameters_of(encoder), base="tiny")
+    assert [task.name for task in kept.fisher.tasks] == ["A", "B"]
 
 
 def test_a_setting_that_changes_along_the_chain_begins_with_nothing_kept(made: Made, tmp_path: Path) -> None:
@@ -283,10 +403,9 @@ def test_a_setting_that_changes_along_the_chain_begins_with_nothing_kept(made: M
 
 
 def test_what_was_kept_and_is_damaged_stops_the_task(made: Made, tmp_path: Path) -> None:
-    for setting, name in (("ewc", "fisher.safetensors"), ("replay", "replay.jsonl")):
-        (tmp_path / name).write_bytes(b"{")
-        with pytest.raises(CheckpointError, match=name):
-            make_strategy(config(against_forgetting=setting), tmp_path)
+    (tmp_path / "fisher.safetensors").write_bytes(b"{")
+    with pytest.raises(CheckpointError, match=r"fisher\.safetensors"):
+        make_strategy(config(against_forgetting="ewc"), tmp_path)
 
 
 def test_processes_share_the_groups_of_a_sample_and_none_is_taken_twice(made: Made) -> None:

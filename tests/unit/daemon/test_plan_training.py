@@ -189,6 +189,24 @@ def test_each_task_starts_from_the_checkpoint_in_use_and_is_measured_on_the_task
     assert asked(second, TrainSpec).tasks == (LearnedTask(name=ONE, dataset=dataset),)
 
 
+@pytest.mark.parametrize("opted_out", [True, False])
+def test_a_task_whose_repository_may_not_be_learned_from_is_measured_and_not_replayed(
+    world: World, opted_out: bool
+) -> None:
+    at = world.trace(ONE)
+    first = world.one()
+    world.learn(first, "a", at=at)
+    world.trace(TWO, seed=1)
+    (before,) = asked(world.one(), TrainSpec).tasks
+    assert before.replayed
+    left = world.settings.repos[1:]
+    if opted_out:
+        left = (world.settings.repos[0].model_copy(update={"opt_out": True}), *left)
+    world.settings = world.settings.model_copy(update={"repos": left})
+    (after,) = asked(world.one(), TrainSpec).tasks
+    assert after == before.model_copy(update={"replayed": False})
+
+
 def test_only_theorems_that_the_chain_has_not_seen_count_as_new(world: World) -> None:
     first = world.trace(ONE, n_files=20)
     world.learn(world.one(), "a", at=first)

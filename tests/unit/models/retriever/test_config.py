@@ -4,7 +4,7 @@ import ast
 import importlib.util
 import json
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.models.errors import ConfigError
 from pipeline.models.retriever.compat import TrainingConfig
-from pipeline.models.retriever.config import LEANDOJO_ALONE, Loss, RetrieverConfig, for_a_job
+from pipeline.models.retriever.config import LEANDOJO_ALONE, AgainstForgetting, RetrieverConfig, for_a_job
 
 # LeanDojo-v2 1.0.9, lean_agent/config.py.
 LEANDOJO: dict[str, Any] = {
@@ -151,24 +151,22 @@ def test_lambda_is_none_where_training_is_not_progressive() -> None:
     assert TrainingConfig(lambda_value=3.0, run_progressive_training=False).get_lambda_value() == 0.0
 
 
-@pytest.mark.parametrize(("loss", "measured"), [("contrastive", 0.3), ("mse", 0.0006)])
-def test_leandojo_s_default_lambda_is_the_strength_that_was_measured_for_the_loss(
-    loss: Loss, measured: float
-) -> None:
-    config = TrainingConfig(loss=loss)
-    assert config.lambda_value == 0.1
-    assert config.penalty_strength == pytest.approx(measured)
-    assert replace(config, lambda_value=0.3).penalty_strength == pytest.approx(3 * measured)
-    assert replace(config, run_progressive_training=False).translated().penalty_strength == 0.0
-
-
-def test_on_leanagent_s_scale_lambda_is_taken_as_it_is() -> None:
-    assert TrainingConfig(fisher_scale="compat", lambda_value=0.3).penalty_strength == 0.3
+@pytest.mark.parametrize(
+    ("setting", "ways"),
+    [
+        ("none", set()),
+        ("ewc", {"ewc"}),
+        ("replay+average", {"replay", "average"}),
+        ("ewc+replay+average", {"ewc", "replay", "average"}),
+    ],
+)
+def test_each_way_against_forgetting_is_a_switch(setting: AgainstForgetting, ways: set[str]) -> None:
+    assert RetrieverConfig(against_forgetting=setting).ways == ways
 
 
 def test_leandojo_s_configuration_is_translated_into_ours() -> None:
     theirs = TrainingConfig(lr=0.5, num_repos=3, single_repo=False)
-    assert theirs.translated() == RetrieverConfig(lr=0.5)
+    assert theirs.translated() == RetrieverConfig(lr=0.5, against_forgetting="ewc")
     assert type(theirs.translated()) is RetrieverConfig
 
 
