@@ -39,10 +39,8 @@ from tests.support.tiny_models import make_tiny_retriever
 LETTERS = string.ascii_lowercase
 WORD = 4
 WAYS: Mapping[str, Mapping[str, Any]] = {
-    "none": {"against_forgetting": "none"},
-    "ewc": {"against_forgetting": "ewc"},
-    "average": {"against_forgetting": "average"},
-    "replay": {"against_forgetting": "replay"},
+    way: {"against_forgetting": way}
+    for way in ("none", "replay+average", "replay", "ewc", "average", "ewc+replay+average")
 }
 """The compared ways: fields of the configuration. What they do not name has the product's default."""
 _LEARNS: Mapping[Loss, Mapping[str, Any]] = {

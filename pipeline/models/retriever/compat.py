@@ -80,6 +80,7 @@ class TrainingConfig(RetrieverConfig):
     """
 
     against_forgetting: AgainstForgetting = "ewc"
+    lambda_value: float = 0.1
     run_progressive_training: bool = True
     single_repo: bool = True
     num_repos: int = 1

@@ -104,7 +104,7 @@ class RetrieverConfig(Config):
     num_negatives: int = 3
     num_in_file_negatives: int = 1
     data_max_seq_len: int = 1024
-    lambda_value: float = 0.1
+    lambda_value: float = 0.2
     timeout_seconds: int = 31_449_600
     early_stopping_patience: int = 5
     early_stopping_monitor: str = "Recall@10_val"

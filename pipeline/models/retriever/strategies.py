@@ -162,7 +162,7 @@ class Penalty:
         return term
 
 
-FIRST_STEPS = 10.0
+FIRST_STEPS = 50.0
 """Steps at the full learning rate over which a penalty's strength is set."""
 
 
