@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+
+from daemon.answers import ToldJump
 
 
 def elapsed_s() -> float:
@@ -70,15 +71,12 @@ class ClockWatch:
         self._last, self._told_until_s = jump, self._awake() + _TOLD_FOR_S
         return jump
 
-    def lately(self) -> dict[str, Any] | None:
+    def lately(self) -> ToldJump | None:
         """Return the last jump, for people, for an hour after it was noticed."""
         if self._last is None or self._awake() > self._told_until_s:
             return None
-        return {
-            "set_s": round(self._last.set_s),
-            "slept_s": round(self._last.slept_s),
-            "noticed_at": self._last.noticed_at.isoformat(timespec="seconds"),
-        }
+        noticed_at = self._last.noticed_at.isoformat(timespec="seconds")
+        return ToldJump(round(self._last.set_s), round(self._last.slept_s), noticed_at)
 
     def _compare(self) -> tuple[float, float]:
         """Return the wall clock's offset from the monotonic one, and the machine's total time asleep."""

@@ -71,19 +71,19 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class TaskChange:
-    """One task, measured `before` (the one in use) and `after` (the candidate) on the examples of `dataset`.
-
-    The metrics are None where that checkpoint was not measured on this dataset. `lost` is how far the rule's metric got
-    worse, in the rule's unit, negative for a gain; None where `problem` says why it is not known.
-    """
+    """One task, measured on the examples of `dataset`."""
 
     repository: str | None
     split: str
     dataset: str
     before: Mapping[str, float] | None
+    """the metrics of the one in use; null where it was not measured on them"""
     after: Mapping[str, float] | None
+    """those of the candidate"""
     lost: float | None
+    """how far the rule's metric got worse, in the rule's unit; negative for a gain"""
     problem: str
+    """why that is not known"""
 
     @property
     def name(self) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -30,6 +31,51 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="config")
 
 
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """All but the message is null where the message names no place."""
+
+    file: str | None
+    line: int | None
+    setting: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    path: Path
+    valid: bool
+    """whether it has no mistake"""
+    errors: list[Mistake]
+    """its mistakes"""
+    repositories: int | None = None
+    """how many it watches (only if valid)"""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInForce:
+    name: str
+    value: object
+    """durations in seconds, sizes in bytes"""
+    toml: str
+    """as one would write it"""
+    origin: Literal["default", "file"]
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    path: Path
+    digest: str
+    """SHA-256 of the file's bytes"""
+    settings: list[SettingInForce]
+    """all of them"""
+    folders: dict[str, str]
+    """`state`, `cache`, `runtime`, as they come out"""
+    github_token: str | None
+    """where it would come from, or null"""
+
+
 def check(config: Config = None, as_json: Json = False) -> None:
     from daemon.settings import ConfigError, load
 
@@ -38,15 +84,13 @@ def check(config: Config = None, as_json: Json = False) -> None:
         settings = load(instance.config)
     except ConfigError as error:
         if as_json:
-            emit_json(
-                {"path": instance.config, "valid": False, "errors": [_parsed(line) for line in error.errors]}
-            )
+            emit_json(Judged(instance.config, valid=False, errors=[_parsed(line) for line in error.errors]))
         else:
             for line in error.errors:
                 say(clean(line))
         raise typer.Exit(ExitCode.BAD_CONFIG) from error
     if as_json:
-        emit_json({"path": instance.config, "valid": True, "errors": [], "repositories": len(settings.repos)})
+        emit_json(Judged(instance.config, valid=True, errors=[], repositories=len(settings.repos)))
         return
     say(f"{instance.config} is valid: {counted(len(settings.repos), 'repository')}")
     for url in (
@@ -68,21 +112,13 @@ def show(config: Config = None, as_json: Json = False) -> None:
     folders = {name: str(getattr(settings.paths, name)) for name in ("state", "cache", "runtime")}
     token = token_source(settings)
     if as_json:
-        emit_json(
-            {
-                "path": instance.config,
-                "digest": settings.digest,
-                "settings": shown,
-                "folders": folders,
-                "github_token": token,
-            }
-        )
+        emit_json(InForce(instance.config, settings.digest, shown, folders, token))
         return
     say(styled(f"# {instance.config}", "dim"))
-    width = max(len(f"{item['name']} = {item['toml']}") for item in shown)
+    width = max(len(f"{item.name} = {item.toml}") for item in shown)
     for item in shown:
-        origin = f"line {item['line']}" if item["line"] is not None else "default"
-        say(f"{clean(item['name'] + ' = ' + item['toml']):<{min(width, 60)}}  {styled('# ' + origin, 'dim')}")
+        origin = f"line {item.line}" if item.line is not None else "default"
+        say(f"{clean(f'{item.name} = {item.toml}'):<{min(width, 60)}}  {styled('# ' + origin, 'dim')}")
     for name, folder in folders.items():
         say(styled(f"# {name} folder: {folder}", "dim"))
     say(styled(f"# GitHub token: {token or 'none'}", "dim"))
@@ -94,7 +130,7 @@ def refuse(error: ConfigError) -> None:
         note(clean(line))
 
 
-def effective(settings: Settings) -> list[dict[str, Any]]:
+def effective(settings: Settings) -> list[SettingInForce]:
     """Return every setting: its name, its value in the models' unit, as TOML, and the line that sets it."""
     from daemon.settings.schema import ConfigFile, RepoEntry
 
@@ -110,7 +146,7 @@ def effective(settings: Settings) -> list[dict[str, Any]]:
     return found
 
 
-def _table(settings: Settings, location: tuple[str | int, ...], values: BaseModel) -> list[dict[str, Any]]:
+def _table(settings: Settings, location: tuple[str | int, ...], values: BaseModel) -> list[SettingInForce]:
     """The settings of a table, and after them those of the tables below it."""
     found, below = [], []
     for attribute, setting in type(values).model_fields.items():
@@ -137,17 +173,12 @@ def token_source(settings: Settings) -> str | None:
     return f"environment variable {TOKEN_VARIABLE}" if os.environ.get(TOKEN_VARIABLE, "").strip() else None
 
 
-def _item(settings: Settings, location: tuple[str | int, ...], attribute: str, value: Any) -> dict[str, Any]:
+def _item(settings: Settings, location: tuple[str | int, ...], attribute: str, value: Any) -> SettingInForce:
     from daemon.settings.errors import setting_name
 
     line = settings.line(location)
-    return {
-        "name": setting_name(location),
-        "value": list(value) if isinstance(value, tuple) else value,
-        "toml": toml_of(attribute, str(location[-1]), value),
-        "origin": "default" if line is None else "file",
-        "line": line,
-    }
+    toml = toml_of(attribute, str(location[-1]), value)
+    return SettingInForce(setting_name(location), value, toml, "default" if line is None else "file", line)
 
 
 def toml_of(attribute: str, key: str, value: Any) -> str:
@@ -167,8 +198,8 @@ def toml_of(attribute: str, key: str, value: Any) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 
-def _parsed(line: str) -> dict[str, Any]:
+def _parsed(line: str) -> Mistake:
     match = _ERROR.fullmatch(line)
     if match is None:
-        return {"file": None, "line": None, "setting": None, "message": line}
-    return {**match.groupdict(), "line": int(match["line"])}
+        return Mistake(None, None, None, line)
+    return Mistake(match["file"], int(match["line"]), match["setting"], match["message"])

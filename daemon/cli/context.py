@@ -6,16 +6,16 @@ standard error when it does not. With --as-of, `locate` finds the moment, `view`
 
     instance = locate(config, as_of)
     with view(instance) as database: ...
-    emit_json({**instance.head, "theorems": ...})
+    emit_json(Theorems(...), instance.head)
 """
 
 from __future__ import annotations
 
 import enum
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +29,7 @@ from daemon.http import control_client
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 
 if TYPE_CHECKING:
+    from daemon.answers import JobProgress, LiveStatus, QueuedJob
     from store.view.asof import Moment
 
 
@@ -116,17 +117,10 @@ class Instance:
         return self.pid is not None
 
     @property
-    def daemon_json(self) -> dict[str, Any]:
-        """The `daemon` object that every document of a reading verb carries."""
-        return {"running": self.running, "pid": self.pid}
-
-    @property
-    def head(self) -> dict[str, Any]:
-        """The first fields of every document of a reading verb: the present `daemon`, and `as_of` if given."""
-        if self.moment is None:
-            return {"daemon": self.daemon_json}
-        as_of = {"seq": self.moment.seq, "recorded_at": self.moment.recorded_at}
-        return {"daemon": self.daemon_json, "as_of": as_of}
+    def head(self) -> dict[str, object]:
+        """The first fields of almost every document: the present `daemon`, and `as_of` if given."""
+        daemon = {"running": self.running, "pid": self.pid}
+        return {"daemon": daemon} if self.moment is None else {"daemon": daemon, "as_of": self.moment}
 
 
 def locate(config: Path | None, as_of: str | None = None) -> Instance:
@@ -254,28 +248,28 @@ TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class DaemonAnswer:
-    """Return the daemon's answer to GET /status; empty if no daemon answers."""
+    """The daemon's answer to GET /status; without `status` where no daemon answers."""
 
-    status: dict[str, Any] = field(default_factory=dict)
+    status: LiveStatus | None = None
     error: str | None = None
     permitted: bool = True
 
-    def progress(self, job: str) -> dict[str, Any] | None:
-        """Return `{"done", "total", "note"}` of a running job, None where it has said nothing."""
-        for item in self.status.get("jobs", []):
-            if isinstance(item, dict) and item.get("job") == job:
-                progress = item.get("progress")
-                return progress if isinstance(progress, dict) and progress else None
-        return None
+    @property
+    def queued(self) -> Sequence[QueuedJob]:
+        """Return what it will start."""
+        return self.status.queued if self.status is not None else ()
+
+    def progress(self, job: str) -> JobProgress | None:
+        """Return how far a running job is, None where it has said nothing."""
+        jobs = self.status.jobs if self.status is not None else ()
+        return next((item.progress for item in jobs if item.job == job), None)
 
     def progress_text(self, job: str) -> str:
         """Return "3/10 Basic.lean"."""
         progress = self.progress(job)
         if progress is None:
             return ""
-        total = progress.get("total")
-        count = f"{progress.get('done', 0)}/{total}" if total else str(progress.get("done", 0))
-        return f"{count} {progress.get('note') or ''}".strip()
+        return f"{progress.count} {progress.note}".strip()
 
 
 def ask(instance: Instance) -> DaemonAnswer:
@@ -293,7 +287,9 @@ def ask(instance: Instance) -> DaemonAnswer:
             error=f"{instance.paths.socket}: GET /status answered {status}; restart the daemon, which may be of another"
             " version than this command"
         )
-    return DaemonAnswer(status=answer)
+    from daemon.answers import LiveStatus
+
+    return DaemonAnswer(LiveStatus.from_json(answer))
 
 
 def command(instance: Instance, route: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from daemon.cli.context import CliError, Config, ExitCode, Instance, Json, locate, view
 from daemon.cli.events import summary
-from daemon.cli.render import by_state, clean, counted, emit_json, fields, note, say, size
+from daemon.cli.render import by_state, clean, counted, emit_json, fields, note, of_row, say, size
 from daemon.lock import AlreadyRunningError, DaemonLock
+
+if TYPE_CHECKING:
+    from store.view.rebuild import Difference
 
 RESTORE = (
     "To restore: stop the daemon, move events.db, events.db-wal, events.db-shm and events.db-anchor aside (a -wal left "
@@ -61,21 +65,7 @@ def verify(
     report = verify(instance.paths.events_db, instance.paths.database_db, scratch=scratch)
     if as_json:
         emit_json(
-            {
-                "daemon": instance.daemon_json,
-                "same": report.ok,
-                "position": report.position,
-                "n_differences": report.n_differences,
-                "differences": [
-                    {
-                        "table": item.table,
-                        "key": list(item.key),
-                        "what": item.what,
-                        "columns": list(item.columns),
-                    }
-                    for item in report.differences
-                ],
-            }
+            Compared(report.ok, report.position, report.n_differences, report.differences), instance.head
         )
     elif report.ok:
         say(f"the view is what the log leads to, up to event {report.position}")
@@ -87,6 +77,18 @@ def verify(
         say("the view does not follow from the log; stop the daemon and run `unsorry db rebuild`")
     if not report.ok:
         raise typer.Exit(ExitCode.DIFFERENCES)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    same: bool
+    """no difference"""
+    position: int
+    """the last event compared"""
+    n_differences: int
+    """how many"""
+    differences: tuple[Difference, ...]
+    """the first ones"""
 
 
 def rebuild(config: Config = None, as_json: Json = False) -> None:
@@ -103,19 +105,22 @@ def rebuild(config: Config = None, as_json: Json = False) -> None:
     finally:
         lock.release()
     if as_json:
-        emit_json(
-            {
-                "daemon": {"running": False, "pid": None},
-                "position": report.position,
-                "poll_states": report.poll_states,
-                "stopped": report.stopped,
-            }
-        )
+        emit_json(Rebuilt(report.position, report.poll_states, report.stopped), instance.head)
     else:
         say(f"rebuilt {instance.paths.database_db} from {counted(report.position, 'event')}")
     if report.stopped is not None:
         note(f"unsorry: stopped before the end of the log: {clean(report.stopped)}")
         raise typer.Exit(ExitCode.FAILURE)
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    position: int
+    """the last event in the new view"""
+    poll_states: int
+    """how many poll times were carried over"""
+    stopped: str | None
+    """null, or why it ends before the log does (then code 1)"""
 
 
 def check(config: Config = None, as_json: Json = False) -> None:
@@ -124,15 +129,7 @@ def check(config: Config = None, as_json: Json = False) -> None:
     instance = _with_log(config)
     report = store_backup.check(instance.paths.events_db)
     if as_json:
-        emit_json(
-            {
-                "daemon": instance.daemon_json,
-                "sound": report.ok,
-                "events": report.events,
-                "blobs": report.blobs,
-                "problems": list(report.problems),
-            }
-        )
+        emit_json(of_row(Checked, report, sound=report.ok), instance.head)
     elif report.ok:
         say(f"the log is sound: {counted(report.events, 'event')}, {counted(report.blobs, 'payload')}")
     else:
@@ -141,6 +138,18 @@ def check(config: Config = None, as_json: Json = False) -> None:
         say(f"the log is damaged. {DAMAGED}. {RESTORE.format(what='the last backup')}")
     if not report.ok:
         raise typer.Exit(ExitCode.FAILURE)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    sound: bool
+    """nothing is wrong"""
+    events: int
+    """how many"""
+    blobs: int
+    """how many payloads"""
+    problems: tuple[str, ...]
+    """one line each"""
 
 
 def recover(config: Config = None, as_json: Json = False) -> None:
@@ -167,17 +176,11 @@ def recover(config: Config = None, as_json: Json = False) -> None:
         with closing(queries.connect(paths.database_db)) as database:
             orphans = without_proof(database, paths.patches)
     if as_json:
-        emit_json(
-            {
-                "daemon": {"running": False, "pid": None},
-                "recovered": done is not None,
-                "kept": None if done is None else done.kept,
-                "lost": None if done is None else max(0, done.lost - done.kept),
-                "reason": None if done is None else done.reason,
-                "aside": None if done is None else done.aside,
-                "patches_without_proof": orphans,
-            }
-        )
+        recovered = Recovered(False, None, None, None, None, orphans)
+        if done is not None:
+            lost_events = max(0, done.lost - done.kept)
+            recovered = Recovered(True, done.kept, lost_events, done.reason, done.aside, orphans)
+        emit_json(recovered, instance.head)
         return
     if done is None:
         say("the log is sound and whole: there is nothing to recover")
@@ -193,6 +196,22 @@ def recover(config: Config = None, as_json: Json = False) -> None:
     say("start the daemon: it finds the commits again and records them anew")
 
 
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    recovered: bool
+    """whether there was something to recover; if not, what follows is null"""
+    kept: int | None
+    """the last event that was kept"""
+    lost: int | None
+    """how many events behind it are known to be lost"""
+    reason: str | None
+    """what was found"""
+    aside: Path | None
+    """the folder with the damaged files"""
+    patches_without_proof: list[Path]
+    """patch files of proofs that the log does not know any more"""
+
+
 def backup(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The copy to make; must not exist.")],
     config: Config = None,
@@ -203,17 +222,20 @@ def backup(
     instance = _with_log(config)
     report = store_backup.backup(instance.paths.events_db, file.absolute())
     if as_json:
-        emit_json(
-            {
-                "daemon": instance.daemon_json,
-                "file": report.path,
-                "position": report.position,
-                "size_bytes": report.size_bytes,
-            }
-        )
+        emit_json(BackedUp(report.path, report.position, report.size_bytes), instance.head)
         return
     say(f"{report.path}: the log up to event {report.position}, {size(report.size_bytes)}")
     say(RESTORE.format(what="it"))
+
+
+@dataclass(frozen=True, slots=True)
+class BackedUp:
+    file: Path
+    """the copy"""
+    position: int
+    """its last event"""
+    size_bytes: int
+    """its size"""
 
 
 def as_of(
@@ -237,28 +259,20 @@ def as_of(
     from store.view import queries
 
     instance = locate(config, moment)
-    seq = instance.head["as_of"]["seq"]
+    assert instance.moment is not None
     with LogReader.open(instance.paths.events_db) as log:
-        event = next(log.read(after=seq - 1, limit=1))
+        event = next(log.read(after=instance.moment.seq - 1, limit=1))
     with view(instance, quiet=True) as database:
         counts = queries.counts(database)
         repositories = len(queries.repositories(database, watched_only=True))
         target = output.absolute() if output is not None else None
         size_bytes = None if target is None else store_backup.save_view(database, target)
     if as_json:
-        emit_json(
-            {
-                **instance.head,
-                "event": {"type": event.type, "stream": event.stream, "summary": summary(event.data)},
-                "repositories": repositories,
-                "theorems": counts.theorems,
-                "sorries": counts.sorries,
-                "proofs": counts.proofs,
-                "jobs": counts.jobs,
-                "file": target,
-                "size_bytes": size_bytes,
-            }
+        at = Happened(event.type, event.stream, summary(event.data))
+        earlier = of_row(
+            Earlier, counts, event=at, repositories=repositories, file=target, size_bytes=size_bytes
         )
+        emit_json(earlier, instance.head)
         return
     say(
         f"event {event.seq}, recorded {event.recorded_at}: {event.type}  {clean(summary(event.data))}".rstrip()
@@ -276,6 +290,33 @@ def as_of(
         say(f"{target}: the view as it was then, {size(size_bytes)}")
     else:
         say(f"any reading verb answers as of then with --as-of {event.seq}")
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    type: str
+    stream: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    event: Happened
+    """the last one that it shows"""
+    repositories: int
+    """how many were watched"""
+    theorems: int
+    """how many, as in `unsorry status`"""
+    sorries: dict[str, int]
+    """by state"""
+    proofs: dict[str, int]
+    """by state"""
+    jobs: dict[str, int]
+    """by state"""
+    file: Path | None
+    """what `--output` wrote, or null"""
+    size_bytes: int | None
+    """of that file, or null"""
 
 
 def _with_log(config: Path | None) -> Instance:

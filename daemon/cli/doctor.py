@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import platform
 import sqlite3
+from dataclasses import dataclass
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 import typer
 
 from daemon.cli.context import Config, ExitCode, Json
-from daemon.cli.render import clean, counted, emit_json, row_json, say, styled
+from daemon.cli.render import clean, counted, emit_json, say, styled
+
+if TYPE_CHECKING:
+    from daemon.doctor import Finding
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "missing": ("missing", "red")}
 
@@ -26,7 +31,7 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
     lacking = [item for item in findings if item.essential and item.verdict == "missing"]
     proves = all(item.verdict != "missing" for item in findings if item.name == LEAN)
     if as_json:
-        emit_json({"ok": proves and not lacking, "checks": [row_json(item) for item in findings]})
+        emit_json(Examination(proves and not lacking, findings))
     else:
         others = sum(item.verdict != "ok" for item in findings) - len(lacking)
         if lacking:
@@ -52,17 +57,29 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
         raise typer.Exit(ExitCode.FAILURE)
 
 
+@dataclass(frozen=True, slots=True)
+class Examination:
+    ok: bool
+    """nothing essential is missing, and there is a Lean"""
+    checks: list[Finding]
+    """what was looked at"""
+
+
 def version(as_json: Json = False) -> None:
     if as_json:
-        emit_json(
-            {
-                "version": metadata.version("unsorry"),
-                "python": platform.python_version(),
-                "sqlite": sqlite3.sqlite_version,
-            }
-        )
+        emit_json(Versions(metadata.version("unsorry"), platform.python_version(), sqlite3.sqlite_version))
         return
     say(text())
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    version: str
+    """of unsorry"""
+    python: str
+    """of the interpreter"""
+    sqlite: str
+    """of the library"""
 
 
 def text() -> str:

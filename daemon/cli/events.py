@@ -90,7 +90,7 @@ def events(
             found = itertools.chain(found, _follow(log, wanted))
         try:
             for event in itertools.islice(found, limit):
-                emit_json_line(event.as_json()) if as_json else say(_line(event))
+                emit_json_line(event) if as_json else say(_line(event))
                 if follow:
                     sys.stdout.flush()  # a pipe's other end waits for each line too
         except KeyboardInterrupt:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from daemon.cli.completion import repositories
 from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, locate, view
-from daemon.cli.render import clean, counted, emit_json, note, say, span, table
+from daemon.cli.render import clean, counted, emit_json, note, of_row, say, span, table
 from daemon.lock import AlreadyRunningError, DaemonLock
 
 if TYPE_CHECKING:
@@ -89,46 +90,90 @@ def take_in(
     for text in report.notes:
         note(f"unsorry: note: {clean(text)}")
     if as_json:
-        emit_json({"daemon": {"running": False, "pid": None}, **_document(report)})
+        emit_json(_document(report), instance.head)
     else:
         _show(report)
 
 
-def _document(report: ImportReport) -> dict[str, Any]:
-    return {
-        "path": str(report.path),
-        "form": report.form,
-        "already_imported": report.repeated,
-        "repositories": [
-            {
-                "repository": item.head.repository,
-                "url": item.head.url,
-                "name": item.head.name,
-                "commit": item.head.sha,
-                "lean_version": item.head.lean_version,
-                "lean_dojo_version": item.head.tracer_version,
-                "trace": item.recorded.trace,
-                "already_imported": item.recorded.repeated,
-                "files_changed": item.recorded.files_changed,
-                "files_removed": item.recorded.files_removed,
-                **_counts([item]),
-            }
-            for item in report.traces
-        ],
-        "totals": _counts(report.traces),
-        "notes": list(report.notes),
-        "seconds": round(report.seconds, 3),
-        "position": report.position,
-    }
+@dataclass(frozen=True, slots=True)
+class ImportedRepository:
+    repository: str
+    """its key; `leandojo.import/…` of a merged dataset"""
+    url: str
+    name: str
+    commit: str
+    lean_version: str
+    lean_dojo_version: str
+    trace: str
+    already_imported: bool
+    files_changed: int
+    files_removed: int
+    theorems: int
+    tactics: int
+    premises: int
+    files: int
 
 
-def _counts(traces: list[ImportedTrace] | tuple[ImportedTrace, ...]) -> dict[str, int]:
-    return {
-        "theorems": sum(item.recorded.n_theorems for item in traces),
-        "tactics": sum(item.recorded.n_tactics for item in traces),
-        "premises": sum(item.recorded.n_premises for item in traces),
-        "files": sum(item.recorded.files_traced for item in traces),
-    }
+@dataclass(frozen=True, slots=True)
+class Totals:
+    theorems: int
+    tactics: int
+    premises: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    path: Path
+    form: str
+    """`database` or `dataset`"""
+    already_imported: bool
+    """the log had all of it, nothing was written"""
+    repositories: list[ImportedRepository]
+    """one for each commit"""
+    totals: Totals
+    """counts"""
+    notes: tuple[str, ...]
+    """what is odd but did no harm"""
+    seconds: float
+    position: int
+
+
+def _document(report: ImportReport) -> Imported:
+    repositories = [
+        of_row(
+            ImportedRepository,
+            _counts([item]),
+            repository=item.head.repository,
+            url=item.head.url,
+            name=item.head.name,
+            commit=item.head.sha,
+            lean_version=item.head.lean_version,
+            lean_dojo_version=item.head.tracer_version,
+            trace=item.recorded.trace,
+            already_imported=item.recorded.repeated,
+            files_changed=item.recorded.files_changed,
+            files_removed=item.recorded.files_removed,
+        )
+        for item in report.traces
+    ]
+    return of_row(
+        Imported,
+        report,
+        already_imported=report.repeated,
+        repositories=repositories,
+        totals=_counts(report.traces),
+        seconds=round(report.seconds, 3),
+    )
+
+
+def _counts(traces: Sequence[ImportedTrace]) -> Totals:
+    return Totals(
+        theorems=sum(item.recorded.n_theorems for item in traces),
+        tactics=sum(item.recorded.n_tactics for item in traces),
+        premises=sum(item.recorded.n_premises for item in traces),
+        files=sum(item.recorded.files_traced for item in traces),
+    )
 
 
 def _show(report: ImportReport) -> None:
@@ -137,7 +182,7 @@ def _show(report: ImportReport) -> None:
             (
                 item.head.repository,
                 item.head.sha[:12],
-                *(f"{number:,}" for number in _counts([item]).values()),
+                *(f"{number:,}" for number in astuple(_counts([item]))),
                 _outcome(item),
             )
             for item in report.traces
@@ -147,10 +192,10 @@ def _show(report: ImportReport) -> None:
     what = ", ".join(
         (
             counted(len(report.traces), "repository"),
-            counted(totals["theorems"], "theorem"),
-            counted(totals["tactics"], "tactic"),
-            counted(totals["premises"], "premise"),
-            counted(totals["files"], "file"),
+            counted(totals.theorems, "theorem"),
+            counted(totals.tactics, "tactic"),
+            counted(totals.premises, "premise"),
+            counted(totals.files, "file"),
         )
     )
     verb = "already imported, nothing was written" if report.repeated else "imported"
@@ -244,7 +289,7 @@ def write_out(
             simulated=simulated,
         )
     if as_json:
-        emit_json({**instance.head, **_exported(report)})
+        emit_json(_exported(report), instance.head)
     else:
         _show_export(report)
 
@@ -266,7 +311,7 @@ def progress(
     with view(instance) as database:
         report = export_progress(out.absolute(), view=database, repositories=repo or (), simulated=simulated)
     if as_json:
-        emit_json({**instance.head, **asdict(report), "seconds": round(report.seconds, 3)})
+        emit_json(replace(report, seconds=round(report.seconds, 3)), instance.head)
     else:
         _show_progress(report)
 
@@ -278,24 +323,49 @@ def _with_log(config: Path | None, as_of: str | None) -> Instance:
     return instance
 
 
-def _exported(report: ExportReport) -> dict[str, Any]:
-    return {
-        "path": report.path,
-        "mode": report.mode.value,
-        "position": report.position,
-        "simulated": report.simulated,
-        "repositories": [
-            {"url": item["url"], "commit": item["commit"], "in_dataset": in_dataset}
+@dataclass(frozen=True, slots=True)
+class ExportedRepository:
+    url: str
+    commit: str
+    in_dataset: bool
+    """it is in the splits and the corpus"""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    path: Path
+    mode: str
+    """`for life`, `compat`, `as imported`, `as imported, compat`"""
+    position: int
+    simulated: bool
+    repositories: list[ExportedRepository]
+    """one for each commit"""
+    theorems: dict[str, int]
+    """how many by list, such as `random/train`"""
+    withheld: dict[str, int]
+    """by split, theorems in no list: training on them would give a test away"""
+    corpus_files: int
+    """files in `corpus.jsonl`"""
+    files_renamed: int
+    """of these, files of another name than their path"""
+    imports_left_out: int
+    """imports of files that were not traced"""
+    files_untraced: int
+    """lines of `corpus.jsonl` without premises"""
+    seconds: float
+
+
+def _exported(report: ExportReport) -> Exported:
+    return of_row(
+        Exported,
+        report,
+        mode=report.mode.value,
+        repositories=[
+            ExportedRepository(item["url"], item["commit"], in_dataset)
             for item, in_dataset in report.repositories
         ],
-        "theorems": report.theorems,
-        "withheld": report.withheld,
-        "corpus_files": report.corpus_files,
-        "files_renamed": report.files_renamed,
-        "imports_left_out": report.imports_left_out,
-        "files_untraced": report.files_untraced,
-        "seconds": round(report.seconds, 3),
-    }
+        seconds=round(report.seconds, 3),
+    )
 
 
 def _show_export(report: ExportReport) -> None:

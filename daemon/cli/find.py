@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import webbrowser
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import typer
 
 from daemon.cli.completion import SORRIES, ids
 from daemon.cli.context import MOST, CliError, Config, Json, Repo, locate, one_match, time_option, view
-from daemon.cli.render import ago, clean, counted, emit_json, note, places, say, short_ids, table
+from daemon.cli.render import ago, clean, counted, emit_json, note, of_row, places, say, short_ids, table
 from daemon.cli.repos import resolve
-from daemon.cli.sorries import described, state_word
+from daemon.cli.sorries import Sorry, described, state_word
 from daemon.paths import SYSTEM_CONFIG
-
-if TYPE_CHECKING:
-    from store.view.report_queries import Spot
+from store.view.rows import DeclarationRow
 
 _TURNS = {
     "opened": "opened",
@@ -37,6 +35,29 @@ def register(app: typer.Typer) -> None:
     )
     app.command("open", help="Open a sorry's line at its forge in a browser.")(open_)
     app.command("logs", help="Show the log of the daemon that systemd runs.")(logs)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    what: str
+    """`opened`, `removed`, `filled by people`, `filled by unsorry`, `proof verified`, `disproved`; with `SIMULATED`"""
+    at: str
+    repository: str
+    branch: str
+    sorry: str
+    declaration: str
+    path: str
+    line: int
+    sha: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    since: str
+    """from when on"""
+    news: list[Turn]
+    """what changed; what the first commit of a branch brought is not new"""
 
 
 def new(
@@ -64,8 +85,8 @@ def new(
     found += [(one.spot, _TURNS.get(one.what, one.what), one.at) for one in turns]
     shown = [one for one in found if repository in (None, one[0].repository)]
     if as_json:
-        news = [{"what": what, "at": at, **_described(spot)} for spot, what, at in shown]
-        emit_json({**instance.head, "since": begins, "news": news})
+        news = [of_row(Turn, spot, what=what, at=at) for spot, what, at in shown]
+        emit_json(News(begins, news), instance.head)
         return
     if not shown:
         say(f"nothing is new since {begins[:16]}Z")
@@ -82,6 +103,26 @@ def new(
         groups=places([spot for spot, _, _ in ordered]),
     )
     say(f"{counted(len(shown), 'change')} since {begins[:16]}Z")
+
+
+@dataclass(frozen=True, slots=True)
+class SorryHit(Sorry):
+    SHOWN: ClassVar = (
+        *("sorry", "state", "disproved", "repository", "branch", "path", "line", "declaration", "statement"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TheoremHit(DeclarationRow):
+    SHOWN: ClassVar = ("name", "kind", "repository", "branch", "path", "line", "statement")
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    sorries: list[SorryHit]
+    """those in the source"""
+    theorems: list[TheoremHit]
+    """those of watched branches"""
 
 
 def search(
@@ -101,55 +142,26 @@ def search(
         sorries = queries.sorries_with(database, text, repository=repository, limit=limit)
         theorems = queries.theorems_with(database, text, repository=repository, limit=limit)
         tried = {row.sorry: queries.attempts(database, sorry=row.sorry) for row in sorries}
-    states = [described(row, {}, tried) for row in sorries]
+    found = [described(row, {}, tried) for row in sorries]
     if as_json:
-        emit_json(
-            {
-                **instance.head,
-                "sorries": [
-                    {
-                        "sorry": row.sorry,
-                        "state": row.state,
-                        "disproved": found["disproved"],
-                        "repository": row.repository,
-                        "branch": row.branch,
-                        "path": row.path,
-                        "line": row.line,
-                        "declaration": row.declaration,
-                        "statement": row.statement,
-                    }
-                    for row, found in zip(sorries, states, strict=True)
-                ],
-                "theorems": [
-                    {
-                        "name": row.name,
-                        "kind": row.kind,
-                        "repository": row.repository,
-                        "branch": row.branch,
-                        "path": row.path,
-                        "line": row.line,
-                        "statement": row.statement,
-                    }
-                    for row in theorems
-                ],
-            }
-        )
+        hits = Hits([of_row(SorryHit, row) for row in found], [of_row(TheoremHit, row) for row in theorems])
+        emit_json(hits, instance.head)
         return
-    if not sorries and not theorems:
+    if not found and not theorems:
         say(f"nothing has {clean(text)} in its name, path or statement")
         return
-    if sorries:
-        short = short_ids(row.sorry for row in sorries)
+    if found:
+        short = short_ids(row.sorry for row in found)
         table(
             ("SORRY", "LINE", "STATE", "DECLARATION", "STATEMENT"),
             [
-                (short[row.sorry], str(row.line), state_word(found), row.declaration, row.statement)
-                for row, found in zip(sorries, states, strict=True)
+                (short[row.sorry], str(row.line), state_word(row), row.declaration, row.statement)
+                for row in found
             ],
             shrink=(4, 3),
             names=(3,),
             indent=4,
-            groups=places(sorries),
+            groups=places(found),
         )
     if theorems:
         table(
@@ -160,9 +172,17 @@ def search(
             indent=4,
             groups=places(theorems),
         )
-    for what, rows in (("sorry", sorries), ("theorem", theorems)):
-        if len(rows) == limit:
+    for what, number in (("sorry", len(found)), ("theorem", len(theorems))):
+        if number == limit:
             note(f"unsorry: only the first {counted(limit, what)}; --limit N shows more")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    sorry: str
+    """its id"""
+    url: str
+    """of its line"""
 
 
 def open_(
@@ -185,7 +205,7 @@ def open_(
             f" {row.path}:{row.line} at {row.updated_sha}"
         )
     if as_json:
-        emit_json({**instance.head, "sorry": row.sorry, "url": address})
+        emit_json(Address(row.sorry, address), instance.head)
         return
     say(address)
     if not webbrowser.open(address):
@@ -209,7 +229,3 @@ def logs(
             f"journalctl: {error.strerror or error}; a daemon that systemd does not run writes its log where it was"
             " started. `unsorry events` shows what it recorded"
         ) from error
-
-
-def _described(spot: Spot) -> dict[str, Any]:
-    return {**asdict(spot), "url": spot.url}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,7 +34,7 @@ from daemon.cli.render import (
     headline,
     listing_group,
     note,
-    row_json,
+    of_row,
     say,
     short_ids,
     size,
@@ -40,12 +42,12 @@ from daemon.cli.render import (
     styled,
     table,
 )
+from store.view.rows import JobRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterator, Sequence
 
-    from store.view.rows import JobRow
+    from daemon.answers import JobProgress, QueuedJob
 
 STATES = ("running", "succeeded", "failed", "interrupted", "cancelled", "released")
 KINDS = (
@@ -110,24 +112,18 @@ def list_(
     with view(instance) as database:
         rows = queries.jobs(database, state=state, kind=kind, limit=most or None)
     # A state is what the log says of a job, and it says nothing of one that has not begun.
-    waiting = [] if state is not None else live.status.get("queued", [])
-    queued = [item for item in waiting if kind in (None, item["kind"])]
+    waiting = () if state is not None else live.queued
+    queued = [item for item in waiting if kind in (None, item.kind)]
     if as_json:
-        emit_json(
-            {
-                **instance.head,
-                "jobs": [described(row, live, instance) for row in rows],
-                "queued": queued,
-            }
-        )
+        emit_json(Jobs([described(row, live, instance) for row in rows], queued), instance.head)
         return
     if not rows and not queued:
         say("no job matches" if state or kind else "no job ran yet")
         return
-    short = short_ids([*(item["job"] for item in queued), *(row.job for row in rows)])
+    short = short_ids([*(item.job for item in queued), *(row.job for row in rows)])
     table(
         ("ID", "STATE", "TRY", "STARTED", "TOOK", "MEMORY", "WHAT"),
-        [(short[item["job"]], "queued", "-", "-", "-", "-", _queued(item)) for item in queued]
+        [(short[item.job], "queued", "-", "-", "-", "-", _queued(item)) for item in queued]
         + [
             (
                 short[row.job],
@@ -150,7 +146,7 @@ def show(job: JobId, as_of: AsOf = None, config: Config = None, as_json: Json = 
     live = ask(instance)
     row = _find(instance, job)
     if as_json:
-        emit_json({**instance.head, "job": described(row, live, instance)})
+        emit_json(OneJob(described(row, live, instance)), instance.head)
         return
     say(f"{styled(row.job, 'bold')}  {state_word(row, instance)}{'  SIMULATED' if row.simulated else ''}")
     fields(
@@ -198,8 +194,7 @@ def logs(
         raise CliError(f"{path}: {error.strerror or error}; read it as the daemon's user") from error
     text = data.decode("utf-8", errors="replace")
     if as_json:
-        document = {"job": row.job, "attempt": number, "path": str(path), "text": text}
-        emit_json({**instance.head, **document})
+        emit_json(Log(row.job, number, path, text), instance.head)
         return
     if not text:
         note(
@@ -214,7 +209,7 @@ def retry(job: JobId, config: Config = None, as_json: Json = False) -> None:
     row = _find(instance, job)
     answer = command(instance, "/retry", {"job": row.job})
     if as_json:
-        emit_json({"daemon": instance.daemon_json, "job": str(answer["job"])})
+        emit_json(Retried(str(answer["job"])), instance.head)
         return
     say(f"{row.job} is due again: {clean(row.describes)}")
 
@@ -223,20 +218,64 @@ def cancel(job: JobId, config: Config = None, as_json: Json = False) -> None:
     instance = locate(config)
     answer = command(instance, "/cancel", {"job": _whole_id(instance, job)})
     if as_json:
-        emit_json({"daemon": instance.daemon_json, "job": str(answer["job"]), "was": str(answer["was"])})
+        emit_json(Cancelled(str(answer["job"]), str(answer["was"])), instance.head)
         return
     done = "is being ended" if answer["was"] == "running" else "is taken off the queue"
     say(f"{answer['job']} {done}; {try_again(str(answer['job']))}")
 
 
-def described(row: JobRow, live: DaemonAnswer, instance: Instance) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Job(JobRow):
+    alive: bool
+    """It is running, and so is the daemon."""
+    folder: Path
+    """Of its newest attempt; old ones are removed."""
+    progress: JobProgress | None
+    """Null where it has said nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    jobs: list[Job]
+    """newest first"""
+    queued: Sequence[QueuedJob]
+    """what the living daemon will start; empty with `--state`"""
+
+
+@dataclass(frozen=True, slots=True)
+class OneJob:
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    job: str
+    """its id"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    job: str
+    """its id"""
+    was: str
+    """`running` or `waiting`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    job: str
+    """its id"""
+    attempt: int
+    """which, from 1"""
+    path: Path
+    text: str
+    """the content"""
+
+
+def described(row: JobRow, live: DaemonAnswer, instance: Instance) -> Job:
     """Return a job as `--json` shows it. `alive` is of now: false for one that was running when the daemon died."""
-    return {
-        **row_json(row),
-        "alive": row.state == "running" and instance.running and instance.moment is None,
-        "folder": str(_folder(instance, row)),
-        "progress": live.progress(row.job),
-    }
+    alive = row.state == "running" and instance.running and instance.moment is None
+    return of_row(Job, row, alive=alive, folder=_folder(instance, row), progress=live.progress(row.job))
 
 
 def state_word(row: JobRow, instance: Instance) -> str:
@@ -286,14 +325,13 @@ def _folder(instance: Instance, row: JobRow) -> Path:
     return instance.paths.jobs / row.job / str(row.attempt)
 
 
-def _queued(item: dict[str, Any]) -> str:
-    waits = item.get("waits")
-    return str(item["describes"]) + (f"; waits: {waits}" if waits else "")
+def _queued(item: QueuedJob) -> str:
+    return item.describes + (f"; waits: {item.waits}" if item.waits else "")
 
 
 def _whole_id(instance: Instance, prefix: str) -> str:
     """The id of a job that ran or waits, out of its beginning: one that waits need not be in the view."""
-    queued = {str(item["job"]) for item in ask(instance).status.get("queued", [])}
+    queued = {item.job for item in ask(instance).queued}
     matching = [job for job in queued if job.startswith(prefix)]
     return matching[0] if len(matching) == 1 else str(_find(instance, prefix).job)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from daemon.answers import read_answer
 from daemon.cli.completion import CHECKPOINTS, ids, one_of
 from daemon.cli.context import (
     AsOf,
@@ -36,13 +38,14 @@ from daemon.cli.render import (
     fields,
     given_before,
     listing_group,
-    row_json,
+    of_row,
     say,
     size,
     span,
     styled,
     table,
 )
+from store.view.rows import CheckpointRow, EvaluationRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +54,6 @@ if TYPE_CHECKING:
     from store.curriculum import Curriculum, CurriculumRepository
     from store.events.models import ModelKind
     from store.promotion import Decision, Rule, TaskChange
-    from store.view.rows import CheckpointRow, EvaluationRow
 
 MODELS = ("retriever", "tactics", "progress")
 
@@ -98,9 +100,7 @@ def list_(
         measured = model_queries.evaluations(database)
     of = {row.checkpoint: [item for item in measured if item.checkpoint == row.checkpoint] for row in rows}
     if as_json:
-        emit_json(
-            {**instance.head, "checkpoints": [checkpoint_json(row, of[row.checkpoint]) for row in rows]}
-        )
+        emit_json(Checkpoints([described(row, of[row.checkpoint]) for row in rows]), instance.head)
         return
     if not rows:
         say("no checkpoint of this model was saved yet" if model else "no checkpoint was saved yet")
@@ -132,11 +132,7 @@ def show(
     instance = locate(config, as_of)
     ((row, measured),) = find_checkpoints(instance, checkpoint)
     if as_json:
-        document = {
-            "checkpoint": checkpoint_json(row, measured),
-            "evaluations": [row_json(item) for item in measured],
-        }
-        emit_json({**instance.head, **document})
+        emit_json(OneCheckpoint(described(row, measured), measured), instance.head)
         return
     say(f"{styled(row.checkpoint, 'bold')}  {row.model}, {marked(state_of(row), row.simulated)}")
     if row.simulated:
@@ -222,20 +218,20 @@ def compare(
         tolerance=allowed,
     )
     if as_json:
-        document = {
-            "before": old.checkpoint,
-            "before_simulated": old.simulated,
-            "after": new.checkpoint,
-            "after_simulated": new.simulated,
-            "model": old.model,
-            "metric": rule.metric,
-            "unit": rule.unit,
-            "tolerance": allowed,
-            "verdict": decision.verdict,
-            "reason": decision.reason,
-            "tasks": [row_json(task) for task in decision.tasks],
-        }
-        emit_json({**instance.head, **document})
+        compared = Comparison(
+            before=old.checkpoint,
+            before_simulated=old.simulated,
+            after=new.checkpoint,
+            after_simulated=new.simulated,
+            model=old.model,
+            metric=rule.metric,
+            unit=rule.unit,
+            tolerance=allowed,
+            verdict=decision.verdict,
+            reason=decision.reason,
+            tasks=decision.tasks,
+        )
+        emit_json(compared, instance.head)
         return
     names = (marked(styled(row.checkpoint, "bold"), row.simulated) for row in (old, new))
     say(f"{' -> '.join(names)}  {old.model}")
@@ -273,6 +269,20 @@ def promote(
     _tell(instance, answer, as_json)
 
 
+@dataclass(frozen=True, slots=True)
+class PutInUse:
+    model: str
+    """which one"""
+    checkpoint: str
+    """in use now"""
+    previous: str | None
+    """in use before"""
+    reason: str
+    """as recorded"""
+    simulated: bool
+    """the one in use now learned from the simulator"""
+
+
 def rollback(
     context: typer.Context,
     model: Annotated[
@@ -291,13 +301,12 @@ def rollback(
 
 
 def _tell(instance: Instance, answer: dict[str, Any], as_json: bool) -> None:
-    names = ("model", "checkpoint", "previous", "reason", "simulated")
+    done = read_answer(PutInUse, answer)
     if as_json:
-        emit_json({"daemon": instance.daemon_json, **{name: answer[name] for name in names}})
+        emit_json(done, instance.head)
         return
-    before = f" instead of {answer['previous']}" if answer["previous"] else ""
-    name = marked(answer["checkpoint"], answer["simulated"])
-    say(f"{name} is in use for {answer['model']}{before}: {clean(answer['reason'])}")
+    before = f" instead of {done.previous}" if done.previous else ""
+    say(f"{marked(done.checkpoint, done.simulated)} is in use for {done.model}{before}: {clean(done.reason)}")
 
 
 def _now(context: typer.Context, config: Path | None) -> Instance:
@@ -366,16 +375,72 @@ def find_checkpoints(instance: Instance, *prefixes: str) -> list[tuple[Checkpoin
         return [(row, model_queries.evaluations(database, row.checkpoint)) for row in chosen]
 
 
-def checkpoint_json(row: CheckpointRow, measured: Sequence[EvaluationRow]) -> dict[str, Any]:
-    """The document of a checkpoint."""
+@dataclass(frozen=True, slots=True)
+class MeasuredTask(EvaluationRow):
+    SHOWN: ClassVar = ("repository", "split", "dataset", "simulated")
+
+    def as_json(self) -> dict[str, object]:
+        """Return the shown fields, and each metric as one more."""
+        return {**{name: getattr(self, name) for name in self.SHOWN}, **self.metrics}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint(CheckpointRow):
+    state: str
+    """`in use`, `was in use`, `refused` or `undecided`."""
+    tasks: list[MeasuredTask]
+    """The newest measurement of each, with `recall@10`, `tactic@8` or `mae`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    checkpoints: list[Checkpoint]
+    """oldest first"""
+
+
+@dataclass(frozen=True, slots=True)
+class OneCheckpoint:
+    checkpoint: Checkpoint
+    evaluations: list[EvaluationRow]
+    """oldest first"""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    before: str
+    """the id of A"""
+    before_simulated: bool
+    """it learned from the simulator"""
+    after: str
+    """the id of B"""
+    after_simulated: bool
+    """it learned from the simulator"""
+    model: str
+    """of both"""
+    metric: str
+    """`recall@10`, `tactic@8` or `mae`"""
+    unit: str
+    """of losses and tolerance: `points` (100 are all) or `steps`"""
+    tolerance: float
+    """in that unit"""
+    verdict: str
+    """`promote`, `refuse` (it loses too much) or `unknown`"""
+    reason: str
+    """in a sentence"""
+    tasks: tuple[TaskChange, ...]
+    """by name"""
+
+
+def described(row: CheckpointRow, measured: Sequence[EvaluationRow]) -> Checkpoint:
+    """Return a checkpoint as `--json` shows it."""
     from store.promotion import RULES, kind_of, measured_tasks
 
     metric = RULES[kind_of(row.model)].metric
     tasks = [
-        {**row_json(item, "repository", "split", "dataset", "simulated"), metric: item.metrics.get(metric)}
+        of_row(MeasuredTask, item, metrics={metric: item.metrics.get(metric)})
         for item in measured_tasks(measured)
     ]
-    return {**row_json(row), "state": state_of(row), "tasks": tasks}
+    return of_row(Checkpoint, row, state=state_of(row), tasks=tasks)
 
 
 def state_of(row: CheckpointRow) -> str:
@@ -419,6 +484,30 @@ def pairs(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    steps: float | None
+    difficulty: float | None
+    text: str
+    """like `e^4`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    easy: Threshold
+    medium: Threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    compat: bool
+    """whether these are LeanDojo-v2's own"""
+    thresholds: Thresholds | None
+    """both inclusive; null where no proof has steps"""
+    repositories: list[CurriculumRepository]
+    """in order"""
+
+
 def curriculum(
     repo: Repo = None,
     compat: Annotated[
@@ -439,14 +528,7 @@ def curriculum(
         left_out = 0 if found.repositories else _simulated(database)
     shown = _only(found, repo)
     if as_json:
-        emit_json(
-            {
-                **instance.head,
-                "compat": found.compat,
-                "thresholds": _limits_json(found),
-                "repositories": [row_json(row) for row in shown],
-            }
-        )
+        emit_json(Ordered(found.compat, _thresholds(found), shown), instance.head)
     elif shown:
         _show(found, shown)
     elif left_out:
@@ -475,16 +557,16 @@ def _only(found: Curriculum, name: str | None) -> list[CurriculumRepository]:
     return [row for row in found.repositories if row.repository == key]
 
 
-def _limits_json(found: Curriculum) -> dict[str, Any] | None:
+def _thresholds(found: Curriculum) -> Thresholds | None:
     from store.curriculum import rating
 
     if found.thresholds is None:
         return None
-    limits = {"easy": found.thresholds.easy, "medium": found.thresholds.medium}
-    return {
-        name: {"steps": _finite(steps), "difficulty": rating(steps), "text": _power(steps)}
-        for name, steps in limits.items()
-    }
+    easy, medium = (
+        Threshold(_finite(steps), rating(steps), _power(steps))
+        for steps in (found.thresholds.easy, found.thresholds.medium)
+    )
+    return Thresholds(easy, medium)
 
 
 def _show(found: Curriculum, shown: list[CurriculumRepository]) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -37,8 +38,8 @@ from daemon.cli.render import (
     given_before,
     listing_group,
     note,
+    of_row,
     places,
-    row_json,
     say,
     short_ids,
     styled,
@@ -46,6 +47,7 @@ from daemon.cli.render import (
 )
 from daemon.cli.repos import resolve
 from daemon.lock import AlreadyRunningError, DaemonLock
+from store.view.rows import ProofRow
 
 if TYPE_CHECKING:
     import sqlite3
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from daemon.results.pull_requests import Evidence, OpenedPullRequest, PullRequestText, TargetState
     from daemon.settings import Settings
     from pipeline.prove.tree import Tree
-    from store.view.rows import AttemptRow, ProofRow
+    from store.view.rows import AttemptRow
 
 
 SEARCH_WARNING = "SIMULATED: the simulator answered this search, Lean never saw it."
@@ -79,6 +81,22 @@ Page = Annotated[
 # ---- The search behind a proof, or behind an attempt that found none, as text or as a page
 
 
+@dataclass(frozen=True, slots=True)
+class Search:
+    sorry: str
+    """its id"""
+    proof: str | None
+    """its id, or null where a sorry was named"""
+    number: int
+    """which of the sorry's attempts, from 1"""
+    attempt: AttemptRow
+    """that one"""
+    html: Path | None
+    """the file that was written, or null"""
+    tree: Tree
+    """with its `version`"""
+
+
 def tree(
     which: Searched,
     attempt: Number = None,
@@ -100,17 +118,8 @@ def tree(
             search_tree.html(found, title=("SIMULATED: " if row.simulated else "") + f"Search for {what}"),
         )
     if as_json:
-        emit_json(
-            {
-                **instance.head,
-                "sorry": row.sorry,
-                "proof": proof.proof if proof else None,
-                "number": number,
-                "attempt": row_json(row),
-                "html": None if html is None else str(html.absolute()),
-                "tree": found.as_json(),
-            }
-        )
+        page = None if html is None else html.absolute()
+        emit_json(Search(row.sorry, proof.proof if proof else None, number, row, page, found), instance.head)
         return
     if row.simulated:
         say(styled(SEARCH_WARNING, "yellow", "bold"))
@@ -401,8 +410,9 @@ def _tell(
 ) -> None:
     url = opened.url if opened is not None else row.pull_request_url or ""
     if as_json:
-        where = (opened.branch, opened.head, opened.base) if opened is not None else (None, None, None)
-        _emit(instance, row, outcome, url=url, where=where)
+        branch, head, base = (None,) * 3 if opened is None else (opened.branch, opened.head, opened.base)
+        proposal = Proposal(row.proof, row.repository, outcome, url, branch, head, base, None, None)
+        emit_json(proposal, instance.head)
         return
     what = f"proof {row.proof} of {clean(row.declaration)}"
     match outcome:
@@ -413,8 +423,8 @@ def _tell(
         case "found":
             say(f"{clean(url)}: {what} was proposed there already; no second one is opened")
         case _:
-            branch = clean(opened.branch) if opened is not None else ""
-            say(f"{styled(clean(url), 'bold')}: opened for {what}, from {branch}")
+            origin = clean(opened.branch) if opened is not None else ""
+            say(f"{styled(clean(url), 'bold')}: opened for {what}, from {origin}")
 
 
 def _tell_plan(
@@ -433,7 +443,9 @@ def _tell_plan(
     owner = ground.name.split("/")[0] if ground.may_push else ground.login
     branch = f"{owner}:{branch_name(row)}"
     if as_json:
-        _emit(instance, row, "dry_run", url=None, where=(branch, None, ground.head), text=text)
+        base, plan = ground.head, (text.title, text.body)
+        proposal = Proposal(row.proof, row.repository, "dry_run", None, branch, None, base, *plan)
+        emit_json(proposal, instance.head)
         return
     way = "a branch there" if ground.may_push else f"a fork of {ground.login}"
     say(
@@ -447,29 +459,25 @@ def _tell_plan(
         say(clean_block(line))
 
 
-def _emit(
-    instance: Instance,
-    row: ProofRow,
-    outcome: str,
-    *,
-    url: str | None,
-    where: tuple[str | None, str | None, str | None],
-    text: PullRequestText | None = None,
-) -> None:
-    branch, head, base = where
-    document: dict[str, Any] = {
-        "daemon": instance.daemon_json,
-        "proof": row.proof,
-        "repository": row.repository,
-        "outcome": outcome,
-        "url": url,
-        "branch": branch,
-        "head": head,
-        "base": base,
-        "title": text.title if text is not None else None,
-        "body": text.body if text is not None else None,
-    }
-    emit_json(document)
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    proof: str
+    """its id"""
+    repository: str
+    outcome: str
+    """`opened`; `found` (GitHub had it already); `recorded` (the log had it); `dry_run`"""
+    url: str | None
+    """of the pull request"""
+    branch: str | None
+    """as `owner:branch`"""
+    head: str | None
+    """the commit that is proposed"""
+    base: str | None
+    """the default branch's commit that it is made on"""
+    title: str | None
+    """with `--dry-run`"""
+    body: str | None
+    """with `--dry-run`"""
 
 
 # ---- Into a local clone
@@ -556,25 +564,12 @@ def apply(
     except CloneError as error:
         raise CliError(str(error)) from error
     if as_json:
-        emit_json(
-            {
-                "daemon": instance.daemon_json,
-                "repository": key,
-                "clone": str(local.path),
-                "branch": branch,
-                "head": local.head,
-                "applied": [
-                    {
-                        **_named(one.row),
-                        "commit": one.commit,
-                        "checked_sha": one.row.checked_sha,
-                        "others": [row.proof for row in one.others],
-                    }
-                    for one in applied
-                ],
-                "left_out": [{**_named(one.row), "reason": one.reason} for one in left],
-            }
-        )
+        done = [
+            of_row(AppliedProof, one.row, commit=one.commit, others=[row.proof for row in one.others])
+            for one in applied
+        ]
+        not_done = [of_row(ProofLeftOut, one.row, reason=one.reason) for one in left]
+        emit_json(Applied(key, local.path, branch, local.head, done, not_done), instance.head)
         return
     where = f"on the new branch {branch}" if branch is not None else "on the branch that is checked out"
     say(f"{local.path}: {counted(len(applied), 'proof')} applied {where}, after {local.head[:12]}")
@@ -591,8 +586,32 @@ def apply(
         )
 
 
-def _named(row: ProofRow) -> dict[str, str]:
-    return {"proof": row.proof, "sorry": row.sorry, "declaration": row.declaration, "path": row.path}
+@dataclass(frozen=True, slots=True)
+class AppliedProof(ProofRow):
+    commit: str
+    others: list[str]
+    """proofs that put the same text there"""
+    SHOWN: ClassVar = ("proof", "sorry", "declaration", "path", "commit", "checked_sha", "others")
+
+
+@dataclass(frozen=True, slots=True)
+class ProofLeftOut(ProofRow):
+    SHOWN: ClassVar = ("proof", "sorry", "declaration", "path", "reason")
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    repository: str
+    clone: Path
+    """its folder"""
+    branch: str | None
+    """the new branch, or null"""
+    head: str
+    """the commit that the clone was on"""
+    applied: list[AppliedProof]
+    """one commit each"""
+    left_out: list[ProofLeftOut]
+    """with `--verified`"""
 
 
 def _to_apply(database: sqlite3.Connection, prefix: str, repository: str, *, candidate: bool) -> ProofRow:
@@ -677,6 +696,32 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="proofs")
 
 
+@dataclass(frozen=True, slots=True)
+class Proof(ProofRow):
+    label: str
+    """The state for people, with its grade."""
+    stale: str | None
+    """Why it does not fit the tip of its branch, or null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    proofs: list[Proof]
+    """oldest first"""
+
+
+@dataclass(frozen=True, slots=True)
+class OneProof:
+    proof: Proof
+
+
+@dataclass(frozen=True, slots=True)
+class Patch(ProofRow):
+    patch: str
+    """the text, for the commit `sha`, which was checked"""
+    SHOWN: ClassVar = ("proof", "state", "simulated", "repository", "sha", "patch")
+
+
 def list_(
     repo: Repo = None,
     state: State = None,
@@ -695,7 +740,7 @@ def list_(
         stale = queries.stale_proofs(database, sorry=sorry)
     rows = found if everything else best_of_each_sorry(found, stale)
     if as_json:
-        emit_json({**instance.head, "proofs": [described(row, stale) for row in rows]})
+        emit_json(Proofs([described(row, stale) for row in rows]), instance.head)
         return
     if not found:
         say("no proof matches" if repo or state or sorry else "no proof was found yet")
@@ -780,7 +825,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
         attempt = queries.attempt_behind(database, row)
         others = queries.proofs(database, sorry=row.sorry)
     if as_json:
-        emit_json({**instance.head, "proof": described(row, stale)})
+        emit_json(OneProof(described(row, stale)), instance.head)
         return
     if row.simulated:
         say(styled(WARNING, "yellow", "bold"))
@@ -841,17 +886,8 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
     with LogReader.open(instance.paths.events_db) as log:
         data = mail(row, log.blob(row.patch_sha256), author_from_config(instance.config))
     if as_json:
-        emit_json(
-            {
-                **instance.head,
-                "proof": row.proof,
-                "state": row.state,
-                "simulated": row.simulated,
-                "repository": row.repository,
-                "sha": row.checked_sha,
-                "patch": data.decode("utf-8", errors="replace"),
-            }
-        )
+        text = data.decode("utf-8", errors="replace")
+        emit_json(of_row(Patch, row, sha=row.checked_sha, patch=text), instance.head)
         return
     if row.simulated:
         note(f"unsorry: {WARNING}")
@@ -885,9 +921,9 @@ def _why_again(row: ProofRow, others: Sequence[ProofRow]) -> str:
     return f"after proof {last.proof}: {clean(row.path)} changed, and a proof is of one version of a file"
 
 
-def described(row: ProofRow, stale: Mapping[str, str]) -> dict[str, Any]:
-    """Return a proof as `--json` shows it; `label` is what people are shown, `stale` the reason or null."""
-    return {**row_json(row), "label": state_word(row), "stale": stale.get(row.proof)}
+def described(row: ProofRow, stale: Mapping[str, str]) -> Proof:
+    """Return a proof as `--json` shows it."""
+    return of_row(Proof, row, label=state_word(row), stale=stale.get(row.proof))
 
 
 def state_word(row: ProofRow) -> str:

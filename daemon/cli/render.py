@@ -13,14 +13,24 @@ import re
 import shutil
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from store.log.envelope import StoredEvent
+
+Document = TypeVar("Document", bound="DataclassInstance")
 SCHEMA = 1
+NO_HEAD: Mapping[str, object] = {}
 LEAST_WIDTH = 10
 """Of a column that is cut."""
 READABLE_WIDTH = 24
@@ -29,25 +39,31 @@ _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
-def emit_json(document: dict[str, Any]) -> None:
-    """Write one document with its schema number, then a newline, to standard output.
+# ---- Documents: frozen dataclasses, whose fields docs/cli.md lists (`make docs`)
+# A field whose default is None is left out where it is None; any other is there, null or not. A class that is made of
+# a row and does not show all of it names in SHOWN what it shows.
+
+
+def emit_json(document: DataclassInstance, head: Mapping[str, object] = NO_HEAD) -> None:
+    """Write one document with its schema number and `head` before it, then a newline, to standard output.
 
     Indented for a person at a terminal only: Python's fast encoder writes no indentation.
     """
+    whole = {"schema": SCHEMA, **head, **_plain(document)}
     indent = 2 if sys.stdout.isatty() else None
-    text = json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False, indent=indent, default=_plain)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(json.dumps(whole, ensure_ascii=False, indent=indent, default=_plain) + "\n")
 
 
-def emit_json_line(document: dict[str, Any]) -> None:
+def emit_json_line(document: DataclassInstance | StoredEvent) -> None:
     """Write one line of NDJSON and flush it, so that a reader at the other end of a pipe sees it now."""
-    sys.stdout.write(json.dumps({"schema": SCHEMA, **document}, ensure_ascii=False, default=_plain) + "\n")
+    whole = {"schema": SCHEMA, **_plain(document)}
+    sys.stdout.write(json.dumps(whole, ensure_ascii=False, default=_plain) + "\n")
     sys.stdout.flush()
 
 
-def row_json(row: Any, *names: str) -> dict[str, Any]:
-    """Return a row (a dataclass with slots) as a dict: all its fields, or the named ones."""
-    return {name: getattr(row, name) for name in names or row.__dataclass_fields__}
+def of_row(cls: type[Document], row: object, **given: object) -> Document:
+    """Return a document made of what is given and, for its other fields, of a row's attributes of the same names."""
+    return cls(**{name: given[name] if name in given else getattr(row, name) for name in _fields(cls)})
 
 
 def say(text: str = "") -> None:
@@ -273,7 +289,19 @@ def cut_line(line: str, width: int) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
+    if hasattr(value, "as_json"):
+        return value.as_json()
+    if is_dataclass(value) and not isinstance(value, type):
+        optional = _fields(type(value))
+        shown = ((name, getattr(value, name)) for name in getattr(value, "SHOWN", optional))
+        return {name: found for name, found in shown if found is not None or not optional.get(name)}
     raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+@cache
+def _fields(cls: type[DataclassInstance]) -> dict[str, bool]:
+    """Return the names of a dataclass's fields, each with whether it is left out where it is None."""
+    return {field.name: field.default is None for field in fields_of(cls)}
 
 
 def _colour() -> bool:

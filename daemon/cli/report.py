@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,21 @@ from daemon.cli.render import counted, emit_json, note, parse_time, say
 
 def register(app: typer.Typer) -> None:
     app.command("report", help="Write HTML pages: what is new, every open sorry, proofs, models.")(report)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    path: Path
+    pages: list[Path]
+    """all of them; `path` is the first"""
+    pictures: list[Path]
+    """all of them"""
+    since: str
+    """when what is new begins"""
+    position: int
+    simulated: bool
+    empty: bool
+    """nothing is recorded yet"""
 
 
 def report(
@@ -48,18 +64,16 @@ def report(
             f"{error.filename or out}: {error.strerror or error}; name a folder that can be written with --out"
         ) from error
     if as_json:
-        emit_json(
-            {
-                **instance.head,
-                "path": page,
-                "pages": [path for path in (page, *others) if path.suffix == ".html"],
-                "pictures": [path for path in others if path.suffix == ".svg"],
-                "since": data.front.since,
-                "position": data.position,
-                "simulated": data.simulated,
-                "empty": data.empty,
-            }
+        written = Written(
+            path=page,
+            pages=[path for path in (page, *others) if path.suffix == ".html"],
+            pictures=[path for path in others if path.suffix == ".svg"],
+            since=data.front.since,
+            position=data.position,
+            simulated=data.simulated,
+            empty=data.empty,
         )
+        emit_json(written, instance.head)
     else:
         say(f"{page}: the state at event {data.position}, with {counted(len(others), 'file')} beside it")
         if data.empty:

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
 from daemon.cli.completion import repositories
 from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, locate, view
-from daemon.cli.render import ago, clean, counted, emit_json, listing_group, row_json, say, table
+from daemon.cli.render import ago, clean, counted, emit_json, listing_group, of_row, say, table
 from daemon.paths import SYSTEM_CONFIG, user_config
+from store.view.rows import BranchRow, PolledRepository, TooLargeRow
 
 if TYPE_CHECKING:
     from daemon.settings import ConfigError
+    from store.view.rows import GapRow
 
-_WHAT = ("files", "theorems", "tactics")
-_MEASURED = tuple(f"{what}_{how}" for what in _WHAT for how in ("seen", "traced"))
 HEALTHY_STATES = frozenset({"new", "ok"})
 LARGER = "raise the limit under [scan], which counts for a file from its next change on, or exclude the file"
-_TAKEN = ("declarations", "declarations_taken", "sorries", "sorries_taken")
 
 
 def register(app: typer.Typer) -> None:
@@ -53,9 +54,9 @@ def list_(
     with view(instance) as database:
         found = described(database, gaps=gaps)
     if as_json:
-        emit_json({**instance.head, "repositories": found})
+        emit_json(Repositories(found), instance.head)
         return
-    shown = [item for item in found if item["watched"] or every]
+    shown = [item for item in found if item.watched or every]
     if not shown:
         say("no repository is watched; `unsorry repos add URL` adds one")
         return
@@ -91,7 +92,7 @@ def init(
         ) from error
     keys = _written(path, text)
     if as_json:
-        emit_json({"path": path, "repositories": keys})
+        emit_json(Made(path, keys))
         return
     say(f"made {path}: {counted(len(keys), 'repository')} to watch")
     option = "" if path == user_config() and not SYSTEM_CONFIG.is_file() else f" --config {path}"
@@ -118,7 +119,7 @@ def add(
     text = _text_of(instance.config)
     keys = _written(instance.config, with_entry(text, _spelled(url), branches=branches or (), every=every))
     if as_json:
-        emit_json({"path": instance.config, "repository": keys[-1], "repositories": keys})
+        emit_json(Watchlist(instance.config, keys[-1], keys))
         return
     say(f"added {keys[-1]} to {instance.config}; {_takes_effect(instance)}")
 
@@ -145,7 +146,7 @@ def remove(
         raise CliError(f"{instance.config}: {key}: {error}") from error
     left = _written(instance.config, text)
     if as_json:
-        emit_json({"path": instance.config, "repository": key, "repositories": left})
+        emit_json(Watchlist(instance.config, key, left))
         return
     say(f"removed {key} from {instance.config}; its history stays; {_takes_effect(instance)}")
 
@@ -190,116 +191,176 @@ def _takes_effect(instance: Instance) -> str:
     return f"`unsorry run --config {instance.config}` starts the daemon"
 
 
-def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class Head(BranchRow):
+    SHOWN: ClassVar = ("branch", "state", "tip", "scanned", "rewrites")
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge(TooLargeRow):
+    SHOWN: ClassVar = (
+        *(name for name in TooLargeRow.__dataclass_fields__ if name != "repository"),
+        "said",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    branch: str
+    trace: str
+    sha: str
+    files_seen: int
+    files_traced: int
+    theorems_seen: int
+    theorems_traced: int
+    tactics_seen: int
+    tactics_traced: int
+    n_dependencies: int
+    """files of dependencies"""
+    simulated: bool
+    measured_at: str
+    lacking: dict[str, int]
+    """gaps by kind"""
+    gaps: list[GapRow] | None = None
+    """only with `--gaps`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository(PolledRepository):
+    heads: list[Head]
+    """Its branches."""
+    traces: list[Trace]
+    """The newest of each branch."""
+    too_large: list[TooLarge]
+    """Where the limits of `[scan]` left something out."""
+    # `failing_*` is what notifications remember.
+    SHOWN: ClassVar = (
+        *(name for name in PolledRepository.__dataclass_fields__ if not name.startswith("failing_")),
+        *("heads", "traces", "too_large"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Repositories:
+    repositories: list[Repository]
+    """also those that are watched no more"""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    path: Path
+    repositories: list[str]
+    """the keys of its watchlist"""
+
+
+@dataclass(frozen=True, slots=True)
+class Watchlist:
+    path: Path
+    repository: str
+    repositories: list[str]
+    """the keys of the watchlist now"""
+
+
+def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[Repository]:
     """Return every repository with its branches and how complete their traces are, as `--json` shows it."""
     from store.view import queries
-    from store.view.rows import PolledRepository
 
-    traces = _traces(database, gaps=gaps)
-    branches: dict[str, list[dict[str, Any]]] = {}
+    heads: dict[str, list[Head]] = defaultdict(list)
     for branch in queries.branches(database):
-        branches.setdefault(branch.repository, []).append(
-            row_json(branch, "branch", "state", "tip", "scanned", "rewrites")
-        )
-    too_large: dict[str, list[dict[str, Any]]] = {}
+        heads[branch.repository].append(of_row(Head, branch))
+    too_large: dict[str, list[TooLarge]] = defaultdict(list)
     for large in queries.too_large(database):
-        too_large.setdefault(large.repository, []).append(
-            {**row_json(large, "branch", "files", *_TAKEN), "said": large.said}
-        )
-    # `failing_*` is what notifications remember.
-    shown = [name for name in PolledRepository.__dataclass_fields__ if not name.startswith("failing_")]
+        too_large[large.repository].append(of_row(TooLarge, large))
+    traces = _traces(database, gaps=gaps)
     return [
-        {
-            **row_json(row, *shown),
-            "heads": branches.get(row.repository, []),
-            "traces": traces.get(row.repository, []),
-            "too_large": too_large.get(row.repository, []),
-        }
+        of_row(
+            Repository,
+            row,
+            heads=heads[row.repository],
+            traces=traces[row.repository],
+            too_large=too_large[row.repository],
+        )
         for row in queries.repositories(database)
     ]
 
 
-def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[dict[str, Any]]]:
+def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[Trace]]:
     """Return the completeness of each branch's newest trace, by repository; with `gaps` also each missing part."""
     from store.view import trace_queries
 
-    found: dict[str, list[dict[str, Any]]] = {}
+    found: dict[str, list[Trace]] = defaultdict(list)
     for row in trace_queries.newest_measures(database):
-        item = {
-            "branch": row.line.removeprefix("branch:"),
-            **row_json(row, "trace", "sha", *_MEASURED, "n_dependencies", "simulated", "measured_at"),
-            "lacking": row.gaps,
-        }
-        if gaps:
-            item["gaps"] = [row_json(gap) for gap in trace_queries.gaps_of_trace(database, row.trace)]
-        found.setdefault(row.repository, []).append(item)
+        named = trace_queries.gaps_of_trace(database, row.trace) if gaps else None
+        branch = row.line.removeprefix("branch:")
+        found[row.repository].append(of_row(Trace, row, branch=branch, lacking=row.gaps, gaps=named))
     return found
 
 
-def show(found: list[dict[str, Any]], *, polls: bool = True, details: bool = True) -> None:
+def show(found: list[Repository], *, polls: bool = True, details: bool = True) -> None:
     """Write the table, then (with `details`) each failing repository's reason and remedy, and what was traced.
 
     Polls are no events (only what they found is), so an answer as of an earlier moment is shown without them.
     """
     rows = []
     for item in found:
-        heads = [head for head in item["heads"] if head["state"] == "live"]
+        heads = [head for head in item.heads if head.state == "live"]
         tips = ", ".join(
-            f"{head['branch']} {head['tip'][:10]}{'' if head['scanned'] == head['tip'] else ' (scan due)'}"
+            f"{head.branch} {head.tip[:10]}{'' if head.scanned == head.tip else ' (scan due)'}"
             for head in heads[:3]
         ) + (f", {len(heads) - 3} more" if len(heads) > 3 else "")
-        asked = (ago(item["checked_at"]), _next(item)) if polls else ()
-        rows.append((item["repository"], word(item), *asked, tips or "-"))
+        asked = (ago(item.checked_at), _next(item)) if polls else ()
+        rows.append((item.repository, word(item), *asked, tips or "-"))
     headers = ("REPOSITORY", "STATE", *(("LAST POLL", "NEXT") if polls else ()), "TIP")
     table(headers, rows, shrink=(len(headers) - 1, 0))
     if not details:
         return
     for item in found:
-        if item["state"] not in HEALTHY_STATES:
-            say(f"  {clean(because(item))}; {clean(item['remedy'])}")
-        for large in item["too_large"]:
-            say(clean(f"  {item['repository']} {large['branch']}: {large['said']}; {LARGER}"))
+        if item.state not in HEALTHY_STATES:
+            say(f"  {clean(because(item))}; {clean(item.remedy)}")
+        for large in item.too_large:
+            say(clean(f"  {item.repository} {large.branch}: {large.said}; {LARGER}"))
     for item in found:
-        gone = {head["branch"] for head in item["heads"] if head["state"] != "live"}
-        for trace in item["traces"]:
-            if trace["branch"] in gone:
+        gone = {head.branch for head in item.heads if head.state != "live"}
+        for trace in item.traces:
+            if trace.branch in gone:
                 continue  # --json has it
-            say(clean(_completeness(item["repository"], trace)))
-            for gap in trace.get("gaps", ()):
-                where = f"{gap['path']} {gap['declaration']}".strip()
-                say(f"  {clean(gap['kind'])}: {clean(where)}: {clean(gap['reason'])}")
+            say(clean(_completeness(item.repository, trace)))
+            for gap in trace.gaps or ():
+                where = f"{gap.path} {gap.declaration}".strip()
+                say(f"  {clean(gap.kind)}: {clean(where)}: {clean(gap.reason)}")
 
 
-def _completeness(repository: str, trace: dict[str, Any]) -> str:
+def _completeness(repository: str, trace: Trace) -> str:
     """Describe the completeness of a trace in a sentence."""
-    shares = ", ".join(f"{trace[f'{what}_traced']} of {trace[f'{what}_seen']} {what}" for what in _WHAT)
-    lacking = ", ".join(f"{number} {kind}" for kind, number in trace["lacking"].items())
-    mark = "SIMULATED " if trace["simulated"] else ""
-    return f"{repository} {trace['branch']} {trace['sha'][:10]}: {mark}trace of {shares}" + (
-        f"; gaps: {lacking} (--gaps lists them)" if lacking and "gaps" not in trace else ""
+    shares = (
+        f"{trace.files_traced} of {trace.files_seen} files, {trace.theorems_traced} of {trace.theorems_seen} theorems,"
+        f" {trace.tactics_traced} of {trace.tactics_seen} tactics"
+    )
+    lacking = ", ".join(f"{number} {kind}" for kind, number in trace.lacking.items())
+    mark = "SIMULATED " if trace.simulated else ""
+    return f"{repository} {trace.branch} {trace.sha[:10]}: {mark}trace of {shares}" + (
+        f"; gaps: {lacking} (--gaps lists them)" if lacking and trace.gaps is None else ""
     )
 
 
-def because(item: dict[str, Any]) -> str:
+def because(item: Repository) -> str:
     """Describe the problem, beginning with the repository."""
-    reason = str(item["reason"] or item["state"])
-    return reason if reason.startswith(f"{item['repository']}:") else f"{item['repository']}: {reason}"
+    reason = item.reason or item.state
+    return reason if reason.startswith(f"{item.repository}:") else f"{item.repository}: {reason}"
 
 
-def word(item: dict[str, Any]) -> str:
+def word(item: Repository) -> str:
     """Return the state as one word, or what the configuration says over it."""
-    if not item["watched"]:
+    if not item.watched:
         return "unwatched"
-    if not item["enabled"]:
+    if not item.enabled:
         return "disabled"
-    marks = [mark for mark, on in (("archived", item["archived"]), ("opt-out", item["opt_out"])) if on]
-    return ", ".join([str(item["state"]), *marks])
+    marks = [mark for mark, on in (("archived", item.archived), ("opt-out", item.opt_out)) if on]
+    return ", ".join([item.state, *marks])
 
 
-def _next(item: dict[str, Any]) -> str:
-    if not (item["watched"] and item["enabled"]):
-        return "-"
-    return ago(item["next_due_at"], never="-")
+def _next(item: Repository) -> str:
+    return ago(item.next_due_at, never="-") if item.watched and item.enabled else "-"
 
 
 def resolve(database: sqlite3.Connection, name: str | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,24 @@ def register(app: typer.Typer) -> None:
     app.command("scan", help="List declarations and sorries of Lean files.")(scan)
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    files: int
+    failed: int
+    """files that were not read in full"""
+    declarations: int
+    theorems: int
+    sorries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    files: list[ScannedFile]
+    """by path"""
+    totals: Totals
+    """counts"""
+
+
 def scan(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder.")],
     as_json: Json = False,
@@ -32,25 +51,25 @@ def scan(
     if not path.is_dir() and path.suffix != ".lean":
         note(f"unsorry: {clean(_text(str(path)))} is no .lean file; it is read as if it were one")
     files = [_scan_one(file, name) for file, name in _lean_files(path)]
-    totals = {
-        "files": len(files),
-        "failed": sum(file.error is not None for file in files),
-        "declarations": sum(len(file.declarations) for file in files),
-        "theorems": sum(item.kind in THEOREM_KINDS for file in files for item in file.declarations),
-        "sorries": sum(len(file.sorries) for file in files),
-    }
+    totals = Totals(
+        files=len(files),
+        failed=sum(file.error is not None for file in files),
+        declarations=sum(len(file.declarations) for file in files),
+        theorems=sum(item.kind in THEOREM_KINDS for file in files for item in file.declarations),
+        sorries=sum(len(file.sorries) for file in files),
+    )
     if as_json:
-        emit_json({"files": [file.as_json() for file in files], "totals": totals})
+        emit_json(Scanned(files, totals))
         return
     for file in files:
         if file.error is not None:
             say(f"{clean(file.path)}: {styled('not read in full', 'red')}: {clean(file.error)}")
         for item in file.sorries:
             say(f"{clean(file.path)}:{item.line}:{item.column}: {item.token} in {clean(item.declaration)}")
-    failed = f", {counted(totals['failed'], 'file')} not read in full" if totals["failed"] else ""
+    failed = f", {counted(totals.failed, 'file')} not read in full" if totals.failed else ""
     say(
-        f"{counted(totals['sorries'], 'sorry')} in {counted(totals['files'], 'file')}: "
-        f"{counted(totals['declarations'], 'declaration')}, {counted(totals['theorems'], 'theorem')}{failed}"
+        f"{counted(totals.sorries, 'sorry')} in {counted(totals.files, 'file')}: "
+        f"{counted(totals.declarations, 'declaration')}, {counted(totals.theorems, 'theorem')}{failed}"
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 
@@ -19,7 +20,9 @@ from daemon.cli.context import (
     one_match,
     view,
 )
+from daemon.cli.proofs import Proof
 from daemon.cli.proofs import attempt_described as tried_with
+from daemon.cli.proofs import described as proof_described
 from daemon.cli.render import (
     ago,
     by_state,
@@ -30,7 +33,8 @@ from daemon.cli.render import (
     emit_json,
     fields,
     listing_group,
-    row_json,
+    of_row,
+    places,
     say,
     short_ids,
     span,
@@ -40,13 +44,15 @@ from daemon.cli.render import (
 from daemon.cli.repos import resolve
 from daemon.paths import Paths, slug
 from store.domain.identity import line_url
+from store.view.rows import AttemptRow, SorryGoalRow, SorryRow, SorryStepRow
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from store.view.rows import AttemptRow, SorryGoalRow, SorryRow, SorryStepRow
+    from store.view.rows import TooLargeRow
 
     Goals = dict[tuple[str, str, str], SorryGoalRow]
+    Lives = dict[tuple[str, str, str], list["Step"]]
 
 STATES = ("open", "disproved", "verified", "filled", "removed")
 State = Annotated[
@@ -106,41 +112,38 @@ def list_(
         steps = queries.sorry_steps(database, repository=repository, branch=branch) if rows else []
         lives = histories(steps)
         goals, tried = goals_said(database), attempts_on(queries.attempts(database))
-        found = [
-            {**described(row, goals, tried), "history": lives[row.repository, row.branch, row.sorry]}
-            for row in rows
-        ]
+        found = [described(row, goals, tried, lives) for row in rows]
         too_large = [
             row
             for row in queries.too_large(database)
             if repository in (None, row.repository) and branch in (None, row.branch) and row.sorries
         ]
     if state in ("open", "disproved"):
-        found = [item for item in found if bool(item["disproved"]) == (state == "disproved")]
+        found = [item for item in found if bool(item.disproved) == (state == "disproved")]
     if as_json:
-        emit_json({**instance.head, "sorries": found, "too_large": [row_json(row) for row in too_large]})
+        emit_json(Sorries(found, too_large), instance.head)
         return
     for row in too_large:
         say(clean(f"{row.repository} {row.branch}: {row.said}"))
-    shown = [item for item in found if state or every or item["state"] == "open"]
-    left = Counter(item["state"] for item in found) - Counter(item["state"] for item in shown)
+    shown = [item for item in found if state or every or item.state == "open"]
+    left = Counter(item.state for item in found) - Counter(item.state for item in shown)
     hint = f"; {by_state(left)} (--all lists them)" if left else ""
     if not shown:
         nothing = "no sorry matches" if repo or state or branch else "no sorry is known yet"
         say(f"no sorry is open{hint}" if left else nothing)
         return
-    short = short_ids(item["sorry"] for item in shown)
+    short = short_ids(item.sorry for item in shown)
     table(
         ("ID", "LINE", "STATE", "DECLARATION", "STATEMENT", "TRIED", "SINCE"),
         [
             (
-                short[item["sorry"]],
-                str(item["line"]),
+                short[item.sorry],
+                str(item.line),
                 state_word(item),
-                item["declaration"],
-                item["statement"],
-                _tried(item["tried"]),
-                ago(item["opened_at"]).removesuffix(" ago"),
+                item.declaration,
+                item.statement,
+                _tried(item.tried),
+                ago(item.opened_at).removesuffix(" ago"),
             )
             for item in shown
         ],
@@ -148,7 +151,7 @@ def list_(
         spare=(5, 6),
         names=(3,),
         indent=4,
-        groups=[(f"{item['repository']} ({item['branch']})", item["path"]) for item in shown],
+        groups=places(shown),
     )
     say(counted(len(shown), "sorry") + hint)
 
@@ -161,7 +164,6 @@ def show(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from daemon.cli.proofs import described as proof_json
     from store.view import queries
 
     instance = locate(config, as_of)
@@ -174,24 +176,15 @@ def show(
         stale = queries.stale_proofs(database, sorry=chosen)
         lives = histories(queries.sorry_steps(database, chosen))
         goals, tried = goals_said(database, chosen), attempts_on(attempts)
-        found = [
-            {**described(row, goals, tried), "history": lives[row.repository, row.branch, row.sorry]}
-            for row in rows
-        ]
+        found = [described(row, goals, tried, lives) for row in rows]
         tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     if as_json:
         emit_json(
-            {
-                **instance.head,
-                "sorry": chosen,
-                "branches": found,
-                "attempts": [row_json(row) for row in attempts],
-                "proofs": [proof_json(row, stale) for row in proofs],
-            }
+            OneSorry(chosen, found, attempts, [proof_described(row, stale) for row in proofs]), instance.head
         )
         return
     for item in found:
-        _show_one(item, tip=tips.get((item["repository"], item["branch"])), paths=instance.paths)
+        _show_one(item, tip=tips.get((item.repository, item.branch)), paths=instance.paths)
     if attempts:
         say()
         say(styled("attempts", "bold"))
@@ -234,54 +227,108 @@ def attempts_on(attempts: Iterable[AttemptRow]) -> dict[str, list[AttemptRow]]:
     return tried
 
 
-def described(row: SorryRow, goals: Goals, tried: dict[str, list[AttemptRow]]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Goal(SorryGoalRow):
+    SHOWN: ClassVar = ("goal", "sha", "simulated", "stated_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Tried(AttemptRow):
+    attempts: int
+    """how many; the rest is of the newest"""
+    SHOWN: ClassVar = (
+        *("attempts", "prover", "rung", "model", "outcome", "best", "goals_left", "simulated", "recorded_at"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Step(SorryStepRow):
+    SHOWN: ClassVar = ("seq", "step", "sha", "recorded_at", "detail")
+
+
+@dataclass(frozen=True, slots=True)
+class Sorry(SorryRow):
+    disproved: Literal["lean", "simulator"] | None
+    """Null, or who accepted a proof of the negation; `state` is `open` then."""
+    goal: Goal | None
+    """What was last stated; null before a trace did so."""
+    tried: Tried | None
+    """Null before the first attempt."""
+    history: list[Step]
+    """Oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sorries:
+    sorries: list[Sorry]
+    """of every state, where `--state` names none"""
+    too_large: list[TooLargeRow]
+    """where the limits of `[scan]` left something out"""
+
+
+@dataclass(frozen=True, slots=True)
+class OneSorry:
+    sorry: str
+    """its id"""
+    branches: list[Sorry]
+    """the sorry on each branch"""
+    attempts: list[AttemptRow]
+    """oldest first"""
+    proofs: list[Proof]
+    """oldest first"""
+
+
+def described(
+    row: SorryRow, goals: Goals, tried: Mapping[str, list[AttemptRow]], lives: Lives | None = None
+) -> Sorry:
     """Return a sorry as `--json` shows it."""
-    goal = goals.get((row.repository, row.branch, row.sorry))
-    said = None if goal is None else row_json(goal, "goal", "sha", "simulated", "stated_at")
-    rows = tried.get(row.sorry, [])
-    last = None
-    if rows:
-        about = ("prover", "rung", "model", "outcome", "best", "goals_left", "simulated", "recorded_at")
-        last = {"attempts": len(rows), **row_json(rows[-1], *about)}
+    key = (row.repository, row.branch, row.sorry)
+    goal, rows = goals.get(key), tried.get(row.sorry, [])
     false = [
         one for one in rows if one.outcome == "disproved" and one.blob == row.blob and row.state == "open"
     ]
-    by = None if not false else "simulator" if all(one.simulated for one in false) else "lean"
-    return {**row_json(row), "disproved": by, "goal": said, "tried": last}
+    return of_row(
+        Sorry,
+        row,
+        disproved=None if not false else "simulator" if all(one.simulated for one in false) else "lean",
+        goal=None if goal is None else of_row(Goal, goal),
+        tried=of_row(Tried, rows[-1], attempts=len(rows)) if rows else None,
+        history=(lives or {}).get(key, []),
+    )
 
 
-def state_word(item: dict[str, Any]) -> str:
+def state_word(item: Sorry) -> str:
     """Return a sorry's state for people."""
-    if item["disproved"]:
-        return "disproved" + (" SIMULATED" if item["disproved"] == "simulator" else "")
-    return str(item["state"]) + (f" by {item['filled_by']}" if item["filled_by"] else "")
+    if item.disproved:
+        return "disproved" + (" SIMULATED" if item.disproved == "simulator" else "")
+    return item.state + (f" by {item.filled_by}" if item.filled_by else "")
 
 
-def histories(steps: Iterable[SorryStepRow]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+def histories(steps: Iterable[SorryStepRow]) -> Lives:
     """Return the steps, oldest first, by repository, branch and sorry."""
-    lives: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    lives: Lives = defaultdict(list)
     for step in steps:
-        life = lives[step.repository, step.branch, step.sorry]
-        life.append(row_json(step, "seq", "step", "sha", "recorded_at", "detail"))
+        lives[step.repository, step.branch, step.sorry].append(of_row(Step, step))
     return lives
 
 
-def _tried(tried: dict[str, Any] | None) -> str:
+def _tried(tried: Tried | None) -> str:
     """Describe how often a sorry was tried, and how the last attempt ended."""
     if tried is None:
         return "-"
-    counts = tried["goals_left"] and tried["outcome"] != "disproved"
-    left = f", {counted(tried['goals_left'], 'goal')} left" if counts else ""
-    simulated = " SIMULATED" if tried["simulated"] else ""
-    return f"{tried['attempts']}x, rung {tried['rung']}: {tried['outcome']}{left}{simulated}"
+    left = ""
+    if tried.goals_left and tried.outcome != "disproved":
+        left = f", {counted(tried.goals_left, 'goal')} left"
+    simulated = " SIMULATED" if tried.simulated else ""
+    return f"{tried.attempts}x, rung {tried.rung}: {tried.outcome}{left}{simulated}"
 
 
-def _goal(said: dict[str, Any] | None) -> str:
+def _goal(said: Goal | None) -> str:
     """Lean's text of what is to be proved, below one another; nothing where no trace said it yet."""
     if said is None:
         return ""
-    by = f"{'SIMULATED, ' if said['simulated'] else ''}at {said['sha'][:10]}"
-    return clean_block(f"{said['goal']}\n({by})")
+    by = f"{'SIMULATED, ' if said.simulated else ''}at {said.sha[:10]}"
+    return clean_block(f"{said.goal}\n({by})")
 
 
 def _show_attempt(number: int, row: AttemptRow) -> None:
@@ -304,9 +351,9 @@ def _show_attempt(number: int, row: AttemptRow) -> None:
     )
 
 
-def _source(item: dict[str, Any], paths: Paths) -> list[str]:
+def _source(item: Sorry, paths: Paths) -> list[str]:
     """Return the lines around a sorry, numbered, its own marked; none where the mirror does not have the file."""
-    mirror = paths.mirrors / f"{slug(item['repository'])}.git"
+    mirror = paths.mirrors / f"{slug(item.repository)}.git"
     if not os.access(mirror / "HEAD", os.R_OK):
         return []
     from pipeline.jobs.mirror import Mirror
@@ -314,32 +361,32 @@ def _source(item: dict[str, Any], paths: Paths) -> list[str]:
 
     try:
         with Mirror(mirror) as repository:
-            data = repository.read(item["blob"], most_bytes=LARGEST_FILE_BYTES)
+            data = repository.read(item.blob, most_bytes=LARGEST_FILE_BYTES)
     except (JobError, OSError):
         return []
     lines = data.decode("utf-8", errors="replace").splitlines() if isinstance(data, bytes) else []
-    first, last = max(item["line"] - AROUND, 1), min(item["line"] + AROUND, len(lines))
+    first, last = max(item.line - AROUND, 1), min(item.line + AROUND, len(lines))
     return [
-        f"{'>' if number == item['line'] else ' '} {number:>5}  {clean_block(lines[number - 1])}".rstrip()
+        f"{'>' if number == item.line else ' '} {number:>5}  {clean_block(lines[number - 1])}".rstrip()
         for number in range(first, last + 1)
     ]
 
 
-def _show_one(item: dict[str, Any], *, tip: str | None, paths: Paths) -> None:
-    there = item["state"] in ("open", "verified")
-    false = ": the statement is false as it stands, by a proof of its negation" if item["disproved"] else ""
-    say(f"{styled(item['sorry'], 'bold')}  {state_word(item)}{false}")
-    link = line_url(item["repository"], tip, item["path"], item["line"]) if there and tip else ""
+def _show_one(item: Sorry, *, tip: str | None, paths: Paths) -> None:
+    there = item.state in ("open", "verified")
+    false = ": the statement is false as it stands, by a proof of its negation" if item.disproved else ""
+    say(f"{styled(item.sorry, 'bold')}  {state_word(item)}{false}")
+    link = line_url(item.repository, tip, item.path, item.line) if there and tip else ""
     fields(
         (
-            ("place", clean(f"{item['path']}:{item['line']}:{item['column']}")),
+            ("place", clean(f"{item.path}:{item.line}:{item.column}")),
             ("link", link),
-            ("repository", f"{item['repository']} ({item['branch']})"),
-            ("declaration", clean(f"{item['kind']} {item['declaration']}")),
-            ("statement", clean(item["statement"])),
-            ("word", f"{item['token']}, {item['mode']} mode"),
-            ("goal", _goal(item["goal"])),
-            ("proof", item["verified_proof"] or ""),
+            ("repository", f"{item.repository} ({item.branch})"),
+            ("declaration", clean(f"{item.kind} {item.declaration}")),
+            ("statement", clean(item.statement)),
+            ("word", f"{item.token}, {item.mode} mode"),
+            ("goal", _goal(item.goal)),
+            ("proof", item.verified_proof or ""),
         )
     )
     if there and (source := _source(item, paths)):
@@ -347,9 +394,6 @@ def _show_one(item: dict[str, Any], *, tip: str | None, paths: Paths) -> None:
         for line in source:
             say(f"  {line}")
     say(styled("history", "bold"))
-    for step in item["history"]:
-        say(
-            clean_block(
-                f"  {ago(step['recorded_at']):<10} {step['step']:<8} {step['sha'][:10]}  {clean(step['detail'])}"
-            ).rstrip()
-        )
+    for step in item.history:
+        line = f"  {ago(step.recorded_at):<10} {step.step:<8} {step.sha[:10]}  {clean(step.detail)}"
+        say(clean_block(line).rstrip())

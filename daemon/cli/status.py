@@ -10,10 +10,11 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -34,10 +35,23 @@ from daemon.cli.render import (
     styled,
     table,
 )
-from daemon.cli.status_report import collect, work_lines
+from daemon.cli.status_report import (
+    Channel,
+    Daemon,
+    Jobs,
+    Models,
+    Problem,
+    Proving,
+    Status,
+    collect,
+    work_lines,
+)
 from daemon.http.control_client import ControlError
 from daemon.lock import FolderError
 from store.errors import LogError
+
+if TYPE_CHECKING:
+    from daemon.answers import QueuedJob
 
 EVERY_S = 2.0
 SHORTEST_S, LONGEST_S = 0.2, 86400.0
@@ -78,108 +92,108 @@ def status(
     raise typer.Exit(_exit_code(report))
 
 
-def _exit_code(report: dict[str, Any]) -> ExitCode:
+def _exit_code(report: Status) -> ExitCode:
     """Return the code for scripts, as `systemctl status` does. An answer about an earlier moment is only an answer."""
-    if report["healthy"] or "as_of" in report:
+    if report.healthy or report.as_of is not None:
         return ExitCode.OK
-    return ExitCode.FAILURE if report["daemon"]["running"] else ExitCode.NOT_RUNNING
+    return ExitCode.FAILURE if report.daemon.running else ExitCode.NOT_RUNNING
 
 
-def show(report: dict[str, Any]) -> None:
+def show(report: Status) -> None:
     """Write the report for people."""
-    colour = "green" if report["healthy"] else "red"
-    say(f"{styled('●', colour)} {styled(report['summary'], 'bold')}")
-    for problem in report["problems"]:
-        mark = styled("error", "red") if problem["severity"] == "error" else styled("warning", "yellow")
+    colour = "green" if report.healthy else "red"
+    say(f"{styled('●', colour)} {styled(report.summary, 'bold')}")
+    for problem in report.problems:
+        mark = styled("error", "red") if problem.severity == "error" else styled("warning", "yellow")
         _message(mark, problem)
-        for line in problem.get("errors", ()):
+        for line in problem.errors or ():
             say(f"      {clean(line)}")
-        say(f"    -> {clean(problem['remedy'])}")
-    daemon, log, jobs = report["daemon"], report["log"], report["jobs"]
-    earlier = "as_of" in report
-    if not daemon["running"] and not log["position"]:
+        say(f"    -> {clean(problem.remedy)}")
+    daemon, log, jobs = report.daemon, report.log, report.jobs
+    earlier = report.as_of is not None
+    if not daemon.running and not log.position:
         return  # nothing was recorded: the rest would be zeros
     say()
     fields(
         (
             ("daemon", _daemon(daemon, earlier=earlier)),
             ("lean", _lean(report)),
-            ("sorries", by_state(report["sorries"]) + _disproved(report["disproved"])),
-            ("proofs", by_state(report["proofs"]) + _simulated(report)),
-            ("theorems", f"{report['theorems']:,}"),
-            ("models", _models(report["models"])),
-            ("proving", _proving(report["proving"])),
-            *work_lines(report["work"]),
-            ("jobs", _jobs(jobs, running=daemon["running"], earlier=earlier)),
-            ("told", _told(report["notifications"])),
-            ("log", f"{log['path']}, {counted(log['position'], 'event')}"),
+            ("sorries", by_state(report.sorries) + _disproved(report.disproved)),
+            ("proofs", by_state(report.proofs) + _simulated(report)),
+            ("theorems", f"{report.theorems:,}"),
+            ("models", _models(report.models)),
+            ("proving", _proving(report.proving)),
+            *work_lines(report.work),
+            ("jobs", _jobs(jobs, running=daemon.running, earlier=earlier)),
+            ("told", _told(report.notifications)),
+            ("log", f"{log.path}, {counted(log.position, 'event')}"),
             (
                 "config",
-                f"{report['config']['path']}, loaded {ago(report['config']['loaded_at'])}"
-                if report["config"]["loaded_at"]
-                else f"{report['config']['path']}, not loaded yet",
+                f"{report.config.path}, loaded {ago(report.config.loaded_at)}"
+                if report.config.loaded_at
+                else f"{report.config.path}, not loaded yet",
             ),
         )
     )
-    watched = [item for item in report["repositories"] if item["watched"]]
+    watched = [item for item in report.repositories if item.watched]
     if watched:
         say()
         repos.show(watched, polls=not earlier, details=False)
-    if jobs["running"]:
+    if jobs.running:
         say()
         table(
             ("JOB", "STARTED", "PROGRESS", "WHAT"),
             [
                 (
-                    item["job"],
-                    ago(item["started_at"]),
-                    _progress(item["progress"]),
-                    item["describes"] + (" SIMULATED" if item["simulated"] else ""),
+                    item.job,
+                    ago(item.started_at),
+                    item.progress.count if item.progress is not None else "-",
+                    item.describes + (" SIMULATED" if item.simulated else ""),
                 )
-                for item in jobs["running"]
+                for item in jobs.running
             ],
             shrink=(3,),
         )
-    if log["last_events"]:
+    if log.last_events:
         say()
         table(
             ("SEQ", "WHEN", "EVENT", ""),
             [
                 (
-                    str(item["seq"]),
-                    ago(item["recorded_at"]),
-                    item["type"] + (" SIMULATED" if item["simulated"] else ""),
-                    item["summary"],
+                    str(item.seq),
+                    ago(item.recorded_at),
+                    item.type + (" SIMULATED" if item.simulated else ""),
+                    item.summary,
                 )
-                for item in log["last_events"]
+                for item in log.last_events
             ],
             shrink=(3,),
         )
 
 
-def _message(mark: str, problem: dict[str, Any]) -> None:
+def _message(mark: str, problem: Problem) -> None:
     """Write what is wrong, and the first of the errors that a compiler named below it."""
-    first, *rest = problem["message"].rstrip().split("\n")
+    first, *rest = problem.message.rstrip().split("\n")
     say(f"  {mark}: {headline(first)}")
     errors = [line for line in rest if line.startswith("  ")]
     for line in errors[:_ERRORS_SHOWN]:
         say(f"      {clean(line)}")
-    if len(rest) > min(len(errors), _ERRORS_SHOWN) and problem["code"] == "job_failed":
-        say(f"      all that was said: unsorry jobs show {problem['subject']}")
+    if len(rest) > min(len(errors), _ERRORS_SHOWN) and problem.code == "job_failed":
+        say(f"      all that was said: unsorry jobs show {problem.subject}")
 
 
-def _daemon(daemon: dict[str, Any], *, earlier: bool) -> str:
+def _daemon(daemon: Daemon, *, earlier: bool) -> str:
     if earlier:
-        ended = daemon["stopped_at"]
-        return f"started {ago(daemon['started_at'])}" + (f", stopped {ago(ended)}" if ended else "")
-    if daemon["running"]:
-        return f"running, process {daemon['pid']}, started {ago(daemon['started_at'])}"
-    return f"not running, last started {ago(daemon['started_at'])}" if daemon["started_at"] else "not running"
+        ended = daemon.stopped_at
+        return f"started {ago(daemon.started_at)}" + (f", stopped {ago(ended)}" if ended else "")
+    if daemon.running:
+        return f"running, process {daemon.pid}, started {ago(daemon.started_at)}"
+    return f"not running, last started {ago(daemon.started_at)}" if daemon.started_at else "not running"
 
 
-def _lean(report: dict[str, Any]) -> str:
-    detail = clean(report["lean_detail"])
-    match report["lean"]:
+def _lean(report: Status) -> str:
+    detail = clean(report.lean_detail)
+    match report.lean:
         case "pantograph":
             return f"Pantograph: {detail}"
         case "server":
@@ -189,64 +203,57 @@ def _lean(report: dict[str, Any]) -> str:
     return "none"  # a warning above says why
 
 
-def _proving(proving: dict[str, Any]) -> str:
-    limit = proving["seconds_per_day"]
-    spent = f"{span(proving['seconds_today'])} of search above rung 0 today"
+def _proving(proving: Proving) -> str:
+    limit = proving.seconds_per_day
+    spent = f"{span(proving.seconds_today)} of search above rung 0 today"
     return "; ".join(
-        [spent + (f", of {span(limit)}" if limit is not None else ""), *map(clean, proving["waits_for"])]
+        [spent + (f", of {span(limit)}" if limit is not None else ""), *map(clean, proving.waits_for)]
     )
 
 
-def _models(models: dict[str, Any]) -> str:
+def _models(models: Models) -> str:
     in_use = "; ".join(
-        f"{item['model']} {item['checkpoint']}, promoted {ago(item['promoted_at'])}"
-        + (" SIMULATED" if item["simulated"] else "")
-        for item in models["in_use"]
+        f"{item.model} {item.checkpoint}, promoted {ago(item.promoted_at)}"
+        + (" SIMULATED" if item.simulated else "")
+        for item in models.in_use
     )
-    waits = models["training_waits_for"]
+    waits = models.training_waits_for
     return (in_use or "none yet") + (f"; training waits: {clean(waits)}" if waits else "")
 
 
-def _told(channels: list[dict[str, Any]]) -> str:
+def _told(channels: list[Channel]) -> str:
     """Describe the messages that each notification channel got; "" without channels."""
     return "; ".join(
-        f"{item['channel']} {counted(item['told'], 'event')}, the last {ago(item['sent_at'])}"
+        f"{item.channel} {counted(item.told, 'event')}, the last {ago(item.sent_at)}"
         for item in channels
-        if item["kinds"]
+        if item.kinds
     )
 
 
-def _jobs(jobs: dict[str, Any], *, running: bool, earlier: bool) -> str:
+def _jobs(jobs: Jobs, *, running: bool, earlier: bool) -> str:
     """Describe the running and the queued jobs; without a daemon, the jobs due by the database."""
-    text = f"{len(jobs['running'])} running, {len(jobs['queued'])} queued"
-    if jobs["queued"]:
-        more = len(jobs["queued"]) - 3
-        return "\n".join([text, *map(_queued, jobs["queued"][:3]), *([f"{more} more"] if more > 0 else [])])
-    due = ", ".join(f"{count:,} to {kind}" for kind, count in jobs["due"].items() if count)
+    text = f"{len(jobs.running)} running, {len(jobs.queued)} queued"
+    if jobs.queued:
+        more = len(jobs.queued) - 3
+        return "\n".join([text, *map(_queued, jobs.queued[:3]), *([f"{more} more"] if more > 0 else [])])
+    kinds = (("scan", jobs.due.scan), ("check", jobs.due.check))
+    due = ", ".join(f"{count:,} to {kind}" for kind, count in kinds if count)
     if earlier:
-        return f"{len(jobs['running'])} running" + (f"; due: {due}" if due else "")
+        return f"{len(jobs.running)} running" + (f"; due: {due}" if due else "")
     return text if running or not due else f"{text}; due when the daemon starts: {due}"
 
 
-def _queued(item: dict[str, Any]) -> str:
-    waits = item.get("waits")
-    return clean(item["describes"]) + (f" (waits: {clean(waits)})" if waits else "")
+def _queued(item: QueuedJob) -> str:
+    return clean(item.describes) + (f" (waits: {clean(item.waits)})" if item.waits else "")
 
 
 def _disproved(number: int) -> str:
     return f"; {number:,} of the open disproved: false as they stand" if number else ""
 
 
-def _simulated(report: dict[str, Any]) -> str:
-    number = report["simulated_proofs"]
+def _simulated(report: Status) -> str:
+    number = report.simulated_proofs
     return f"; {number:,} of them SIMULATED, no proofs at all" if number else ""
-
-
-def _progress(progress: dict[str, Any] | None) -> str:
-    if not progress:
-        return "-"
-    done, total = progress.get("done", 0), progress.get("total")
-    return f"{done}/{total}" if total else str(done)
 
 
 _TRANSIENT = (CliError, LogError, ControlError, FolderError)
@@ -261,28 +268,32 @@ _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 # configuration in between is shown and ends nothing.
 
 
-def show_again(
-    config: Path | None, *, every_s: float, as_json: bool, show: Callable[[dict[str, Any]], None]
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A turn that could not be made, with the reason."""
+
+    unreadable: str
+
+
+def show_again(config: Path | None, *, every_s: float, as_json: bool, show: Callable[[Status], None]) -> None:
     """Answer every `every_s` seconds until Ctrl-C; `show` writes a report for people to standard output.
 
     Raises:
         CliError: the first answer cannot be given. Later failures are shown and tried again.
     """
-    report = collect(locate(config))
-    turns = _turns(report, config, every_s)
+    turns = _turns(collect(locate(config)), config, every_s)
     with contextlib.suppress(KeyboardInterrupt):
         if as_json:
-            for report in turns:
-                emit_json_line(report)
+            for turn in turns:
+                emit_json_line(turn)
         elif sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
             _redraw(turns, every_s=every_s, show=show)
         else:
             _tell(turns)
 
 
-def _turns(first: dict[str, Any], config: Path | None, every_s: float) -> Iterator[dict[str, Any]]:
-    """Yield a report for each turn; one that could not be made has `unreadable` alone, with the reason."""
+def _turns(first: Status, config: Path | None, every_s: float) -> Iterator[Status | Unreadable]:
+    """Yield a report for each turn."""
     yield first
     due = time.monotonic()
     while True:
@@ -290,28 +301,26 @@ def _turns(first: dict[str, Any], config: Path | None, every_s: float) -> Iterat
         due = max(due + every_s, time.monotonic())
         time.sleep(max(0.0, due - time.monotonic()))
         try:
-            report = collect(locate(config))
+            report: Status | Unreadable = collect(locate(config))
         except _TRANSIENT as error:
-            report = {"unreadable": str(error)}
+            report = Unreadable(str(error))
         yield report
 
 
-def _redraw(
-    turns: Iterator[dict[str, Any]], *, every_s: float, show: Callable[[dict[str, Any]], None]
-) -> None:
+def _redraw(turns: Iterator[Status | Unreadable], *, every_s: float, show: Callable[[Status], None]) -> None:
     with _other_screen():
         for report in turns:
             screen = _Screen()
             with contextlib.redirect_stdout(screen):
-                if "unreadable" in report:
-                    say(f"cannot be said now: {headline(report['unreadable'])}")
+                if isinstance(report, Unreadable):
+                    say(f"cannot be said now: {headline(report.unreadable)}")
                 else:
                     show(report)
             sys.stdout.write(_frame(screen.getvalue().splitlines(), every_s=every_s))
             sys.stdout.flush()
     # What was on the screen last is gone with it: one line of it stays.
-    if "unreadable" not in report:
-        say(report["summary"])
+    if not isinstance(report, Unreadable):
+        say(report.summary)
 
 
 class _Screen(io.StringIO):
@@ -352,20 +361,20 @@ def _other_screen() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _tell(turns: Iterator[dict[str, Any]]) -> None:
+def _tell(turns: Iterator[Status | Unreadable]) -> None:
     """One line a turn, and below it each problem that was not there the turn before."""
     known: set[tuple[str, str | None, str]] = set()
     for report in turns:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        if "unreadable" in report:
-            say(f"{now}  cannot be said now: {headline(report['unreadable'])}")
+        if isinstance(report, Unreadable):
+            say(f"{now}  cannot be said now: {headline(report.unreadable)}")
         else:
-            say(f"{now}  {report['summary']}")
+            say(f"{now}  {report.summary}")
             present = set()
-            for problem in report["problems"]:
-                key = (problem["code"], problem["subject"], headline(problem["message"]))
+            for problem in report.problems:
+                key = (problem.code, problem.subject, headline(problem.message))
                 present.add(key)
                 if key not in known:
-                    say(f"  {problem['severity']}: {key[2]}  -> {clean(problem['remedy'])}")
+                    say(f"  {problem.severity}: {key[2]}  -> {clean(problem.remedy)}")
             known = present
         sys.stdout.flush()

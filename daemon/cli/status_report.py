@@ -7,26 +7,31 @@ library and `store.view.queries` only: this is the answer that must come within 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Container
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from daemon.cli.context import DaemonAnswer, Instance, ask, view
 from daemon.cli.events import summary
 from daemon.cli.jobs import try_again
-from daemon.cli.render import ago, clean, counted, parse_time, row_json, size, span
-from daemon.cli.repos import HEALTHY_STATES, LARGER, because
+from daemon.cli.render import ago, clean, counted, of_row, parse_time, size, span
+from daemon.cli.repos import HEALTHY_STATES, LARGER, Repository, because
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusals
 from daemon.paths import SYSTEM_CONFIG
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.view import model_queries, queries, report_queries
+from store.view.rows import CheckpointRow, JobRow, TriggerRow
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from store.view.rows import JobRow, NotifierRow
+    from daemon.answers import CacheUse, Gpu, JobProgress, LackingLean, LiveStatus, QueuedJob, ToldJump
+    from store.view.asof import Moment
+    from store.view.rows import NotifierRow, PauseRow, ServiceRow
 
 
 LAST_EVENTS = 5
@@ -34,69 +39,237 @@ JOBS_LOOKED_AT = 500
 VIEW_MAY_LAG_S = 10.0
 
 
-def collect(instance: Instance) -> dict[str, Any]:
-    """Return the whole document, without its schema number; as of an earlier moment if the place has one.
+@dataclass(frozen=True, slots=True)
+class Problem:
+    code: str
+    severity: Literal["error", "warning"]
+    subject: str | None
+    message: str
+    remedy: str
+    errors: list[str] | None = None
+    """only of `config_rejected`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    running: bool
+    pid: int | None
+    version: str | None
+    started_at: str | None
+    """of its last start"""
+    stopped_at: str | None
+    """null while it runs, or after it was killed"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob(JobRow):
+    progress: JobProgress | None
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    scan: int
+    """commits"""
+    check: int
+    """candidates"""
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    running: list[RunningJob]
+    queued: Sequence[QueuedJob]
+    """what the living daemon will start"""
+    due: Due
+    failed: list[JobRow]
+    """those after which none of their kind succeeded there"""
+    counts: dict[str, int]
+    """by state"""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInUse(CheckpointRow):
+    SHOWN: ClassVar = ("model", "checkpoint", "promoted_at", "simulated")
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    in_use: list[ModelInUse]
+    training_waits_for: str | None
+    """what this machine lacks"""
+
+
+@dataclass(frozen=True, slots=True)
+class Proving:
+    seconds_today: float
+    """from midnight UTC"""
+    seconds_per_day: float | None
+    """`[prove] hours_per_day`"""
+    waits_for: Sequence[str]
+    """which rungs wait for what"""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    channel: str
+    kinds: list[str]
+    """empty: off"""
+    position: int
+    messages: int
+    told: int
+    """events in them"""
+    problem: str
+    reason: str
+    remedy: str
+    failing_since: str | None
+    sent_at: str | None
+    digest_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LastEvent:
+    seq: int
+    type: str
+    recorded_at: str
+    simulated: bool
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    position: int
+    view_position: int
+    """of the database"""
+    path: Path
+    last_events: list[LastEvent]
+
+
+@dataclass(frozen=True, slots=True)
+class TriggeredWork(TriggerRow):
+    SHOWN: ClassVar = ("work", "repository", "by", "triggered_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    paused: list[PauseRow]
+    triggered: list[TriggeredWork]
+    """not begun"""
+    gpus: Sequence[Gpu]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigState:
+    path: Path
+    loaded_at: str | None
+    rejected_at: str | None
+    errors: list[str]
+    """of the file that was rejected last"""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The whole document. As of an earlier moment, the problems and the running jobs are those of then."""
+
+    healthy: bool
+    """the daemon runs and no problem is an `error`"""
+    summary: str
+    """the first line for people"""
+    daemon: Daemon
+    """its process, and its last start"""
+    problems: list[Problem]
+    """what is wrong. [The codes](operations.md#common-failures)"""
+    repositories: list[Repository]
+    """also those that are watched no more"""
+    jobs: Jobs
+    """what is to be said of them now"""
+    sorries: dict[str, int]
+    """how many by state, on watched branches"""
+    disproved: int
+    """how many of the open ones are false as they stand"""
+    proofs: dict[str, int]
+    """how many by state"""
+    simulated_proofs: int
+    """how many are the simulator's"""
+    theorems: int
+    """how many theorems and lemmas, on watched branches"""
+    log: Log
+    """where it ends"""
+    lean: str
+    """`pantograph`, `server` (Lean's language server), `simulator` or `none`"""
+    lean_detail: str
+    """which one, or why there is none"""
+    sandbox: str | None
+    """`bubblewrap` or `none`, as at the last start"""
+    models: Models
+    """those at work"""
+    proving: Proving
+    """above rung 0"""
+    notifications: list[Channel]
+    """the channels; `problem` and what follows it are of one that fails"""
+    work: Work
+    """what people asked for, and the GPUs"""
+    config: ConfigState
+    """the file"""
+    state_dir: Path
+    """the state folder"""
+    as_of: Moment | None = None
+
+
+def collect(instance: Instance) -> Status:
+    """Return the whole document; as of an earlier moment if the place has one.
 
     As of then, the problems are those that the log knew of: what is wrong with the daemon or a file is of now.
     """
     report = _empty(instance)
     problems: list[Problem] = []
     if instance.moment is None:
-        _collect_now(report, problems, instance=instance)
+        report = _collect_now(report, problems, instance=instance)
     else:
         with view(instance) as database:
-            _from_view(report, problems, database, instance=instance, live=DaemonAnswer())
+            report = _from_view(report, problems, database, instance=instance, live=DaemonAnswer())
         with LogReader.open(instance.paths.events_db) as log:
-            _from_log(report, problems, log, instance=instance, has_view=True)
+            report = _from_log(report, problems, log, instance=instance, has_view=True)
     # What stops everything first, then the other errors, then the warnings.
-    problems.sort(key=lambda item: (item["severity"] != "error", not item["code"].startswith("daemon_")))
-    report["problems"] = problems
-    report["healthy"] = not any(item["severity"] == "error" for item in problems)
-    report["summary"] = _summary(report, ran=_ran(instance))
-    return report
+    problems.sort(key=lambda item: (item.severity != "error", not item.code.startswith("daemon_")))
+    healthy = not any(item.severity == "error" for item in problems)
+    report = replace(report, problems=problems, healthy=healthy)
+    return replace(report, summary=_summary(report, ran=_ran(instance)))
 
 
-def _empty(instance: Instance) -> dict[str, Any]:
-    return {
-        "healthy": False,
-        "summary": "",
-        **instance.head,
-        "daemon": {**instance.daemon_json, "version": None, "started_at": None, "stopped_at": None},
-        "problems": [],
-        "repositories": [],
-        "jobs": {
-            "running": [],
-            "queued": [],
-            "due": {"scan": 0, "check": 0},
-            "failed": [],
-            "counts": dict.fromkeys(queries.JOB_STATES, 0),
-        },
-        "sorries": dict.fromkeys(queries.SORRY_STATES, 0),
-        "disproved": 0,
-        "proofs": dict.fromkeys(queries.PROOF_STATES, 0),
-        "simulated_proofs": 0,
-        "theorems": 0,
-        "log": {"position": 0, "view_position": 0, "path": str(instance.paths.events_db), "last_events": []},
-        "lean": "none",
-        "lean_detail": "",
-        "sandbox": None,
-        "models": {"in_use": [], "training_waits_for": None},
-        "proving": {"seconds_today": 0.0, "seconds_per_day": None, "waits_for": []},
-        "notifications": [],
-        "work": dict(NO_WORK),
-        "config": {"path": str(instance.config), "loaded_at": None, "rejected_at": None, "errors": []},
-        "state_dir": str(instance.paths.state),
-    }
+def _empty(instance: Instance) -> Status:
+    return Status(
+        healthy=False,
+        summary="",
+        daemon=Daemon(instance.running, instance.pid, None, None, None),
+        as_of=instance.moment,
+        problems=[],
+        repositories=[],
+        jobs=Jobs([], [], Due(0, 0), [], dict.fromkeys(queries.JOB_STATES, 0)),
+        sorries=dict.fromkeys(queries.SORRY_STATES, 0),
+        disproved=0,
+        proofs=dict.fromkeys(queries.PROOF_STATES, 0),
+        simulated_proofs=0,
+        theorems=0,
+        log=Log(0, 0, instance.paths.events_db, []),
+        lean="none",
+        lean_detail="",
+        sandbox=None,
+        models=Models([], None),
+        proving=Proving(0.0, None, []),
+        notifications=[],
+        work=Work([], [], []),
+        config=ConfigState(instance.config, None, None, []),
+        state_dir=instance.paths.state,
+    )
 
 
-def _collect_now(report: dict[str, Any], problems: list[Problem], *, instance: Instance) -> None:
+def _collect_now(report: Status, problems: list[Problem], *, instance: Instance) -> Status:
     live = ask(instance)
     has_view = instance.paths.database_db.exists()
     again = "restart the daemon: it makes the database anew" if instance.running else "unsorry db rebuild"
     if has_view:
         try:
             with view(instance, quiet=True) as database:
-                _from_view(report, problems, database, instance=instance, live=live)
+                report = _from_view(report, problems, database, instance=instance, live=live)
         except LogError as error:
             # Half an answer with the reason is worth more to who is on call than none.
             has_view = False
@@ -106,7 +279,7 @@ def _collect_now(report: dict[str, Any], problems: list[Problem], *, instance: I
     if instance.paths.events_db.exists():
         try:
             with LogReader.open(instance.paths.events_db) as log:
-                _from_log(report, problems, log, instance=instance, has_view=has_view)
+                report = _from_log(report, problems, log, instance=instance, has_view=has_view)
         except LogError as error:
             problems.append(problem("log_unreadable", str(error), "unsorry db check"))
     elif has_view:
@@ -116,18 +289,18 @@ def _collect_now(report: dict[str, Any], problems: list[Problem], *, instance: I
             "backup there, run `unsorry db rebuild`"
         )
         problems.append(problem("log_missing", message, remedy))
-    _of_the_daemon(report, problems, instance=instance, live=live)
+    return _of_the_daemon(report, problems, instance=instance, live=live)
 
 
 def _of_the_daemon(
-    report: dict[str, Any], problems: list[Problem], *, instance: Instance, live: DaemonAnswer
-) -> None:
-    daemon, refused = report["daemon"], refusals(instance.paths)
+    report: Status, problems: list[Problem], *, instance: Instance, live: DaemonAnswer
+) -> Status:
+    daemon, refused = report.daemon, refusals(instance.paths)
     if instance.held is not None:
         message = f"{instance.held.purpose} (process {instance.held.pid}) keeps the daemon away"
         problems.append(problem("kept_away", message, "wait for its end"))
     elif not instance.running:
-        began, ended = daemon["started_at"], daemon["stopped_at"]
+        began, ended = daemon.started_at, daemon.stopped_at
         died = began is not None and (ended is None or ended < began)
         message = "the daemon is not running"
         if not _ran(instance):
@@ -140,7 +313,7 @@ def _of_the_daemon(
     elif live.error is not None and not live.permitted:
         remedy = "ask as the daemon's user for what only it knows: progress, queue, its own problems"
         problems.append(problem("daemon_not_asked", live.error, remedy, severity="warning"))
-    elif live.error is not None:
+    elif live.status is None:
         remedy = (
             "wait a minute and ask again; if it stays so, restart the daemon: it goes on where it was. What it does"
             " stands in `unsorry logs`"
@@ -149,29 +322,33 @@ def _of_the_daemon(
             remedy = (
                 "free some space: a daemon that finds no room when it starts waits for it, and then starts"
             )
-        problems.append(problem("daemon_silent", live.error, remedy))
+        problems.append(problem("daemon_silent", live.error or "it did not answer", remedy))
     else:
-        report["jobs"]["queued"] = live.status.get("queued", [])
-        report["proving"]["waits_for"] = live.status.get("proving", {}).get("waits_for", [])
-        report["models"]["training_waits_for"] = live.status.get("training", {}).get("waits_for") or None
-        for name in ("version", "started_at"):
-            daemon[name] = daemon[name] or live.status.get(name)
-        problems += [
-            _said_problem(str(text))
-            for text in live.status.get("problems", [])
-            # Those of the configuration are in the view as well, and are reported from there.
-            if not str(text).startswith("config: ")
-        ]
-        problems += [lacking_problem(item) for item in live.status.get("lacking", [])]
-        problems += cache_problems(live.status.get("cache", {}))
-        problems += clock_problems(live.status.get("clock"))
-        problems += confinement_problems(live.status)
+        said = live.status
+        report = replace(
+            report,
+            daemon=replace(
+                daemon,
+                version=daemon.version or said.version,
+                started_at=daemon.started_at or said.started_at,
+            ),
+            jobs=replace(report.jobs, queued=said.queued),
+            proving=replace(report.proving, waits_for=said.proving.waits_for),
+            models=replace(report.models, training_waits_for=said.training.waits_for or None),
+        )
+        # Those of the configuration are in the view as well, and are reported from there.
+        problems += [_said_problem(text) for text in said.problems if not text.startswith("config: ")]
+        problems += [lacking_problem(item) for item in said.lacking]
+        problems += cache_problems(said.cache)
+        problems += clock_problems(said.clock)
+        problems += confinement_problems(said)
     problems += [problem(one.code, one.message, one.remedy, subject=str(one.folder)) for one in refused]
     syntax = _syntax_error(instance)
-    if syntax is not None and not report["config"]["errors"]:
+    if syntax is not None and not report.config.errors:
         problems.append(
             problem("config_broken", syntax, "unsorry config check", subject=str(instance.config))
         )
+    return report
 
 
 def _ran(instance: Instance) -> bool:
@@ -195,32 +372,16 @@ def _syntax_error(instance: Instance) -> str | None:
 
 
 def _from_view(
-    report: dict[str, Any],
+    report: Status,
     problems: list[Problem],
     database: sqlite3.Connection,
     *,
     instance: Instance,
     live: DaemonAnswer,
-) -> None:
+) -> Status:
     counts = queries.counts(database)
-    report["sorries"] = counts.sorries
-    report["disproved"] = queries.disproved(database) if counts.sorries["open"] else 0
-    report["proofs"] = counts.proofs
-    report["simulated_proofs"] = counts.simulated_proofs
-    report["theorems"] = counts.theorems
-    report["models"]["in_use"] = [
-        {
-            "model": row.model,
-            "checkpoint": row.checkpoint,
-            "promoted_at": row.promoted_at,
-            "simulated": row.simulated,
-        }
-        for row in model_queries.checkpoints(database)
-        if row.promoted
-    ]
     today = datetime.now(UTC).isoformat() if instance.moment is None else instance.moment.recorded_at
-    report["proving"]["seconds_today"] = queries.seconds_since(database, today[: len("2026-01-01")])
-    report["log"]["view_position"] = queries.position(database)
+    seconds_today = queries.seconds_since(database, today[: len("2026-01-01")])
     checkpoint = queries.checkpoint(database)
     if checkpoint is not None and checkpoint.stopped_reason:
         reason = f"the view stopped before the end of the log: {checkpoint.stopped_reason}"
@@ -229,75 +390,99 @@ def _from_view(
         )
     service = queries.service(database)
     if service is not None:
-        report["daemon"].update(
-            version=service.version, started_at=service.started_at, stopped_at=service.stopped_at
+        report = _of_service(report, problems, service)
+    repositories = described_repositories(database)
+    problems += repository_problems(repositories)
+    problems += large_problems(repositories)
+    notifiers = report_queries.notifiers(database)
+    problems += notify_problems(notifiers)
+    failed = still_failed(queries.jobs(database, limit=JOBS_LOOKED_AT), left=left_branches(repositories))
+    problems += job_problems(failed)
+    running = (
+        queries.jobs(database, state="running") if instance.running or instance.moment is not None else []
+    )
+    due = Due(queries.commits_to_scan(database), len(queries.proofs_to_check(database)))
+    work = work_of(database, live)
+    problems += work_problems(work)
+    in_use = [of_row(ModelInUse, row) for row in model_queries.checkpoints(database) if row.promoted]
+    return replace(
+        report,
+        sorries=counts.sorries,
+        disproved=queries.disproved(database) if counts.sorries["open"] else 0,
+        proofs=counts.proofs,
+        simulated_proofs=counts.simulated_proofs,
+        theorems=counts.theorems,
+        models=replace(report.models, in_use=in_use),
+        proving=replace(report.proving, seconds_today=seconds_today),
+        log=replace(report.log, view_position=queries.position(database)),
+        repositories=repositories,
+        notifications=[of_row(Channel, row, kinds=sorted(row.kinds)) for row in notifiers],
+        jobs=replace(
+            report.jobs,
+            running=[of_row(RunningJob, row, progress=live.progress(row.job)) for row in running],
+            due=due,
+            failed=failed,
+            counts=counts.jobs,
+        ),
+        work=work,
+    )
+
+
+def _of_service(report: Status, problems: list[Problem], service: ServiceRow) -> Status:
+    """Return the report with what the daemon last said of itself."""
+    if service.config_errors:
+        problems.append(
+            problem(
+                "config_rejected",
+                f"{report.config.path.name} changed and was rejected; the earlier settings stay in force",
+                "correct these lines; the daemon then reloads the file",
+                subject=service.config_path,
+                errors=service.config_errors,
+            )
         )
-        report["lean"], report["lean_detail"] = service.lean, service.lean_detail
-        report["config"].update(
+    problems += lean_problems(service.lean, service.lean_detail)
+    return replace(
+        report,
+        daemon=replace(
+            report.daemon,
+            version=service.version,
+            started_at=service.started_at,
+            stopped_at=service.stopped_at,
+        ),
+        lean=service.lean,
+        lean_detail=service.lean_detail,
+        config=replace(
+            report.config,
             loaded_at=service.config_loaded_at,
             rejected_at=service.config_rejected_at,
-            errors=list(service.config_errors),
-        )
-        if service.config_errors:
-            problems.append(
-                problem(
-                    "config_rejected",
-                    f"{instance.config.name} changed and was rejected; the earlier settings stay in force",
-                    "correct these lines; the daemon then reloads the file",
-                    subject=service.config_path,
-                    errors=list(service.config_errors),
-                )
-            )
-        problems += lean_problems(report["lean"], report["lean_detail"])
-    report["repositories"] = described_repositories(database)
-    problems += repository_problems(report["repositories"])
-    problems += large_problems(report["repositories"])
-    notifiers = report_queries.notifiers(database)
-    report["notifications"] = [{**row_json(row), "kinds": sorted(row.kinds)} for row in notifiers]
-    problems += notify_problems(notifiers)
-    jobs = queries.jobs(database, limit=JOBS_LOOKED_AT)
-    failed = still_failed(jobs, left=left_branches(report["repositories"]))
-    report["jobs"]["failed"] = [row_json(row) for row in failed]
-    report["jobs"]["running"] = [
-        {**row_json(row), "progress": live.progress(row.job)}
-        for row in queries.jobs(database, state="running")
-        if instance.running or instance.moment is not None
-    ]
-    report["jobs"]["counts"] = counts.jobs
-    report["jobs"]["due"] = {
-        "scan": queries.commits_to_scan(database),
-        "check": len(queries.proofs_to_check(database)),
-    }
-    problems += job_problems(failed)
-    report["work"] = work_of(database, live)
-    problems += work_problems(report["work"])
+            errors=service.config_errors,
+        ),
+    )
 
 
 def _from_log(
-    report: dict[str, Any], problems: list[Problem], log: LogReader, *, instance: Instance, has_view: bool
-) -> None:
+    report: Status, problems: list[Problem], log: LogReader, *, instance: Instance, has_view: bool
+) -> Status:
     position = log.position() if instance.moment is None else instance.moment.seq
-    report["log"]["position"] = position
-    report["log"]["last_events"] = [
-        {
-            "seq": event.seq,
-            "type": event.type,
-            "recorded_at": event.recorded_at,
-            "simulated": bool(event.data.get("simulated")),
+    last_events = [
+        LastEvent(
+            event.seq,
+            event.type,
+            event.recorded_at,
+            bool(event.data.get("simulated")),
             # Why a repository failed stands among the problems.
-            "summary": summary(
-                {**event.data, "reason": ""} if event.type == "repository_failed" else event.data
-            ),
-        }
+            summary({**event.data, "reason": ""} if event.type == "repository_failed" else event.data),
+        )
         for event in log.last(LAST_EVENTS, upto=position)
     ]
+    report = replace(report, log=replace(report.log, position=position, last_events=last_events))
     for event in log.last(1, upto=position, types=("config_loaded",)):
         settings = event.data.get("settings", {})
         hours = settings.get("prove", {}).get("hours_per_day")
-        report["proving"]["seconds_per_day"] = None if hours is None else 3600 * hours
-        lean = settings.get("lean", {})
-        report["sandbox"] = lean.get("sandbox")
-        if report["sandbox"] == "none" and report["lean"] in ("pantograph", "server"):
+        a_day = None if hours is None else 3600 * hours
+        sandbox = settings.get("lean", {}).get("sandbox")
+        report = replace(report, proving=replace(report.proving, seconds_per_day=a_day), sandbox=sandbox)
+        if sandbox == "none" and report.lean in ("pantograph", "server"):
             problems.append(
                 problem(
                     "no_sandbox",
@@ -306,7 +491,7 @@ def _from_log(
                     severity="warning",
                 )
             )
-    seen = report["log"]["view_position"]
+    seen = report.log.view_position
     if has_view and seen > position:
         text = f"the database is at event {seen}, and the log ends at event {position}: its end was lost"
         problems.append(
@@ -316,8 +501,9 @@ def _from_log(
                 "unsorry db check; restore the last backup if it is newer, else unsorry db recover",
             )
         )
-    if has_view and seen < position and not any(item["code"] == "view_stopped" for item in problems):
+    if has_view and seen < position and not any(item.code == "view_stopped" for item in problems):
         problems.extend(_lag(log, seen=seen, position=position, instance=instance))
+    return report
 
 
 def _lag(log: LogReader, *, seen: int, position: int, instance: Instance) -> list[Problem]:
@@ -338,44 +524,40 @@ def _lag(log: LogReader, *, seen: int, position: int, instance: Instance) -> lis
     return [problem("view_behind", text, remedy)]
 
 
-def _summary(report: dict[str, Any], *, ran: bool) -> str:
-    sorries = report["sorries"]
-    watched = sum(item["watched"] and item["enabled"] for item in report["repositories"])
+def _summary(report: Status, *, ran: bool) -> str:
+    sorries = report.sorries
+    watched = sum(item.watched and item.enabled for item in report.repositories)
     numbers = (
         f"{counted(watched, 'repository')} watched,"
         f" {counted(sorries.get('open', 0), 'sorry')} open, {sorries.get('verified', 0):,} verified,"
         f" {sorries.get('filled', 0):,} filled"
     )
-    if "as_of" in report:
-        return f"As of event {report['as_of']['seq']}: {numbers}."
-    if not report["daemon"]["running"]:
+    if report.as_of is not None:
+        return f"As of event {report.as_of.seq}: {numbers}."
+    if not report.daemon.running:
         return f"unsorry is not running; it left {numbers}." if ran else "unsorry has never run here."
-    errors = sum(item["severity"] == "error" for item in report["problems"])
+    errors = sum(item.severity == "error" for item in report.problems)
     if errors:
         return f"unsorry is running with {counted(errors, 'problem')}: {numbers}."
-    warnings = len(report["problems"])
-    if warnings:
-        return f"unsorry is running, with {counted(warnings, 'warning')}: {numbers}."
+    if report.problems:
+        return f"unsorry is running, with {counted(len(report.problems), 'warning')}: {numbers}."
     return f"unsorry is running well: {numbers}."
 
 
 FAILED_JOBS_NAMED = 5
 BRANCHES_NAMED = 3
 
-Problem = dict[str, Any]
-
 
 def problem(
-    code: str, message: str, remedy: str, *, severity: str = "error", subject: str | None = None, **more: Any
+    code: str,
+    message: str,
+    remedy: str,
+    *,
+    severity: Literal["error", "warning"] = "error",
+    subject: str | None = None,
+    errors: list[str] | None = None,
 ) -> Problem:
-    return {
-        "code": code,
-        "severity": severity,
-        "subject": subject,
-        "message": message,
-        "remedy": remedy,
-        **more,
-    }
+    return Problem(code, severity, subject, message, remedy, errors)
 
 
 def lean_problems(lean: str, detail: str) -> list[Problem]:
@@ -402,18 +584,18 @@ def lean_problems(lean: str, detail: str) -> list[Problem]:
     return []
 
 
-def confinement_problems(status: dict[str, Any]) -> list[Problem]:
+def confinement_problems(status: LiveStatus) -> list[Problem]:
     """What stands between code of repositories and this machine, where Lean is real and something of it is missing."""
-    if status.get("lean") not in ("pantograph", "server"):
+    if status.lean not in ("pantograph", "server"):
         return []
     found = []
-    if status.get("root"):
+    if status.root:
         text = (
             "root runs the daemon, as [lean] as_root allows: code that gets out of its sandbox is root here"
         )
         found.append(problem("runs_as_root", text, "run it as a user of its own", severity="warning"))
-    if reason := status.get("no_groups"):
-        message, _, remedy = str(reason).partition("; ")
+    if status.no_groups:
+        message, _, remedy = status.no_groups.partition("; ")
         text = (
             "the memory of a job with all that it starts is looked at a few times a second, and not held by the kernel"
             f" ({message})"
@@ -425,75 +607,75 @@ def confinement_problems(status: dict[str, Any]) -> list[Problem]:
 _BY_THE_UNIT = "run the daemon by its unit, on a machine with control groups of version 2"
 
 
-def lacking_problem(lacking: dict[str, Any]) -> Problem:
+def lacking_problem(lacking: LackingLean) -> Problem:
     """A Lean version that watched branches need and nothing here runs: their sorries are found and never tried."""
-    branches: list[str] = lacking["branches"]
+    branches = lacking.branches
     more = f" and {len(branches) - BRANCHES_NAMED} more" if len(branches) > BRANCHES_NAMED else ""
     named = f"{', '.join(branches[:BRANCHES_NAMED])}{more}"
     return problem(
         "toolchain_missing",
-        f"{named}: nothing is built, traced or proved there: {lacking['detail']}",
-        lacking["remedy"],
+        f"{named}: nothing is built, traced or proved there: {lacking.detail}",
+        lacking.remedy,
         severity="warning",
-        subject=lacking["toolchain"],
+        subject=lacking.toolchain,
     )
 
 
-def cache_problems(cache: dict[str, int]) -> list[Problem]:
-    if cache.get("bytes", 0) <= cache.get("limit_bytes", 0):
+def cache_problems(cache: CacheUse) -> list[Problem]:
+    if cache.bytes <= cache.limit_bytes:
         return []
     text = (
-        f"builds and packages take {size(cache['bytes'])}, more than the {size(cache['limit_bytes'])} of [cache] size:"
+        f"builds and packages take {size(cache.bytes)}, more than the {size(cache.limit_bytes)} of [cache] size:"
         " what is left is in use or about to be"
     )
     return [problem("cache_over_limit", text, "raise [cache] size", severity="warning")]
 
 
-def clock_problems(jump: dict[str, Any] | None) -> list[Problem]:
+def clock_problems(jump: ToldJump | None) -> list[Problem]:
     """Return problems from jumps of the clock within the last hour, as the running daemon saw them."""
     found = []
-    if jump is not None and jump["set_s"]:
-        way = "back" if jump["set_s"] < 0 else "forward"
+    if jump is not None and jump.set_s:
+        way = "back" if jump.set_s < 0 else "forward"
         text = (
-            f"the clock was set {way} by {span(abs(jump['set_s']))} at {jump['noticed_at']}: times in the log"
+            f"the clock was set {way} by {span(abs(jump.set_s))} at {jump.noticed_at}: times in the log"
             " before and after do not compare, their order does"
         )
         remedy = (
             "nothing to be done here: intervals and deadlines do not hang on it; look at the time service"
         )
         found.append(problem("clock_set", text, remedy, severity="warning"))
-    if jump is not None and jump["slept_s"]:
-        text = f"the machine slept for {span(jump['slept_s'])}, until {jump['noticed_at']}: the daemon did not run"
+    if jump is not None and jump.slept_s:
+        text = f"the machine slept for {span(jump.slept_s)}, until {jump.noticed_at}: the daemon did not run"
         remedy = "nothing to be done: what was due is caught up with, and running jobs have their time left"
         found.append(problem("machine_slept", text, remedy, severity="warning"))
     return found
 
 
-def repository_problems(repositories: list[dict[str, Any]]) -> list[Problem]:
+def repository_problems(repositories: list[Repository]) -> list[Problem]:
     return [
         problem(
-            f"repository_{item['state']}",
+            f"repository_{item.state}",
             because(item),
-            item["remedy"] or "unsorry poll " + item["repository"],
-            subject=item["repository"],
+            item.remedy or f"unsorry poll {item.repository}",
+            subject=item.repository,
         )
         for item in repositories
-        if item["watched"] and item["enabled"] and item["state"] not in HEALTHY_STATES
+        if item.watched and item.enabled and item.state not in HEALTHY_STATES
     ]
 
 
-def large_problems(repositories: list[dict[str, Any]]) -> list[Problem]:
+def large_problems(repositories: list[Repository]) -> list[Problem]:
     """Return what the limits of [scan] left out."""
     return [
         problem(
             "too_large",
-            f"{item['repository']} {large['branch']}: {large['said']}",
+            f"{item.repository} {large.branch}: {large.said}",
             LARGER,
             severity="warning",
-            subject=item["repository"],
+            subject=item.repository,
         )
         for item in repositories
-        for large in item["too_large"]
+        for large in item.too_large
     ]
 
 
@@ -511,12 +693,12 @@ def notify_problems(notifiers: list[NotifierRow]) -> list[Problem]:
     ]
 
 
-def left_branches(repositories: list[dict[str, Any]]) -> set[tuple[str | None, str | None]]:
+def left_branches(repositories: list[Repository]) -> set[tuple[str | None, str | None]]:
     return {
-        (item["repository"], head["branch"])
+        (item.repository, head.branch)
         for item in repositories
-        for head in item["heads"]
-        if head["state"] != "live" or not (item["watched"] and item["enabled"])
+        for head in item.heads
+        if head.state != "live" or not (item.watched and item.enabled)
     }
 
 
@@ -562,53 +744,37 @@ def _job_remedy(job: JobRow) -> str:
     return remedy if job.retry_at is not None else f"{remedy}; {try_again(job.job)}"
 
 
-NO_WORK: dict[str, Any] = {"paused": [], "triggered": [], "gpus": []}
-
-
-def work_of(database: sqlite3.Connection, live: DaemonAnswer) -> dict[str, Any]:
+def work_of(database: sqlite3.Connection, live: DaemonAnswer) -> Work:
     """Return what the view knows of it, and what the living daemon does."""
-    return {
-        "paused": [
-            {"work": row.work, "by": row.by, "reason": row.reason, "since": row.since}
-            for row in queries.pauses(database)
-        ],
-        "triggered": [
-            {"work": row.work, "repository": row.repository, "by": row.by, "triggered_at": row.triggered_at}
-            for row in queries.triggers(database)
-            if row.waits
-        ],
-        "gpus": live.status.get("gpus", []),
-    }
+    triggered = [of_row(TriggeredWork, row) for row in queries.triggers(database) if row.waits]
+    return Work(queries.pauses(database), triggered, live.status.gpus if live.status is not None else [])
 
 
-def work_problems(work: dict[str, Any]) -> list[Problem]:
+def work_problems(work: Work) -> list[Problem]:
     """List what keeps work from being done, with the remedies."""
     found = [
         problem(
             "work_paused",
-            f"{item['work']} is paused by {item['by']}, {ago(item['since'])}"
-            + (f": {item['reason']}" if item["reason"] else ""),
-            f"unsorry resume {item['work']}",
+            f"{item.work} is paused by {item.by}, {ago(item.since)}"
+            + (f": {item.reason}" if item.reason else ""),
+            f"unsorry resume {item.work}",
             severity="warning",
-            subject=item["work"],
+            subject=item.work,
         )
-        for item in work["paused"]
+        for item in work.paused
     ]
-    for gpu in work["gpus"]:
-        if gpu["state"] == "lost":
-            text = f"GPU {gpu['index']} ({gpu['name']}) is lost, and its jobs wait: {gpu['detail']}"
-            found.append(problem("gpu_lost", text, gpu["remedy"], subject=gpu["uuid"] or None))
+    for gpu in work.gpus:
+        if gpu.state == "lost":
+            text = f"{gpu.called} is lost, and its jobs wait: {gpu.detail}"
+            found.append(problem("gpu_lost", text, gpu.remedy, subject=gpu.uuid or None))
     return found
 
 
-def work_lines(work: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+def work_lines(work: Work) -> tuple[tuple[str, str], ...]:
     """Return the lines for people; "" where there is nothing to say."""
-    triggered = "; ".join(
-        f"{item['work']} {item['repository']} by {clean(item['by'])}" for item in work["triggered"]
-    )
+    triggered = "; ".join(f"{item.work} {item.repository} by {clean(item.by)}" for item in work.triggered)
     gpus = "; ".join(
-        f"{gpu['index']} {clean(gpu['name'])} {gpu['state']}"
-        + (f" ({clean(gpu['detail'])})" if gpu["detail"] else "")
-        for gpu in work["gpus"]
+        f"{gpu.index} {clean(gpu.name)} {gpu.state}" + (f" ({clean(gpu.detail)})" if gpu.detail else "")
+        for gpu in work.gpus
     )
     return (("triggered", triggered), ("gpus", gpus))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -26,8 +27,8 @@ from daemon.cli.render import (
     fields,
     listing_group,
     note,
+    of_row,
     places,
-    row_json,
     say,
     short_ids,
     styled,
@@ -35,9 +36,10 @@ from daemon.cli.render import (
 )
 from daemon.cli.repos import resolve
 from daemon.cli.sorries import Branch, Every
+from store.view.rows import DeclarationRow, TheoremRow
 
 if TYPE_CHECKING:
-    from store.view.rows import DeclarationRow, TheoremRow, TheoremVersionRow
+    from store.view.rows import TheoremVersionRow
 
 SHOWN_TO_PEOPLE = 100
 STATES = ("present", "deleted")
@@ -71,6 +73,57 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="theorems")
 
 
+@dataclass(frozen=True, slots=True)
+class Theorems:
+    theorems: list[DeclarationRow]
+    """at the newest scanned commits of watched branches"""
+    truncated: bool
+    """whether `--limit` left some out"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    lives: list[TheoremRow]
+    """of every theorem one for each branch"""
+    truncated: bool
+    """whether `--limit` left some out"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place(DeclarationRow):
+    SHOWN: ClassVar = ("path", "line", "column", "end_line", "end_column", "n_sorries")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    steps: list[str]
+    seq: int
+    sha: str
+    recorded_at: str
+    name: str
+    path: str
+    statement: str
+    statement_hash: str
+    text_hash: str
+    n_sorries: int
+
+
+@dataclass(frozen=True, slots=True)
+class LifeThere(TheoremRow):
+    place: Place | None
+    """null once deleted"""
+    history: list[Version]
+    """oldest first"""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    theorem: str
+    """its id for life"""
+    branches: list[LifeThere]
+    """the life on each branch"""
+
+
 def list_(
     repo: Repo = None,
     name: Name = None,
@@ -98,7 +151,7 @@ def list_(
     more = bool(most) and len(rows) > most
     rows = rows[:most] if more else rows
     if as_json:
-        emit_json({**instance.head, "theorems": [row_json(row) for row in rows], "truncated": more})
+        emit_json(Theorems(rows, more), instance.head)
         return
     if not rows:
         say("no theorem matches" if repo or name else "no theorem is known yet")
@@ -147,7 +200,7 @@ def lives(
     more = bool(most) and len(rows) > most
     rows = rows[:most] if more else rows
     if as_json:
-        emit_json({**instance.head, "lives": [row_json(row) for row in rows], "truncated": more})
+        emit_json(Lives(rows, more), instance.head)
         return
     if not rows:
         say("no theorem matches" if repo or branch or state or name else "no theorem was followed yet")
@@ -202,16 +255,15 @@ def show(
             found.append((row, spot, versions))
     if as_json:
         branches = [
-            {
-                **row_json(row),
-                "place": row_json(spot, "path", "line", "column", "end_line", "end_column", "n_sorries")
-                if spot
-                else None,
-                "history": [_version_json(version) for version in versions],
-            }
+            of_row(
+                LifeThere,
+                row,
+                place=of_row(Place, spot) if spot else None,
+                history=[of_row(Version, one, steps=one.steps.split(",")) for one in versions],
+            )
             for row, spot, versions in found
         ]
-        emit_json({**instance.head, "theorem": found[0][0].theorem, "branches": branches})
+        emit_json(Life(found[0][0].theorem, branches), instance.head)
         return
     for row, spot, versions in found:
         _show_one(row, spot, versions)
@@ -290,21 +342,6 @@ def _changes(before: TheoremVersionRow | None, version: TheoremVersionRow) -> li
     if before.n_sorries != version.n_sorries and version.steps != "deleted":
         changes.append(f"sorries: {before.n_sorries} -> {version.n_sorries}")
     return changes
-
-
-def _version_json(version: TheoremVersionRow) -> dict[str, Any]:
-    names = (
-        "seq",
-        "sha",
-        "recorded_at",
-        "name",
-        "path",
-        "statement",
-        "statement_hash",
-        "text_hash",
-        "n_sorries",
-    )
-    return {"steps": version.steps.split(","), **row_json(version, *names)}
 
 
 def _most(limit: int | None, *, as_json: bool) -> int:

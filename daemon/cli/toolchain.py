@@ -7,9 +7,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -22,6 +22,7 @@ from daemon.cli.render import (
     emit_json,
     fields,
     note,
+    of_row,
     say,
     size,
     span,
@@ -54,6 +55,92 @@ def register(app: typer.Typer) -> None:
     app.command("setup", help="Install elan and the Lean versions that the watched repositories name.")(setup)
 
 
+@dataclass(frozen=True, slots=True)
+class Build:
+    toolchain: str
+    """Its Lean, as `lean-toolchain` names it."""
+    version: str
+    state: Literal["ok", "damaged"]
+    problem: str
+    """Why it is damaged; empty if it is not."""
+    folder: Path
+    sysroot: str
+    """Elan's folder of its Lean."""
+    revision: str
+    """Pantograph's commit."""
+    source: str
+    """Where Pantograph came from."""
+    says: str
+    """To `--version`."""
+    built_at: str | None
+    seconds: float
+    size_bytes: int
+    pids: list[int]
+    """The processes that use it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedingBranch:
+    repository: str
+    branch: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeededLean:
+    toolchain: str
+    """as in `lean-toolchain`"""
+    version: str
+    branches: list[NeedingBranch]
+    kind: str
+    """what runs it: `pantograph`, `server`, `simulator`, `none`"""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    version: str
+    revision: str
+    pantograph: str
+    """its version"""
+    certain: bool
+    """its `lean-toolchain` was read"""
+    source: str
+    """of that fact"""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    folder: Path
+    """where the builds are: `toolchains` in the cache folder"""
+    elan: Path | None
+    """the program that installs Lean, or null"""
+    checked: bool
+    """whether every file was read (`--check`)"""
+    toolchains: list[Build]
+    """the builds"""
+    needs: list[NeededLean] | None
+    """the Lean versions of the watched branches; null before a daemon ran"""
+    known: list[Known]
+    """versions with a known commit of Pantograph"""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    made: bool
+    """false: a sound build of that revision was there already"""
+    toolchain: Build
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    removed: str
+    """the full name of its Lean version"""
+    folder: Path
+    """where it was"""
+    size_bytes: int
+    """what that freed"""
+
+
 def list_(
     check: Annotated[
         bool, typer.Option("--check", help="Read every file and compare it with what was built.")
@@ -69,26 +156,15 @@ def list_(
     needed = _needs(instance, settings)
     elan = find_elan()
     if as_json:
-        emit_json(
-            {
-                "daemon": instance.daemon_json,
-                "folder": cache.folder,
-                "elan": elan,
-                "checked": check,
-                "toolchains": [_described(cache, item, problem) for item, problem in found],
-                "needs": None if needed is None else [_need(item) for item in needed],
-                "known": [
-                    {
-                        "version": item.release,
-                        "revision": item.sha,
-                        "pantograph": item.pantograph,
-                        "certain": item.certain,
-                        "source": item.source,
-                    }
-                    for item in REVISIONS
-                ],
-            }
+        listed = Listed(
+            folder=cache.folder,
+            elan=elan,
+            checked=check,
+            toolchains=[_described(cache, item, problem) for item, problem in found],
+            needs=None if needed is None else [_need(item) for item in needed],
+            known=[of_row(Known, item, version=item.release, revision=item.sha) for item in REVISIONS],
         )
+        emit_json(listed, instance.head)
     else:
         _show(cache, found, needed, checked=check)
         if elan is None:
@@ -133,7 +209,7 @@ def install(
         raise CliError(clean_block(str(error))) from error
     if as_json:
         made = _described(cache, done.toolchain, done.toolchain.problem)
-        emit_json({"daemon": instance.daemon_json, "made": done.made, "toolchain": made})
+        emit_json(Installed(done.made, made), instance.head)
         return
     what = f"built in {span(done.toolchain.seconds)}" if done.made else "there already"
     say(f"{done.toolchain.toolchain}: {what}: {done.toolchain.repl}")
@@ -155,13 +231,24 @@ _MATHLIB = (
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that setup sees to. `there`: nothing is to be done; `by_hand` says what only a person can do."""
+    """One thing that setup sees to."""
 
     name: str
     there: bool
+    """nothing is to be done"""
     detail: str
     size_bytes: int = 0
+    """about"""
     by_hand: str = ""
+    """what only a person can do, or empty"""
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    steps: list[Step]
+    """what was looked at"""
+    installed: list[str]
+    """the names that this run installed"""
 
 
 def setup(
@@ -191,7 +278,7 @@ def setup(
     if not as_json:
         _show_steps((*programs, *versions), doable)
     if as_json and (dry_run or not doable):
-        emit_json({"steps": [asdict(step) for step in (*programs, *versions)], "installed": []})
+        emit_json(SetUp([*programs, *versions], []))
     if doable and not dry_run:
         hold_room(doable)
         _agree(yes=yes)
@@ -210,7 +297,7 @@ def setup(
                 f"{clean_block(str(error))}\nunsorry setup goes on from here when it is run again"
             ) from error
         if as_json:
-            emit_json({"steps": [asdict(step) for step in (*programs, *versions)], "installed": done})
+            emit_json(SetUp([*programs, *versions], done))
         else:
             say(f"installed: {', '.join(done)}; a daemon that runs finds it within a minute")
     # Without curl Mathlib is built from its source: slower, and no failure.
@@ -363,14 +450,7 @@ def remove(version: Version, config: Config = None, as_json: Json = False) -> No
     except ToolchainError as error:
         raise CliError(clean(str(error))) from error
     if as_json:
-        emit_json(
-            {
-                "daemon": instance.daemon_json,
-                "removed": removed.toolchain,
-                "folder": removed.folder,
-                "size_bytes": removed.size_bytes,
-            }
-        )
+        emit_json(Removed(removed.toolchain, removed.folder, removed.size_bytes), instance.head)
         return
     say(f"{removed.toolchain}: removed from {cache.folder} ({size(removed.size_bytes)})")
     if removed.sysroot:
@@ -422,32 +502,21 @@ def _needs(instance: Instance, settings: Settings) -> tuple[Need, ...] | None:
         return needs(database, leans)
 
 
-def _described(cache: Toolchains, item: Toolchain, problem: str) -> dict[str, Any]:
-    return {
-        "toolchain": item.toolchain,
-        "version": item.version.release,
-        "state": "damaged" if problem else "ok",
-        "problem": problem,
-        "folder": item.folder,
-        "sysroot": item.sysroot,
-        "revision": item.revision,
-        "source": item.source,
-        "says": item.says,
-        "built_at": item.built_at or None,
-        "seconds": item.seconds,
-        "size_bytes": item.size_bytes,
-        "pids": list(cache.users(item.version)),
-    }
+def _described(cache: Toolchains, item: Toolchain, problem: str) -> Build:
+    return of_row(
+        Build,
+        item,
+        version=item.version.release,
+        state="damaged" if problem else "ok",
+        problem=problem,
+        built_at=item.built_at or None,
+        pids=list(cache.users(item.version)),
+    )
 
 
-def _need(item: Need) -> dict[str, Any]:
-    return {
-        "toolchain": item.toolchain,
-        "version": item.version,
-        "branches": [{"repository": repository, "branch": branch} for repository, branch in item.branches],
-        "kind": item.backend.kind,
-        "detail": item.detail,
-    }
+def _need(item: Need) -> NeededLean:
+    branches = [NeedingBranch(repository, branch) for repository, branch in item.branches]
+    return of_row(NeededLean, item, branches=branches, kind=item.backend.kind)
 
 
 def _show(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -17,6 +18,12 @@ def register(app: typer.Typer) -> None:
     app.command("pause", help="Keep work from beginning: poll, train, prove or all.")(pause)
     app.command("resume", help="Let paused work begin again: poll, train, prove or all.")(resume)
     app.command("trigger", help="Have a repository traced, learned from or searched once, now.")(trigger)
+
+
+@dataclass(frozen=True, slots=True)
+class Polling:
+    polling: list[str]
+    """keys of the repositories that are asked"""
 
 
 def poll(
@@ -36,7 +43,7 @@ def poll(
     answer = command(instance, "/poll", {"repository": repository})
     polling = [str(key) for key in answer.get("polling", ())]
     if as_json:
-        emit_json({"daemon": instance.daemon_json, "polling": polling})
+        emit_json(Polling(polling), instance.head)
         return
     if not polling:
         say("nothing to poll: no repository is watched and enabled")
@@ -71,6 +78,13 @@ def checked(work: str) -> str:
     return work
 
 
+@dataclass(frozen=True, slots=True)
+class Paused:
+    work: str
+    paused: bool
+    """false where it was paused before"""
+
+
 def pause(
     work: Work = "all",
     reason: Annotated[
@@ -83,7 +97,7 @@ def pause(
     answer = command(instance, "/pause", {"work": checked(work), "reason": reason})
     paused = bool(answer["paused"])
     if as_json:
-        emit_json({"daemon": instance.daemon_json, "work": work, "paused": paused})
+        emit_json(Paused(work, paused), instance.head)
         return
     if paused:
         say(f"{work} is paused: {_WHAT[work]} until `unsorry resume {work}`")
@@ -91,12 +105,19 @@ def pause(
         say(f"{work} was paused before, and stays so; `unsorry status` says by whom")
 
 
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    work: str
+    resumed: bool
+    """false where it was not paused"""
+
+
 def resume(work: Work = "all", config: Config = None, as_json: Json = False) -> None:
     instance = locate(config)
     answer = command(instance, "/resume", {"work": checked(work)})
     resumed = bool(answer["resumed"])
     if as_json:
-        emit_json({"daemon": instance.daemon_json, "work": work, "resumed": resumed})
+        emit_json(Resumed(work, resumed), instance.head)
         return
     what = "everything" if work == "all" else work
     if resumed:
@@ -106,6 +127,16 @@ def resume(work: Work = "all", config: Config = None, as_json: Json = False) -> 
 
 
 TRIGGERED = ("trace", "train", "prove")
+
+
+@dataclass(frozen=True, slots=True)
+class Triggered:
+    work: str
+    repository: str | None
+    triggered: bool
+    """false where an earlier trigger waits still"""
+    waits: str | None
+    """what keeps it from beginning, or null"""
 
 
 def trigger(
@@ -136,8 +167,7 @@ def trigger(
     answer = command(instance, "/trigger", {"work": work, "repository": key})
     triggered, waits = bool(answer["triggered"]), answer.get("waits")
     if as_json:
-        came = {"work": work, "repository": key, "triggered": triggered, "waits": waits}
-        emit_json({"daemon": instance.daemon_json, **came})
+        emit_json(Triggered(work, key, triggered, waits), instance.head)
         return
     done = "is due now" if triggered else "was triggered before, and has not begun yet"
     say(f"{work} {key}: {done}{f'; it waits: {clean(str(waits))}' if waits else ''}")

@@ -28,7 +28,7 @@ import pwd
 import socket
 import stat
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -384,10 +384,10 @@ class ControlServer:
 def _application(parts: Parts) -> Starlette:
     async def health(_request: Request) -> JSONResponse:
         content = parts.living.health()
-        return JSONResponse(content, status_code=200 if content["healthy"] else 503)
+        return JSONResponse(asdict(content), status_code=200 if content.healthy else 503)
 
     async def status(_request: Request) -> JSONResponse:
-        return JSONResponse(parts.living.status())
+        return JSONResponse(asdict(parts.living.status()))
 
     async def poll(request: Request) -> JSONResponse:
         try:

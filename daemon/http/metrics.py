@@ -415,7 +415,7 @@ class Metrics:
             version=version("unsorry"),
             started_at=parts.context.started_at,
             lean=parts.work.leans.summary.kind,
-            problems=len(parts.health()["problems"]),
+            problems=len(parts.health().problems),
             log_position=log_position,
             waiting={(str(kind), state): number for (kind, state), number in waiting.items()},
             gpus=tuple(

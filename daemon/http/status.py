@@ -6,11 +6,20 @@ Reads the parts and changes none. What the log knows as well is the command line
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from importlib.metadata import version
-from typing import Any
 
+from daemon.answers import (
+    CacheUse,
+    ConfigInForce,
+    Health,
+    LackingLean,
+    LiveStatus,
+    Proving,
+    QueuedJob,
+    Training,
+)
 from daemon.clock import ClockWatch
 from daemon.context import Context
 from daemon.jobs.due import DueJob
@@ -37,7 +46,7 @@ class RuntimeStatus:
     no_groups: str
     """Why jobs have no control groups; "" where they have."""
 
-    def health(self) -> dict[str, Any]:
+    def health(self) -> Health:
         """Return whether the daemon is healthy, and its problems."""
         problems = [f"config: {error}" for error in self.context.config_errors]
         problems += self.context.problems.texts()
@@ -47,66 +56,55 @@ class RuntimeStatus:
             problems.append(self.store.room.problem)
         if self.store.failure is not None:
             problems.append(f"the store failed: {self.store.failure}")
-        return {"healthy": not problems, "problems": problems}
+        return Health(not problems, problems)
 
     def queued(self) -> list[DueJob]:
         """The jobs that begin as soon as they may."""
         lanes = self.runner.lanes
         return [due for due in self.work.plan.due if due.lane not in lanes]
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> LiveStatus:
         """Return the whole status, for the control socket."""
-        settings = self.context.settings
-        running = []
-        for job in self.runner.running():
-            fields = asdict(job)
-            progress = {name: fields.pop(name) for name in ("done", "total", "note")}
-            running.append({**fields, "progress": progress if progress["total"] else {}})
+        settings, health = self.context.settings, self.health()
         waits = self.work.admission.waits
         queued = [(due, waits.get(due.job)) for due in self.queued()]
         queued += [(held.due, held.waits) for held in self.work.plan.held]
         lean = self.work.leans.summary
-        return {
-            **self.health(),
-            "pid": os.getpid(),
-            "version": version("unsorry"),
-            "started_at": self.context.started_at.astimezone(UTC).isoformat(),
-            "lean": lean.kind,
-            "lean_detail": lean.detail,
-            "config": {
-                "path": str(settings.path),
-                "digest": settings.digest,
-                "errors": list(self.context.config_errors),
-            },
-            "jobs": running,
-            "queued": [
-                {"job": due.job, "kind": due.kind, "describes": due.describes, "waits": wait}
-                for due, wait in queued
-            ],
-            "gpus": [asdict(gpu) for gpu in self.work.gpus.now],
-            "polling": sorted(self.polls.running),
-            "lacking": [
-                {
-                    "toolchain": need.toolchain,
-                    "version": need.version,
-                    "branches": [f"{repository} ({branch})" for repository, branch in need.branches],
-                    "detail": need.detail,
-                    "remedy": need.remedy,
-                }
+        return LiveStatus(
+            healthy=health.healthy,
+            problems=health.problems,
+            pid=os.getpid(),
+            version=version("unsorry"),
+            started_at=self.context.started_at.astimezone(UTC).isoformat(),
+            lean=lean.kind,
+            lean_detail=lean.detail,
+            config=ConfigInForce(str(settings.path), settings.digest, self.context.config_errors),
+            jobs=[one if one.total else replace(one, progress=None) for one in self.runner.running()],
+            queued=[QueuedJob(due.job, due.kind, due.describes, wait) for due, wait in queued],
+            gpus=self.work.gpus.now,
+            polling=sorted(self.polls.running),
+            lacking=[
+                LackingLean(
+                    need.toolchain,
+                    need.version,
+                    [f"{repository} ({branch})" for repository, branch in need.branches],
+                    need.detail,
+                    need.remedy,
+                )
                 for need in self.work.lacking
             ],
-            "proving": {"waits_for": list(self.work.plan.waiting)},
-            "training": {"enabled": settings.train.enabled, "waits_for": self.work.untrainable},
-            "clock": self.jumps.lately(),
-            "root": os.geteuid() == 0,
-            "no_groups": self.no_groups,
-            "cache": {"bytes": self.upkeep.cache_bytes, "limit_bytes": settings.cache.size_bytes},
-        }
+            proving=Proving(self.work.plan.waiting),
+            training=Training(settings.train.enabled, self.work.untrainable),
+            clock=self.jumps.lately(),
+            root=os.geteuid() == 0,
+            no_groups=self.no_groups,
+            cache=CacheUse(self.upkeep.cache_bytes, settings.cache.size_bytes),
+        )
 
     def sentence(self) -> str:
         """One line for `systemctl status`."""
         running = self.runner.running()
         jobs = f"{len(running)} jobs running" if len(running) != 1 else f"running: {running[0].describes}"
-        problem = f"; PROBLEM: {problems[0]}" if (problems := self.health()["problems"]) else ""
+        problem = f"; PROBLEM: {problems[0]}" if (problems := self.health().problems) else ""
         lean = self.work.leans.summary.kind
         return f"{len(self.context.settings.repos)} repositories, {jobs}, Lean: {lean}{problem}"

@@ -13,13 +13,14 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import psutil
 
+from daemon.answers import Gpu as Gpu
 from daemon.lock import holder
 from daemon.requirements import cuda_is_there
 
@@ -30,30 +31,6 @@ _SILENCES = 2
 """So many looks without an answer make the GPUs lost; one may be a busy machine's."""
 _LOST = "look at `dmesg | grep -i nvrm` and reset the GPU (nvidia-smi --gpu-reset) or restart the machine"
 _FOREIGN = "wait for its end, or end it"
-
-State = Literal["free", "lent", "busy", "lost"]
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU as it is now. `uuid` is "" of the nameless one; sizes are in bytes.
-
-    `lent`: a job leases it. `busy`: another process uses it. `lost`: it does not answer. `detail` says more of the two
-    last, and of `lent` the job; `remedy` what a person can do.
-    """
-
-    uuid: str
-    index: int
-    name: str
-    memory_bytes: int = 0
-    used_bytes: int = 0
-    state: State = "free"
-    detail: str = ""
-    remedy: str = ""
-
-    @property
-    def called(self) -> str:
-        return f"GPU {self.index} ({self.name})"
 
 
 class NoGpuError(Exception):

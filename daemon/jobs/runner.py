@@ -25,6 +25,7 @@ from typing import Literal
 
 import structlog
 
+from daemon.answers import JobProgress, LiveJob
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.history import Retries
@@ -316,26 +317,6 @@ def _crash(due: DueJob, heard: AttemptOutput, said: str) -> Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningJob:
-    """A running job as `status` shows it. `gpu` is the one that it leases, "" without one."""
-
-    job: str
-    kind: Kind
-    attempt: int
-    repository: str
-    branch: str
-    sha: str
-    describes: str
-    pid: int | None
-    started_at: str
-    seconds: float
-    done: int
-    total: int
-    note: str
-    gpu: str
-
-
-@dataclass(frozen=True, slots=True)
 class SlotHolder:
     """A running job that holds a slot.
 
@@ -373,10 +354,10 @@ class RunningAttempt:
             self.asked.set()
 
 
-def shown_of(live: RunningAttempt) -> RunningJob:
+def shown_of(live: RunningAttempt) -> LiveJob:
     """Return the attempt as `unsorry jobs` and `status` show it."""
-    progress = live.progress or Progress(0, 0, "")
-    return RunningJob(
+    said = live.progress
+    return LiveJob(
         job=live.due.job,
         kind=live.due.kind,
         attempt=live.due.attempt,
@@ -387,10 +368,8 @@ def shown_of(live: RunningAttempt) -> RunningJob:
         pid=live.pid,
         started_at=live.started_at.isoformat(),
         seconds=round(time.monotonic() - live.started, 1),
-        done=progress.done,
-        total=progress.total,
-        note=progress.note,
         gpu="" if live.gpu is None else live.gpu.called,
+        progress=None if said is None else JobProgress(said.done, said.total, said.note),
     )
 
 
@@ -538,7 +517,7 @@ class JobRunner:
             if isinstance(live.due.spec, ProveSpec) and isinstance(live.due.spec.rung, EndpointRung)
         )
 
-    def running(self) -> tuple[RunningJob, ...]:
+    def running(self) -> tuple[LiveJob, ...]:
         """Return what runs now, for people."""
         return tuple(shown_of(live) for live in self._live.values())
 

@@ -25,10 +25,10 @@ PROVABLE_KINDS = frozenset({"theorem", "lemma", "example"})
 class Declaration(NamedTuple):
     """One top-level declaration: a tuple, since a rebuild reads more of them than of anything else.
 
-    `name` is fully qualified; anonymous ones are called `_example` or `_instance` inside their namespace.
-    `statement` is the source between the name and the proof or value, white space collapsed, comments removed.
-    `statement_hash` identifies the statement, `text_hash` the whole declaration with its proof; both ignore
-    white space and comments.
+    `name` is fully qualified; anonymous ones are called `_example` or `_instance` inside their namespace. `line` is
+    from 1, `column` from 0, in code points. `statement` is the source between the name and the proof or value, white
+    space collapsed, comments removed. `statement_hash` identifies the statement, `text_hash` the whole declaration
+    with its proof; both ignore white space and comments.
     """
 
     name: str
@@ -48,14 +48,15 @@ class Declaration(NamedTuple):
 class Sorry:
     """One `sorry` or `admit` that Lean would elaborate, or a `stop`, which is `repeat sorry` and leaves the rest out.
 
-    `index` is the position of its declaration in the file's list (two declarations can share a name),
-    `ordinal` counts the sorries inside that declaration from 0. `context_hash` covers the few tokens around
+    `context_hash` covers the few tokens around
     it, so that the ones that stay can be told from the one that went when a proof is filled in part.
     """
 
     declaration: str
     index: int
+    """its declaration's place in the list; two declarations can share a name"""
     ordinal: int
+    """which one inside that declaration, from 0"""
     token: SorryToken
     mode: SorryMode
     line: int

@@ -35,15 +35,17 @@ SIDES: tuple[Side, ...] = ("train", "val")
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """The result of an export. `position` is that of the log which it shows; `proofs` and `steps` count by side,
-    `repeated` the proofs that were left out because another one has the same statement and steps."""
+    """The result of an export. `position` is that of the log which it shows."""
 
     path: Path
     position: int
     simulated: bool
     proofs: dict[Side, int]
+    """how many by side"""
     steps: dict[Side, int]
+    """how many by side"""
     repeated: int
+    """proofs left out because another has the same statement and steps"""
     seconds: float
 
 

@@ -67,17 +67,26 @@ class StoredEvent(NamedTuple):
     """
 
     seq: int
+    """its position, which is the order"""
     event_id: str
+    """a UUID; the same fact has the same id"""
     stream: str
+    """`repository:<key>`, `job:<id>`, `proof:<id>`, `model:<name>`, `config` or `daemon`"""
     version: int
+    """its position in the stream, from 1"""
     type: str
     schema_version: int
     data_json: str
+    """what happened, by the classes in `store/events/`"""
     recorded_at: str
+    """UTC; information, never order"""
     occurred_at: str | None
     correlation_id: str | None
+    """which chain, or null"""
     causation_id: str | None
+    """which event caused it, or null"""
     actor: str
+    """who wrote it"""
 
     @property
     def data(self) -> dict[str, Any]:

@@ -85,10 +85,9 @@ class PolledRepository(RepositoryRow):
 
 @dataclass(frozen=True, slots=True)
 class BranchRow:
-    """A branch of a repository. `tip` is the newest observed commit, `scanned` the newest scanned one.
+    """A branch of a repository.
 
-    `state`: live, deleted, or unwatched (it is there and the watchlist does not ask for it). `rewrites` counts
-    force-pushes. `scanned_seq` is the log position of the newest scan, `scanned_include_json` and
+    `scanned_seq` is the log position of the newest scan, `scanned_include_json` and
     `scanned_exclude_json` the path patterns that it had, `toolchain` the text of its `lean-toolchain` ("" without one)
     and `manifest` the blob of its `lake-manifest.json`; None where nothing was scanned or the scan did not look.
     """
@@ -96,14 +95,18 @@ class BranchRow:
     repository: str
     branch: str
     state: str
+    """`live`, `deleted`, or `unwatched` (it is there and the watchlist does not ask for it)"""
     tip: str
+    """the newest observed commit"""
     scanned: str | None
+    """the newest scanned one"""
     scanned_seq: int | None
     scanned_include: list[str]
     scanned_exclude: list[str]
     toolchain: str | None
     manifest: str | None
     rewrites: int
+    """how many force-pushes"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,20 +294,19 @@ class SorryRow:
 
 @dataclass(frozen=True, slots=True)
 class SorryStepRow:
-    """One step of a sorry's life, and `detail`, a line of it for people.
-
-    Steps: opened, reopened, moved, changed, verified, refuted (a verified proof was rejected later), filled,
-    removed.
-    """
+    """One step of a sorry's life."""
 
     repository: str
     branch: str
     sorry: str
     seq: int
     step: str
+    """`opened`, `reopened`, `moved`, `changed`, `verified`, `refuted` (a verified proof was rejected later), `filled`
+    or `removed`"""
     sha: str
     recorded_at: str
     detail: str
+    """a line for people"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -664,7 +666,12 @@ class GapRow:
 
     path: str
     kind: str
+    """`file` (not traced at all), `elaboration` (Lean refused it), `theorem` (Lean made no such theorem), `tactics` (no
+    steps reported), `tactic_position` (a step's text was not found in the source), `generated` (constants that a macro
+    declares), `premises` (Lean did not say what a proof uses), `premise_site` (constants whose definition is not
+    known) or `sorry_goal` (no goal for a sorry)"""
     declaration: str
+    """empty: the whole file"""
     reason: str
 
 

@@ -148,7 +148,7 @@ def test_progress_and_queue_come_from_the_living_daemon(filled: StateFolder) -> 
     said = {
         "problems": ["the GitHub token cannot be used: gone", "config: config.toml:1: x"],
         "jobs": [{"job": "scan-9", "progress": {"done": 3, "total": 10, "note": "A.lean"}}],
-        "queued": [{"job": "check-1", "kind": "check", "describes": "check Demo.alpha"}],
+        "queued": [{"job": "check-1", "kind": "check", "describes": "check Demo.alpha", "waits": None}],
     }
     with daemon_with_status(filled, said):
         document = filled.unsorry("status", "--json").json
@@ -272,8 +272,8 @@ def test_on_a_full_disk_a_view_that_stands_still_is_not_to_be_rebuilt(
     with daemon_with_status(filled, {}):
         for refused in ([], full):
             monkeypatch.setattr(status_report, "refusals", lambda _paths, refused=refused: refused)
-            problems = status_report.collect(locate(filled.config))["problems"]
-            remedies += [item["remedy"] for item in problems if item["code"] == "view_behind"]
+            problems = status_report.collect(locate(filled.config)).problems
+            remedies += [item.remedy for item in problems if item.code == "view_behind"]
     assert "unsorry db rebuild" in remedies[0]
     assert remedies[1] == "free some space; the daemon then goes on by itself"
 
@@ -340,7 +340,7 @@ def test_jobs_have_a_line_even_when_there_are_none(filled: StateFolder) -> None:
 
 
 def test_queued_jobs_are_listed_before_those_that_ran(filled: StateFolder) -> None:
-    queued = [{"job": "check-7", "kind": "check", "describes": "check Demo.alpha"}]
+    queued = [{"job": "check-7", "kind": "check", "describes": "check Demo.alpha", "waits": None}]
     with daemon_with_status(filled, {"problems": [], "jobs": [], "queued": queued}):
         text = filled.unsorry("status").out
         assert line(text, "jobs") == "0 running, 1 queued"

@@ -216,15 +216,14 @@ def test_a_search_that_waits_ends_when_someone_fills_the_last_sorry_and_status_s
 
     def waiting() -> list[Any]:
         with closing(queries.connect(settings.paths.database_db)) as view:
-            found: list[Any] = work_of(view, DaemonAnswer())["triggered"]
-            return found
+            return work_of(view, DaemonAnswer()).triggered
 
     asyncio.run(paused())
     with deployment.daemon():
         deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the first scan")
         assert ask("POST", "/trigger", {"work": "prove", "repository": KEY})["triggered"]
         (one,) = waiting()
-        assert (one["work"], one["repository"]) == ("prove", KEY)
+        assert (one.work, one.repository) == ("prove", KEY)
         Remote.at(deployment.folder / "remotes" / "demo").commit(
             "second", {"A.lean": "theorem a : True := trivial\n"}
         )

@@ -11,7 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.jobs.gpus import Gpus, State
+from daemon.answers import GpuUse
+from daemon.jobs.gpus import Gpus
 from daemon.jobs.limits import Cgroups, NoCgroupsError
 from daemon.lock import holder
 from pipeline.jobs import preemption
@@ -177,7 +178,7 @@ def test_a_lent_gpu_is_the_only_one_that_the_job_sees_and_the_kernel_takes_it_ba
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
     gpus = Gpus(deployment.folder / "gpus", library=lambda: nvml, is_there=lambda: True)
 
-    async def go() -> tuple[str, int | None, list[State], JobRow]:
+    async def go() -> tuple[str, int | None, list[GpuUse], JobRow]:
         async with bench(deployment, gpus=gpus) as b:
             first, second = await gpus.look({})
             b.runner.start(b.due("hang", gpu=True), second)

@@ -213,7 +213,8 @@ def test_a_running_job_shows_its_progress_and_its_process(deployment: Deployment
             b.runner.start(b.due("hang"))
             await until(lambda: b.runner.running()[0].total)
             (job,) = b.runner.running()
-            return job.done, job.total, job.note, job.pid
+            assert job.progress is not None
+            return job.progress.done, job.total, job.note, job.pid
 
     done, total, note, pid = asyncio.run(go())
     assert (done, total, note) == (1, 2, "begun")

@@ -32,7 +32,7 @@ def chosen(deployment: Deployment) -> list[str]:
 
 def in_status(deployment: Deployment) -> tuple[str, str]:
     report = collect(locate(deployment.config))
-    return report["lean"], report["lean_detail"]
+    return report.lean, report.lean_detail
 
 
 def living(settings: Settings) -> tuple[str, str]:
@@ -101,7 +101,7 @@ def test_status_says_who_runs_lean_and_which_bounds_are_only_watched(tmp_path: P
     with deployment.daemon(environment={"ELAN_HOME": str(tmp_path / "elan")}) as process:
         deployment.wait_for(lambda: "daemon_ready" in deployment.log(), what="the daemon to be ready")
         status = request(settings.paths, "GET", "/status")[1]
-        found = {item["code"]: item for item in collect(locate(deployment.config))["problems"]}
+        found = {item.code: item for item in collect(locate(deployment.config)).problems}
         deployment.config.write_text(
             deployment.config.read_text("utf-8").replace("as_root = true", "as_root = false"), "utf-8"
         )
@@ -113,6 +113,6 @@ def test_status_says_who_runs_lean_and_which_bounds_are_only_watched(tmp_path: P
     assert ("runs_as_root" in found) == (os.geteuid() == 0)
     assert ("bounds_watched" in found) == bool(status["no_groups"])
     assert all(
-        found[code]["severity"] == "warning" for code in ("runs_as_root", "bounds_watched") if code in found
+        found[code].severity == "warning" for code in ("runs_as_root", "bounds_watched") if code in found
     )
-    assert all(item["remedy"] for item in found.values())
+    assert all(item.remedy for item in found.values())

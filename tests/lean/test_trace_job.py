@@ -190,27 +190,29 @@ def test_repos_says_how_complete_a_trace_is_and_why(
     traced: Workshop, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (brief,) = repos.described(traced.db)
-    (trace,) = brief["traces"]
-    assert (trace["branch"], trace["sha"], trace["theorems_traced"]) == ("main", traced.sha, 10)
-    assert "gaps" not in trace
+    (trace,) = brief.traces
+    assert (trace.branch, trace.sha, trace.theorems_traced) == ("main", traced.sha, 10)
+    assert trace.gaps is None
     repos.show([brief])
     said = capsys.readouterr().out
     assert "SIMULATED trace of 4 of 4 files, 10 of 10 theorems" in said
     assert "--gaps lists them" in said
     found = repos.described(traced.db, gaps=True)
-    assert len(found[0]["traces"][0]["gaps"]) == sum(trace["lacking"].values())
+    assert len(found[0].traces[0].gaps or ()) == sum(trace.lacking.values())
     repos.show(found)
     assert "  premise_site: Base.lean: no definition site is known of" in capsys.readouterr().out
-    gone = {"branch": "main", "state": "deleted", "tip": traced.sha, "scanned": traced.sha, "rewrites": 0}
-    repos.show([{**brief, "heads": [gone]}])
+    gone = repos.Head(KEY, "main", "deleted", traced.sha, traced.sha, None, [], [], None, None, 0)
+    repos.show([replace(brief, heads=[gone])])
     assert "trace of" not in capsys.readouterr().out, "a branch that is no more is in --json only"
 
 
 def test_a_sorry_is_shown_with_its_goal(traced: Workshop) -> None:
     goals = sorries.goals_said(traced.db)
     shown = [sorries.described(row, goals, {}) for row in queries.sorries(traced.db, repository=KEY)]
-    assert {item["declaration"]: item["goal"]["goal"] for item in shown}["given_away"] == "p : Prop\n⊢ p → p"
-    assert all(item["goal"]["simulated"] and item["goal"]["sha"] == traced.sha for item in shown)
+    assert {item.declaration: item.goal.goal for item in shown if item.goal}[
+        "given_away"
+    ] == "p : Prop\n⊢ p → p"
+    assert all(item.goal and item.goal.simulated and item.goal.sha == traced.sha for item in shown)
 
 
 def goals_told(workshop: Workshop) -> dict[str, str]:

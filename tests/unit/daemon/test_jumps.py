@@ -66,7 +66,7 @@ def test_a_jump_is_reported_for_an_hour_in_which_the_machine_is_awake() -> None:
     machine.jumps.look()
     told = machine.jumps.lately()
     assert told is not None
-    assert (told["set_s"], told["slept_s"]) == (-3600, 0)
+    assert (told.set_s, told.slept_s) == (-3600, 0)
     machine.run(3500.0)
     assert machine.jumps.lately() == told
     machine.run(200.0)

@@ -74,9 +74,9 @@ def test_the_settings_of_every_model_are_shown(tmp_path: Path) -> None:
     text = (
         b'[[serve.models]]\nname = "a"\nkind = "tactics"\n[[serve.models]]\nname = "b"\nkind = "retriever"\n'
     )
-    shown = {item["name"]: item for item in effective(parse(text, path=tmp_path / "config.toml"))}
-    assert shown["serve.models[1].kind"]["toml"] == '"retriever"'
-    assert (shown["serve.models[1].kind"]["line"], shown["serve.models[1].candidates"]["origin"]) == (
+    shown = {item.name: item for item in effective(parse(text, path=tmp_path / "config.toml"))}
+    assert shown["serve.models[1].kind"].toml == '"retriever"'
+    assert (shown["serve.models[1].kind"].line, shown["serve.models[1].candidates"].origin) == (
         6,
         "default",
     )
