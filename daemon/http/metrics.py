@@ -152,7 +152,7 @@ def _one(name: str, about: str, number: float) -> Metric:
 def _daemon(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     yield _gauge(
         "build_info",
-        "The version of unsorry, Python and SQLite, and which Lean there is: pantograph, simulator or none.",
+        "The version of unsorry, Python and SQLite, and which Lean there is: pantograph, server, simulator or none.",
         ("version", "python", "sqlite", "lean"),
         [((live.version, platform.python_version(), sqlite3.sqlite_version, live.lean), 1)],
     )
@@ -344,9 +344,10 @@ def _machine(live: LiveNumbers) -> Iterator[Metric]:
         )
     sized = [gpu for gpu in live.gpus if gpu.memory_bytes]
     if sized:
-        about = "Memory of a GPU that is used, by whomever."
         rows = [((gpu.uuid, gpu.name), gpu.used_bytes) for gpu in sized]
-        yield _gauge("gpu_memory_used_bytes", about, ("gpu", "name"), rows)
+        yield _gauge(
+            "gpu_memory_used_bytes", "Memory of a GPU that is used, by whomever.", ("gpu", "name"), rows
+        )
         rows = [((gpu.uuid, gpu.name), gpu.memory_bytes) for gpu in sized]
         yield _gauge("gpu_memory_bytes", "Memory of a GPU.", ("gpu", "name"), rows)
 

@@ -1,4 +1,4 @@
-"""The generated parts of docs/cli.md and docs/configuration.md: `make docs` writes them, a test compares.
+"""The generated parts of docs/cli.md, configuration.md and monitoring.md: `make docs` writes them, a test compares.
 
 A generated part of a page stands between two comment lines. Of the command line it is made of Typer's commands, of
 `ExitCode` and of the view's rows; of the configuration, of the models in `daemon.settings` with their defaults and the
@@ -44,6 +44,7 @@ from daemon.cli import (
 from daemon.cli.app import build
 from daemon.cli.config import toml_of
 from daemon.cli.context import ExitCode
+from daemon.http import metrics
 from daemon.settings.schema import ConfigFile
 from pipeline.prove import tree
 from store.curriculum import CurriculumRepository
@@ -354,6 +355,24 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def metrics_part() -> str:
+    """Return the table of the metrics: the texts and labels with which `daemon.http.metrics` makes each of them."""
+    lines = ["| metric | labels | meaning |", "|---|---|---|"]
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(metrics))) if isinstance(node, ast.Call)]
+    for node in sorted(calls, key=lambda one: one.lineno):
+        kind = node.func.id if isinstance(node.func, ast.Name) else ""
+        if kind not in ("_gauge", "_counter", "_one", "HistogramMetricFamily"):
+            continue
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if not isinstance(given[0], ast.Constant):
+            continue  # `_one` itself
+        name, about = (ast.literal_eval(one) for one in given[:2])
+        labels = ", ".join(f"`{label}`" for label in (() if kind == "_one" else ast.literal_eval(given[2])))
+        called = f"unsorry_{name.removeprefix('unsorry_')}{'_total' if kind == '_counter' else ''}"
+        lines.append(f"| `{called}` | {labels or '-'} | {_cell(about)} |")
+    return "\n".join([*lines, ""])
+
+
 def parts() -> dict[str, dict[str, str]]:
     """Return the generated parts of each page, by the text of the heading above."""
     return {
@@ -362,6 +381,7 @@ def parts() -> dict[str, dict[str, str]]:
             **{f"`unsorry {name}`": verb_part(name, command) for name, command in commands()},
         },
         "configuration.md": {heading: table_part(model) for heading, model in tables()},
+        "monitoring.md": {"Metrics": metrics_part()},
     }
 
 
