@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from daemon.answers import Health
 from daemon.http.control import ControlServer, SocketInUseError
 from daemon.http.control_client import ControlError, NotPermittedError, request
 from daemon.paths import Paths
@@ -55,7 +56,7 @@ class Daemon:
         """The parts that the asked routes call; the others are taken hold of and not called."""
         nothing = SimpleNamespace(text=None, now=None)
         return SimpleNamespace(
-            living=SimpleNamespace(health=lambda: {"healthy": True, "problems": []}),
+            living=SimpleNamespace(health=lambda: Health(healthy=True)),
             polls=self,
             store=SimpleNamespace(room=SimpleNamespace(problem="")),
             metrics=nothing,
