@@ -20,6 +20,7 @@ import typer
 
 from daemon.cli import repos
 from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, locate
+from daemon.cli.problems import Problem, ProblemCode
 from daemon.cli.render import (
     ago,
     by_state,
@@ -40,7 +41,6 @@ from daemon.cli.status_report import (
     Daemon,
     Jobs,
     Models,
-    Problem,
     Proving,
     Status,
     collect,
@@ -363,7 +363,7 @@ def _other_screen() -> Iterator[None]:
 
 def _tell(turns: Iterator[Status | Unreadable]) -> None:
     """One line a turn, and below it each problem that was not there the turn before."""
-    known: set[tuple[str, str | None, str]] = set()
+    known: set[tuple[ProblemCode, str | None, str]] = set()
     for report in turns:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if isinstance(report, Unreadable):

@@ -11,11 +11,12 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from daemon.cli.context import DaemonAnswer, Instance, ask, view
 from daemon.cli.events import summary
 from daemon.cli.jobs import try_again
+from daemon.cli.problems import Problem, ProblemCode, problem
 from daemon.cli.render import ago, clean, counted, of_row, parse_time, size, span
 from daemon.cli.repos import HEALTHY_STATES, LARGER, Repository, because
 from daemon.cli.repos import described as described_repositories
@@ -37,17 +38,6 @@ if TYPE_CHECKING:
 LAST_EVENTS = 5
 JOBS_LOOKED_AT = 500
 VIEW_MAY_LAG_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    code: str
-    severity: Literal["error", "warning"]
-    subject: str | None
-    message: str
-    remedy: str
-    errors: list[str] | None = None
-    """only of `config_rejected`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,22 +263,22 @@ def _collect_now(report: Status, problems: list[Problem], *, instance: Instance)
         except LogError as error:
             # Half an answer with the reason is worth more to who is on call than none.
             has_view = False
-            problems.append(problem("view_unreadable", str(error), again))
+            problems.append(problem(ProblemCode.VIEW_UNREADABLE, str(error), again))
     elif instance.paths.events_db.exists():
-        problems.append(problem("view_missing", f"{instance.paths.database_db}: missing", again))
+        problems.append(problem(ProblemCode.VIEW_MISSING, f"{instance.paths.database_db}: missing", again))
     if instance.paths.events_db.exists():
         try:
             with LogReader.open(instance.paths.events_db) as log:
                 report = _from_log(report, problems, log, instance=instance, has_view=has_view)
         except LogError as error:
-            problems.append(problem("log_unreadable", str(error), "unsorry db check"))
+            problems.append(problem(ProblemCode.LOG_UNREADABLE, str(error), "unsorry db check"))
     elif has_view:
         message = f"{instance.paths.events_db}: missing, while the database made of it is there"
         remedy = (
             "move events.db-wal and events.db-shm aside, put events.db.rescued-* (if the daemon saved it) or the last "
             "backup there, run `unsorry db rebuild`"
         )
-        problems.append(problem("log_missing", message, remedy))
+        problems.append(problem(ProblemCode.LOG_MISSING, message, remedy))
     return _of_the_daemon(report, problems, instance=instance, live=live)
 
 
@@ -298,7 +288,7 @@ def _of_the_daemon(
     daemon, refused = report.daemon, refusals(instance.paths)
     if instance.held is not None:
         message = f"{instance.held.purpose} (process {instance.held.pid}) keeps the daemon away"
-        problems.append(problem("kept_away", message, "wait for its end"))
+        problems.append(problem(ProblemCode.KEPT_AWAY, message, "wait for its end"))
     elif not instance.running:
         began, ended = daemon.started_at, daemon.stopped_at
         died = began is not None and (ended is None or ended < began)
@@ -309,10 +299,10 @@ def _of_the_daemon(
             message += " and recorded no end: it was killed, or could not write any more"
         by_hand = f"unsorry run --config {instance.config}"
         remedy = "systemctl start unsorry" if instance.config == SYSTEM_CONFIG else by_hand
-        problems.append(problem("daemon_not_running", message, remedy))
+        problems.append(problem(ProblemCode.DAEMON_NOT_RUNNING, message, remedy))
     elif live.error is not None and not live.permitted:
         remedy = "ask as the daemon's user for what only it knows: progress, queue, its own problems"
-        problems.append(problem("daemon_not_asked", live.error, remedy, severity="warning"))
+        problems.append(problem(ProblemCode.DAEMON_NOT_ASKED, live.error, remedy, severity="warning"))
     elif live.status is None:
         remedy = (
             "wait a minute and ask again; if it stays so, restart the daemon: it goes on where it was. What it does"
@@ -322,7 +312,7 @@ def _of_the_daemon(
             remedy = (
                 "free some space: a daemon that finds no room when it starts waits for it, and then starts"
             )
-        problems.append(problem("daemon_silent", live.error or "it did not answer", remedy))
+        problems.append(problem(ProblemCode.DAEMON_SILENT, live.error or "it did not answer", remedy))
     else:
         said = live.status
         report = replace(
@@ -342,11 +332,13 @@ def _of_the_daemon(
         problems += cache_problems(said.cache)
         problems += clock_problems(said.clock)
         problems += confinement_problems(said)
-    problems += [problem(one.code, one.message, one.remedy, subject=str(one.folder)) for one in refused]
+    problems += [
+        problem(ProblemCode(one.code), one.message, one.remedy, subject=str(one.folder)) for one in refused
+    ]
     syntax = _syntax_error(instance)
     if syntax is not None and not report.config.errors:
         problems.append(
-            problem("config_broken", syntax, "unsorry config check", subject=str(instance.config))
+            problem(ProblemCode.CONFIG_BROKEN, syntax, "unsorry config check", subject=str(instance.config))
         )
     return report
 
@@ -359,7 +351,7 @@ def _ran(instance: Instance) -> bool:
 def _said_problem(text: str) -> Problem:
     """What the daemon says of itself ends with the remedy behind the last semicolon, where it knows one."""
     message, _, remedy = text.rpartition("; ")
-    return problem("daemon_problem", message or text, remedy if message else "unsorry doctor")
+    return problem(ProblemCode.DAEMON_PROBLEM, message or text, remedy if message else "unsorry doctor")
 
 
 def _syntax_error(instance: Instance) -> str | None:
@@ -386,7 +378,7 @@ def _from_view(
     if checkpoint is not None and checkpoint.stopped_reason:
         reason = f"the view stopped before the end of the log: {checkpoint.stopped_reason}"
         problems.append(
-            problem("view_stopped", reason, "unsorry db rebuild, with the version that it asks for")
+            problem(ProblemCode.VIEW_STOPPED, reason, "unsorry db rebuild, with the version that it asks for")
         )
     service = queries.service(database)
     if service is not None:
@@ -433,7 +425,7 @@ def _of_service(report: Status, problems: list[Problem], service: ServiceRow) ->
     if service.config_errors:
         problems.append(
             problem(
-                "config_rejected",
+                ProblemCode.CONFIG_REJECTED,
                 f"{report.config.path.name} changed and was rejected; the earlier settings stay in force",
                 "correct these lines; the daemon then reloads the file",
                 subject=service.config_path,
@@ -485,7 +477,7 @@ def _from_log(
         if sandbox == "none" and report.lean in ("pantograph", "server"):
             problems.append(
                 problem(
-                    "no_sandbox",
+                    ProblemCode.NO_SANDBOX,
                     'code of the watched repositories runs unconfined ([lean] sandbox = "none")',
                     'write sandbox = "bubblewrap"',
                     severity="warning",
@@ -496,12 +488,12 @@ def _from_log(
         text = f"the database is at event {seen}, and the log ends at event {position}: its end was lost"
         problems.append(
             problem(
-                "log_behind",
+                ProblemCode.LOG_BEHIND,
                 text,
                 "unsorry db check; restore the last backup if it is newer, else unsorry db recover",
             )
         )
-    if has_view and seen < position and not any(item.code == "view_stopped" for item in problems):
+    if has_view and seen < position and not any(item.code == ProblemCode.VIEW_STOPPED for item in problems):
         problems.extend(_lag(log, seen=seen, position=position, instance=instance))
     return report
 
@@ -512,16 +504,16 @@ def _lag(log: LogReader, *, seen: int, position: int, instance: Instance) -> lis
     behind = counted(position - seen, "event")
     if not instance.running:
         text = f"the view is {behind} behind the log; the daemon catches up when it starts"
-        return [problem("view_behind", text, "unsorry run", severity="warning")]
+        return [problem(ProblemCode.VIEW_BEHIND, text, "unsorry run", severity="warning")]
     age_s = (datetime.now(UTC) - parse_time(event.recorded_at)).total_seconds()
     if age_s < VIEW_MAY_LAG_S:
         return []
     text = f"the view stopped before event {event.seq} ({event.type}), {behind} behind the log"
     if any(one.code == "disk_full" for one in refusals(instance.paths)):
         # A rebuild would want more of what is missing.
-        return [problem("view_behind", text, "free some space; the daemon then goes on by itself")]
+        return [problem(ProblemCode.VIEW_BEHIND, text, "free some space; the daemon then goes on by itself")]
     remedy = "restart the daemon; if it stays so, stop it and run `unsorry db rebuild`"
-    return [problem("view_behind", text, remedy)]
+    return [problem(ProblemCode.VIEW_BEHIND, text, remedy)]
 
 
 def _summary(report: Status, *, ran: bool) -> str:
@@ -548,23 +540,11 @@ FAILED_JOBS_NAMED = 5
 BRANCHES_NAMED = 3
 
 
-def problem(
-    code: str,
-    message: str,
-    remedy: str,
-    *,
-    severity: Literal["error", "warning"] = "error",
-    subject: str | None = None,
-    errors: list[str] | None = None,
-) -> Problem:
-    return Problem(code, severity, subject, message, remedy, errors)
-
-
 def lean_problems(lean: str, detail: str) -> list[Problem]:
     if lean == "simulator":
         return [
             problem(
-                "simulator",
+                ProblemCode.SIMULATOR,
                 "the simulator stands in for Lean: nothing here was checked by Lean",
                 'write [lean] backend = "auto" once Lean is installed (unsorry setup)',
                 severity="warning",
@@ -573,7 +553,7 @@ def lean_problems(lean: str, detail: str) -> list[Problem]:
     if lean == "none":
         return [
             problem(
-                "no_lean",
+                ProblemCode.NO_LEAN,
                 f"sorries are found, and none is filled: {detail or 'there is no Lean'}",
                 'write [lean] backend = "auto" to search for proofs'
                 if "switched off" in detail
@@ -593,14 +573,16 @@ def confinement_problems(status: LiveStatus) -> list[Problem]:
         text = (
             "root runs the daemon, as [lean] as_root allows: code that gets out of its sandbox is root here"
         )
-        found.append(problem("runs_as_root", text, "run it as a user of its own", severity="warning"))
+        found.append(
+            problem(ProblemCode.RUNS_AS_ROOT, text, "run it as a user of its own", severity="warning")
+        )
     if status.no_groups:
         message, _, remedy = status.no_groups.partition("; ")
         text = (
             "the memory of a job with all that it starts is looked at a few times a second, and not held by the kernel"
             f" ({message})"
         )
-        found.append(problem("bounds_watched", text, remedy or _BY_THE_UNIT, severity="warning"))
+        found.append(problem(ProblemCode.BOUNDS_WATCHED, text, remedy or _BY_THE_UNIT, severity="warning"))
     return found
 
 
@@ -613,7 +595,7 @@ def lacking_problem(lacking: LackingLean) -> Problem:
     more = f" and {len(branches) - BRANCHES_NAMED} more" if len(branches) > BRANCHES_NAMED else ""
     named = f"{', '.join(branches[:BRANCHES_NAMED])}{more}"
     return problem(
-        "toolchain_missing",
+        ProblemCode.TOOLCHAIN_MISSING,
         f"{named}: nothing is built, traced or proved there: {lacking.detail}",
         lacking.remedy,
         severity="warning",
@@ -628,7 +610,7 @@ def cache_problems(cache: CacheUse) -> list[Problem]:
         f"builds and packages take {size(cache.bytes)}, more than the {size(cache.limit_bytes)} of [cache] size:"
         " what is left is in use or about to be"
     )
-    return [problem("cache_over_limit", text, "raise [cache] size", severity="warning")]
+    return [problem(ProblemCode.CACHE_OVER_LIMIT, text, "raise [cache] size", severity="warning")]
 
 
 def clock_problems(jump: ToldJump | None) -> list[Problem]:
@@ -643,18 +625,18 @@ def clock_problems(jump: ToldJump | None) -> list[Problem]:
         remedy = (
             "nothing to be done here: intervals and deadlines do not hang on it; look at the time service"
         )
-        found.append(problem("clock_set", text, remedy, severity="warning"))
+        found.append(problem(ProblemCode.CLOCK_SET, text, remedy, severity="warning"))
     if jump is not None and jump.slept_s:
         text = f"the machine slept for {span(jump.slept_s)}, until {jump.noticed_at}: the daemon did not run"
         remedy = "nothing to be done: what was due is caught up with, and running jobs have their time left"
-        found.append(problem("machine_slept", text, remedy, severity="warning"))
+        found.append(problem(ProblemCode.MACHINE_SLEPT, text, remedy, severity="warning"))
     return found
 
 
 def repository_problems(repositories: list[Repository]) -> list[Problem]:
     return [
         problem(
-            f"repository_{item.state}",
+            ProblemCode(f"repository_{item.state}"),
             because(item),
             item.remedy or f"unsorry poll {item.repository}",
             subject=item.repository,
@@ -668,7 +650,7 @@ def large_problems(repositories: list[Repository]) -> list[Problem]:
     """Return what the limits of [scan] left out."""
     return [
         problem(
-            "too_large",
+            ProblemCode.TOO_LARGE,
             f"{item.repository} {large.branch}: {large.said}",
             LARGER,
             severity="warning",
@@ -682,7 +664,7 @@ def large_problems(repositories: list[Repository]) -> list[Problem]:
 def notify_problems(notifiers: list[NotifierRow]) -> list[Problem]:
     return [
         problem(
-            "notify_failing",
+            ProblemCode.NOTIFY_FAILING,
             f"no message was delivered by {row.channel} since {ago(row.failing_since)}: {row.reason}",
             f"{row.remedy}; waiting messages are sent as soon as it accepts them",
             severity="warning",
@@ -721,7 +703,7 @@ def still_failed(jobs: list[JobRow], *, left: Container[tuple[str | None, str | 
 def job_problems(failed: list[JobRow]) -> list[Problem]:
     problems = [
         problem(
-            "job_failed",
+            ProblemCode.JOB_FAILED,
             f"{job.describes}: {job.reason}: {job.message}",
             _job_remedy(job),
             # One that will be tried again may pass by itself.
@@ -733,7 +715,9 @@ def job_problems(failed: list[JobRow]) -> list[Problem]:
     if len(failed) > FAILED_JOBS_NAMED:
         rest = len(failed) - FAILED_JOBS_NAMED
         problems.append(
-            problem("job_failed", f"{counted(rest, 'more job')} failed", "unsorry jobs --state failed")
+            problem(
+                ProblemCode.JOB_FAILED, f"{counted(rest, 'more job')} failed", "unsorry jobs --state failed"
+            )
         )
     return problems
 
@@ -754,7 +738,7 @@ def work_problems(work: Work) -> list[Problem]:
     """List what keeps work from being done, with the remedies."""
     found = [
         problem(
-            "work_paused",
+            ProblemCode.WORK_PAUSED,
             f"{item.work} is paused by {item.by}, {ago(item.since)}"
             + (f": {item.reason}" if item.reason else ""),
             f"unsorry resume {item.work}",
@@ -766,7 +750,7 @@ def work_problems(work: Work) -> list[Problem]:
     for gpu in work.gpus:
         if gpu.state == "lost":
             text = f"{gpu.called} is lost, and its jobs wait: {gpu.detail}"
-            found.append(problem("gpu_lost", text, gpu.remedy, subject=gpu.uuid or None))
+            found.append(problem(ProblemCode.GPU_LOST, text, gpu.remedy, subject=gpu.uuid or None))
     return found
 
 

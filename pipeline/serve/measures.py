@@ -53,7 +53,7 @@ class Measures:
         )
         self._waiting = Gauge(
             "unsorry_serve_model_waiting_requests",
-            "Requests that wait for a model.",
+            "Requests that have a model or wait for it.",
             ("model",),
             registry=registry,
         )

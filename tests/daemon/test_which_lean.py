@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from daemon.cli.context import locate
+from daemon.cli.problems import ProblemCode
 from daemon.cli.status_report import collect
 from daemon.http.control_client import request
 from daemon.settings import Settings
@@ -110,9 +111,8 @@ def test_status_says_who_runs_lean_and_which_bounds_are_only_watched(tmp_path: P
             assert "root runs unsorry" in in_status(deployment)[1]
         process.terminate()
         assert process.wait(timeout=20) == 0
-    assert ("runs_as_root" in found) == (os.geteuid() == 0)
-    assert ("bounds_watched" in found) == bool(status["no_groups"])
-    assert all(
-        found[code].severity == "warning" for code in ("runs_as_root", "bounds_watched") if code in found
-    )
+    root, watched = ProblemCode.RUNS_AS_ROOT, ProblemCode.BOUNDS_WATCHED
+    assert (root in found) == (os.geteuid() == 0)
+    assert (watched in found) == bool(status["no_groups"])
+    assert all(found[code].severity == "warning" for code in (root, watched) if code in found)
     assert all(item.remedy for item in found.values())

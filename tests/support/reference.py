@@ -1,8 +1,9 @@
-"""The generated parts of docs/cli.md, configuration.md and monitoring.md: `make docs` writes them, a test compares.
+"""The generated parts of the pages in docs/: `make docs` writes them, a test compares.
 
 A generated part of a page stands between two comment lines. Of the command line it is made of Typer's commands, of
 `ExitCode` and of the view's rows; of the configuration, of the models in `daemon.settings` with their defaults and the
-docstrings of their attributes.
+docstrings of their attributes; of the problems, of the docstrings of `ProblemCode`; of the metrics, of the calls that
+make them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from types import UnionType
+from types import ModuleType, UnionType
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
 import typer.main
@@ -44,9 +45,11 @@ from daemon.cli import (
 from daemon.cli.app import build
 from daemon.cli.config import toml_of
 from daemon.cli.context import ExitCode
+from daemon.cli.problems import ProblemCode
 from daemon.http import metrics
 from daemon.settings.schema import ConfigFile
 from pipeline.prove import tree
+from pipeline.serve import measures
 from store.curriculum import CurriculumRepository
 from store.domain.records import Declaration, Sorry
 from store.leandojo.progress import ProgressReport
@@ -275,6 +278,15 @@ def _spelled(option: Any) -> str:
     return name if option.is_flag else f"{name} {option.metavar or 'N'}"
 
 
+def problems_part() -> str:
+    """Return the table of the problems; the first sentence below each member of `ProblemCode` says what it is."""
+    rows = ["| code | what it is | what to do |", "|---|---|---|"]
+    for code in ProblemCode:
+        meaning, _, remedy = attribute_docs(ProblemCode)[code.name].partition(". ")
+        rows.append(f"| `{code}` | {_cell(meaning)} | {_cell(_plain(remedy))} |")
+    return "\n".join([*rows, ""])
+
+
 def exit_codes_part() -> str:
     """Return the table of the exit codes; the docstring below each member of `ExitCode` says what it means."""
     meanings = attribute_docs(ExitCode)
@@ -355,21 +367,39 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def metrics_part() -> str:
-    """Return the table of the metrics: the texts and labels with which `daemon.http.metrics` makes each of them."""
+_KINDS = {
+    "_gauge": "",
+    "_counter": "_total",
+    "_one": "",
+    "HistogramMetricFamily": "",
+    "Gauge": "",
+    "Counter": "_total",
+    "Histogram": "",
+}
+"""The calls that make a metric, and what each adds to its name."""
+
+
+def metrics_part(module: ModuleType) -> str:
+    """Return the table of the metrics: the texts and labels with which a module makes each of them."""
     lines = ["| metric | labels | meaning |", "|---|---|---|"]
-    calls = [node for node in ast.walk(ast.parse(inspect.getsource(metrics))) if isinstance(node, ast.Call)]
+    calls = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
     for node in sorted(calls, key=lambda one: one.lineno):
         kind = node.func.id if isinstance(node.func, ast.Name) else ""
-        if kind not in ("_gauge", "_counter", "_one", "HistogramMetricFamily"):
+        if kind not in _KINDS:
             continue
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
         if not isinstance(given[0], ast.Constant):
             continue  # `_one` itself
         name, about = (ast.literal_eval(one) for one in given[:2])
-        labels = ", ".join(f"`{label}`" for label in (() if kind == "_one" else ast.literal_eval(given[2])))
-        called = f"unsorry_{name.removeprefix('unsorry_')}{'_total' if kind == '_counter' else ''}"
-        lines.append(f"| `{called}` | {labels or '-'} | {_cell(about)} |")
+        labels = ", ".join(
+            f"`{label}`"
+            for one in given[2:3]
+            if isinstance(one, ast.Tuple)
+            for label in ast.literal_eval(one)
+        )
+        lines.append(
+            f"| `unsorry_{name.removeprefix('unsorry_')}{_KINDS[kind]}` | {labels or '-'} | {_cell(about)} |"
+        )
     return "\n".join([*lines, ""])
 
 
@@ -381,7 +411,9 @@ def parts() -> dict[str, dict[str, str]]:
             **{f"`unsorry {name}`": verb_part(name, command) for name, command in commands()},
         },
         "configuration.md": {heading: table_part(model) for heading, model in tables()},
-        "monitoring.md": {"Metrics": metrics_part()},
+        "editors.md": {"Numbers": metrics_part(measures)},
+        "monitoring.md": {"Metrics": metrics_part(metrics)},
+        "operations.md": {"Common failures": problems_part()},
     }
 
 
