@@ -1,7 +1,8 @@
 """Clean up after a daemon that died, before the next one starts anything.
 
-Owns the end of orphaned attempts (processes first, then the log) and the sweeping of worktrees, staging folders and
-old job folders. Runs at start-up, under the daemon's lock, so nothing here can belong to a living daemon.
+Owns the end of orphaned attempts (processes first, then the log) and the sweeping of worktrees, half-made mirrors,
+staging folders and old job folders. Runs at start-up, under the daemon's lock, so nothing here can belong to a living
+daemon.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ async def recover(*, store: StoreService, git: Git, paths: Paths, keep: int) -> 
         await store.append([event], wait=True)
         log.warning("job_interrupted", job=row.job, attempt=row.attempt, processes_killed=killed)
         await asyncio.to_thread(shutil.rmtree, directory / "staging", ignore_errors=True)
+    await asyncio.to_thread(_sweep_half_made_mirrors, paths.mirrors)
     await _sweep_worktrees(git, paths)
     await asyncio.to_thread(drop_old_job_folders, paths.jobs, keep=keep, running=frozenset())
     return len(rows)
@@ -102,14 +104,17 @@ async def _sweep_worktrees(git: Git, paths: Paths) -> None:
     if not stale:
         return
     for mirror in await asyncio.to_thread(_children, paths.mirrors):
-        if mirror.name.endswith(".tmp"):
-            await asyncio.to_thread(shutil.rmtree, mirror, ignore_errors=True)
-            continue
         try:
             await git.worktree_prune(mirror)
         except GitError as error:
             # A damaged mirror is its repository's problem, and the next poll of it says so.
             log.warning("mirror_not_pruned", mirror=mirror.name, reason=str(error))
+
+
+def _sweep_half_made_mirrors(mirrors: Path) -> None:
+    for mirror in _children(mirrors):
+        if mirror.suffix == ".tmp":  # as `daemon.polling.git` names one that it begins to make
+            shutil.rmtree(mirror, ignore_errors=True)
 
 
 def drop_old_job_folders(jobs: Path, *, keep: int, running: frozenset[str]) -> int:

@@ -1,6 +1,7 @@
 """Patch files for people, re-made from the log whenever one is missing.
 
-Owns the folder `patches/`. A patch is a file named after its declaration and its proof, complete or not there.
+Owns the folder `patches/`. A patch is a file named after its declaration and its proof, complete or not there: what a
+killed daemon left of one is removed when the next one writes them all.
 A proof that was rejected after all has none any more: its file is taken away. A file holds the mail of what is
 recorded last (`daemon.results.mail`): one of an earlier check is written anew.
 """
@@ -60,6 +61,8 @@ async def write_missing(
         LogError: a patch's text cannot be read from the log.
     """
     wanted = await store.ask(partial(_wanted, folder=folder, proofs=proofs))
+    if proofs is None:
+        await store.look_up(lambda _: _remove_halves(folder))
     # On the reader's thread: a blob is decompressed and a file fsynced.
     return [
         patch.path for patch in wanted if await store.look_up(partial(_write, patch=patch, author=author))
@@ -93,6 +96,11 @@ def _write(log: LogReader, *, patch: Patch, author: str) -> bool:
         os.fsync(file.fileno())
     temporary.rename(patch.path)
     return True
+
+
+def _remove_halves(folder: Path) -> None:
+    for half in folder.glob("*/.*.patch.*.tmp"):
+        half.unlink(missing_ok=True)
 
 
 def _begins_with(path: Path, line: bytes) -> bool:

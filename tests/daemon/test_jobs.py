@@ -332,6 +332,18 @@ def test_c06_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_o
     assert asyncio.run(next_start())[0] == 0
 
 
+def test_a_mirror_that_a_killed_daemon_had_only_begun_to_make_is_swept(deployment: Deployment) -> None:
+    half = deployment.settings().paths.mirrors / "demo.git.4711.tmp"
+    half.mkdir(parents=True)
+
+    async def next_start() -> int:
+        async with deployment.opened() as parts:
+            return await recover(store=parts.store, git=parts.git, paths=parts.settings.paths, keep=10)
+
+    assert asyncio.run(next_start()) == 0
+    assert not half.exists()
+
+
 def test_c06_a_job_asks_to_die_with_its_daemon(deployment: Deployment) -> None:
     child = os.fork()
     if child == 0:

@@ -104,3 +104,14 @@ def test_a_patch_that_is_there_as_it_should_be_is_not_written_again(deployment: 
     written = file.stat().st_ino
     (file,) = patches_after(deployment, proof_found("f" * 16, SPOT, commit=sha(1)), text=text)
     assert file.stat().st_ino == written
+
+
+def test_what_a_killed_daemon_left_of_a_patch_is_removed_when_the_next_one_writes_all(
+    deployment: Deployment,
+) -> None:
+    found = proof_found(SORRY, SPOT, commit=sha(1))
+    text = b"checked\n\ndiff --git a/A.lean b/A.lean\n"
+    (file,) = patches_after(deployment, found, proof_verified(found), text=text)
+    file.rename(file.with_name(f".{file.name}.4711.tmp"))
+    assert patches_after(deployment, proof_found("f" * 16, SPOT, commit=sha(1)), text=text) == [file]
+    assert list(file.parent.iterdir()) == [file]
