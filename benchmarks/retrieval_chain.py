@@ -1,8 +1,7 @@
 """Sixteen small tasks learned one after another: is a late task learned as well as an early one, and what is kept?
 
-A task hides a substitution of letters: the query "A?abcd" asks for the one document of 200 whose letters are those of
-"abcd", substituted and shuffled. Each task has a substitution and a letter of its own, so what one teaches does not
-help with the next, and an encoder of 65,856 weights has little room for sixteen. The chain is the product's own:
+The tasks are those of `tests.support.letters`, each asked over 200 documents; an encoder of 65,856 weights has little
+room for sixteen. The chain is the product's own:
 `pipeline.models.retriever.job.learn` on datasets of LeanDojo's format, 100 steps a task. No Lean is in it.
 
     python -m benchmarks.retrieval_chain [--losses LOSS ...] [--seeds N ...] [--ways WAY ...] [--tasks N] [--json FILE]
@@ -33,11 +32,10 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.job import learn, measure
+from tests.support.letters import letter_pairs
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 
-LETTERS = string.ascii_lowercase
-WORD = 4
 WAYS: Mapping[str, Mapping[str, Any]] = {
     way: {"against_forgetting": way}
     for way in ("none", "replay+average", "replay", "ewc", "average", "ewc+replay+average")
@@ -85,7 +83,6 @@ class ChainFigures:
 
 def write_letters(folder: Path, name: str, seed: int, sizes: ChainSizes) -> TaskData:
     """Write a task's dataset. A held-out query is asked over the held-out documents alone: they are a file's own."""
-    hidden = np.random.Generator(np.random.Philox(key=[seed, ord(name)])).permutation(len(LETTERS))
     rng = np.random.Generator(np.random.Philox(key=[seed, 99], counter=[0, 0, 0, ord(name)]))
     counts = {"Held": sizes.held_out, "Shown": sizes.steps * sizes.rows}
     corpus: list[dict[str, Any]] = []
@@ -94,12 +91,9 @@ def write_letters(folder: Path, name: str, seed: int, sizes: ChainSizes) -> Task
         path = f"{module}.lean"
         premises: list[dict[str, Any]] = []
         theorems[module] = []
-        for number in range(count):
-            word = rng.choice(len(LETTERS), WORD, replace=False)
-            query = "".join(LETTERS[letter] for letter in word)
-            document = "".join(LETTERS[hidden[letter]] for letter in rng.permutation(word))
-            premises.append(_premise(module, number, f"{name}:{document}"))
-            theorems[module].append(_theorem(path, module, number, count, f"{name}?{query}"))
+        for number, (query, document) in enumerate(letter_pairs(name, seed, rng, count)):
+            premises.append(_premise(module, number, document))
+            theorems[module].append(_theorem(path, module, number, count, query))
         corpus.append({"path": path, "imports": [], "premises": premises})
     splits = {"train": theorems["Shown"], "val": [], "test": theorems["Held"]}
     (folder / "random").mkdir(parents=True)

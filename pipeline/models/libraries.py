@@ -7,7 +7,7 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -65,20 +65,6 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
-
-
-def padded(
-    rows: Sequence[Sequence[int]], pad: int, device: torch.device | str = "cpu", *, left: bool = False
-) -> tuple[Tensor, Tensor]:
-    """Return rows of tokens as ids and mask, padded at the right or the left: int64, shape (rows, longest)."""
-    longest = max(map(len, rows))
-    ids = torch.full((len(rows), longest), pad, dtype=torch.int64)
-    mask = torch.zeros((len(rows), longest), dtype=torch.int64)
-    for number, row in enumerate(rows):
-        part = slice(longest - len(row), longest) if left else slice(0, len(row))
-        ids[number, part] = torch.tensor(row, dtype=torch.int64)
-        mask[number, part] = 1
-    return ids.to(device), mask.to(device)
 
 
 DType = Literal["auto", "float32", "bfloat16"]

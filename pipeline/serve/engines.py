@@ -29,6 +29,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from pipeline.models.batching import by_length
 from pipeline.models.chain import DESCRIPTION, Chain, read_about, settle
 from pipeline.models.endpoint.client import ChatClient
 from pipeline.models.errors import DivergedError, ModelError
@@ -302,11 +303,9 @@ class HubEncoder:
         rows = self._tokenizer([*texts], truncation=True, max_length=self._longest, verbose=False)[
             "input_ids"
         ]
-        # Texts of like length together, so that little of a batch is padding.
-        spec = sorted(range(len(rows)), key=lambda number: len(rows[number]))
         found: list[list[float]] = [[]] * len(rows)
-        for start in range(0, len(spec), _AT_ONCE):
-            chosen = spec[start : start + _AT_ONCE]
+        lengths = [len(row) for row in rows]
+        for chosen in by_length(lengths, lambda together, _shortest, _longest: together <= _AT_ONCE):
             batch = batch_of([rows[number] for number in chosen], self._tokenizer.pad_token_id)
             means = self._means({name: value.to(self._device) for name, value in batch.items()})
             for number, mean in zip(chosen, means, strict=True):

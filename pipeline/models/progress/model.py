@@ -16,9 +16,10 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
+from pipeline.models.batching import by_length, padded
 from pipeline.models.chain import read_about, settle
 from pipeline.models.errors import ModelError, first_line
-from pipeline.models.libraries import load_tokenizer, padded, quiet_libraries
+from pipeline.models.libraries import load_tokenizer, quiet_libraries
 from pipeline.models.progress.steps import Step, fitting_text, progress_text
 
 LONGEST = 512
@@ -54,11 +55,10 @@ class ProgressModel:
         a search takes it last.
         """
         texts, _ = ids_of(self.tokenizer, steps, self.max_length)
-        # Texts of like length together, so that little of a batch is padding.
-        order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
         found = [0.0] * len(texts)
-        for start in range(0, len(order), self.batch_size):
-            chosen = order[start : start + self.batch_size]
+        for chosen in by_length(
+            [len(text) for text in texts], lambda rows, _shortest, _longest: rows <= self.batch_size
+        ):
             batch = batch_of([texts[number] for number in chosen], self._model.config.pad_token_id)
             batch = {name: value.to(self.device) for name, value in batch.items()}
             with torch.inference_mode():

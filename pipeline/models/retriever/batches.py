@@ -34,7 +34,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from pipeline.models.errors import DatasetError, EmptySplitError
 from pipeline.models.retriever.config import Loss
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Tokens, load_tokens, padded
+from pipeline.models.retriever.encoder import Tokens, load_tokens, tensors_of
 from pipeline.models.text import query_text
 from store.domain.records import Position, TracedTheorem
 from store.errors import LogError
@@ -456,17 +456,11 @@ class Batches(IterableDataset[Batch]):
         columns = [positive for _, positive in rows]
         columns += [row[i] for i in range(self._sampler.negatives) for row in drawn]
         label, ignore = self._targets([self.examples[example] for example, _ in rows], columns)
-        context_ids, context_mask = padded(
-            [self._tokens(self.examples[example].query, self._max_seq_len) for example, _ in rows]
-        )
-        premise_ids, premise_mask = padded(
-            [self._tokens(self.corpus[index].serialize(), self._document_length) for index in columns]
-        )
         return Batch(
-            context_ids=torch.from_numpy(context_ids),
-            context_mask=torch.from_numpy(context_mask),
-            premise_ids=torch.from_numpy(premise_ids),
-            premise_mask=torch.from_numpy(premise_mask),
+            *tensors_of([self._tokens(self.examples[number].query, self._max_seq_len) for number, _ in rows]),
+            *tensors_of(
+                [self._tokens(self.corpus[index].serialize(), self._document_length) for index in columns]
+            ),
             label=torch.from_numpy(label),
             ignore=torch.from_numpy(ignore),
             premises=tuple(columns),

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, ByT5Tokenizer, T5Config, T5EncoderModel
 
+from pipeline.models.batching import padded
 from pipeline.models.errors import CheckpointError, first_line
 from pipeline.models.libraries import UNLOADABLE, quiet_libraries
 from pipeline.models.retriever.config import Loss
@@ -47,19 +48,6 @@ def byte_ids(text: str, max_length: int) -> Ids:
     ids[:-1] += _BYTE_OFFSET
     ids[-1] = EOS_ID
     return ids
-
-
-def padded(rows: Sequence[Ids]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return rows of ids as one array with the mask of the tokens: int64, shape (len(rows), longest)."""
-    import numpy as np
-
-    longest = max(map(len, rows))
-    ids = np.full((len(rows), longest), PAD_ID, dtype=np.int64)
-    mask = np.zeros((len(rows), longest), dtype=np.int64)
-    for index, row in enumerate(rows):
-        ids[index, : len(row)] = row
-        mask[index, : len(row)] = 1
-    return ids, mask
 
 
 WEIGHTS = "model.safetensors"
@@ -159,10 +147,9 @@ def embed(encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:
     return torch.nn.functional.normalize(summed / mask.sum(dim=1, keepdim=True), dim=1)
 
 
-def tensors_of(rows: Sequence[Ids], device: torch.device) -> tuple[Tensor, Tensor]:
+def tensors_of(rows: Sequence[Ids], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
     """Return rows of ids as padded tensors (ids, mask) on a device: int64, shape (len(rows), longest)."""
-    ids, mask = padded(rows)
-    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+    return padded(rows, PAD_ID, device)
 
 
 RowLosses = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -27,14 +27,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pipeline.models.batching import by_length
 from pipeline.models.errors import DivergedError, LearningError
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Encoder, Ids, Tokens, embed, tensors_of
+from pipeline.models.retriever.encoder import Encoder, Tokens, embed, tensors_of
 from store.domain.records import Position
 
 _TOKENS_AT_ONCE = 1 << 14
 """Tokens, padding with them, of a batch to embed. Attention's memory grows with the length's square, so long ones are
-counted with their square: see `_bucketed`."""
+counted with their square: see `_fits`."""
 _KEY = 32
 _FLUSH = 4096
 
@@ -177,7 +178,7 @@ def embed_texts(
     try:
         rows = [tokens(text, max_seq_len) for text in texts]
         made = torch.empty(len(texts), encoder.config.d_model, dtype=torch.float32, device=encoder.device)
-        parts = _bucketed(rows) if bucketed else _in_order(len(rows), 64)
+        parts = by_length([len(row) for row in rows], _fits) if bucketed else _in_order(len(rows), 64)
         for part in parts:
             ids, mask = tensors_of([rows[i] for i in part], encoder.device)
             # Embeddings and rankings do not depend on the training's precision.
@@ -196,18 +197,8 @@ def embed_texts(
         encoder.train(was_training)
 
 
-def _bucketed(rows: Sequence[Ids]) -> Iterable[list[int]]:
-    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-    part: list[int] = []
-    for i in order:
-        # The longest comes last, and all are padded to it.
-        cost = len(rows[i]) * (1 + len(rows[i]) // 1024)
-        if part and (len(part) + 1) * cost > _TOKENS_AT_ONCE:
-            yield part
-            part = []
-        part.append(i)
-    if part:
-        yield part
+def _fits(rows: int, _shortest: int, longest: int) -> bool:
+    return rows * longest * (1 + longest // 1024) <= _TOKENS_AT_ONCE
 
 
 def _in_order(count: int, size: int) -> Iterable[list[int]]:

@@ -23,7 +23,7 @@ from pipeline.models.errors import EmptySplitError
 from pipeline.models.retriever.batches import Batch, read_examples
 from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Tokens, padded
+from pipeline.models.retriever.encoder import Tokens, tensors_of
 
 _CHOICE, _TURNS, _DRAWS = 3, 4, 5  # separate the streams of random numbers, also from those of the batches
 
@@ -114,13 +114,9 @@ class ReplayRows:
             label[row] = [document in needed[pairs[place].query] for document in documents]
         first = {document: place for place, document in reversed(list(enumerate(documents)))}
         repeated = [loss == "contrastive" and first[document] != at for at, document in enumerate(documents)]
-        context_ids, context_mask = padded([tokens(pairs[place].query, max_seq_len) for place in own])
-        premise_ids, premise_mask = padded([tokens(document, document_length) for document in documents])
         return Batch(
-            context_ids=torch.from_numpy(context_ids),
-            context_mask=torch.from_numpy(context_mask),
-            premise_ids=torch.from_numpy(premise_ids),
-            premise_mask=torch.from_numpy(premise_mask),
+            *tensors_of([tokens(pairs[place].query, max_seq_len) for place in own]),
+            *tensors_of([tokens(document, document_length) for document in documents]),
             label=torch.from_numpy(label),
             ignore=torch.tensor(repeated).expand(len(own), -1).contiguous(),
             premises=(-1,) * len(documents),

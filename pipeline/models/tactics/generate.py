@@ -31,8 +31,9 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from pipeline.models.batching import by_length, padded
 from pipeline.models.config import Device
-from pipeline.models.libraries import computes_in_bfloat16, device_of, padded
+from pipeline.models.libraries import computes_in_bfloat16, device_of
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
 from pipeline.models.text import without_marks
@@ -444,20 +445,16 @@ class Generator:
         return self.lengths.answer if decoding.max_tokens is None else decoding.max_tokens
 
     def _batches(self, lengths: Sequence[int], wanted: int, most: int) -> Iterator[list[int]]:
-        """Yield the numbers of prompts that go together: of like length, within the budget."""
-        batch: list[int] = []
-        # From the longest: a prompt that does not fit fails at once, not after all the others.
-        for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-            rows = (len(batch) + 1) * wanted
-            longest = lengths[batch[0]] if batch else lengths[number]
-            full = rows > self.max_rows or rows * (longest + most) > self.max_tokens
+        """Return the numbers of prompts that go together: of like length, within the budget."""
+
+        def fits(prompts: int, shortest: int, longest: int) -> bool:
+            rows = prompts * wanted
             # More padding than text costs more than another batch.
-            if batch and (full or longest > 2 * lengths[number] + 64):
-                yield batch
-                batch = []
-            batch.append(number)
-        if batch:
-            yield batch
+            alike = longest <= 2 * shortest + 64
+            return alike and rows <= self.max_rows and rows * (longest + most) <= self.max_tokens
+
+        # A prompt that does not fit fails at once, not after all the others.
+        return by_length(lengths, fits, longest_first=True)
 
     def _answered(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, seeds: Sequence[int], most: int

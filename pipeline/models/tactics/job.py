@@ -24,7 +24,7 @@ import hashlib
 import inspect
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,6 +36,7 @@ from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainSpec
+from pipeline.models.batching import by_length, padded
 from pipeline.models.chain import (
     Chain,
     Checkpoint,
@@ -49,7 +50,7 @@ from pipeline.models.chain import (
 from pipeline.models.config import TacticsConfig, tactics_config
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
-from pipeline.models.libraries import computes_in_bfloat16, device_of, padded
+from pipeline.models.libraries import computes_in_bfloat16, device_of
 from pipeline.models.measures import Evaluation, summarise
 from pipeline.models.running import Saves
 from pipeline.models.tactics.generate import Generator
@@ -143,7 +144,10 @@ def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
     answers = [model.prompts.answer_ids(row.tactic) for row in rows]
     prompts = [model.prompts.ids(row.state) for row in rows]
     found = [0.0] * len(rows)
-    for batch in _batches([min(len(answer), model.lengths.answer) for answer in answers]):
+    for batch in by_length(
+        [min(len(answer), model.lengths.answer) for answer in answers],
+        lambda together, _shortest, longest: together * (longest + 1) <= _LOGITS,
+    ):
         shown = [answers[number][: model.lengths.answer] for number in batch]
         with torch.inference_mode():
             right = _right(model, [prompts[number] for number in batch], shown)
@@ -151,18 +155,6 @@ def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
             # Tokens beyond the model's longest answer count as wrong.
             found[number] = hits / len(answers[number])
     return found
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the numbers of answers that go together, of like length."""
-    batch: list[int] = []
-    for number in sorted(range(len(lengths)), key=lambda number: lengths[number]):
-        if batch and (len(batch) + 1) * (lengths[number] + 1) > _LOGITS:
-            yield batch
-            batch = []
-        batch.append(number)
-    if batch:
-        yield batch
 
 
 def _right(

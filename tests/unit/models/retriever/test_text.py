@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.models.retriever.encoder import byte_ids, padded
 from pipeline.models.text import document_text, query_text
 
 
@@ -66,9 +64,3 @@ def test_a_document_is_marked_as_by_a_regular_expression_for_each_ending(name: s
             expected = ending.sub(lambda _: f"<a>{name}</a>", expected)
             break
     assert document_text(name, code) == expected
-
-
-def test_padding_is_masked_out() -> None:
-    ids, mask = padded([byte_ids("a", 9), byte_ids("abc", 9)])
-    assert ids.tolist() == [[100, 1, 0, 0], [100, 101, 102, 1]]
-    assert np.array_equal(mask, ids != 0)

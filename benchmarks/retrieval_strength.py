@@ -1,0 +1,177 @@
+"""EWC's strength from 20 thousand to 200 million weights: is its gradient the share of the loss's that was asked for?
+
+Each encoder, random at first, learns a task of `tests.support.letters`, has its Fisher information estimated, and
+learns another with the penalty. The last size is that of ByT5-small's encoder: 5.7 GB of memory.
+
+    python -m benchmarks.retrieval_strength [--losses LOSS ...] [--most WEIGHTS] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from transformers import T5Config, T5EncoderModel
+
+from benchmarks.retrieval_gpu import BYT5_SMALL
+from benchmarks.store_bench import Row, machine, say, table
+from pipeline.models.retriever.config import Loss, RetrieverConfig
+from pipeline.models.retriever.encoder import Encoder, row_losses
+from pipeline.models.retriever.fisher import Fisher
+from pipeline.models.retriever.strategies import FIRST_STEPS, ElasticWeights
+from tests.support.letters import Letters, loss_of
+
+
+def shape(d_model: int, layers: int) -> Mapping[str, Any]:
+    """Return an encoder's shape, in ByT5's proportions."""
+    return {
+        "d_model": d_model,
+        "d_kv": d_model // 4,
+        "d_ff": 2 * d_model,
+        "num_layers": layers,
+        "num_heads": 4,
+    }
+
+
+SHAPES = (shape(32, 1), shape(64, 2), shape(128, 4), shape(256, 8), shape(512, 12), BYT5_SMALL)
+
+
+@dataclass(frozen=True, slots=True)
+class StrengthSizes:
+    """How long each task is, of what."""
+
+    learned: int = 20
+    after: int = 25
+    rows: int = 8
+    fisher_samples: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Strength:
+    """Attributes:
+    weights: of the encoder.
+    strength: the lambda that was set.
+    first: the penalty's gradient as a share of the loss's, in the steps in which lambda is set: norms, averaged.
+    after: the same in the steps after them.
+    """
+
+    weights: int
+    strength: float
+    first: float
+    after: float
+
+
+class _Watched(ElasticWeights):
+    """EWC that records each step's norms: of the loss's gradient, and of the penalty's as it is added."""
+
+    def __init__(self, config: RetrieverConfig, fisher: Fisher) -> None:
+        super().__init__(config, fisher)
+        self.norms: list[tuple[float, float]] = []
+        self.strength = 0.0
+
+    def on_gradients(self, encoder: Encoder, step_size: float = 1.0) -> None:
+        assert self._penalty is not None
+        loss, unit = self._penalty.norms(encoder)
+        super().on_gradients(encoder, step_size)
+        self.strength = self._penalty.strength
+        self.norms.append((loss, self.strength * unit))
+
+    def share(self, steps: slice) -> float:
+        losses, penalties = zip(*self.norms[steps], strict=True)
+        return float(sum(penalties) / sum(losses))
+
+
+def measure_strength(
+    encoder_shape: Mapping[str, Any], loss: Loss, sizes: StrengthSizes = StrengthSizes(), *, seed: int = 1
+) -> Strength:
+    """Learn two tasks with an encoder of this shape."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder = T5EncoderModel(
+            T5Config(vocab_size=384, feed_forward_proj="gated-gelu", dropout_rate=0.0, **encoder_shape)
+        )
+    config = RetrieverConfig(
+        against_forgetting="ewc",
+        loss=loss,
+        temperature=0.1,
+        num_negatives=0,
+        num_in_file_negatives=0,
+        fisher_samples=sizes.fisher_samples,
+    )
+    losses = row_losses(loss, temperature=config.temperature)
+    # A larger model is moved further by the same step.
+    lr = min(2e-3, 0.25 / int(encoder_shape["d_model"]))
+    first, second = (Letters(name, seed, sizes.rows) for name in "AB")
+
+    def learn(task: Letters, steps: int, watched: _Watched | None = None) -> None:
+        optimiser = torch.optim.AdamW(encoder.parameters(), lr=lr)
+        for step in range(steps):
+            optimiser.zero_grad()
+            loss_of(encoder, task.at(step), losses).backward()  # type: ignore[no-untyped-call]
+            if watched is not None:
+                watched.on_gradients(encoder)
+            torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
+            optimiser.step()
+        optimiser.zero_grad()
+
+    learn(first, sizes.learned)
+    fisher = ElasticWeights(config, None).after_task(encoder, first.task(losses)).fisher
+    assert fisher is not None
+    watched = _Watched(config, fisher)
+    watched.before_task(encoder, second.task(losses))
+    setting = int(FIRST_STEPS)
+    learn(second, setting + sizes.after, watched)
+    return Strength(
+        weights=sum(weights.numel() for weights in encoder.parameters()),
+        strength=watched.strength,
+        first=watched.share(slice(setting)),
+        after=watched.share(slice(setting, None)),
+    )
+
+
+def rows_of(loss: Loss, found: Strength) -> Iterator[Row]:
+    name = f"{loss}, {found.weights:,} weights"
+    yield Row("strength", f"{name}: lambda that was set", found.strength, "")
+    yield Row(
+        "strength", f"{name}: share of the loss's gradient, steps 1 to {FIRST_STEPS:g}", found.first, ""
+    )
+    yield Row("strength", f"{name}: the same, after them", found.after, "")
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--losses", nargs="+", choices=get_args(Loss), default=get_args(Loss))
+    parser.add_argument("--most", type=int, default=10**9, metavar="WEIGHTS", help="leave larger ones out")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    options = parser.parse_args(given)
+    torch.set_num_threads(1)
+    rows: list[Row] = []
+    for each in SHAPES:
+        with torch.device("meta"):
+            size = sum(
+                weights.numel() for weights in T5EncoderModel(T5Config(vocab_size=384, **each)).parameters()
+            )
+        for loss in options.losses if size <= options.most else ():
+            began = time.process_time()
+            rows += rows_of(loss, found := measure_strength(each, loss))
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            say(
+                f"{loss}, {found}: {time.process_time() - began:.0f} s of processor time, peak {peak:.1f} GiB"
+            )
+    print(table(rows))
+    if options.json:
+        document = {"machine": machine(), "rows": [asdict(row) for row in rows]}
+        options.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Rows of tokens as batches: those of like length together, padded to the longest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+def padded(
+    rows: Sequence[Sequence[int] | npt.NDArray[np.int32]],
+    pad: int,
+    device: torch.device | str = "cpu",
+    *,
+    left: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Return rows of tokens as ids and mask, padded at the right or the left: int64, shape (rows, longest)."""
+    longest = max(map(len, rows))
+    # NumPy: a tensor for each row takes ten times as long.
+    ids = np.full((len(rows), longest), pad, dtype=np.int64)
+    mask = np.zeros((len(rows), longest), dtype=np.int64)
+    for number, row in enumerate(rows):
+        part = slice(longest - len(row), longest) if left else slice(0, len(row))
+        ids[number, part] = row
+        mask[number, part] = 1
+    return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
+
+
+def by_length(
+    lengths: Sequence[int], fits: Callable[[int, int, int], bool], *, longest_first: bool = False
+) -> Iterator[list[int]]:
+    """Yield the numbers of rows that go together: of like length, so that little of a batch is padding.
+
+    Args:
+        lengths: of the rows.
+        fits: says of (rows, the shortest's length, the longest's) whether one batch takes them. One row always goes.
+        longest_first: whether the longest rows come first.
+    """
+    batch: list[int] = []
+    for number in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=longest_first):
+        ends = lengths[(batch or [number])[0]], lengths[number]
+        if batch and not fits(len(batch) + 1, min(ends), max(ends)):
+            yield batch
+            batch = []
+        batch.append(number)
+    if batch:
+        yield batch
