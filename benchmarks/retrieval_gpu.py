@@ -22,10 +22,13 @@ from transformers import ByT5Tokenizer, T5Config, T5EncoderModel
 from benchmarks.store_bench import Row
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.retriever.batches import Batch
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder, row_losses, tensors_of
 from pipeline.models.retriever.fisher import Fisher, FisherTask, parameters_of
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.retriever import PremiseRetriever
+from pipeline.models.retriever.strategies import ElasticWeights
+from tests.support.letters import Letters
 
 BYT5_SMALL: dict[str, Any] = {"d_model": 1472, "d_kv": 64, "d_ff": 3584, "num_layers": 12, "num_heads": 6}
 """The encoder's shape of google/byt5-small, as its config.json has it."""
@@ -107,8 +110,10 @@ def _training(model: Path, sizes: GpuSizes, device: torch.device) -> tuple[float
     batches = [_random_batch(sizes, number) for number in range(sizes.warm + sizes.steps)]
     step = statistics.median(_fit(_retriever(model), batches, sizes, device))
     retriever = _retriever(model)
-    retriever.set_fisher(_random_fisher(retriever))
-    retriever.set_lambda(0.1)
+    strategy = ElasticWeights(RetrieverConfig(against_forgetting="ewc"), _random_fisher(retriever))
+    losses = row_losses("contrastive", temperature=0.05)
+    strategy.before_task(retriever.encoder, Letters("A", 3407).task(losses, base=retriever.model_name))
+    retriever.set_strategy(strategy)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     _fit(retriever, batches, sizes, device)

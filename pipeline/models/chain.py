@@ -36,7 +36,7 @@ from typing import Any
 
 from pipeline.models.config import Config
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import CheckpointError
+from pipeline.models.errors import CheckpointError, disk_reason
 
 # ----------------------------------------------------------------------------------------------------
 # Files that stay: having the disk hold them, and knowing them by their content. Standard library only.
@@ -603,8 +603,7 @@ def writing(beside: Path, failed: tuple[str, str]) -> Iterator[None]:
         yield
     except (OSError, SafetensorError, CheckpointError) as error:
         shutil.rmtree(beside, ignore_errors=True)
-        reason = (isinstance(error, OSError) and error.strerror) or str(error)
-        raise CheckpointError(f"{failed[0]} ({reason}). {failed[1]}") from error
+        raise CheckpointError(f"{failed[0]} ({disk_reason(error)}). {failed[1]}") from error
 
 
 @contextmanager

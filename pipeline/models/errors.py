@@ -75,4 +75,10 @@ class RewardError(LearningError):
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, for a message of our own; its type's name where the text is empty."""
-    return next(iter(str(error).splitlines()), type(error).__name__)
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def disk_reason(error: BaseException) -> str:
+    """Return what the system says of a failed write; the first line where a library reports it in another error."""
+    said = error.strerror if isinstance(error, OSError) else None
+    return said or first_line(error)

@@ -26,7 +26,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from pipeline.jobs import preemption
 from pipeline.models.chain import make_durable, write_text_whole
-from pipeline.models.errors import CheckpointError, DivergedError
+from pipeline.models.errors import CheckpointError, DivergedError, disk_reason
 from pipeline.models.libraries import quiet_libraries
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def _run_saved(trainer: Any, saves: Saves) -> None:
         if not _is_disk_error(error):
             raise
         raise CheckpointError(
-            f"{saves.folder} cannot be written ({_reason(error)}). Make room, then run it again: it continues from the "
-            "last step that was saved"
+            f"{saves.folder} cannot be written ({disk_reason(error)}). Make room, then run it again: it continues from "
+            "the last step that was saved"
         ) from error
 
 
@@ -228,8 +228,3 @@ def _newest_whole(folder: Path) -> Path | None:
 def _is_disk_error(error: BaseException) -> bool:
     # PyTorch turns a disk error on its own files into a RuntimeError.
     return isinstance(error, OSError | SafetensorError) or "StreamWriter" in str(error)
-
-
-def _reason(error: BaseException) -> str:
-    text = error.strerror if isinstance(error, OSError) else None
-    return text or next(iter(str(error).splitlines()), "")

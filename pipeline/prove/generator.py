@@ -20,6 +20,7 @@ from pipeline.jobs.protocol import JobError
 from pipeline.models.endpoint.client import ChatClient
 from pipeline.models.endpoint.dialect import Ask
 from pipeline.models.endpoint.errors import ExternalError, Usage
+from pipeline.models.errors import first_line
 from pipeline.models.progress.steps import Step
 from pipeline.models.tactics.prompt import messages
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
@@ -88,7 +89,7 @@ class GeneratorProposer:
             raise
         # Any error of a model or its libraries ends this search alone, which records it.
         except Exception as error:  # noqa: BLE001
-            return self._fail(_first_line(error))
+            return self._fail(first_line(error))
         self.cost += Cost(found.prompt_tokens, found.written_tokens, found.usd)
         if found.error:
             return self._fail(found.error)
@@ -142,7 +143,7 @@ class GeneratorProposer:
         except Exception as error:  # noqa: BLE001
             self.unretrieved += 1
             if not self._retrieval_failure:
-                self._retrieval_failure = _first_line(error)
+                self._retrieval_failure = first_line(error)
                 _log.warning("a search gets no premises: %s", self._retrieval_failure)
             return ()
 
@@ -185,7 +186,7 @@ class ProgressRemaining:
             if isinstance(answer, Exception):
                 self.failed += 1
                 if not self.reason:
-                    self.reason = f"the progress model failed: {_first_line(answer)}"
+                    self.reason = f"the progress model failed: {first_line(answer)}"
                     _log.warning("%s", self.reason)
                 answer = math.inf
             found.append(float(answer))
@@ -199,10 +200,6 @@ class ProgressRemaining:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._service.close()
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 # ---- Tactics from an endpoint

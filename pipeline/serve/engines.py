@@ -32,7 +32,7 @@ from transformers import (
 from pipeline.models.batching import by_length
 from pipeline.models.chain import DESCRIPTION, Chain, read_about, settle
 from pipeline.models.endpoint.client import ChatClient
-from pipeline.models.errors import DivergedError, ModelError
+from pipeline.models.errors import DivergedError, ModelError, first_line
 from pipeline.models.libraries import computes_in_bfloat16, device_of, load_tokenizer, quiet_libraries
 from pipeline.models.progress.model import LONGEST as LONGEST_RATED
 from pipeline.models.progress.model import ProgressModel, batch_of, resolved, text_length
@@ -120,11 +120,6 @@ def failed(name: str, why: str) -> Problem:
         f'the model "{name}" failed: {why}',
         "ask otherwise; GET /models and the log say more",
     )
-
-
-def first_line(error: BaseException) -> str:
-    """Return what an error says, in one line."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 OTHER_BEGINNING = "other_beginning"

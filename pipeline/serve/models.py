@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from pipeline.models.endpoint.errors import ExternalError
-from pipeline.models.errors import LearningError
+from pipeline.models.errors import LearningError, first_line
 from pipeline.serve.limits import full, share
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import ModelInfo, ModelsResponse, Problem, ReadyResponse, State
@@ -412,8 +412,6 @@ class Loader:
 
 
 def _unloadable(source: str, error: Exception) -> LoadError:
-    from pipeline.serve.engines import first_line
-
     if isinstance(error, LearningError | ExternalError):
         return LoadError(str(error))
     # What is not ours to word may need its traceback.

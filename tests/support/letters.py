@@ -60,12 +60,12 @@ class Letters:
             pairs=tuple(range(step * self.rows, (step + 1) * self.rows)),
         )
 
-    def task(self, losses: RowLosses) -> Task:
-        """Return it as a strategy takes it."""
+    def task(self, losses: RowLosses, *, base: str = "tiny") -> Task:
+        """Return it as a strategy takes it; `base` is what the chain began with."""
         return Task(
             name=self.name,
             data=f"letters {self.name} {self.seed}",
-            base="tiny",
+            base=base,
             batches=lambda size: Letters(self.name, self.seed, size, self.steps_per_epoch),
             losses=losses,
             tokens=byte_ids,

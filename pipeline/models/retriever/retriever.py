@@ -24,10 +24,9 @@ from pipeline.models.retriever.batches import Batch, Example
 from pipeline.models.retriever.config import Schedule
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.encoder import RowLosses, embed, load_encoder, load_tokens, squared_error
-from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.index import accessible_masks, embed_texts, top_k
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
-from pipeline.models.retriever.strategies import Penalty, Strategy
+from pipeline.models.retriever.strategies import NoStrategy, Strategy
 from pipeline.models.text import query_text
 from store.domain.records import Position
 
@@ -92,10 +91,7 @@ class PremiseRetriever(pl.LightningModule):
         self._total_steps = total_steps
         self._seed = seed
         self._replay_share = replay_share
-        self._strategy: Strategy | None = None
-        self._lambda = 0.0
-        self._fisher: Fisher | None = None
-        self._penalty: Penalty | None = None
+        self._strategy: Strategy = NoStrategy()
         self._vectors: Tensor | None = None
         self._rated: list[tuple[float, float, float]] = []
 
@@ -156,19 +152,9 @@ class PremiseRetriever(pl.LightningModule):
             self.encoder.save_pretrained(folder)
             AutoTokenizer.from_pretrained(self.model_name).save_pretrained(folder)
 
-    def set_strategy(self, strategy: Strategy | None) -> None:
-        """Set the protection against forgetting while it trains; instead of `set_fisher` and `set_lambda`."""
+    def set_strategy(self, strategy: Strategy) -> None:
+        """Set the protection against forgetting while it trains, after the strategy's `before_task`."""
         self._strategy = strategy
-
-    def set_lambda(self, lambda_value: float) -> None:
-        """Set what the Fisher information is multiplied by; 0 for no penalty."""
-        self._lambda = lambda_value
-
-    def set_fisher(self, fisher: Fisher | None) -> None:
-        """Set the Fisher information of the present weights; the penalty pulls training back to them."""
-        self._fisher = fisher
-
-    set_fisher_info = set_fisher
 
     # --- training -----------------------------------------------------------------------------------------
 
@@ -179,18 +165,6 @@ class PremiseRetriever(pl.LightningModule):
         # In bfloat16 a cosine has two digits, and the temperature multiplies the rounding error by twenty.
         with torch.autocast(self.device.type, enabled=False):
             return queries.float() @ documents.float().T
-
-    def on_fit_start(self) -> None:
-        """Use the present weights as the anchor of a penalty.
-
-        Raises:
-            CheckpointError: the Fisher information that was set is of other weights.
-        """
-        self._penalty = None
-        if self._fisher is not None and self._lambda > 0 and self._strategy is None:
-            self._penalty = Penalty(
-                self._fisher, parameters_of(self.encoder), strength=self._lambda, base=self._fisher.base
-            )
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the mean loss of the rows, with that of replayed ones.
@@ -204,7 +178,7 @@ class PremiseRetriever(pl.LightningModule):
         entropy = np.random.SeedSequence([self._seed, _DROPOUT, step, self.global_rank])
         torch.manual_seed(int(entropy.generate_state(1)[0]))
         loss = self._losses(self(batch), batch.label, batch.ignore).mean()
-        again = None if self._strategy is None else self._strategy.replayed(step, self.global_rank)
+        again = self._strategy.replayed(step, self.global_rank)
         if again is not None:
             again = again.to(self.device)
             replayed = self._losses(self(again), again.label, again.ignore).mean()
@@ -215,7 +189,7 @@ class PremiseRetriever(pl.LightningModule):
                 "train with a smaller learning rate, or with precision 32-true"
             )
         self.log("loss_train", loss.detach(), prog_bar=True, batch_size=len(batch))
-        if self._strategy is not None and self.trainer.global_step % _PENALTY_EVERY == 0:
+        if self.trainer.global_step % _PENALTY_EVERY == 0:
             penalty = self._strategy.penalty(self.encoder)
             if penalty is not None:
                 self.log("penalty", penalty, batch_size=len(batch))
@@ -226,19 +200,14 @@ class PremiseRetriever(pl.LightningModule):
         return batch.to(device, non_blocking=True) if isinstance(batch, Batch) else batch
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        if self._strategy is not None:
-            checkpoint[_PROGRESS] = self._strategy.progress()
+        checkpoint[_PROGRESS] = self._strategy.progress()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        if self._strategy is not None:
-            self._strategy.resume(checkpoint.get(_PROGRESS, ()))
+        self._strategy.resume(checkpoint.get(_PROGRESS, ()))
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        if self._penalty is not None:
-            self._penalty.add_gradients(self.encoder)
-        if self._strategy is not None:
-            share = optimizer.param_groups[0]["lr"] / self.lr if self.lr > 0 else 1.0
-            self._strategy.on_gradients(self.encoder, share)
+        share = optimizer.param_groups[0]["lr"] / self.lr if self.lr > 0 else 1.0
+        self._strategy.on_gradients(self.encoder, share)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)

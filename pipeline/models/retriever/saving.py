@@ -22,7 +22,7 @@ from torch import Tensor
 
 from pipeline.jobs import preemption
 from pipeline.models.chain import sync
-from pipeline.models.errors import CheckpointError, DivergedError, first_line
+from pipeline.models.errors import CheckpointError, DivergedError, disk_reason
 
 UNREADABLE = (
     OSError,
@@ -57,9 +57,9 @@ def write_whole(content: object, path: Path) -> None:
     except (OSError, RuntimeError) as error:
         with suppress(OSError):
             beside.unlink()
-        reason = error.strerror if isinstance(error, OSError) else first_line(error)
         raise CheckpointError(
-            f"{path} cannot be written ({reason}). Make room, then run it again: it continues from the saved files"
+            f"{path} cannot be written ({disk_reason(error)}). Make room, then run it again: it continues from the "
+            "saved files"
         ) from error
 
 

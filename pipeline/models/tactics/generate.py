@@ -33,6 +33,7 @@ from transformers import PreTrainedTokenizerBase
 
 from pipeline.models.batching import by_length, padded
 from pipeline.models.config import Device
+from pipeline.models.errors import first_line
 from pipeline.models.libraries import computes_in_bfloat16, device_of
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
@@ -469,7 +470,7 @@ class Generator:
                 most=most,
             )
         except torch.OutOfMemoryError as error:
-            too_much = str(error).splitlines()[0]
+            too_much = first_line(error)
         else:
             self._count(prompts, answers, decoding, most, time.monotonic() - started)
             return [*answers]

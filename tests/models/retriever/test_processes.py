@@ -20,10 +20,13 @@ from pipeline.models.chain import FISHER, Chain
 from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder, squared_error
 from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.job import evaluate
+from pipeline.models.retriever.strategies import ElasticWeights
 from store.leandojo import DynamicDatabase, Repository
+from tests.support.letters import Letters
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -210,11 +213,13 @@ def test_a_chain_of_tasks_is_learned_by_two_processes_as_one_and_said_once(two_p
 
 
 def moved(model: Path, data: RetrievalDataModule, fisher: Fisher | None, strength: float) -> float:
-    """Train for some steps; return how far the weights have gone."""
+    """Train for some steps with a trainer of one's own; return how far the weights have gone."""
     retriever = PremiseRetriever(model, 1e-3, 0, 64, query_length=64, total_steps=10)
     start = {name: value.clone() for name, value in parameters_of(retriever.encoder).items()}
-    retriever.set_fisher(fisher)
-    retriever.set_lambda(strength)
+    config = RetrieverConfig(against_forgetting="ewc", fisher_scale="compat", lambda_value=strength)
+    strategy = ElasticWeights(config, fisher)
+    strategy.before_task(retriever.encoder, Letters("A", 0).task(squared_error, base=retriever.model_name))
+    retriever.set_strategy(strategy)
     with quiet_libraries():
         trainer = pl.Trainer(
             accelerator="cpu",
@@ -267,7 +272,7 @@ def test_a_fisher_and_a_lambda_hold_the_weights_back(tmp_path: Path) -> None:
         values={name: torch.ones_like(value) for name, value in weights.items()},
         weights=tensors_digest(weights),
         base=str(model),
-        scale="normalised",
+        scale="compat",
         tasks=(),
     )
     free = moved(model, data, None, 1.0)
