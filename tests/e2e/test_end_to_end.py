@@ -1,17 +1,14 @@
-"""The whole loop on a small project, by the real daemon and without torch: from a commit to a patch, through kills.
+"""The whole loop on a small project, by the real daemon and without torch: from a commit to a patch.
 
 `make nightly` runs the demo itself, with its models, twice (tests/acceptance).
 """
 
 from __future__ import annotations
 
-import random
 import signal
 import sqlite3
 import subprocess
-import time
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -39,14 +36,14 @@ SECOND = {
 }
 
 
-def life(tmp_path: Path, *, every: str = "1h") -> tuple[Deployment, Remote, Paths]:
+def life(tmp_path: Path) -> tuple[Deployment, Remote, Paths]:
     deployment = Deployment(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", FIRST)
     return (
         deployment,
         remote,
-        deployment.write(repos=[remote.path], every=every, slowest=every, extra=SIMULATED).paths,
+        deployment.write(repos=[remote.path], every="1s", slowest="1s", extra=SIMULATED).paths,
     )
 
 
@@ -71,7 +68,7 @@ def settled(deployment: Deployment, paths: Paths, tip: str) -> bool:
 
 
 def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(tmp_path: Path) -> None:
-    deployment, remote, paths = life(tmp_path, every="1s")
+    deployment, remote, paths = life(tmp_path)
     tip = subprocess.check_output(["git", "-C", remote.path, "rev-parse", "HEAD"], text=True).strip()
     with deployment.daemon() as process:
         deployment.wait_for(paths.database_db.exists, what="the view")
@@ -105,40 +102,3 @@ def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(tm
     subprocess.run(["git", "-C", str(checkout), "apply", str(kept)], check=True)
     assert "1 + 1 = 2 := by\n  sorry" not in (checkout / "Demo/Arithmetic.lean").read_text("utf-8")
     assert kills.differences(paths) == [], "a rebuild makes the same view"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_ten_kills_of_the_daemon_lose_nothing_and_the_work_still_ends(tmp_path: Path) -> None:
-    deployment, remote, paths = life(tmp_path, every="1s")
-    dice, before, ready = random.Random(20261123), kills.read(paths), 0
-    for number in range(10):
-        process = deployment.start()
-        try:
-            if number % 3:
-                # The others die at their work, however long the start takes on a busy machine.
-                deployment.wait_for(
-                    partial(lambda before: deployment.log().count('"daemon_ready"') > before, ready),
-                    what="the start",
-                )
-            time.sleep(dice.uniform(0.05, 0.9))
-        finally:
-            kills.kill(process)
-        ready = deployment.log().count('"daemon_ready"')
-        events = kills.read(paths)
-        assert kills.faults(events, before=before) == []
-        assert kills.differences(paths) == []
-        before = events
-    tip = remote.commit("a person fills one", SECOND)
-    with deployment.daemon() as process:
-        deployment.wait_for(
-            lambda: settled(deployment, paths, tip), what="everything to be worked off", seconds=120
-        )
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
-    events = kills.read(paths)
-    assert kills.faults(events, before=before) == []
-    assert kills.open_attempts(events) == set()
-    assert kills.differences(paths) == []
-    assert kills.orphans(paths) == []
-    assert [event for event in events if event.type == "job_failed"] == []

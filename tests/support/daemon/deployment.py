@@ -77,6 +77,7 @@ class Deployment:
         every: str = "1h",
         jitter: str = "0s",
         slowest: str = "",
+        shutdown: str = "5s",
     ) -> Settings:
         """Write config.toml (`entry` goes below every repository, `extra` is whole sections) and load it.
 
@@ -88,7 +89,7 @@ class Deployment:
         # Tests are run by root too, on machines that are made for them.
         extra = extra.replace("[lean]\n", "[lean]\nas_root = true\n")
         self.config.write_text(
-            f'[daemon]\nstate_dir = "state"\nlog_format = "json"\nshutdown_timeout = "5s"\n'
+            f'[daemon]\nstate_dir = "state"\nlog_format = "json"\nshutdown_timeout = "{shutdown}"\n'
             f'[poll]\nevery = "{every}"\njitter = "{jitter}"\ntimeout = "20s"\n{pace}{lean}{extra}\n{entries}',
             encoding="utf-8",
         )

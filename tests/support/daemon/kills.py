@@ -1,6 +1,6 @@
-"""Kills a daemon at random moments of its work, starts it again, and says what is amiss with what it left.
+"""Says what is amiss with what a killed daemon left: in its log, its view, and among the processes.
 
-Used by the tests of a whole life. `faults` looks at the files alone, so that it may be asked while nothing runs.
+`faults` looks at the files alone, so that it may be asked while nothing runs.
 """
 
 from __future__ import annotations

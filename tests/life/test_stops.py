@@ -1,0 +1,127 @@
+"""SIGTERM of the daemon while a job of each kind is at its work.
+
+It ends well and within its time, the attempt is recorded as interrupted and not as failed, no process is left, the view
+is what a rebuild makes, and the next daemon does the work.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from pipeline.jobs.kinds import KINDS, Kind
+from store.events.models import ModelKind
+from tests.support.daemon import kills
+from tests.support.daemon.at_work import SHUTDOWN_S, Child, Works
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How a job of a kind comes to be stopped, and how it is seen to be done at last.
+
+    Attributes:
+        closes: the event that is recorded when the work is done.
+        more: makes a job due where nothing is; after a commit, all that follows from it comes by itself.
+        learn: the models that are trained (`Works.write`).
+        saves: it saves where it is.
+    """
+
+    closes: str
+    more: Callable[[Works], object] = Works.push
+    learn: tuple[ModelKind, ...] = ()
+    saves: bool = False
+
+
+def go_back(works: Works) -> None:
+    """Train a second checkpoint, then use the first again: that one is to be measured on what it did not learn."""
+    if len(works.deployment.events("checkpoint_saved")) < 2:
+        works.train()
+    else:
+        works.ask("POST", "/rollback", {"model": "retriever"})
+
+
+ROWS: Mapping[Kind, Row] = {
+    "scan": Row("commit_scanned"),
+    "build": Row("project_built"),
+    "trace": Row("commit_traced"),
+    "prove": Row("attempt_finished"),
+    "check": Row("proof_checked"),
+    "train": Row("checkpoint_saved", Works.train, ("retriever",), saves=True),
+    "evaluate": Row("evaluation_finished", go_back, ("retriever",)),
+    "train_tactics": Row("checkpoint_saved", Works.train, ("tactics",), saves=True),
+    "train_progress": Row("checkpoint_saved", Works.train, ("progress",), saves=True),
+}
+"""In the order in which one comes of the other."""
+
+
+def test_each_kind_of_job_is_stopped_here() -> None:
+    assert set(ROWS) == set(KINDS)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param([kind for kind in ROWS if KINDS[kind].model is None], id="a commit's jobs"),
+        pytest.param(
+            [kind for kind in ROWS if KINDS[kind].model], id="those of models", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_a_daemon_that_is_told_to_stop_interrupts_its_job_and_the_next_one_does_it(
+    tmp_path: Path, kinds: Iterable[Kind]
+) -> None:
+    works = Works(tmp_path)
+    for kind in kinds:
+        row = ROWS[kind]
+        works.write(learn=row.learn, epochs=5)
+        child = stopped_at(works, kind)
+        with works.running():
+            works.deployment.wait_for(
+                partial(is_done, works, child), what=f"the {kind} to be done", seconds=300
+            )
+
+
+def stopped_at(works: Works, kind: Kind) -> Child:
+    """Stop the daemon while a job of this kind is at its work; say what became of the job."""
+    row, paths = ROWS[kind], works.settings.paths
+    with works.started() as daemon:
+        while True:
+            child = works.wait_for(daemon, kind, more=partial(row.more, works))
+            if child.frozen():
+                break  # and not over before it could be frozen
+        began = time.monotonic()
+        daemon.send_signal(signal.SIGTERM)
+        works.deployment.wait_for(child.is_told_to_end, what="the job to be told")
+        child.thawed()
+        assert daemon.wait(timeout=60) == 0, works.deployment.log()
+    assert time.monotonic() - began < SHUTDOWN_S
+    events = kills.read(paths)
+    ends = [
+        event
+        for event in events
+        if event.type in kills.ENDS
+        and (event.stream, event.data["attempt"]) == (f"job:{child.job}", child.attempt)
+    ]
+    saved = "; where it was is saved" if row.saves else ""
+    assert [(end.type, end.data.get("reason")) for end in ends] == [
+        ("job_interrupted", f"the daemon stopped{saved}")
+    ]
+    assert events[-1].type == "daemon_stopped"
+    assert kills.open_attempts(events) == set()
+    assert kills.orphans(paths) == []
+    assert kills.differences(paths) == []
+    return child
+
+
+def is_done(works: Works, child: Child) -> bool:
+    """Whether what closes the job's work is in the log."""
+    closing = works.deployment.events(ROWS[child.kind].closes)
+    return any(event.correlation_id == child.job for event in closing)
