@@ -15,14 +15,13 @@ from daemon.cli.completion import repositories
 from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, locate, view
 from daemon.cli.render import ago, clean, counted, emit_json, listing_group, of_row, say, table
 from daemon.paths import SYSTEM_CONFIG, user_config
-from store.view.rows import BranchRow, PolledRepository, TooLargeRow
+from store.view.rows import LARGER, BranchRow, PolledRepository, TooLargeRow, too_large_said
 
 if TYPE_CHECKING:
     from daemon.settings import ConfigError
     from store.view.rows import GapRow
 
 HEALTHY_STATES = frozenset({"new", "ok"})
-LARGER = "raise the limit under [scan], which counts for a file from its next change on, or exclude the file"
 
 
 def register(app: typer.Typer) -> None:
@@ -317,8 +316,8 @@ def show(found: list[Repository], *, polls: bool = True, details: bool = True) -
     for item in found:
         if item.state not in HEALTHY_STATES:
             say(f"  {clean(because(item))}; {clean(item.remedy)}")
-        for large in item.too_large:
-            say(clean(f"  {item.repository} {large.branch}: {large.said}; {LARGER}"))
+        for said in too_large_said(item.too_large).values():
+            say(clean(f"  {item.repository} {said}; {LARGER}"))
     for item in found:
         gone = {head.branch for head in item.heads if head.state != "live"}
         for trace in item.traces:

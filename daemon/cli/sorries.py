@@ -44,7 +44,7 @@ from daemon.cli.render import (
 from daemon.cli.repos import resolve
 from daemon.paths import Paths, slug
 from store.domain.identity import line_url
-from store.view.rows import AttemptRow, SorryGoalRow, SorryRow, SorryStepRow
+from store.view.rows import AttemptRow, SorryGoalRow, SorryRow, SorryStepRow, too_large_said
 
 if TYPE_CHECKING:
     import sqlite3
@@ -123,8 +123,8 @@ def list_(
     if as_json:
         emit_json(Sorries(found, too_large), instance.head)
         return
-    for row in too_large:
-        say(clean(f"{row.repository} {row.branch}: {row.said}"))
+    for where, said in too_large_said(too_large).items():
+        say(clean(f"{where} {said}"))
     shown = [item for item in found if state or every or item.state == "open"]
     left = Counter(item.state for item in found) - Counter(item.state for item in shown)
     hint = f"; {by_state(left)} (--all lists them)" if left else ""

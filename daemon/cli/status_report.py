@@ -18,14 +18,14 @@ from daemon.cli.events import summary
 from daemon.cli.jobs import try_again
 from daemon.cli.problems import Problem, ProblemCode, problem
 from daemon.cli.render import ago, clean, counted, of_row, parse_time, size, span
-from daemon.cli.repos import HEALTHY_STATES, LARGER, Repository, because
+from daemon.cli.repos import HEALTHY_STATES, Repository, because
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusals
 from daemon.paths import SYSTEM_CONFIG
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.view import model_queries, queries, report_queries
-from store.view.rows import CheckpointRow, JobRow, TriggerRow
+from store.view.rows import LARGER, CheckpointRow, JobRow, TriggerRow, too_large_said
 
 if TYPE_CHECKING:
     import sqlite3
@@ -651,13 +651,13 @@ def large_problems(repositories: list[Repository]) -> list[Problem]:
     return [
         problem(
             ProblemCode.TOO_LARGE,
-            f"{item.repository} {large.branch}: {large.said}",
+            f"{item.repository} {said}",
             LARGER,
             severity="warning",
             subject=item.repository,
         )
         for item in repositories
-        for large in item.too_large
+        for said in too_large_said(item.too_large).values()
     ]
 
 

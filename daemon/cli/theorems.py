@@ -36,7 +36,7 @@ from daemon.cli.render import (
 )
 from daemon.cli.repos import resolve
 from daemon.cli.sorries import Branch, Every
-from store.view.rows import DeclarationRow, TheoremRow
+from store.view.rows import DeclarationRow, TheoremRow, TooLargeRow, too_large_said
 
 if TYPE_CHECKING:
     from store.view.rows import TheoremVersionRow
@@ -79,6 +79,8 @@ class Theorems:
     """at the newest scanned commits of watched branches"""
     truncated: bool
     """whether `--limit` left some out"""
+    too_large: list[TooLargeRow]
+    """where the limits of `[scan]` left declarations out"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +142,15 @@ def list_(
     most = _most(limit, as_json=as_json)
     with view(instance) as database:
         kinds = () if every_kind else queries.THEOREM_KINDS
+        repository = resolve(database, repo)
+        too_large = [
+            row
+            for row in queries.too_large(database)
+            if repository in (None, row.repository) and row.declarations
+        ]
         rows = queries.theorems(
             database,
-            repository=resolve(database, repo),
+            repository=repository,
             name=name,
             kinds=kinds,
             watched_only=not every,
@@ -151,8 +159,10 @@ def list_(
     more = bool(most) and len(rows) > most
     rows = rows[:most] if more else rows
     if as_json:
-        emit_json(Theorems(rows, more), instance.head)
+        emit_json(Theorems(rows, more, too_large), instance.head)
         return
+    for where, said in too_large_said(too_large).items():
+        say(clean(f"{where} {said}"))
     if not rows:
         say("no theorem matches" if repo or name else "no theorem is known yet")
         return

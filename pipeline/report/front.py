@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from store.view import queries, report_queries
 from store.view.report_queries import News, Ready, ShownFalse, Since, Spot
-from store.view.rows import PolledRepository, ServiceRow
+from store.view.rows import LARGER, PolledRepository, ServiceRow, TooLargeRow, too_large_said
 
 SIMULATED = "SIMULATED"
 MOST_OLDEST = 10
@@ -45,13 +45,15 @@ class Front:
     """The first screen. `opened`, `filled` and `removed` are of the time from `since` on, the rest is of `until`: now.
 
     `opened` has no sorry that was there when its branch was first read; `first_read` counts those. `open` counts the
-    sorries in the source, with a verified proof or not, and `repositories` those that have one.
+    sorries in the source, with a verified proof or not, without the `not_taken`, which the limits of [scan] leave out,
+    and `repositories` those that have one.
     """
 
     since: str
     until: str
     watched: int
     open: int
+    not_taken: int
     repositories: int
     opened: tuple[News, ...]
     first_read: int
@@ -92,12 +94,13 @@ def front(view: sqlite3.Connection, *, since: str, until: str) -> Front:
     for row in report_queries.sorry_counts(view):
         if row.state in ("open", "verified"):
             counted[row.repository] += row.n
-    repositories = queries.repositories(view, watched_only=True)
+    repositories, too_large = queries.repositories(view, watched_only=True), queries.too_large(view)
     return Front(
         since=since,
         until=until,
         watched=len(repositories),
         open=counted.total(),
+        not_taken=sum(row.sorries - row.sorries_taken for row in too_large),
         repositories=len(counted),
         opened=tuple(one for one in news if one.what == "opened" and not one.baseline),
         first_read=sum(one.what == "opened" and one.baseline for one in news),
@@ -106,12 +109,15 @@ def front(view: sqlite3.Connection, *, since: str, until: str) -> Front:
         shown_false=tuple(report_queries.shown_false(view)),
         ready=tuple(report_queries.ready(view)),
         oldest=tuple(report_queries.known_since(view, MOST_OLDEST)),
-        needs=tuple(_needs(view, queries.service(view), repositories)),
+        needs=tuple(_needs(view, queries.service(view), repositories, too_large)),
     )
 
 
 def _needs(
-    view: sqlite3.Connection, service: ServiceRow | None, repositories: Sequence[PolledRepository]
+    view: sqlite3.Connection,
+    service: ServiceRow | None,
+    repositories: Sequence[PolledRepository],
+    too_large: Sequence[TooLargeRow],
 ) -> Iterator[Need]:
     if service is not None and service.config_errors:
         yield Need(
@@ -121,6 +127,8 @@ def _needs(
     for row in repositories:
         if row.enabled and row.state not in FINE:
             yield Need(f"repository {row.state}", row.repository, row.reason, row.remedy)
+    for repository, said in too_large_said(too_large).items():
+        yield Need("not everything is taken", repository, said, LARGER)
     for job in report_queries.stuck(view):
         times = "" if job.n == 1 else f" on {job.n:,} branches"
         yield Need(
@@ -145,10 +153,11 @@ def lead(front: Front) -> str:
     if not front.watched:
         return "No repository is watched."
     among = _many(front.watched, "watched repository", "watched repositories")
-    if not front.open:
+    if not front.open and not front.not_taken:
         return f"No sorry is open in {among}."
     where = f" in {front.repositories:,} of {among}"
-    return f"{_many(front.open, 'sorry is', 'sorries are')} open{where}."
+    beyond = f", and {front.not_taken:,} more are beyond the limits of [scan]" if front.not_taken else ""
+    return f"{_many(front.open, 'sorry is', 'sorries are')} open{where}{beyond}."
 
 
 def changes(front: Front) -> list[str]:

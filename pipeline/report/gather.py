@@ -23,7 +23,15 @@ from store.log.envelope import utc_text
 from store.log.reader import LogReader
 from store.view import model_queries, queries, report_queries
 from store.view.report_queries import AttemptTotals, JobCount, ProofVerdict, Searches, Turn
-from store.view.rows import AttemptRow, CheckpointRow, EvaluationRow, JobRow, ProofRow, ServiceRow
+from store.view.rows import (
+    AttemptRow,
+    CheckpointRow,
+    EvaluationRow,
+    JobRow,
+    ProofRow,
+    ServiceRow,
+    too_large_said,
+)
 
 if TYPE_CHECKING:
     from pipeline.prove.tree import Tree
@@ -149,7 +157,8 @@ class RepositoryState:
     remedy: str
     checked_at: str | None
     sorries: Mapping[str, int]
-    too_large: tuple[str, ...] = ()
+    too_large: str = ""
+    """what the limits of [scan] left out"""
 
     @property
     def left(self) -> int:
@@ -334,14 +343,12 @@ def _repositories(
 ) -> tuple[RepositoryState, ...]:
     counted = {(row.repository, row.state): row.n for row in report_queries.sorry_counts(view)}
     counted |= filled
-    too_large: defaultdict[str, list[str]] = defaultdict(list)
-    for large in queries.too_large(view):
-        too_large[large.repository].append(f"{large.branch}: {large.said}")
+    too_large = too_large_said(queries.too_large(view))
     return tuple(
         RepositoryState(
             row.repository, row.state, row.watched, row.enabled, row.reason, row.remedy, row.checked_at,
             {column: counted.get((row.repository, column), 0) for column in SORRY_COLUMNS},
-            tuple(too_large[row.repository]),
+            too_large.get(row.repository, ""),
         )
         for row in queries.repositories(view)
     )  # fmt: skip

@@ -150,6 +150,7 @@ class _Report:
         html = self._written(
             "sorries.html", name=sheet.name, title=of.repository, of=of, sheet=sheet,
             anchor=lambda spot: opened.anchor(spot, of), OUTCOMES=_OUTCOMES,
+            too_large=next(row.too_large for row in self.data.repositories if row.repository == of.repository),
         )  # fmt: skip
         return html, ()
 

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -153,12 +154,18 @@ class FileRow:
     sorries_taken: int | None
 
 
+LARGER = "raise the limit under [scan], which counts for a file from its next change on, or exclude the file"
+"""What to do where the limits leave something out."""
+
+
 @dataclass(frozen=True, slots=True)
 class TooLargeRow:
     """What the limits left out of a branch's newest scan: of `files` with more than they allow, how much is taken."""
 
     repository: str
     branch: str
+    path: str
+    """of the file of which most is left out"""
     files: int
     declarations: int
     declarations_taken: int
@@ -167,16 +174,27 @@ class TooLargeRow:
 
     @property
     def said(self) -> str:
-        """Return it for people: "too large: 2000 of 300000 sorries taken"."""
+        """Return it for people: "too large: 2,000 of 300,000 sorries taken (S.lean)"."""
         parts = [
-            f"{taken} of {there} {what}"
+            f"{taken:,} of {there:,} {what}"
             for what, taken, there in (
                 ("sorries", self.sorries_taken, self.sorries),
                 ("declarations", self.declarations_taken, self.declarations),
             )
             if there
         ]
-        return f"too large: {', '.join(parts)} taken"
+        others = f" and {self.files - 1:,} more" if self.files > 1 else ""
+        return f"too large: {', '.join(parts)} taken ({self.path}{others})"
+
+
+def too_large_said(rows: Iterable[TooLargeRow]) -> dict[str, str]:
+    """Return it for people, by repository: of the first branch, and how many branches more."""
+    found = {}
+    for repository, branches in groupby(rows, key=lambda row: row.repository):
+        first, *others = branches
+        more = f"; so on {len(others):,} more branch{'es' if len(others) > 1 else ''}" if others else ""
+        found[repository] = f"{first.branch}: {first.said}{more}"
+    return found
 
 
 @dataclass(frozen=True, slots=True)
