@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
@@ -18,7 +18,7 @@ from daemon.planning.proving import Ladder, spending
 from daemon.settings import Settings
 from daemon.settings.models import ServeModel
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec, LocalRung
+from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec, LocalRung, Spec
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits
 from pipeline.serve.spec import (
@@ -160,21 +160,27 @@ def _rungs(settings: Settings) -> tuple[FillRung, ...]:
     fallback = settings.train.of("tactics").named
     return tuple(
         FillRung(
-            _on(settings.serve.device, rung.spec),
+            rung.spec,
             rung.seconds_per_sorry,
             rung.model,
             fallback if rung.number == 2 else "",
             _memory_bytes(settings, "prove", prove.memory_bytes if rung.local else jobs.memory_bytes),
         )
-        for rung in rungs
+        for rung in (replace(rung, spec=_on(settings.serve.device, rung.spec)) for rung in rungs)
     )
 
 
 def _on(device: str, rung: AnyRung) -> AnyRung:
-    """Return a rung whose model computes on this device."""
+    """Return a rung whose models compute on this device."""
+    if isinstance(rung, CuratedRung):
+        # Loading the retriever would take more of a request's seconds than the search.
+        return CuratedRung()
     if not isinstance(rung, LocalRung):
         return rung
-    return rung.model_copy(update={"generator": rung.generator.model_copy(update={"device": device})})
+    moved: dict[str, Spec] = {"generator": rung.generator.model_copy(update={"device": device})}
+    if rung.retriever is not None:
+        moved["retriever"] = rung.retriever.model_copy(update={"device": device})
+    return rung.model_copy(update=moved)
 
 
 def _memory_bytes(settings: Settings, kind: Kind, otherwise: int) -> int:

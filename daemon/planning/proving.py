@@ -46,18 +46,19 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.globs import path_filter
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.identity import job_id
-from store.view import model_queries, queries
+from store.view import model_queries, queries, trace_queries
 from store.view.queries import SorryProgress
 from store.view.rows import BranchRow, SorryRow
 
 # ---- The rungs of the ladder as they can be climbed now
 # Each with its specification, its model and its budget.
-# The model of rung 1 is the retriever in use together with the generator of the settings, of rung 2 the tactic model
-# in use, of rungs 3 and 4 what the settings name. As long as no tactic model is in use, rung 2 takes the one that
-# `[train.tactics] model_name` names in the file, and waits where it names none. What learned from the simulator is
-# used where the simulator judges, and nowhere else; what learned from Lean is used in both places, for it cannot make
-# anything true. The progress model in use orders the searches of rungs 1 and 2; it is no part of what an attempt is
-# remembered by.
+# The model of rung 1 is the retriever in use together with the generator of the settings, of rung 2 the tactic model in
+# use, of rungs 3 and 4 what the settings name. The retriever in use finds premises for every rung; but at rung 1, it is
+# a part of the budget. At rung 4 only the number of premises is: another retriever alone is not worth the money. As
+# long as no tactic model is in use, rung 2 takes the one that `[train.tactics] model_name` names in the file, and waits
+# where it names none. What learned from the simulator is used where the simulator judges, and nowhere else; what
+# learned from Lean is used in both places, for it cannot make anything true. The progress model in use orders the
+# searches of rungs 1 and 2; it is no part of what an attempt is remembered by.
 
 
 class InUse(Protocol):
@@ -100,7 +101,7 @@ class Rung:
     @property
     def local(self) -> bool:
         """Return whether a model runs in the job."""
-        return isinstance(self.spec, LocalRung)
+        return isinstance(self.spec, LocalRung) or self.spec.retriever is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,69 +137,63 @@ class Ladder:
         self._no_models = no_models
         self._given = tactics
 
-    def rungs(self, lean: LeanBackend) -> list[Rung]:
-        """Return what can be climbed with this Lean, in the order of the settings."""
-        found = (self._rung(number, lean) for number in self._prove.rungs)
+    def rungs(self, lean: LeanBackend, *, traced: bool = True) -> list[Rung]:
+        """Return what can be climbed with this Lean, in the order of the settings.
+
+        `traced`: the repository has a trace of this Lean, of which the premises are.
+        """
+        shown = self._shown(lean) if traced else None
+        found = (self._rung(number, lean, shown) for number in self._prove.rungs)
         return [rung for rung in found if isinstance(rung, Rung)]
 
     def waiting(self, lean: LeanBackend) -> list[WaitingRung]:
         """Return what cannot."""
-        found = (self._rung(number, lean) for number in self._prove.rungs)
+        found = (self._rung(number, lean, None) for number in self._prove.rungs)
         return [rung for rung in found if isinstance(rung, WaitingRung)]
 
-    def _rung(self, number: int, lean: LeanBackend) -> Rung | WaitingRung:
+    def _rung(self, number: int, lean: LeanBackend, shown: RetrieverSpec | None) -> Rung | WaitingRung:
         if number in (1, 2, 3) and self._no_models:
             return WaitingRung(number, self._no_models)
         match number:
             case 0:
-                return self._climb(CuratedRung(), "", lean)
+                return self._climb(CuratedRung(retriever=_on_cpu(shown)), "", lean)
             case 1:
                 return self._retrieval(lean)
             case 2:
-                return self._tactics(lean)
+                return self._tactics(lean, shown)
             case 3:
                 name = self._prove.whole.model
-                rung = WholeProofRung(generator=self._generator(name), whole=self._whole())
+                rung = WholeProofRung(generator=self._generator(name), whole=self._whole(), retriever=shown)
                 return self._climb(rung, name, lean)
             case _:
-                return self._external(lean)
+                return self._external(lean, _on_cpu(shown))
 
     def _retrieval(self, lean: LeanBackend) -> Rung | WaitingRung:
-        retriever = self._usable("retriever", lean)
+        retriever, name = self._retriever(lean), self._prove.generator.model
         if retriever is None:
             return WaitingRung(1, self._none_in_use("retriever", lean))
-        paths, name = self._settings.paths, self._prove.generator.model
         rung = RetrievalRung(
-            generator=self._generator(name),
-            retriever=RetrieverSpec(
-                chain=paths.models / "retriever",
-                checkpoint=retriever.checkpoint,
-                indices=paths.embeddings / "retriever",
-                premises=self._prove.generator.premises,
-                events_db=paths.events_db,
-                database_db=paths.database_db,
-            ),
-            progress=self._progress(lean),
+            generator=self._generator(name), retriever=retriever, progress=self._progress(lean)
         )
         return self._climb(rung, f"{retriever.checkpoint}+{name}", lean)
 
-    def _tactics(self, lean: LeanBackend) -> Rung | WaitingRung:
+    def _tactics(self, lean: LeanBackend, shown: RetrieverSpec | None) -> Rung | WaitingRung:
         if self._given is not None:
             model, path = self._given
-            return self._generates(model, path, lean)
+            return self._generates(model, path, lean, shown)
         tactics, named = self._usable("tactics", lean), self._settings.train.of("tactics").named
         if tactics is None and not named:
             reason = self._none_in_use("tactics", lean)
             return WaitingRung(2, f"{reason}, and [train.tactics] names no model_name to begin with")
         path = named if tactics is None else str(self._settings.paths.models / "tactics" / tactics.checkpoint)
         model = named if tactics is None else tactics.checkpoint
-        return self._generates(model, path, lean)
+        return self._generates(model, path, lean, shown)
 
-    def _generates(self, model: str, path: str, lean: LeanBackend) -> Rung:
-        rung = GeneratorRung(generator=self._generator(path), progress=self._progress(lean))
+    def _generates(self, model: str, path: str, lean: LeanBackend, shown: RetrieverSpec | None) -> Rung:
+        rung = GeneratorRung(generator=self._generator(path), progress=self._progress(lean), retriever=shown)
         return self._climb(rung, model, lean)
 
-    def _external(self, lean: LeanBackend) -> Rung:
+    def _external(self, lean: LeanBackend, shown: RetrieverSpec | None) -> Rung:
         external = self._prove.external
         endpoint = EndpointSpec(
             base_url=external.base_url,
@@ -213,7 +208,7 @@ class Ladder:
             usd_per_million_completion=external.usd_per_million_completion,
         )
         if external.mode == "whole":
-            rung = EndpointRung(endpoint=endpoint, whole=self._whole())
+            rung = EndpointRung(endpoint=endpoint, whole=self._whole(), retriever=shown)
         else:
             generator = self._prove.generator
             # They are drawn: an endpoint knows no beams.
@@ -222,7 +217,7 @@ class Ladder:
                 temperature=generator.temperature,
                 max_tokens=self._prove.whole.max_tokens,
             )
-            rung = EndpointRung(endpoint=endpoint, tactics=tactics)
+            rung = EndpointRung(endpoint=endpoint, tactics=tactics, retriever=shown)
         key = KeyPlace(external.credential, external.key_variable)
         return self._climb(rung, external.model, lean, key=key)
 
@@ -237,7 +232,7 @@ class Ladder:
         return Rung(
             rung,
             model,
-            budget_key(self._prove, lean=lean, rung=rung.number),
+            budget_key(self._prove, lean=lean, rung=rung.number, shown=rung.retriever),
             self._prove.seconds(rung.number),
             gpu=isinstance(rung, LocalRung) and self._prove.generator.device != "cpu",
             capped=isinstance(rung, EndpointRung) and not self._prove.external.free,
@@ -252,6 +247,25 @@ class Ladder:
             candidates=generator.candidates,
             decoding=generator.decoding,
             temperature=generator.temperature,
+        )
+
+    def _shown(self, lean: LeanBackend) -> RetrieverSpec | None:
+        """Return what finds premises for the rungs that do without them, too."""
+        found = self._retriever(lean)
+        return None if found is None or not found.premises or self._no_models else found
+
+    def _retriever(self, lean: LeanBackend) -> RetrieverSpec | None:
+        row, paths, generator = self._usable("retriever", lean), self._settings.paths, self._prove.generator
+        if row is None:
+            return None
+        return RetrieverSpec(
+            chain=paths.models / "retriever",
+            checkpoint=row.checkpoint,
+            indices=paths.embeddings / "retriever",
+            device=generator.device,
+            premises=generator.premises,
+            events_db=paths.events_db,
+            database_db=paths.database_db,
         )
 
     def _whole(self) -> WholeSpec:
@@ -275,8 +289,21 @@ class Ladder:
         return f"no {model} model is in use yet"
 
 
-def budget_key(prove: Prove, *, lean: LeanBackend, rung: int = 0) -> str:
+def _on_cpu(shown: RetrieverSpec | None) -> RetrieverSpec | None:
+    """Return a retriever for rungs 0 and 4: they look up one goal a sorry, or wait for an endpoint, and for no GPU."""
+    return None if shown is None else shown.model_copy(update={"device": "cpu"})
+
+
+def budget_key(prove: Prove, *, lean: LeanBackend, rung: int = 0, shown: RetrieverSpec | None = None) -> str:
     """Name a budget: with another one, or another judge, a sorry is attempted again."""
+    key = _budget(prove, lean, rung)
+    if shown is None:
+        return key
+    of = f"@{shown.checkpoint}" if rung in (0, 2, 3) else ""
+    return f"{key}/{shown.premises}p{of}"
+
+
+def _budget(prove: Prove, lean: LeanBackend, rung: int) -> str:
     generator, whole, external = prove.generator, prove.whole, prove.external
     calls = "" if prove.calls_per_sorry is None else f"/{prove.calls_per_sorry}c"
     time, judge = f"{prove.seconds(rung):g}s", lean.kind
@@ -286,8 +313,7 @@ def budget_key(prove: Prove, *, lean: LeanBackend, rung: int = 0) -> str:
     match rung:
         case 1 | 2:
             heat = f"@{generator.temperature:g}" if generator.decoding == "sample" else ""
-            premises = f"/{generator.premises}p" if rung == 1 else ""
-            return f"{search}/{generator.candidates}x{generator.decoding}{heat}{premises}"
+            return f"{search}/{generator.candidates}x{generator.decoding}{heat}"
         case 4 if external.mode == "tactics":
             return f"{search}/{generator.candidates}xendpoint@{generator.temperature:g}/{asked}"
         case 3 | 4:
@@ -355,7 +381,9 @@ class Proving:
         self._left_s = left_s
         self._today = now.astimezone(UTC).date().isoformat()
         self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "prove"}
-        in_use = [row for row in model_queries.checkpoints(view) if row.promoted] if _asks(settings) else []
+        self._traced = {row.repository for row in trace_queries.newest_traces(view, simulated=True)}
+        self._traced_by_lean = {row.repository for row in trace_queries.newest_traces(view)}
+        in_use = [row for row in model_queries.checkpoints(view) if row.promoted]
         self.ladder = Ladder(settings, in_use, no_models=no_models, tactics=tactics)
 
     def of(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
@@ -375,7 +403,8 @@ class Proving:
 
     def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
         """The ladder's rungs; a trigger counts as another budget, so that everything is tried once more."""
-        rungs, seq = self.ladder.rungs(lean), self._triggered.get(repo.key)
+        traced = repo.key in (self._traced if lean.simulated else self._traced_by_lean)
+        rungs, seq = self.ladder.rungs(lean, traced=traced), self._triggered.get(repo.key)
         return (
             rungs
             if seq is None
@@ -589,11 +618,6 @@ def _packed(groups: Sequence[Sequence[_Wanted]], size: int) -> Iterator[list[_Wa
             batch += part
     if batch:
         yield batch
-
-
-def _asks(settings: Settings) -> bool:
-    """Return whether a rung uses a promoted checkpoint."""
-    return settings.prove.enabled and not {1, 2}.isdisjoint(settings.prove.rungs)
 
 
 def _rank(rung: Rung, so_far: SorryProgress | None) -> int:

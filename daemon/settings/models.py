@@ -119,7 +119,7 @@ class Generator(Section):
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False, examples=[0.7])
     """Temperature of sampling, and of whole proofs at rung 3; more than 0, at most 10"""
     premises: Annotated[int, Strict()] = Field(10, ge=0, le=1000, examples=[10])
-    """Premises from the retriever that rung 1 puts before the goal; 0 to 1000"""
+    """Premises that the retriever in use finds for a goal, and that every rung is shown; 0 to 1000"""
     progress_weight: Number = Field(0.5, ge=0, le=1, allow_inf_nan=False, examples=[0.5])
     """Weight, 0 to 1, of the remaining steps that the progress model in use predicts, in a state's score; 0: the
     progress model is not used"""
@@ -217,7 +217,7 @@ class Prove(Section):
     memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="16G"))] = Field(
         2**34, alias="memory", examples=["16G"]
     )
-    """Memory of each process of a job that runs a model (rungs 1 to 3); at least 256M"""
+    """Memory of each process of a job that runs a model (rungs 1 to 3, and the retriever at each); at least 256M"""
     opt_out_authors: People = Field((), examples=[["ada@example.org"]])
     """Names or e-mail addresses, as git has them, of authors for whose lines no proof is proposed"""
     generator: Generator = Field(default_factory=Generator)

@@ -280,11 +280,15 @@ class GeneratorSpec(Spec):
 
 
 class RetrieverSpec(Spec):
-    """A retriever's checkpoint in its chain, and the premises to search: those of the log and its view."""
+    """A retriever's checkpoint in its chain, and the premises to search: those of the log and its view.
+
+    `premises` is how many a goal is shown.
+    """
 
     chain: Path
     checkpoint: str
     indices: Path
+    device: str = "auto"
     premises: _Count = 10
     events_db: Path
     database_db: Path
@@ -335,9 +339,13 @@ class EndpointSpec(Spec):
 
 
 class RungSpec(Spec):
-    """A rung of the ladder: its number, and the models that it asks."""
+    """A rung of the ladder: its number, and the models that it asks.
+
+    `retriever` finds the premises that its goals are shown; None: they are shown none.
+    """
 
     number: int
+    retriever: RetrieverSpec | None = None
 
     @property
     def prover(self) -> str:
@@ -351,7 +359,7 @@ class CuratedRung(RungSpec):
 
 
 class RetrievalRung(RungSpec):
-    """A generator that reads retrieved premises."""
+    """A generator that is made for premises, and has to have them."""
 
     number: Literal[1] = 1
     generator: GeneratorSpec
@@ -360,7 +368,7 @@ class RetrievalRung(RungSpec):
 
 
 class GeneratorRung(RungSpec):
-    """A generator that reads the goal alone."""
+    """The tactic model in use."""
 
     number: Literal[2] = 2
     generator: GeneratorSpec

@@ -51,6 +51,7 @@ class ExternalAuthor:
             ask.declaration,
             context=end_of(ask.context, _CONTEXT_CHARACTERS),
             goal=ask.goal,
+            premises=ask.premises,
             failed=[(one.text, one.errors) for one in ask.earlier],
         )
         asked = Ask(messages, self._max_tokens, seed=ask.seed)
@@ -108,6 +109,7 @@ class HFAuthor:
                 ask.declaration,
                 context=ask.context,
                 goal=ask.goal,
+                premises=ask.premises,
                 failed=[(one.text, one.errors) for one in ask.earlier],
                 max_length=self._prompt_tokens,
             )

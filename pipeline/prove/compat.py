@@ -42,6 +42,7 @@ from pipeline.models.endpoint.client import open_client
 from pipeline.models.endpoint.errors import Usage
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import device_of
+from pipeline.models.retriever.finder import Place, PremiseFinder
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.goals import NAME, SourcePlaces, statement
 from pipeline.models.tactics.models import ADAPTER
@@ -50,9 +51,10 @@ from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.authors import ExternalAuthor, HFAuthor
 from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
 from pipeline.prove.effort import DeclarationResult, Outcome
-from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorProposer, Retrieve
+from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, GeneratorProposer
 from pipeline.prove.graph import ModelScoring
-from pipeline.prove.retrieval import Place, PremiseFinder, Retrieval, read_corpus
+from pipeline.prove.premises import ShownPremises
+from pipeline.prove.retrieval import Retrieval, read_corpus
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_proof import (
     Author,
@@ -430,8 +432,8 @@ class _Model(ABC):
             _log.warning("no tactic for a goal: %s", why or "the model returned nothing")
         return [one.tactic for one in found.tactics]
 
-    def retrieving(self, place: Place) -> Retrieve | None:  # noqa: ARG002
-        """Return a premise lookup for goals of that place; None for a model without premises."""
+    def shown(self, place: Place) -> ShownPremises | None:  # noqa: ARG002
+        """Return what goals of that place are shown; None for a model without premises."""
         return None
 
     def close(self) -> None:
@@ -586,9 +588,7 @@ class Prover(ABC):
         self, server: Server, restated: RestatedTheorem
     ) -> tuple[ProverResult, list[str] | None]:
         model = self._open()
-        proposer = GeneratorProposer(
-            model, decoding=self._decoding, retrieve=model.retrieving(restated.place)
-        )
+        proposer = GeneratorProposer(model, decoding=self._decoding, premises=model.shown(restated.place))
         method = SearchMethod(proposer, scoring=ModelScoring(), seed=self._seed)
         worked, problem = DeclarationResult(), ""
         try:
@@ -668,17 +668,19 @@ class _LocalModel(_Model):
         self._attached = AsyncExitStack()
         self.loop.run(self._begin())
 
-    def retrieving(self, place: Place) -> Retrieve | None:
+    def shown(self, place: Place) -> ShownPremises | None:
         if self._retrieval is None:
             return None
-        retrieve = self._retrieval.at(place)
-        return lambda request: self.loop.of_another_loop(retrieve(request))
+        retrieval = self._retrieval
+        return ShownPremises(lambda state: self.loop.of_another_loop(retrieval.premises(state, place)))
 
     async def _suggest(self, request: Request) -> Suggestions:
         return await self._service.suggest(request)
 
     async def _premises(self, state: str, place: Place) -> tuple[str, ...]:
-        return () if self._retrieval is None else await self._retrieval.premises(state, place)
+        if self._retrieval is None:
+            return ()
+        return tuple(premise.serialize() for premise in await self._retrieval.premises(state, place))
 
     async def _begin(self) -> None:
         if self._retrieval is not None:

@@ -1,19 +1,21 @@
 """Rung 0: a fixed list of tactics for a goal, in a fixed order.
 
 Tactics that close a goal come first, cheapest first, for any Lean and Mathlib: `CuratedTactics` stops offering a tactic
-that the REPL cannot parse. Then follow the steps that the connectives of the goal and the hypotheses suggest. Without a
-model or randomness, the same goal gives the same list.
+that the REPL cannot parse. Then follow the steps that the connectives of the goal and of hypotheses suggest, and, where
+a retriever is in use, those that name the first few premises. The same goal and premises give the same list.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.lean.client.messages import Goal, Variable
 from pipeline.lean.goal_text import Shape, shape, strip_parentheses
+from pipeline.models.text import state_of
 from pipeline.prove.graph import Candidate, TacticRequest
+from pipeline.prove.premises import ShownPremises, rooted
 
 CLOSERS: tuple[str, ...] = (
     "rfl",
@@ -44,10 +46,13 @@ CLOSERS_AT_START: tuple[str, ...] = ("simp_arith", "gcongr", "fun_prop", "measur
 OF_LIBRARIES = frozenset(
     (
         *("tauto", "norm_num", "ring", "linarith", "positivity", "nlinarith", "field_simp", "aesop"),
-        *("gcongr", "fun_prop", "measurability"),
+        *("gcongr", "fun_prop", "measurability", "aesop (add unsafe [_])"),
     )
 )
 """Tactics of Mathlib and related libraries; not offered to files that import only Lean's own modules."""
+
+NAMED_PREMISES = 4
+"""Premises that tactics name: each is up to six more tactics at every state."""
 
 _INDUCTIVE = re.compile(r"^(?:Nat|ℕ|Bool|List\b.*|Option\b.*|Fin\b.*)$")
 _IDENTIFIER = re.compile(r"^[^\W\d]\w*[!?']*$")
@@ -70,9 +75,12 @@ class CuratedTactics:
         """Return the candidates for the first goal; the seed has no effect."""
         return self.candidates(asked.goals[0], at_start=asked.at_start)
 
-    def candidates(self, goal: Goal, *, at_start: bool) -> Iterator[Candidate]:
-        """Yield the candidates for the goal, best first; `saw` takes effect meanwhile."""
-        for candidate in _all(goal, closers=self.closers, at_start=at_start):
+    def candidates(self, goal: Goal, *, at_start: bool, premises: Sequence[str] = ()) -> Iterator[Candidate]:
+        """Yield the candidates for the goal, best first; `saw` takes effect meanwhile.
+
+        `premises` are the names of constants that may help, the likeliest first.
+        """
+        for candidate in _all(goal, closers=self.closers, at_start=at_start, premises=premises):
             if self.offers(candidate):
                 yield candidate
 
@@ -93,21 +101,77 @@ class CuratedTactics:
             self._unparsed[candidate.template] = self._unparsed.get(candidate.template, 0) + 1
 
 
-def _all(goal: Goal, *, closers: tuple[str, ...], at_start: bool) -> Iterator[Candidate]:
+@dataclass(slots=True)
+class CuratedWithPremises:
+    """Rung 0's proposer for one declaration whose goals are shown premises.
+
+    They are looked up for a search's first goal alone and named at all of its states: a lookup at every state would
+    take longer than the state's tactics.
+    """
+
+    tactics: CuratedTactics
+    shown: ShownPremises
+    _names: tuple[str, ...] = ()
+
+    async def propose(self, asked: TacticRequest) -> Iterator[Candidate]:
+        """Return the candidates for the first goal; the seed has no effect."""
+        if asked.at_start:
+            self._names = await self.shown.names(state_of(asked.goals), NAMED_PREMISES)
+        return self.tactics.candidates(asked.goals[0], at_start=asked.at_start, premises=self._names)
+
+    def saw(self, candidate: Candidate, *, parsed: bool) -> None:
+        self.tactics.saw(candidate, parsed=parsed)
+
+    @property
+    def reason(self) -> str:
+        """Return the retriever's failure, for people; "" without any."""
+        return self.shown.reason
+
+
+def _all(
+    goal: Goal, *, closers: tuple[str, ...], at_start: bool, premises: Sequence[str]
+) -> Iterator[Candidate]:
     target = shape(goal.target.render())
     names = _Names(goal)
     for text in closers:
         yield Candidate(text, text)
+    cited = [rooted(name, names.taken) for name in premises]
+    yield from _by_premises(cited)
     usable = [variable for variable in goal.vars if _accessible(variable)]
     shapes = [(variable, shape(_type(variable))) for variable in usable]
     yield from _of_target(target, names)
     yield from _of_hypotheses(shapes, names)
     yield from _choices(target, shapes)
     yield from _rewrites(shapes)
+    yield from _from_premises(cited)
     yield from _inductions(usable)
     if at_start:
         for text in CLOSERS_AT_START:
             yield Candidate(text, text)
+
+
+def _by_premises(names: Sequence[str]) -> Iterator[Candidate]:
+    """Yield tactics that close a goal with premises: each alone, then all together."""
+    for name in names:
+        yield Candidate(f"exact {name} ..", "exact _ ..")
+        yield Candidate(f"simp [{name}]", "simp [_]")
+        yield Candidate(f"grind [{name}]", "grind [_]")
+    if not names:
+        return
+    every = ", ".join(names)
+    if len(names) > 1:
+        yield Candidate(f"simp [{every}]", "simp [_, _]")
+        yield Candidate(f"grind [{every}]", "grind [_, _]")
+    yield Candidate(f"simp_all [{every}]", "simp_all [_]")
+    yield Candidate(f"aesop (add unsafe [{every}])", "aesop (add unsafe [_])")
+
+
+def _from_premises(names: Sequence[str]) -> Iterator[Candidate]:
+    """Yield steps that use a premise and may leave goals."""
+    for name in names:
+        yield Candidate(f"apply {name}", "apply _ (a premise)", cost=1)
+        yield Candidate(f"rw [{name}]", "rw [_] (a premise)", cost=2)
+        yield Candidate(f"rw [← {name}]", "rw [← _] (a premise)", cost=3)
 
 
 def _of_target(target: Shape, names: _Names) -> Iterator[Candidate]:
@@ -200,7 +264,7 @@ class _Names:
     """Fresh names for one goal."""
 
     def __init__(self, goal: Goal) -> None:
-        self._taken = {variable.user_name.rstrip("✝") for variable in goal.vars}
+        self.taken = {variable.user_name.rstrip("✝") for variable in goal.vars}
 
     def fresh(self, base: str, *, but_not: str = "") -> str:
         """Return the base, or the base with a number, that no hypothesis has."""
@@ -208,7 +272,7 @@ class _Names:
         if not _IDENTIFIER.match(base):
             base = "h"
         name, count = base, 0
-        while name in self._taken or name == but_not:
+        while name in self.taken or name == but_not:
             count += 1
             name = f"{base}{count}" if not base[-1].isdigit() else f"{base}_{count}"
         return name

@@ -97,6 +97,7 @@ class FileProver:
         self._answers = answers
         self._known = known or {}
         self._lemmas = tuple(lemmas)
+        self._place: FilePlace
         self._propose: Propose
         self._prefix: tuple[str, ...] = ()
         self._reached = 0
@@ -153,9 +154,9 @@ class FileProver:
                 fitting.append(one)
         self._key = ReplKey.of_file(self._backend, self._project, self._source)
         imports = self._source.imports
-        self._propose = self._engine.propose(
-            FilePlace(self._path, imports, core_only=closure(self._project, imports).core_only)
-        )
+        core_only = closure(self._project, imports).core_only
+        self._place = FilePlace(self._path, imports, core_only=core_only)
+        self._propose = self._engine.propose(self._place)
         self._reached = self._source.header_end
         return fitting
 
@@ -218,8 +219,9 @@ class FileProver:
         answers, journals = self._answers, self._journals
         # Each sorry has its own journal, which is removed when its attempt is recorded.
         own = {one.ordinal: one for one in piece.group}
+        shown = self._engine.show(self._place, first.declaration, self._position(first))
         method = SearchMethod(
-            self._propose(first.declaration, self._position(first)),
+            self._propose(shown),
             scoring=self._engine.scoring,
             remaining=self._engine.remaining,
             seed=self._seed,
@@ -239,6 +241,7 @@ class FileProver:
                     None if answers is None else answers(own.get(ordinal, first), ordinal)
                 ),
                 method=method,
+                premises=shown,
             )
         return await prove_declaration(session, declaration, method=method, budget=self._budget, known=known)
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -27,10 +27,8 @@ from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Sugg
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
 from pipeline.models.text import state_of
 from pipeline.prove.graph import Candidate, TacticRequest
+from pipeline.prove.premises import ShownPremises
 from pipeline.prove.whole_proof import Cost
-
-Retrieve = Callable[[TacticRequest], Awaitable[tuple[str, ...]]]
-"""Returns premises for a goal as marked code, the nearest first."""
 
 _RATED = 64
 """The maximum of steps in a batch for the progress model."""
@@ -50,28 +48,26 @@ class GeneratorProposer:
         asked: states for which the search requested tactics.
         empty: states for which the model returned no usable tactic.
         failed: states without an answer.
-        unretrieved: states without premises because the retrieval failed.
         left_out: unusable answers, by reason (`requests.Suggestions`).
         unparsed: candidates that Lean could not parse.
         cost: the model's tokens, without those of a run that was killed.
     """
 
     def __init__(
-        self, service: Suggests, *, decoding: Decoding | None = None, retrieve: Retrieve | None = None
+        self, service: Suggests, *, decoding: Decoding | None = None, premises: ShownPremises | None = None
     ) -> None:
         """Args:
         service: the generator.
         decoding: the number of tactics, and the sampling; None for the defaults.
-        retrieve: finds premises; None for a model without premises.
+        premises: what the model is shown beside a state; None: the state alone.
         """
         self._service = service
         self._decoding = decoding or Decoding()
-        self._retrieve = retrieve
-        self.asked = self.empty = self.failed = self.unretrieved = self.unparsed = self.tried = 0
+        self._premises = premises
+        self.asked = self.empty = self.failed = self.unparsed = self.tried = 0
         self.left_out: Counter[str] = Counter()
         self.cost = Cost()
         self._failure = ""
-        self._retrieval_failure = ""
 
     async def propose(self, asked: TacticRequest) -> list[Candidate]:
         """Return the model's tactics, the likeliest first; none on a failure (see `reason`).
@@ -81,8 +77,9 @@ class GeneratorProposer:
             JobError: the endpoint is down.
         """
         self.asked += 1
-        premises = await self._premises(asked)
-        request = Request(state_of(asked.goals), premises, self._decoding, asked.seed)
+        state = state_of(asked.goals)
+        premises = () if self._premises is None else await self._premises.texts(state)
+        request = Request(state, premises, self._decoding, asked.seed)
         try:
             found = await self._service.suggest(request)
         except (GenerationStoppedError, JobError):
@@ -119,11 +116,9 @@ class GeneratorProposer:
             )
         if self.tried and self.unparsed == self.tried:
             said.append(f"none of its {self.tried} tactics could be parsed")
-        if self.unretrieved:
-            said.append(
-                f"no premises were found for {self.unretrieved} of {self.asked} states: {self._retrieval_failure}"
-            )
-        return "; ".join(said)
+        if self._premises is not None:
+            said.append(self._premises.reason)
+        return "; ".join(filter(None, said))
 
     def _fail(self, why: str) -> list[Candidate]:
         self.failed += 1
@@ -131,21 +126,6 @@ class GeneratorProposer:
             self._failure = why
             _log.warning("a search gets no tactics: %s", why)
         return []
-
-    async def _premises(self, asked: TacticRequest) -> tuple[str, ...]:
-        if self._retrieve is None:
-            return ()
-        try:
-            return await self._retrieve(asked)
-        except GenerationStoppedError:
-            raise
-        # As above; the model still gets the request, without premises.
-        except Exception as error:  # noqa: BLE001
-            self.unretrieved += 1
-            if not self._retrieval_failure:
-                self._retrieval_failure = first_line(error)
-                _log.warning("a search gets no premises: %s", self._retrieval_failure)
-            return ()
 
 
 class Predicting(Protocol):

@@ -1,8 +1,8 @@
 """The rungs of the ladder: for each the engine that works on all sorries of a job.
 
-0 the curated tactics, 1 a generator with retrieved premises, 2 a generator, 3 whole proofs by a local model,
-4 an external model: whole proofs, or tactics for searches. A rung loads its models on its first use: rung 0 needs no
-torch.
+0 the curated tactics, 1 a generator that is made for premises, 2 the tactic model, 3 whole proofs by a local model,
+4 an external model: whole proofs, or tactics for searches. Where a retriever is in use, every one of them is shown the
+premises that it finds. A rung loads its models on its first use: rung 0 without a retriever needs no torch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -25,19 +25,22 @@ from pipeline.jobs.specs import (
     GeneratorSpec,
     ProveSpec,
     RetrievalRung,
+    RetrieverSpec,
     WholeProofRung,
     WholeSpec,
 )
 from pipeline.models.errors import LearningError
 from pipeline.models.tactics.service import GenerationStoppedError
-from pipeline.prove.curated import CuratedTactics
+from pipeline.prove.curated import CuratedTactics, CuratedWithPremises
 from pipeline.prove.graph import ModelScoring, Proposer, Remaining, Scoring
+from pipeline.prove.premises import ShownPremises
 from pipeline.prove.whole_declaration import WholeProofMethod
 from pipeline.prove.whole_proof import Author, AuthorAnswers, AuthorError, AuthorWrapper, WholeAsk
 from store.errors import LogError
 
 if TYPE_CHECKING:
     from pipeline.models.endpoint.client import ChatClient
+    from pipeline.models.retriever.corpus import Premise
     from pipeline.models.tactics.generate import Generator
     from pipeline.models.tactics.requests import Request, Suggestions
     from pipeline.prove.retrieval import Retrieval
@@ -165,8 +168,14 @@ class FilePlace:
     core_only: bool
 
 
-Propose = Callable[[str, tuple[int, int]], Proposer]
-"""Returns the proposer of a declaration, by its name and position: line and column, from 1."""
+Propose = Callable[[ShownPremises | None], Proposer]
+"""Returns the proposer of a declaration, by the premises that its goals are shown."""
+Show = Callable[[FilePlace, str, tuple[int, int]], ShownPremises | None]
+"""Returns what a declaration's goals are shown, by its file, name and position: line and column, from 1."""
+
+
+def show_none(_place: FilePlace, _name: str, _position: tuple[int, int]) -> None:
+    """Show no premises (`Show`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +184,7 @@ class Engine:
 
     Attributes:
         propose: returns the proposers of a file's declarations.
+        show: returns the premises of a declaration.
         scoring: ranks a search's states; None: rung 0's.
         remaining: the progress model, if any.
         wholly: the author of whole proofs; None: a search for tactics.
@@ -185,6 +195,7 @@ class Engine:
     """
 
     propose: Callable[[FilePlace], Propose]
+    show: Show = show_none
     scoring: Scoring | None = None
     remaining: Remaining | None = None
     wholly: WholeProofMethod | None = None
@@ -193,15 +204,15 @@ class Engine:
     together: bool = True
 
 
-def ladder() -> Engine:
+def ladder(show: Show = show_none) -> Engine:
     """Return rung 0."""
 
     def of_file(place: FilePlace) -> Propose:
         # One for the file: a tactic that one process cannot parse is unknown to all with the same imports.
         tactics = CuratedTactics(core_only=place.core_only)
-        return lambda _name, _position: tactics
+        return lambda shown: tactics if shown is None else CuratedWithPremises(tactics, shown)
 
-    return Engine(of_file, together=False)
+    return Engine(of_file, show, together=False)
 
 
 @asynccontextmanager
@@ -212,20 +223,19 @@ async def engine(given: ProveSpec) -> AsyncIterator[Engine]:
         JobError: a model cannot be loaded.
     """
     async with AsyncExitStack() as open_:
+        show = await _shown(given, open_)
         match given.rung:
             case CuratedRung():
-                yield ladder()
+                yield ladder(show)
             case RetrievalRung() | GeneratorRung() as rung:
-                yield await _by_generator(given, rung, open_)
+                yield replace(await _by_generator(rung, open_), show=show)
             case WholeProofRung() as rung:
-                yield await _by_author(given, rung, open_)
+                yield replace(await _by_author(given, rung, open_), show=show)
             case EndpointRung() as rung:
-                yield await _by_endpoint(given, rung, open_)
+                yield replace(await _by_endpoint(given, rung, open_), show=show)
 
 
-async def _by_generator(
-    given: ProveSpec, rung: RetrievalRung | GeneratorRung, open_: AsyncExitStack
-) -> Engine:
+async def _by_generator(rung: RetrievalRung | GeneratorRung, open_: AsyncExitStack) -> Engine:
     from pipeline.models.tactics.requests import Decoding
     from pipeline.models.tactics.service import GenerationService
     from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
@@ -237,7 +247,6 @@ async def _by_generator(
         mode="sampling" if sampled else "beams",
         temperature=generator.temperature if sampled else 1.0,
     )
-    retrieval = await _retrieval(given, rung, open_) if isinstance(rung, RetrievalRung) else None
     suggesting = await asyncio.to_thread(_generator, generator)
     service = await open_.enter_async_context(GenerationService(suggesting))
     answering = ModelHealth(alone=False)
@@ -249,26 +258,46 @@ async def _by_generator(
         model = await asyncio.to_thread(_progress, rung.progress.path, device=generator.device)
         remaining = await open_.enter_async_context(ProgressRemaining(model))
 
-    def of_file(place: FilePlace) -> Propose:
-        def of_declaration(name: str, position: tuple[int, int]) -> Proposer:
-            retrieve = None
-            if retrieval is not None:
-                from pipeline.prove.retrieval import Place
-
-                retrieve = retrieval.at(Place(place.path, position, name, place.imports))
-            return GeneratorProposer(suggests, decoding=decoding, retrieve=retrieve)
-
-        return of_declaration
+    def of_file(_place: FilePlace) -> Propose:
+        return lambda shown: GeneratorProposer(suggests, decoding=decoding, premises=shown)
 
     return Engine(of_file, scoring=scoring, remaining=remaining, answering=answering)
 
 
-async def _retrieval(given: ProveSpec, rung: RetrievalRung, open_: AsyncExitStack) -> Retrieval:
-    part, device = rung.retriever, rung.generator.device
+async def _shown(given: ProveSpec, open_: AsyncExitStack) -> Show:
+    """Load the retriever; return what it shows.
+
+    But at rung 1, one that cannot be loaded for good (its weights are damaged, the repository has no trace) shows
+    nothing, and each attempt says why.
+    """
+    part = given.rung.retriever
+    if part is None:
+        return show_none
+    try:
+        find = await _retrieval(given, part, open_)
+    except JobError as error:
+        if isinstance(given.rung, RetrievalRung) or not error.deterministic:
+            raise
+        failure = error
+
+        async def fails(_state: str) -> tuple[Premise, ...]:
+            raise failure
+
+        return lambda place, _name, _position: ShownPremises(fails, place.path)
+    from pipeline.models.retriever.finder import Place
+
+    def show(place: FilePlace, name: str, position: tuple[int, int]) -> ShownPremises:
+        return ShownPremises(find.at(Place(place.path, position, name, place.imports)), place.path)
+
+    return show
+
+
+async def _retrieval(given: ProveSpec, part: RetrieverSpec, open_: AsyncExitStack) -> Retrieval:
 
     def load() -> Retrieval:
         from pipeline.models.libraries import device_of
-        from pipeline.prove.retrieval import PremiseFinder, Retrieval, corpus_of_log
+        from pipeline.models.retriever.finder import PremiseFinder
+        from pipeline.prove.retrieval import Retrieval, corpus_of_log
 
         with _loads("retriever", part.chain / part.checkpoint):
             corpus = corpus_of_log(
@@ -284,7 +313,7 @@ async def _retrieval(given: ProveSpec, rung: RetrievalRung, open_: AsyncExitStac
                 corpus,
                 indices=part.indices,
                 premises=part.premises,
-                device=device_of(cast(Any, device)),
+                device=device_of(cast(Any, part.device)),
             )
             return Retrieval(finder)
 
@@ -330,7 +359,7 @@ def _endpoint_searches(client: ChatClient, asked: EndpointTactics, answering: Mo
     suggests = WatchedGenerator(EndpointSuggests(client, ends=outage), answering)
 
     def of_file(_place: FilePlace) -> Propose:
-        return lambda _name, _position: GeneratorProposer(suggests, decoding=decoding)
+        return lambda shown: GeneratorProposer(suggests, decoding=decoding, premises=shown)
 
     return Engine(of_file, scoring=ModelScoring(), again=False, answering=answering)
 

@@ -14,10 +14,12 @@ from typing import Any
 from pipeline.jobs.specs import Budget
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.splice import Declaration
+from pipeline.models.text import state_of
 from pipeline.prove.declaration import DeclarationProver, SearchMethod
 from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
 from pipeline.prove.journal import JournalError, JournalFile
 from pipeline.prove.lemmas import KnownProof
+from pipeline.prove.premises import ShownPremises
 from pipeline.prove.whole_proof import (
     Author,
     AuthorAnswers,
@@ -207,6 +209,7 @@ async def prove_declaration_wholly(
     known: Mapping[int, Sequence[KnownProof]] | None = None,
     journal: Callable[[int], AnswerJournal | None] = lambda _: None,
     method: SearchMethod | None = None,
+    premises: ShownPremises | None = None,
 ) -> DeclarationResult:
     """Prove every sorry of the declaration with an author, one after the other.
 
@@ -219,6 +222,7 @@ async def prove_declaration_wholly(
         known: see `DeclarationProver`.
         journal: returns the journal of the answers for the sorry with an ordinal; None for no journal.
         method: of the search with lemmas that follows if Lean accepts no text; None: no such search.
+        premises: what the author is shown beside a goal; None: nothing.
 
     Raises:
         CannotAttempt: the declaration does not compile, or Lean makes no goals of it.
@@ -239,8 +243,17 @@ async def prove_declaration_wholly(
         check = SorryCheck(session, declaration, sorry, timeout_s=max(budget.seconds, 10.0))
         calls, kept = session.calls, journal(sorry.ordinal)
         author = wholly.author if kept is None else JournaledAuthor(wholly.author, kept)
+        shown: tuple[str, ...] = ()
+        if premises is not None and matched:
+            shown = await premises.texts(state_of([state.goals[at]]))
         ask = WholeAsk(
-            context, declaration.text, goal, count=wholly.proofs, seed=wholly.seed, ordinal=sorry.ordinal
+            context,
+            declaration.text,
+            goal,
+            count=wholly.proofs,
+            seed=wholly.seed,
+            ordinal=sorry.ordinal,
+            premises=shown,
         )
         try:
             result = await prove_whole(
@@ -257,6 +270,8 @@ async def prove_declaration_wholly(
         if result.failure is not None:
             raise result.failure
         effort = Effort.of_whole(result, repl_calls=session.calls - calls).after(*failed)
+        if premises is not None and result.found is None:
+            effort = replace(effort, detail="; ".join(filter(None, (effort.detail, premises.reason))))
         if isinstance(author, JournaledAuthor):
             effort = replace(effort, seconds=effort.seconds + author.earlier_s)
         if result.found is not None and check.replacement is not None:

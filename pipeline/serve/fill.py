@@ -389,12 +389,17 @@ def _each(
 def _now(rung: FillRung, in_use: Callable[[str], CheckpointRow]) -> Rung:
     """Replace "promoted" by the checkpoints in use."""
     spec, model = rung.spec, rung.model
-    if isinstance(spec, RetrievalRung) and spec.retriever.checkpoint == PROMOTED:
-        checkpoint = in_use("retriever").checkpoint
-        spec = spec.model_copy(
-            update={"retriever": spec.retriever.model_copy(update={"checkpoint": checkpoint})}
-        )
-        model = model.replace(PROMOTED, checkpoint, 1)
+    if spec.retriever is not None and spec.retriever.checkpoint == PROMOTED:
+        retriever = None
+        try:
+            checkpoint = in_use("retriever").checkpoint
+            retriever = spec.retriever.model_copy(update={"checkpoint": checkpoint})
+        except _NotReadyError:
+            if isinstance(spec, RetrievalRung):  # the others do without premises
+                raise
+        if isinstance(spec, RetrievalRung):
+            model = model.replace(PROMOTED, checkpoint, 1)
+        spec = spec.model_copy(update={"retriever": retriever})
     if isinstance(spec, LocalRung) and _is_promoted(spec.generator.path):
         path = Path(spec.generator.path)
         try:

@@ -280,7 +280,7 @@ def attempt_with(folder: Path, engine: Engine, source: str, *lemmas: Lemma) -> A
 
 def test_a_model_s_search_is_offered_the_lemma_s_use_beside_the_model_s_steps(tmp_path: Path) -> None:
     model = Assuming()
-    engine = Engine(lambda _: lambda _name, _position: model, scoring=ModelScoring())
+    engine = Engine(lambda _: lambda _shown: model, scoring=ModelScoring())
     attempt = attempt_with(tmp_path, engine, SWAPPED, SWAP)
     assert attempt.proof is not None, attempt
     assert attempt.proof.tactics[1:] == ("apply swap_1a2b3c4d", "assumption")
@@ -320,9 +320,9 @@ def test_nothing_is_brought_in_where_each_question_is_paid_for_nor_for_a_sorry_s
     tmp_path: Path,
 ) -> None:
     paid = Assuming()
-    engine = Engine(lambda _: lambda _name, _position: paid, again=False)
+    engine = Engine(lambda _: lambda _shown: paid, again=False)
     assert attempt_with(tmp_path, engine, SWAPPED, SWAP).outcome == "exhausted"
     assert paid.asked == 1
     own = Lemma("t", SWAP.proof, "swap", SWAP.statement, "", SWAP.tactics)
-    free = Engine(lambda _: lambda _name, _position: Assuming())
+    free = Engine(lambda _: lambda _shown: Assuming())
     assert attempt_with(tmp_path, free, SWAPPED, own).outcome == "exhausted"

@@ -168,7 +168,7 @@ def test_a_model_that_answers_for_no_state_leaves_an_error_and_nothing_that_was_
     tmp_path: Path, fails_at: tuple[int, ...], outcome: str, cost: tuple[int, int]
 ) -> None:
     broken = Broken(*fails_at, 3, 4)
-    engine = Engine(lambda _: lambda _name, _position: GeneratorProposer(broken))
+    engine = Engine(lambda _: lambda _shown: GeneratorProposer(broken))
     source = "theorem t (p q : Prop) : p → q := sorry\n"
     tried = attempt_all(tmp_path, engine, source=source)["t"]
     assert (tried.outcome, "the device is gone" in tried.detail) == (outcome, True), tried
@@ -219,7 +219,7 @@ def attempt_all(
 
 def test_the_sorries_of_one_file_ask_a_model_together(tmp_path: Path) -> None:
     meeting = Meeting(3)
-    engine = Engine(lambda _: lambda _name, _position: meeting)
+    engine = Engine(lambda _: lambda _shown: meeting)
     tried = attempt_all(tmp_path, engine, slots=3)
     assert {name: attempt.outcome for name, attempt in tried.items()} == {
         "first": "found",
@@ -248,7 +248,7 @@ class Writer:
 def whole(*turns: str | AuthorError) -> tuple[Engine, Writer]:
     writer = Writer(*turns)
     return Engine(
-        lambda _: lambda _name, _position: Meeting(1), wholly=WholeProofMethod(writer, proofs=1, repairs=2)
+        lambda _: lambda _shown: Meeting(1), wholly=WholeProofMethod(writer, proofs=1, repairs=2)
     ), writer
 
 
@@ -304,13 +304,13 @@ def test_a_negation_that_rests_on_another_sorry_proves_nothing(
     tmp_path: Path, proof: str, outcome: str
 ) -> None:
     source = f"theorem lie : ¬(1 = 2) := {proof}\ntheorem t : 1 = 2 := sorry\n"
-    tried = attempt_all(tmp_path, Engine(lambda _: lambda _name, _position: Citing()), source=source)
+    tried = attempt_all(tmp_path, Engine(lambda _: lambda _shown: Citing()), source=source)
     assert tried["t"].outcome == outcome
 
 
 def test_a_negation_that_rests_on_an_axiom_of_the_project_proves_nothing(tmp_path: Path) -> None:
     source = "axiom lie : ¬(1 = 1)\ntheorem t : 1 = 1 := sorry\n"
-    tried = attempt_all(tmp_path, Engine(lambda _: lambda _name, _position: Citing()), source=source)
+    tried = attempt_all(tmp_path, Engine(lambda _: lambda _shown: Citing()), source=source)
     assert tried["t"].outcome == "exhausted", tried["t"]
 
 
@@ -323,7 +323,7 @@ def test_a_known_proof_is_tried_first_and_a_wrong_one_does_no_harm(tmp_path: Pat
         "second": (KnownProof("k2", ("intro h", "exact h")), KnownProof("k3", ("simp_all",))),
         "third": (KnownProof("k4", ("rfl",)),),
     }
-    engine = Engine(lambda _: lambda _name, _position: Meeting(1))
+    engine = Engine(lambda _: lambda _shown: Meeting(1))
     tried = attempt_all(tmp_path, engine, known=known)
     first, second, third = (tried[name] for name in ("first", "second", "third"))
     assert first.proof is not None

@@ -14,12 +14,14 @@ from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session
 from pipeline.models.progress.steps import Step
+from pipeline.models.retriever.corpus import Premise
 from pipeline.models.tactics.generate import Completion, Generator
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.models.tactics.service import GenerationService, GenerationStoppedError
 from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
 from pipeline.prove.graph import ModelScoring, TacticRequest
+from pipeline.prove.premises import ShownPremises
 from pipeline.prove.search import Search, SearchResult
 from tests.support.tiny_models import make_tiny_causal
 
@@ -95,12 +97,12 @@ def test_answers_become_candidates_with_their_probabilities(model: TacticModel) 
     generator = Says(model, {"": ["exact h", "simp", ""]})
     decoding = Decoding(candidates=3)
 
-    async def retrieve(asked: TacticRequest) -> tuple[str, ...]:
-        assert asked is ASKED
-        return ("theorem <a>foo</a> : p",)
+    async def find(state: str) -> tuple[Premise, ...]:
+        assert state == "h : p\n⊢ p"
+        return (Premise("A.lean", "foo", (1, 1), (1, 16), "theorem foo : p"),)
 
     async def ask(service: GenerationService) -> tuple[list[Any], str]:
-        proposer = GeneratorProposer(service, decoding=decoding, retrieve=retrieve)
+        proposer = GeneratorProposer(service, decoding=decoding, premises=ShownPremises(find))
         return await proposer.propose(ASKED), proposer.reason
 
     candidates, reason = with_service(generator, ask)
@@ -139,11 +141,11 @@ def test_unusable_answers_propose_nothing_and_give_the_reason(
 
 
 def test_a_failed_retrieval_leaves_the_request_without_premises_and_is_reported(model: TacticModel) -> None:
-    async def retrieve(_: TacticRequest) -> tuple[str, ...]:
+    async def find(_state: str) -> tuple[Premise, ...]:
         raise ValueError("the index is gone")
 
     async def ask(service: GenerationService) -> tuple[int, str]:
-        proposer = GeneratorProposer(service, retrieve=retrieve)
+        proposer = GeneratorProposer(service, premises=ShownPremises(find))
         return len(await proposer.propose(ASKED)), proposer.reason
 
     assert with_service(Says(model, {"": ["simp"]}), ask) == (

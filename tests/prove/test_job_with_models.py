@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from pipeline.jobs.protocol import JobError
 from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.finder import PremiseFinder
 from pipeline.models.tactics.generate import Completion, Generator
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.prove import retrieval
-from pipeline.prove.retrieval import PremiseFinder
+from tests.support.chat_server import ChatServer, Says
 from tests.support.prove import attempts, parameters
 from tests.support.prove import run as run_job
-from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
 
 SOURCE = "theorem known : ∀ (p : Prop), p → p := sorry\ntheorem again : ∀ (p : Prop), p → p := by\n  sorry\n"
@@ -119,43 +119,137 @@ def test_a_progress_model_rates_the_steps(tmp_path: Path, learned: Path) -> None
     assert any(node["remaining"] is not None for node in tree["nodes"])
 
 
-def test_the_retriever_s_premises_reach_the_generator(
-    tmp_path: Path, learned: Path, asked: list[list[Request]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    corpus = Corpus(write_dataset(tmp_path / "data", files=2) / "corpus.jsonl")
-    retriever = make_tiny_retriever(tmp_path / "chain" / "retriever-1", d_model=32, layers=1)
+PREMISED = """\
+axiom Q : Nat → Prop
+axiom q3 : Q 3
+theorem wanted : Q 3 := by
+  sorry
+axiom later : Q 3
+"""
+"""What only a premise proves: rung 0's own tactics do not find an axiom."""
+
+
+@pytest.fixture
+def retriever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A retriever of the trace of PREMISED, as a rung's specification."""
+    lines = PREMISED.splitlines()
+    premises = [
+        {
+            "full_name": line.split()[1],
+            "code": line,
+            "start": [at, 1],
+            "end": [at, len(line) + 1],
+            "kind": "",
+        }
+        for at, line in enumerate(lines, start=1)
+        if not line.startswith(" ")
+    ]
+    path = tmp_path / "corpus.jsonl"
+    path.write_text(json.dumps({"path": "A.lean", "imports": [], "premises": premises}) + "\n")
+    corpus = Corpus(path)
+    folder = make_tiny_retriever(tmp_path / "chain" / "retriever-1", d_model=32, layers=1)
 
     def corpus_of_log(
         events_db: Path, database_db: Path, *, repository: str, simulated: bool, kept: Path
     ) -> Corpus:
         assert kept == tmp_path / "corpora"
-        assert (events_db.name, database_db.name, repository, simulated) == (
-            "e.db",
-            "d.db",
-            "local/x/demo",
-            True,
-        )
+        asked = (events_db.name, database_db.name, repository, simulated)
+        assert asked == ("e.db", "d.db", "local/x/demo", True)
         return corpus
 
     def of_checkpoint(
         chain: Path, checkpoint: str, corpus: Corpus, *, indices: Path, premises: int, device: Any
     ) -> PremiseFinder:
-        assert chain / checkpoint == retriever
-        return PremiseFinder.load(retriever, corpus, premises=premises, device=device)
+        assert chain / checkpoint == folder
+        return PremiseFinder.load(folder, corpus, premises=premises, device=device)
 
     monkeypatch.setattr(retrieval, "corpus_of_log", corpus_of_log)
     monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
-    monkeypatch.setattr(retrieval, "accessible", lambda corpus, place: np.ones(len(corpus), dtype=bool))
-    events = run(
-        tmp_path,
-        rung=1,
-        model="retriever-1+g",
-        generator={"path": str(learned), "device": "cpu", "candidates": 2},
-        retriever={
-            "chain": str(tmp_path / "chain"), "checkpoint": "retriever-1", "indices": str(tmp_path), "premises": 3,
-            "events_db": str(tmp_path / "e.db"), "database_db": str(tmp_path / "d.db"),
-        },
-    )  # fmt: skip
-    assert {event["prover"] for event in events} == {"retrieval"}
-    assert all(len(request.premises) == 3 for batch in asked for request in batch)
-    assert any("Demo.F" in code for code in asked[0][0].premises)
+    return {
+        "chain": str(tmp_path / "chain"),
+        "checkpoint": "retriever-1",
+        "device": "cpu",
+        "indices": str(tmp_path),
+        "premises": 3,
+        "events_db": str(tmp_path / "e.db"),
+        "database_db": str(tmp_path / "d.db"),
+    }
+
+
+@pytest.mark.parametrize("rung", [1, 2])
+def test_the_retriever_s_premises_reach_the_generator(
+    tmp_path: Path, learned: Path, asked: list[list[Request]], retriever: dict[str, Any], rung: int
+) -> None:
+    generator = {"path": str(learned), "device": "cpu", "candidates": 2}
+    given = parameters(tmp_path, PREMISED, rung=rung, model="m", generator=generator, retriever=retriever)
+    run_job(given, tmp_path / "job")
+    wanted = {"axiom <a>Q</a> : Nat → Prop", "axiom <a>q3</a> : Q 3"}
+    shown = [set(request.premises) for batch in asked for request in batch if "⊢ Q 3" in request.state]
+    assert shown, "those above it, and neither itself nor what comes later"
+    assert all(premises == wanted for premises in shown)
+
+
+def test_rung_0_names_the_premises_in_its_tactics(tmp_path: Path, retriever: dict[str, Any]) -> None:
+    alone = attempts(run_job(parameters(tmp_path, PREMISED), tmp_path / "alone")[0])
+    assert alone["wanted"].outcome == "exhausted"
+    bodies, events = run_job(parameters(tmp_path, PREMISED, retriever=retriever), tmp_path / "job")
+    assert attempts(bodies)["wanted"].outcome == "found"
+    (tactics,) = (event["data"]["tactics"] for event in events if "tactics" in event["data"])
+    assert "q3" in tactics[-1]
+
+
+def test_a_retriever_that_is_damaged_keeps_no_rung_from_its_work_but_the_one_that_is_made_for_it(
+    tmp_path: Path, learned: Path, retriever: dict[str, Any]
+) -> None:
+    (tmp_path / "chain" / "retriever-1" / "config.json").write_text("{")
+    source = PREMISED.replace("Q 3 := by", "True := by")
+    tried = attempts(run_job(parameters(tmp_path, source, retriever=retriever), tmp_path / "zero")[0])
+    assert tried["wanted"].outcome == "found"
+    tried = attempts(run_job(parameters(tmp_path, PREMISED, retriever=retriever), tmp_path / "told")[0])
+    assert "no premises were found" in tried["wanted"].detail
+    assert "the retriever" in tried["wanted"].detail
+    generator = {"path": str(learned), "device": "cpu"}
+    with pytest.raises(JobError, match="the retriever"):
+        run_job(
+            parameters(tmp_path, source, rung=1, generator=generator, retriever=retriever), tmp_path / "one"
+        )
+
+
+def test_the_authors_of_whole_proofs_are_shown_the_premises(
+    tmp_path: Path, learned: Path, retriever: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts: list[str] = []
+
+    def complete(
+        self: Generator, asked: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
+    ) -> list[list[Completion]]:
+        prompts.extend(str(self._tokenizer.decode(list(prompt))) for prompt in asked)
+        ids = self._tokenizer("by\n  exact q3", add_special_tokens=False)["input_ids"]
+        return [[Completion(tuple(ids), -1.0, True)] for _ in asked]
+
+    monkeypatch.setattr(Generator, "complete", complete)
+    rung: dict[str, Any] = {"retriever": retriever, "whole": {"proofs": 1, "repairs": 0, "max_tokens": 20}}
+    generator = {"path": str(learned), "device": "cpu"}
+    given = parameters(tmp_path, PREMISED, rung=3, model="m", generator=generator, **rung)
+    assert attempts(run_job(given, tmp_path / "three")[0])["wanted"].outcome == "found"
+    with ChatServer([Says("by exact q3")]) as server:
+        endpoint = {"base_url": server.url, "model": "m", "retries": 0}
+        given = parameters(tmp_path, PREMISED, rung=4, model="m", endpoint=endpoint, **rung)
+        assert attempts(run_job(given, tmp_path / "four")[0])["wanted"].outcome == "found"
+        prompts.append(server.requests[0].body["messages"][1]["content"])
+    for prompt in prompts:
+        listed = prompt.partition("Premises that may help")[2].partition("The declaration:")[0]
+        assert "axiom q3 : Q 3" in listed
+        assert "wanted" not in listed
+        assert "later" not in listed
+    assert len(prompts) == 2
+
+
+def test_an_endpoint_s_tactics_are_asked_for_with_premises(tmp_path: Path, retriever: dict[str, Any]) -> None:
+    with ChatServer([Says("exact q3")]) as server:
+        endpoint = {"base_url": server.url, "model": "m", "retries": 0}
+        given = parameters(
+            tmp_path, PREMISED, rung=4, endpoint=endpoint, tactics={"candidates": 1}, retriever=retriever
+        )
+        assert attempts(run_job(given, tmp_path / "job")[0])["wanted"].outcome == "found"
+        assert "axiom q3 : Q 3" in server.requests[0].body["messages"][1]["content"]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.models.retriever.finder import Place
 from pipeline.prove.compat import Server, StatementError, restate_goal, restate_theorem
-from pipeline.prove.retrieval import Place
 from store.leandojo.compat import Pos, Theorem
 
 FILE = """\

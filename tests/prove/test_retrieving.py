@@ -12,14 +12,16 @@ import pytest
 
 from pipeline.jobs.specs import Budget
 from pipeline.models.errors import CheckpointError, CorpusError, DatasetError
-from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever import finder as finding
+from pipeline.models.retriever.corpus import Corpus, Premise
+from pipeline.models.retriever.finder import Place, PremiseFinder, accessible
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.generate import Completion
 from pipeline.models.tactics.requests import Decoding
 from pipeline.prove import retrieval
 from pipeline.prove.compat import RetrievalProver, Server
-from pipeline.prove.retrieval import Place, PremiseFinder, Retrieval, accessible, corpus_of_log, read_corpus
+from pipeline.prove.retrieval import Retrieval, corpus_of_log, read_corpus
 from store.leandojo.choosing import choose
 from store.leandojo.compat import Pos, Theorem
 from store.leandojo.reading import import_leandojo
@@ -69,8 +71,8 @@ def test_the_premises_are_those_that_the_trained_retriever_gives(
         STATES, [path for path, _ in places], ["t"] * 3, [position for _, position in places], 4
     )
     found = finder.find([(state, Place(*place)) for state, place in zip(STATES, places, strict=True)])
-    assert [list(one) for one in found] == [[premise.serialize() for premise in one] for one in expected]
-    assert all("<a>Demo.F" in code for one in found for code in one)
+    assert [list(one) for one in found] == expected
+    assert all("<a>Demo.F" in premise.serialize() for one in found for premise in one)
 
 
 def test_a_theorem_may_use_the_premises_above_its_traced_position(corpus: Corpus) -> None:
@@ -112,10 +114,10 @@ def test_goals_of_several_searches_are_embedded_together(
         batches.append(len(texts))
         return embed_texts(encoder, tokens, texts, length)
 
-    monkeypatch.setattr(retrieval, "embed_texts", counted)
+    monkeypatch.setattr(finding, "embed_texts", counted)
     place = Place("Demo/F2.lean", (7, 1))
 
-    async def ask() -> list[tuple[str, ...]]:
+    async def ask() -> list[tuple[Premise, ...]]:
         async with Retrieval(finder) as retrieval:
             return await asyncio.gather(*(retrieval.premises(state, place) for state in STATES))
 
@@ -136,15 +138,15 @@ def test_embeddings_are_kept_in_the_index_and_lengths_come_from_the_checkpoint(
             assert (checkpoint, verify) == (model.name, True)
             return SimpleNamespace(config={"max_seq_len": 40, "data_max_seq_len": 24})
 
-    monkeypatch.setattr(retrieval, "Chain", Chain)
-    monkeypatch.setattr(retrieval, "DESCRIPTION", "config.json")
+    monkeypatch.setattr(finding, "Chain", Chain)
+    monkeypatch.setattr(finding, "DESCRIPTION", "config.json")
     lengths: list[int] = []
 
     def noted(encoder: Any, tokens: Any, texts: Sequence[str], length: int) -> Any:
         lengths.append(length)
         return embed_texts(encoder, tokens, texts, length)
 
-    monkeypatch.setattr(retrieval, "embed_texts", noted)
+    monkeypatch.setattr(finding, "embed_texts", noted)
     finder = PremiseFinder.of_checkpoint(model.parent, model.name, corpus, indices=tmp_path, premises=2)
     asked = [(STATES[1], Place("Demo/F2.lean", (7, 1)))]
     assert len(finder.find(asked)[0]) == 2

@@ -57,6 +57,25 @@ def test_a_long_request_loses_the_context_s_oldest_lines_then_the_oldest_failure
     assert "wanted" in short
 
 
+def test_premises_stand_between_the_file_and_the_declaration_in_a_part_of_the_prompt(folder: Path) -> None:
+    premises = [f"theorem <a>near{n}</a> : {n} = {n}" for n in range(40)]
+    user = whole_proof_messages(DECLARATION, context="import A", goal="⊢ p", premises=premises)[1]["content"]
+    places = [user.index(text) for text in ("import A", "near39", "near0 :", "wanted", "⊢ p")]
+    assert places == sorted(places)
+    made = prompts(folder, "plain", 4000)
+    said = made.tokenizer.decode(
+        made.whole_proof_ids(
+            DECLARATION, context=CONTEXT, goal="⊢ p", premises=premises, failed=FAILED, max_length=1000
+        )
+    )
+    assert "near0 :" in said
+    assert "near39" not in said, "they have a quarter, the nearest first"
+    assert "theorem t39" in said
+    bare = made.whole_proof_ids(DECLARATION, goal="⊢ p")
+    given = made.whole_proof_ids(DECLARATION, goal="⊢ p", premises=premises, max_length=len(bare))
+    assert given == bare, "and none where there is no room"
+
+
 def test_a_declaration_that_does_not_fit_and_an_encoder_decoder_are_refused(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"declaration alone makes a prompt of \d+ tokens, .* for 90"):
         prompts(folder, "plain", 4000).whole_proof_ids(DECLARATION, max_length=90)

@@ -26,6 +26,7 @@ from pipeline.lean.source.lexer import (
 _PART = rf"(?:«[^«»\n]*»|[{ID_FIRST}][{ID_REST}]*)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
 _PARTS = re.compile(_PART)
+_ANY_PARTS = re.compile(r"«[^«»\n]*»|[^.«»\n]+")
 _BLANK = re.compile(r"\s*")
 _SPACES = re.compile(r"[ \t]*")
 _UNIVERSES = re.compile(r"\.\{[^{}]*\}")
@@ -211,6 +212,20 @@ class Scopes:
 def name_parts(name: str) -> list[str]:
     """The parts of a dotted name; a dot inside `«»` parts nothing."""
     return _PARTS.findall(name)
+
+
+def written_name(name: str) -> str | None:
+    """Return a constant's name as source writes it, with `«»` around what needs them.
+
+    None for what no source can name: private and macro-scoped names, and Lean's own, which have a part that begins with
+    `_` or is a number.
+    """
+    parts = _ANY_PARTS.findall(name)
+    if not parts or ".".join(parts) != name or "✝" in name:
+        return None
+    if any(part.startswith("_") or part.isdecimal() for part in parts):
+        return None
+    return ".".join(part if _PARTS.fullmatch(part) else f"«{part}»" for part in parts)
 
 
 def scope_name(lexed: Lexed, command: RawCommand) -> str | None:

@@ -7,14 +7,15 @@
     seq2seq   an encoder-decoder as ReProver trains it: retrieved premises, the nearest last, then the state
 
 The answer is a tactic, whole, and the model's end mark. A long prompt is cut in the same way everywhere: premises
-first, then the goals after the first, then the oldest hypotheses.
+first (one that does not fit is left out and the next one tried), then the goals after the first, then the oldest
+hypotheses. Rows of fine-tuning and provers are shown premises here and nowhere else.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.models.errors import ModelError
@@ -46,6 +47,10 @@ _DECLARATION = "The declaration:"
 _FAILED = "These answers were wrong. Lean's errors stand under each:"
 _HEADINGS = {"system": "### System", "user": "### User", "assistant": "### Assistant"}
 _PREMISE_END = "\n\n"
+PREMISE_CHARACTERS = 8_000
+"""The most that the premises of a prompt have together: an endpoint charges for each, and some definitions are long."""
+_PREMISES_OF_A_PROOF = 4
+"""Of a prompt for a whole proof, premises take one part of so many: the file up to the declaration matters more."""
 
 
 def messages(state: str, premises: Sequence[str] = ()) -> list[ChatMessage]:
@@ -56,14 +61,18 @@ def messages(state: str, premises: Sequence[str] = ()) -> list[ChatMessage]:
         premises: code of retrieved premises, the nearest first.
     """
     content = state_text(state)
-    if premises:
-        listed = _PREMISE_END.join(without_marks(premise) for premise in reversed(premises))
-        content = f"{_PREMISES}{_PREMISE_END}{listed}{_PREMISE_END}{_STATE}\n{content}"
+    if listed := _listed(premises):
+        content = f"{listed}{_PREMISE_END}{_STATE}\n{content}"
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}]
 
 
 def whole_proof_messages(
-    declaration: str, *, context: str = "", goal: str = "", failed: Sequence[tuple[str, Sequence[str]]] = ()
+    declaration: str,
+    *,
+    context: str = "",
+    goal: str = "",
+    premises: Sequence[str] = (),
+    failed: Sequence[tuple[str, Sequence[str]]] = (),
 ) -> list[ChatMessage]:
     """Return the system and the user message that ask for a whole proof.
 
@@ -71,9 +80,11 @@ def whole_proof_messages(
         declaration: its text, with a sorry where the proof is wanted.
         context: the file's text before it.
         goal: what the sorry has to prove, as Lean prints it.
+        premises: code of retrieved premises, the nearest first.
         failed: earlier answers, each with Lean's errors.
     """
     parts = [f"{_CONTEXT}\n{_lean(context)}"] if context.strip() else []
+    parts += filter(None, [_listed(premises)])
     parts.append(f"{_DECLARATION}\n{_lean(declaration)}")
     if goal.strip():
         parts.append(f"{_STATE}\n{state_text(goal)}")
@@ -81,6 +92,27 @@ def whole_proof_messages(
         wrong = [f"{_lean(text)}\n" + "\n".join(errors) for text, errors in failed]
         parts.append("\n\n".join([_FAILED, *wrong]))
     return [{"role": "system", "content": WHOLE_SYSTEM}, {"role": "user", "content": "\n\n".join(parts)}]
+
+
+def _listed(premises: Sequence[str]) -> str:
+    """Return the premises under their heading, the nearest last; "" for none."""
+    kept = packed([without_marks(premise) for premise in premises], _has_room)
+    return _PREMISE_END.join([_PREMISES, *reversed(kept)]) if kept else ""
+
+
+def _has_room(premises: Sequence[str]) -> bool:
+    return sum(map(len, premises)) <= PREMISE_CHARACTERS
+
+
+def packed(premises: Sequence[str], fits: Callable[[Sequence[str]], bool]) -> tuple[str, ...]:
+    """Return the premises that fit together, in their order: one that does not is left out, and the next one tried."""
+    if fits(premises):
+        return tuple(premises)
+    kept: tuple[str, ...] = ()
+    for premise in premises:
+        if fits((*kept, premise)):
+            kept = (*kept, premise)
+    return kept
 
 
 def _lean(text: str) -> str:
@@ -188,11 +220,12 @@ class Prompts:
         *,
         context: str = "",
         goal: str = "",
+        premises: Sequence[str] = (),
         failed: Sequence[tuple[str, Sequence[str]]] = (),
         max_length: int | None = None,
     ) -> list[int]:
         """Return the tokens of `whole_proof_messages`, cut to fit: the context's oldest lines go first, then the
-        oldest answers that failed, then the goal, which the declaration states too.
+        oldest answers that failed, then the premises, then the goal, which the declaration states too.
 
         Raises:
             ModelError: the model is an encoder-decoder, which answers with tactics; or the declaration alone is longer
@@ -205,22 +238,26 @@ class Prompts:
             )
         most = self.max_length if max_length is None else max_length
 
-        def ids(lines: Sequence[str], number: int, stated: str) -> list[int]:
+        def ids(lines: Sequence[str], number: int, stated: str, shown: Sequence[str] = ()) -> list[int]:
             kept = [*failed[len(failed) - number :]] if number else []
-            made = whole_proof_messages(declaration, context="\n".join(lines), goal=stated, failed=kept)
+            made = whole_proof_messages(
+                declaration, context="\n".join(lines), goal=stated, premises=shown, failed=kept
+            )
             return self._ids_of(
                 [{"role": one["role"], "content": self._harmless(one["content"])} for one in made]
             )
 
-        def context_of(number: int, stated: str) -> list[int] | None:
+        def context_of(number: int, stated: str, shown: Sequence[str]) -> list[int] | None:
             lines = context.splitlines()
-            cut = least(0, len(lines), lambda at: len(ids(lines[at:], number, stated)) <= most)
-            found = ids(lines[cut:], number, stated)
+            cut = least(0, len(lines), lambda at: len(ids(lines[at:], number, stated, shown)) <= most)
+            found = ids(lines[cut:], number, stated, shown)
             return found if len(found) <= most else None
 
-        tries = [*((number, goal) for number in range(len(failed), -1, -1)), (0, "")]
-        for number, stated in tries:
-            if (found := context_of(number, stated)) is not None:
+        limit = len(ids([], 0, goal)) + most // _PREMISES_OF_A_PROOF if premises else 0
+        kept = packed(premises, lambda some: len(ids([], 0, goal, some)) <= limit)
+        tries = [*((number, goal, kept) for number in range(len(failed), -1, -1)), (0, goal, ()), (0, "", ())]
+        for number, stated, shown in tries:
+            if (found := context_of(number, stated, shown)) is not None:
                 return found
         raise ModelError(
             f"the declaration alone makes a prompt of {len(ids([], 0, ''))} tokens, and there is room for {most}: take "
@@ -240,8 +277,7 @@ class Prompts:
         if self.kind == "seq2seq":
             # Premises are packed by bytes, one of which is a token, beside the end mark.
             return fitting_state(state, lambda text: len(self._ids(text, ())) <= self.max_length), kept
-        while kept and len(self._ids(state, kept)) > self.max_length:
-            kept = kept[:-1]
+        kept = packed(kept, lambda some: len(self._ids(state, some)) <= self.max_length)
         return fitting_state(state, lambda text: len(self._ids(text, kept)) <= self.max_length), kept
 
     def _messages(self, state: str, premises: Sequence[str]) -> list[ChatMessage]:

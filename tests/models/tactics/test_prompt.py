@@ -10,7 +10,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.models.errors import ModelError
-from pipeline.models.tactics.prompt import SYSTEM, Prompts, augmented_state, messages
+from pipeline.models.tactics.prompt import PREMISE_CHARACTERS, SYSTEM, Prompts, augmented_state, messages
 from pipeline.models.text import CUT, state_of, without_marks
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 
@@ -101,6 +101,15 @@ def test_a_premise_that_does_not_fit_is_left_out_and_the_next_one_tried() -> Non
     assert augmented_state("⊢ p", ["bb", "ccccc", "d"], room) == "d\n\nbb\n\n⊢ p"
     assert augmented_state("⊢ p", ["bb", "ccccc", "d"], room - 1) == "bb\n\n⊢ p"
     assert augmented_state("⊢ p", ["bb"], 0) == "⊢ p"
+
+
+def test_one_long_premise_takes_no_room_from_the_others(chat: PreTrainedTokenizerBase) -> None:
+    long = "def <a>big</a> := " + "x" * PREMISE_CHARACTERS
+    assert messages(STATE, [long, *PREMISES]) == messages(STATE, PREMISES), "an endpoint charges for each"
+    assert messages(STATE, [long]) == messages(STATE)
+    wide = "theorem <a>wide</a> : " + "p ∧ " * 100
+    built = prompts(chat, length=len(prompts(chat).ids(STATE, PREMISES)))
+    assert built.ids(STATE, [wide, *PREMISES]) == built.ids(STATE, PREMISES)
 
 
 def test_a_count_of_goals_and_marks_are_no_part_of_a_state(chat: PreTrainedTokenizerBase) -> None:

@@ -17,7 +17,7 @@ from daemon.planning.proving import Ladder, Rung, budget_key
 from daemon.requirements import why_no_models
 from daemon.settings import Settings
 from daemon.settings.models import Prove
-from pipeline.jobs.specs import CheckSpec, ProveSpec, Spec
+from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, RetrieverSpec, Spec
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.records import ScannedFile, Sorry
@@ -46,6 +46,7 @@ from tests.support.events import (
 from tests.support.models import checkpoint_promoted, checkpoint_saved
 from tests.support.planning import SIMULATOR, failed, interrupted
 from tests.support.specs import asked
+from tests.support.traced_repository import closing, head
 
 LEAN = Leans(
     fixed=replace(
@@ -162,6 +163,11 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
+def traced() -> EventBody:
+    """The simulator's trace of the first commit."""
+    return closing(head(sha(1), repository=REPOSITORY, branch=BRANCH, simulated=True), ())
+
+
 def unanswered(job: DueJob, numbers: range) -> list[EventBody]:
     """These attempts of a job, which failed since no one answered."""
     return [body for number in numbers for body in failed(replace(job, attempt=number), reason="unanswered")]
@@ -263,8 +269,9 @@ def test_the_job_can_read_what_every_rung_tells_it(world: World) -> None:
     whole = '[prove.whole]\nmodel = "the/author"\n'
     world.configure("rungs = [0, 1, 2, 3, 4]", more=f"{GENERATOR}{whole}{NAMED}{endpoint}{prices}")
     paths = world.settings.paths
-    plan = world.plan(world.open("a"), promoted("r-1", model="retriever"), promoted("p-1", model="progress"))
-    parts = {}
+    models = [*promoted("r-1", model="retriever"), *promoted("p-1", model="progress")]
+    plan = world.plan(world.open("a"), traced(), models)
+    parts, devices = {}, {}
     while plan.due:
         (job,) = plan.due
         order = asked(job, ProveSpec)
@@ -272,14 +279,19 @@ def test_the_job_can_read_what_every_rung_tells_it(world: World) -> None:
         assert order.budget.seconds == 60
         assert (order.journal, order.database_db) == (paths.searches, paths.database_db)
         parts[order.rung.number] = order.rung.model_dump(exclude_none=True).keys() - {"number"}
+        assert order.rung.retriever is not None
+        devices[order.rung.number] = order.rung.retriever.device
         plan = world.plan(world.tried("a", job))
     assert parts == {
-        0: set(),
+        0: {"retriever"},
         1: {"generator", "retriever", "progress"},
-        2: {"generator", "progress"},
-        3: {"generator", "whole"},
-        4: {"whole", "endpoint"},
+        2: {"generator", "retriever", "progress"},
+        3: {"generator", "retriever", "whole"},
+        4: {"endpoint", "retriever", "whole"},
     }
+    assert devices == {0: "cpu", 1: "auto", 2: "auto", 3: "auto", 4: "cpu"}, (
+        "a GPU is the generator's to wait for"
+    )
 
 
 def climbed(world: World, leans: Leans, *bodies: EventBody) -> dict[int, Rung]:
@@ -321,6 +333,7 @@ def test_the_retriever_and_the_progress_model_in_use_are_named_to_the_job(world:
         "chain": str(paths.models / "retriever"),
         "checkpoint": "r-1",
         "indices": str(paths.embeddings / "retriever"),
+        "device": "auto",
         "premises": 3,
         "events_db": str(paths.events_db),
         "database_db": str(paths.database_db),
@@ -558,8 +571,8 @@ def test_what_decides_a_rung_s_answers_is_a_part_of_its_budget_and_nothing_else_
         name: {**tables.get(name, {}), **to} if isinstance(to, dict) else to for name, to in changed.items()
     }
     keys = [
-        budget_key(Prove.model_validate(one), lean=SIMULATOR.summary, rung=rung)
-        for one in (tables, {**tables, **after})
+        budget_key(prove, lean=SIMULATOR.summary, rung=rung, shown=retriever(prove.generator.premises))
+        for prove in map(Prove.model_validate, (tables, {**tables, **after}))
     ]
     assert (keys[0] != keys[1]) == counts, keys
 
@@ -587,7 +600,59 @@ def test_a_budget_is_called_as_attempts_of_earlier_versions_have_it(
 ) -> None:
     external = {"base_url": "https://api.example.org/v1", **tables.get("external", {})}
     prove = Prove.model_validate({**tables, "external": external})
-    assert budget_key(prove, lean=SIMULATOR.summary, rung=rung) == key
+    shown = retriever(prove.generator.premises) if rung == 1 else None
+    assert budget_key(prove, lean=SIMULATOR.summary, rung=rung, shown=shown) == key
+
+
+@pytest.mark.parametrize(
+    ("rung", "key"),
+    [
+        (0, "60s/400n/5s/simulator/10p@r-1"),
+        (2, "60s/400n/5s/simulator/8xbeam/10p@r-1"),
+        (3, "60s/simulator/4x3@0.7/2048t/10p@r-1"),
+        (4, "60s/simulator/4x3/2048t/https://api.example.org/v1/10p"),
+    ],
+)
+def test_who_found_the_premises_is_a_part_of_the_budget_but_where_trying_again_costs_money(
+    rung: int, key: str
+) -> None:
+    prove = Prove.model_validate({"external": {"base_url": "https://api.example.org/v1"}})
+    assert budget_key(prove, lean=SIMULATOR.summary, rung=rung, shown=retriever(10)) == key
+
+
+def retriever(premises: int) -> RetrieverSpec:
+    folder = Path("/state")
+    return RetrieverSpec(
+        chain=folder,
+        checkpoint="r-1",
+        indices=folder,
+        premises=premises,
+        events_db=folder,
+        database_db=folder,
+    )
+
+
+def test_a_repository_without_a_trace_is_searched_without_premises(world: World) -> None:
+    world.configure("rungs = [0]")
+    (job,) = world.plan(world.open("a"), promoted("r-1", model="retriever")).due
+    assert asked(job, ProveSpec).rung == CuratedRung()
+    assert "r-1" not in asked(job, ProveSpec).budget_key, "so that the sorry is due again once there is one"
+    (again,) = world.plan(traced(), world.tried("a", job)).due
+    assert asked(again, ProveSpec).budget_key.endswith("/10p@r-1")
+    assert world.plan(world.tried("a", again), leans=SIMULATOR).due == ()
+
+
+def test_a_rung_is_shown_premises_where_a_retriever_is_in_use_and_its_setting_wants_some(
+    world: World,
+) -> None:
+    world.configure("rungs = [0, 2]", more=NAMED)
+    assert {part(rung.spec, "retriever") for rung in climbed(world, SIMULATOR).values()} == {None}
+    found = climbed(world, SIMULATOR, *promoted("r-1", model="retriever"))
+    assert {part(rung.spec, "retriever")["checkpoint"] for rung in found.values()} == {"r-1"}
+    assert all(rung.local for rung in found.values()), "it needs the memory of a model"
+    assert not found[0].gpu
+    world.configure("rungs = [0, 2]", more=f"{NAMED}[prove.generator]\npremises = 0\n")
+    assert {part(rung.spec, "retriever") for rung in climbed(world, SIMULATOR).values()} == {None}
 
 
 def test_the_job_receives_the_limit_of_a_search_s_calls_of_lean(world: World) -> None:

@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+
+import pytest
+
 from pipeline.lean.client.messages import Expression, Goal, Variable
-from pipeline.prove.curated import CLOSERS, CuratedTactics
-from pipeline.prove.graph import Candidate
+from pipeline.models.retriever.corpus import Premise
+from pipeline.prove.curated import CLOSERS, CuratedTactics, CuratedWithPremises
+from pipeline.prove.graph import Candidate, TacticRequest
+from pipeline.prove.premises import ShownPremises, citable
 
 
 def goal(target: str, **hypotheses: str) -> Goal:
@@ -78,3 +84,90 @@ def test_a_shape_is_given_up_only_after_several_failures_to_parse() -> None:
 def test_the_same_goal_gives_the_same_list() -> None:
     state = goal("p ∧ q → q ∨ r", h="p ∧ q", f="p → q", n="Nat", e="n = 0")
     assert texts(state, at_start=True) == texts(state, at_start=True)
+
+
+# ---- with premises
+
+
+def premise(name: str, code: str = "", path: str = "Other.lean") -> Premise:
+    return Premise(path, name, (1, 1), (1, 9), code or f"theorem {name} : p")
+
+
+def shown(*found: Premise) -> tuple[ShownPremises, list[str]]:
+    states: list[str] = []
+
+    async def find(state: str) -> tuple[Premise, ...]:
+        states.append(state)
+        return found
+
+    return ShownPremises(find, "Mine.lean"), states
+
+
+def proposed(proposer: CuratedWithPremises, state: Goal, *steps: str) -> list[str]:
+    return [one.text for one in asyncio.run(proposer.propose(TacticRequest((state,), steps, 0)))]
+
+
+def test_the_first_few_premises_are_named_alone_and_together() -> None:
+    source, _ = shown(*(premise(f"A.p{number}") for number in range(9)))
+    offered = proposed(CuratedWithPremises(CuratedTactics(), source), goal("p"))
+    alone = ["exact A.p0 ..", "simp [A.p0]", "grind [A.p0]", "apply A.p0", "rw [A.p0]", "rw [← A.p0]"]
+    assert set(alone) <= set(offered)
+    assert {"simp [A.p0, A.p1, A.p2, A.p3]", "aesop (add unsafe [A.p0, A.p1, A.p2, A.p3])"} <= set(offered)
+    assert not [text for text in offered if "A.p4" in text]
+    assert offered[: len(CLOSERS)] == [*CLOSERS], "after what needs no premise"
+    core = proposed(CuratedWithPremises(CuratedTactics(core_only=True), source), goal("p"))
+    assert not [text for text in core if text.startswith("aesop")], "a tactic of a library"
+
+
+def test_premises_are_looked_up_for_a_search_s_first_goal_and_named_at_all_its_states() -> None:
+    source, states = shown(premise("A.b"))
+    proposer = CuratedWithPremises(CuratedTactics(), source)
+    assert "exact A.b .." in proposed(proposer, goal("p → q", h="r"))
+    assert "exact A.b .." in proposed(proposer, goal("q", h="r"), "intro h1")
+    assert states == ["h : r\n⊢ p → q"]
+
+
+def test_a_hypothesis_does_not_shadow_a_premise() -> None:
+    source, _ = shown(premise("h.foo"), premise("bar"))
+    offered = proposed(CuratedWithPremises(CuratedTactics(), source), goal("p", h="q"))
+    assert {"exact _root_.h.foo ..", "exact bar .."} <= set(offered)
+
+
+def test_a_retriever_s_failure_leaves_the_other_tactics_and_is_told() -> None:
+    async def find(_state: str) -> tuple[Premise, ...]:
+        raise ValueError("the index is gone")
+
+    proposer = CuratedWithPremises(CuratedTactics(), ShownPremises(find))
+    assert proposed(proposer, goal("p")) == texts(goal("p"), at_start=True)
+    assert proposer.reason == "no premises were found for 1 of 1 states: the index is gone"
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        ("Nat.add_comm", "Nat.add_comm"),
+        ("Demo.«a b».c", "Demo.«a b».c"),
+        ("Demo.a-b", "Demo.«a-b»"),
+        ("Demo.Ω'.h₁", "Demo.Ω'.h₁"),
+        ("_private.Demo.0.secret", None),
+        ("Demo.x._@.Demo._hyg.12", None),
+        ("Demo._proof_1", None),
+        ("Demo.foo.1", None),
+        ("Demo.h✝", None),
+        ("Demo..x", None),
+        ("", None),
+    ],
+)
+def test_a_name_is_written_as_source_can_have_it_or_left_out(name: str, written: str | None) -> None:
+    assert citable(premise(name), "Mine.lean") == written
+
+
+def test_a_private_premise_is_named_in_its_own_file_alone() -> None:
+    for code in (
+        "private theorem a : p",
+        "@[simp] private noncomputable def a := 1",
+        "protected private lemma a : p",
+    ):
+        assert citable(premise("D.a", code), "Mine.lean") is None
+        assert citable(premise("D.a", code, path="Mine.lean"), "Mine.lean") == "D.a"
+    assert citable(premise("D.a", "theorem a (private : p) : p"), "Mine.lean") == "D.a"

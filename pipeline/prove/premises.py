@@ -1,0 +1,88 @@
+"""The premises that the goals of a declaration are shown, at every rung, and how a tactic names them.
+
+They come from the retriever in use, through one lookup a declaration. No failure of the retriever ends a search: the
+goal then has none, and `reason` says so in the attempt's record.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING
+
+from pipeline.lean.source.declarations import written_name
+from pipeline.models.errors import first_line
+from pipeline.models.tactics.service import GenerationStoppedError
+
+if TYPE_CHECKING:
+    from pipeline.models.retriever.corpus import Premise
+
+Find = Callable[[str], Awaitable[tuple["Premise", ...]]]
+"""Returns the premises nearest to a state, the nearest first."""
+
+_PRIVATE = re.compile(r"(?:@\[[^\]]*\]\s*)*(?:[a-z]+\s+)*?private\s")
+_log = logging.getLogger(__name__)
+
+
+class ShownPremises:
+    """What one declaration's goals are shown. Make one for each: it counts.
+
+    Attributes:
+        path: of the declaration's file.
+        asked: states for which premises were wanted.
+        failed: those without, because the retriever failed.
+    """
+
+    def __init__(self, find: Find, path: str = "") -> None:
+        self.path = path
+        self.asked = self.failed = 0
+        self._find = find
+        self._failure = ""
+
+    async def nearest(self, state: str) -> tuple[Premise, ...]:
+        """Return the premises for a state, the nearest first; none on a failure (see `reason`).
+
+        Raises:
+            GenerationStoppedError: the service is closed, which ends every search.
+        """
+        self.asked += 1
+        try:
+            return await self._find(state)
+        except GenerationStoppedError:
+            raise
+        # Any error of a model or its libraries: the state is shown none, and the attempt says so.
+        except Exception as error:  # noqa: BLE001
+            self.failed += 1
+            if not self._failure:
+                self._failure = first_line(error)
+                _log.warning("a search gets no premises: %s", self._failure)
+            return ()
+
+    async def texts(self, state: str) -> tuple[str, ...]:
+        """Return the marked code of the premises for a state, as models read it."""
+        return tuple(premise.serialize() for premise in await self.nearest(state))
+
+    async def names(self, state: str, most: int) -> tuple[str, ...]:
+        """Return the names of the first few premises for a state that a tactic can name."""
+        found = (citable(premise, self.path) for premise in await self.nearest(state))
+        return tuple(dict.fromkeys(name for name in found if name is not None))[:most]
+
+    @property
+    def reason(self) -> str:
+        """Return the retriever's failure, for people; "" without any."""
+        if not self.failed:
+            return ""
+        return f"no premises were found for {self.failed} of {self.asked} states: {self._failure}"
+
+
+def citable(premise: Premise, path: str) -> str | None:
+    """Return a premise's name as a tactic in a file of this path writes it; None where none can."""
+    if premise.path != path and _PRIVATE.match(premise.code):
+        return None
+    return written_name(premise.full_name)
+
+
+def rooted(name: str, taken: Collection[str]) -> str:
+    """Return a constant's name that no hypothesis of these names shadows."""
+    return f"_root_.{name}" if name.partition(".")[0] in taken else name
