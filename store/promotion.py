@@ -1,19 +1,34 @@
-"""Decide whether a trained checkpoint may replace the one in use. Pure functions; nothing is read or written.
+"""Decide whether a trained checkpoint may replace the one in use. Nothing is written.
 
 A task is a repository (or several together) and a split. What counts is one metric of each model (`RULES`) on the same
 frozen test set, which a dataset's digest tells; measurements on other examples say nothing of each other. So do
 measurements of what was learned from the simulator and of what was learned from Lean: whatever the figures, the former
 never takes the place of the latter, and the latter always that of the former.
+
+Both are asked the same steps, so they are compared in pairs: by each theorem's difference. A loss above what is allowed
+refuses where chance alone would hardly make it. How hardly is McNemar's test (1947), over theorems in place of single
+steps, since those of one theorem resemble each other: with d the difference of a theorem's sums, sum(d) / sqrt(sum(d²))
+is normal where the two are equally good. The tests of one decision share `LEVEL` (Bonferroni). They are
+
+- of each task with at least `FEW` steps, at the tolerance;
+- of the smaller tasks together, at the tolerance;
+- of all tasks together, at half of it;
+- of each task against the best that was ever in use, at twice of it: else small losses would add up.
+
+A task whose single scores are not kept (measured by an older version) is judged by its figure alone.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from store.view.rows import EvaluationRow
+from store.view import model_queries
+from store.view.rows import CheckpointRow, EvaluationRow
 
 if TYPE_CHECKING:
     # The report has its rules from here, and is made without pydantic.
@@ -22,6 +37,10 @@ if TYPE_CHECKING:
 Verdict = Literal["promote", "refuse", "unknown"]
 
 _NOT_TESTS = frozenset({"train", "val"})
+LEVEL = 0.04
+"""How often a model that is as good as the one in use may be refused; measured in benchmarks/promotion.py."""
+FEW = 100
+"""With fewer steps than these a task alone tells too little."""
 _ROUNDING = 1e-9
 """A loss of exactly the tolerance is within it, whatever the last bits of two measurements say."""
 
@@ -62,6 +81,8 @@ class Measured:
 
     simulated: bool
     evaluations: Sequence[EvaluationRow]
+    once_in_use: Sequence[EvaluationRow] = ()
+    """of the checkpoints of its model that were ever in use, where they learned from the same source"""
 
     @property
     def counted(self) -> Sequence[EvaluationRow]:
@@ -84,6 +105,10 @@ class TaskChange:
     """how far the rule's metric got worse, in the rule's unit; negative for a gain"""
     problem: str
     """why that is not known"""
+    steps: int | None = None
+    """how many steps both were asked; null where their single scores are not kept"""
+    chance: float | None = None
+    """how often equally good models differ by at least as much, 0..1; null where `steps` is"""
 
     @property
     def name(self) -> str:
@@ -103,7 +128,25 @@ class Decision:
         return self.verdict == "promote"
 
 
-def decide(candidate: Measured, in_use: Measured | None, *, rule: Rule, tolerance: float) -> Decision:
+def read_sides(
+    db: sqlite3.Connection, candidate: CheckpointRow, in_use: CheckpointRow | None
+) -> tuple[Measured, Measured | None]:
+    """Read from the view what the rule needs of a candidate and of the one in use."""
+    measured = Measured(candidate.simulated, model_queries.evaluations(db, candidate.checkpoint))
+    if in_use is None:
+        return measured, None
+    once = model_queries.once_in_use(db, in_use.model, simulated=in_use.simulated)
+    return measured, Measured(in_use.simulated, model_queries.evaluations(db, in_use.checkpoint), once)
+
+
+def decide(
+    candidate: Measured,
+    in_use: Measured | None,
+    *,
+    rule: Rule,
+    tolerance: float,
+    read_blob: Callable[[str], bytes],
+) -> Decision:
     """Return whether a candidate may be promoted.
 
     Args:
@@ -111,9 +154,11 @@ def decide(candidate: Measured, in_use: Measured | None, *, rule: Rule, toleranc
         in_use: the one that is; None where there is none.
         rule: of their model.
         tolerance: how far the metric may fall on any one task of `in_use`, in the rule's unit.
+        read_blob: returns the scores that an evaluation names.
 
     Raises:
         ValueError: a tolerance that is none.
+        BlobError: scores are not in the log.
     """
     if not 0 <= tolerance <= rule.widest:
         raise ValueError(
@@ -121,59 +166,49 @@ def decide(candidate: Measured, in_use: Measured | None, *, rule: Rule, toleranc
         )
     if in_use is None:
         return Decision("promote", "it is the first of its model: there are no earlier tasks to lose", ())
-    tasks = compare(candidate.counted, in_use.counted, rule=rule)
+    compared = _compared(candidate.counted, in_use.counted, rule, read_blob)
+    tasks = tuple(task for task, _ in compared)
     if candidate.simulated != in_use.simulated:
         return _of_two_sources(candidate, tasks)
     earlier = [task for task in tasks if task.before is not None]
     if not earlier:
         reason = "the checkpoint in use was measured on no test set, so what would be lost is not known"
         return Decision("unknown", reason, tasks)
-    allowed = f"{tolerance:g} allowed"
-    lost = [task for task in earlier if task.lost is not None and task.lost > tolerance + _ROUNDING]
-    if lost:
-        worst = max(lost, key=lambda task: task.lost or 0.0)
-        more = f", and it {rule.worsens} too far on {_tasks(len(lost) - 1)} more" if len(lost) > 1 else ""
-        return Decision("refuse", f"{_fall(worst, rule)}, with {allowed}{more}", tasks)
+    tests = _tests(compared, rule, tolerance)
+    level = LEVEL / max(1, sum(test.pairs is not None for test in tests))
+    floors = _floors(candidate.counted, in_use, rule, tolerance, read_blob)
+    failed = [test for test in (*tests, *floors) if test.fails(level)]
+    if failed:
+        worst = max(failed, key=lambda test: test.lost)
+        others = len(failed) - 1
+        more = f", and so in {others} more {'comparison' if others == 1 else 'comparisons'}" if others else ""
+        return Decision("refuse", f"{worst}{more}", tasks)
     unknown = [task for task in earlier if task.lost is None]
     if unknown:
         more = f", nor on {_tasks(len(unknown) - 1)} more" if len(unknown) > 1 else ""
         reason = f"what it would lose on {unknown[0].name} is not known{more}: {unknown[0].problem}"
         return Decision("unknown", reason, tasks)
-    worst = max(earlier, key=lambda task: task.lost or 0.0)
-    if (worst.lost or 0.0) <= 0:
+    worst = max(tests, key=lambda test: test.lost)
+    if worst.lost <= 0:
         reason = f"{rule.metric} {rule.worsens} on none of {_tasks(len(earlier), earlier=True)}"
     else:
-        reason = f"of {_tasks(len(earlier), earlier=True)} it loses most where {_fall(worst, rule)}, with {allowed}"
+        reason = f"of {_tasks(len(earlier), earlier=True)} it loses most where {worst}"
     return Decision("promote", reason, tasks)
 
 
 def compare(
-    after: Iterable[EvaluationRow], before: Iterable[EvaluationRow], *, rule: Rule
+    after: Iterable[EvaluationRow],
+    before: Iterable[EvaluationRow],
+    *,
+    rule: Rule,
+    read_blob: Callable[[str], bytes],
 ) -> tuple[TaskChange, ...]:
     """Set the tasks of two checkpoints side by side, by name.
 
     Of several test sets of one task (it grew) the newest of `before` counts, and of `after` the newest measurement
     on that same one.
     """
-    old = _newest_by_task(before)
-    new = [row for row in after if _is_test(row)]
-    tasks = [
-        _change(row, [other for other in new if _task(other) == _task(row)], rule) for row in old.values()
-    ]
-    tasks += [
-        TaskChange(
-            row.repository,
-            row.split,
-            row.dataset,
-            None,
-            row.metrics,
-            None,
-            "the other was not measured on it",
-        )
-        for task, row in _newest_by_task(new).items()
-        if task not in old
-    ]
-    return tuple(sorted(tasks, key=lambda task: (task.repository or "", task.split)))
+    return tuple(task for task, _ in _compared(after, before, rule, read_blob))
 
 
 def measured_tasks(evaluations: Iterable[EvaluationRow]) -> list[EvaluationRow]:
@@ -222,17 +257,168 @@ def _of_two_sources(candidate: Measured, tasks: tuple[TaskChange, ...]) -> Decis
     return Decision("promote", reason, tasks)
 
 
-def _change(before: EvaluationRow, measured: Sequence[EvaluationRow], rule: Rule) -> TaskChange:
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """What was lost on steps that both were asked, in the metric: its sum, and the sum of its squares by theorem."""
+
+    steps: int = 0
+    lost: float = 0.0
+    squares: float = 0.0
+
+    def __add__(self, other: _Pairs) -> _Pairs:
+        return _Pairs(self.steps + other.steps, self.lost + other.lost, self.squares + other.squares)
+
+    @property
+    def chance(self) -> float:
+        """How often equally good models lose at least as much."""
+        if not self.squares:
+            return 0.5
+        return 0.5 * math.erfc(self.lost / math.sqrt(2 * self.squares))
+
+
+@dataclass(frozen=True, slots=True)
+class _Test:
+    """A loss and what of it is allowed, in the rule's unit. Without `pairs` the figure alone decides."""
+
+    what: str
+    lost: float
+    allowed: float
+    pairs: _Pairs | None
+
+    @property
+    def _too_much(self) -> bool:
+        return self.lost > self.allowed + _ROUNDING
+
+    def fails(self, level: float) -> bool:
+        return self._too_much and (self.pairs is None or self.pairs.chance < level)
+
+    def __str__(self) -> str:
+        said = f"{self.what}, with {self.allowed:g} allowed"
+        if self.pairs is None or not self._too_much:
+            return said
+        return (
+            f"{said} (over {self.pairs.steps} steps; by chance in {100 * self.pairs.chance:.2g} % of cases)"
+        )
+
+
+_Compared = Sequence[tuple[TaskChange, _Pairs | None]]
+
+
+def _compared(
+    after: Iterable[EvaluationRow],
+    before: Iterable[EvaluationRow],
+    rule: Rule,
+    read_blob: Callable[[str], bytes],
+) -> _Compared:
+    old = _newest_by_task(before)
+    new = [row for row in after if _is_test(row)]
+    found = [
+        _change(row, [other for other in new if _task(other) == _task(row)], rule, read_blob)
+        for row in old.values()
+    ]
+    problem = "the other was not measured on it"
+    found += [
+        (TaskChange(row.repository, row.split, row.dataset, None, row.metrics, None, problem), None)
+        for task, row in _newest_by_task(new).items()
+        if task not in old
+    ]
+    return sorted(found, key=lambda one: (one[0].repository or "", one[0].split))
+
+
+def _change(
+    before: EvaluationRow, measured: Sequence[EvaluationRow], rule: Rule, read_blob: Callable[[str], bytes]
+) -> tuple[TaskChange, _Pairs | None]:
     same = [row for row in measured if row.dataset == before.dataset]
-    after = max(same, key=_age).metrics if same else None
-    lost, problem = None, ""
+    after = max(same, key=_age) if same else None
+    lost, pairs, problem = None, None, ""
     if after is None:
         problem = "the test sets differ" if measured else "it was not measured on it"
-    elif any(not math.isfinite(metrics.get(rule.metric, math.nan)) for metrics in (before.metrics, after)):
+    elif any(not math.isfinite(row.metrics.get(rule.metric, math.nan)) for row in (before, after)):
         problem = f"a measurement has no {rule.metric}"
     else:
-        lost = rule.lost(before.metrics[rule.metric], after[rule.metric])
-    return TaskChange(before.repository, before.split, before.dataset, before.metrics, after, lost, problem)
+        lost = rule.lost(before.metrics[rule.metric], after.metrics[rule.metric])
+        pairs = _pairs(before, after, rule, read_blob)
+    change = TaskChange(
+        before.repository,
+        before.split,
+        before.dataset,
+        before.metrics,
+        None if after is None else after.metrics,
+        lost,
+        problem,
+        None if pairs is None else pairs.steps,
+        None if pairs is None else pairs.chance,
+    )
+    return change, pairs
+
+
+def _pairs(
+    before: EvaluationRow, after: EvaluationRow, rule: Rule, read_blob: Callable[[str], bytes]
+) -> _Pairs | None:
+    """Return what was lost on one dataset by theorem; None where the scores of one side are not kept, or not of the
+    same theorems."""
+    if before.scores is None or after.scores is None:
+        return None
+    sign = 1 if rule.lower_is_better else -1
+    old, new = (json.loads(read_blob(scores)) for scores in (before.scores, after.scores))
+    if [steps for steps, _ in old] != [steps for steps, _ in new]:
+        return None
+    lost = [sign * (now - then) for (_, then), (_, now) in zip(old, new, strict=True)]
+    return _Pairs(sum(steps for steps, _ in old), math.fsum(lost), math.fsum(one * one for one in lost))
+
+
+def _tests(compared: _Compared, rule: Rule, tolerance: float) -> list[_Test]:
+    tests: list[_Test] = []
+    small, every = [], []
+    for task, pairs in compared:
+        if task.lost is None:
+            continue
+        if pairs is not None:
+            every.append(pairs)
+            if pairs.steps < FEW:
+                small.append(pairs)
+                continue
+        tests.append(_Test(_fall(task, rule), task.lost, tolerance, pairs))
+    if small:
+        what = f"on {_tasks(len(small))} with fewer than {FEW} steps, too few to tell alone,"
+        tests.append(_pooled(what, small, rule, tolerance))
+    if len(every) > 1:
+        tests.append(_pooled(f"on all {len(every)} tasks together", every, rule, tolerance / 2))
+    return tests
+
+
+def _pooled(where: str, several: Sequence[_Pairs], rule: Rule, allowed: float) -> _Test:
+    pairs = sum(several, _Pairs())
+    lost = rule.scale * pairs.lost / pairs.steps
+    return _Test(f"{rule.metric} {where} {rule.worsens} by {lost:.2f} {rule.unit}", lost, allowed, pairs)
+
+
+def _floors(
+    after: Iterable[EvaluationRow],
+    in_use: Measured,
+    rule: Rule,
+    tolerance: float,
+    read_blob: Callable[[str], bytes],
+) -> list[_Test]:
+    """Return the candidate's tests against the best that was ever in use on the same examples."""
+    tests = []
+    used = {(row.checkpoint, row.dataset) for row in in_use.evaluations}
+    for row in _newest_by_task(after).values():
+        same = [
+            one
+            for one in in_use.once_in_use
+            if (_task(one), one.dataset) == (_task(row), row.dataset)
+            and (one.checkpoint, one.dataset) not in used
+            and math.isfinite(one.metrics.get(rule.metric, math.nan))
+        ]
+        if not same:
+            continue
+        best = min(same, key=lambda one: rule.lost(0.0, one.metrics[rule.metric]))
+        change, pairs = _change(best, [row], rule, read_blob)
+        if change.lost is not None and pairs is not None:
+            what = f"against {best.checkpoint}, the best that was in use, {_fall(change, rule)}"
+            tests.append(_Test(what, change.lost, 2 * tolerance, pairs))
+    return tests
 
 
 def _newest_by_task(rows: Iterable[EvaluationRow]) -> dict[tuple[str | None, str], EvaluationRow]:

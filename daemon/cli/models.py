@@ -196,9 +196,10 @@ def compare(
     as_json: Json = False,
 ) -> None:
     from store import promotion
+    from store.log.reader import LogReader
 
     instance = locate(config, as_of)
-    (old, old_measured), (new, new_measured) = find_checkpoints(instance, before, after)
+    (old, _), (new, _) = find_checkpoints(instance, before, after)
     if old.model != new.model:
         raise CliError(
             f"{old.checkpoint} is a checkpoint of {old.model} and {new.checkpoint} of {new.model}; only two of one"
@@ -211,12 +212,10 @@ def compare(
         raise typer.BadParameter(
             f"{allowed:g} is more than {rule.widest:g} {rule.unit} of {rule.metric}", param_hint="--tolerance"
         )
-    decision = promotion.decide(
-        promotion.Measured(new.simulated, new_measured),
-        promotion.Measured(old.simulated, old_measured),
-        rule=rule,
-        tolerance=allowed,
-    )
+    with view(instance) as database, LogReader.open(instance.paths.events_db) as log_reader:
+        decision = promotion.decide(
+            *promotion.read_sides(database, new, old), rule=rule, tolerance=allowed, read_blob=log_reader.blob
+        )
     if as_json:
         compared = Comparison(
             before=old.checkpoint,

@@ -10,6 +10,7 @@ import abc
 import io
 import json
 import os
+import shutil
 import sqlite3
 import time
 from collections import Counter
@@ -735,7 +736,10 @@ class _TrainerJob:
             reporter.failure(JobError("crashed", f"{type(error).__name__}: {error}"))
             raise
         finally:
-            session.run(self._record(due, lines.getvalue(), round(time.monotonic() - started, 3)))
+            seconds = round(time.monotonic() - started, 3)
+            session.run(self._record(due, lines.getvalue(), spec.staging, seconds))
+            # What the log took is in it; the rest is made again.
+            shutil.rmtree(spec.staging, ignore_errors=True)
             session.settle_models()
         return session.ask(partial(_checkpoint_of, folder=self._folder))
 
@@ -777,7 +781,7 @@ class _TrainerJob:
         )
         return due, spec
 
-    async def _record(self, due: DueJob, lines: str, seconds: float) -> None:
+    async def _record(self, due: DueJob, lines: str, staging: Path, seconds: float) -> None:
         """Append the job's events and its end."""
         store = self._session.store
         # Without a last line the user has interrupted it.
@@ -786,7 +790,8 @@ class _TrainerJob:
         for raw in lines.encode().splitlines():
             match parse_line(raw, job=due):
                 case Batch() as batch:
-                    await store.append(batch.events)
+                    payloads = {digest: staging / digest for digest in batch.cites}
+                    await store.append(batch.events, blobs=payloads)
                 case (Result() | Failure()) as last:
                     peak = last.peak_rss_bytes
                     end = ended_event(due, last, seconds=seconds, peak_rss_bytes=peak)

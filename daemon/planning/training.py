@@ -106,12 +106,14 @@ class _Training:
             return
         parent = self._parent(simulated=trace.simulated)
         chain = ancestry(self._known, parent)
-        identity = self._due(repo, trace, parent, chain)
-        if identity is None:
+        due = self._due(repo, trace, parent, chain)
+        if due is None:
             return
+        identity, refused = due
         standing = self._standings.of(identity)
         if standing.state != "ready":
             return
+        again = f" again, with another seed: what came of it was refused {_times(refused)}" if refused else ""
         others = [job for job in self._unfinished if job != identity]
         yield DueJob(
             job=identity,
@@ -121,9 +123,9 @@ class _Training:
             repository=repo.key,
             branch=_branch(trace),
             sha=trace.sha,
-            describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}",
+            describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}{again}",
             simulated=trace.simulated,
-            spec=self._to_train(repo, trace, parent, chain, others),
+            spec=self._to_train(repo, trace, parent, chain, others).model_copy(update={"refused": refused}),
             **self._limits(),
         )
 
@@ -154,29 +156,42 @@ class _Training:
             return spec
         return TrainRetrieverSpec(**dict(spec), indices=paths.embeddings / self._model)
 
-    def _due(self, repo: Repo, trace: TraceRow, parent: str | None, chain: Sequence[Learned]) -> str | None:
-        """Return the id of the job that learns the trace; None where it is not to be learned, or not now."""
+    def _due(
+        self, repo: Repo, trace: TraceRow, parent: str | None, chain: Sequence[Learned]
+    ) -> tuple[str, int] | None:
+        """Return the id of the job that learns the trace, and how often what came of it was refused; None where it is
+        not to be learned, or not now."""
         seq = self._triggered.get(repo.key)
         if seq is not None:
             # Whatever was learned before, and from whatever parent: one job answers to one trigger.
             identity = job_id(self._kind, repo.key, f"triggered at {seq}")
             if self._standings.of(identity).state not in ("done", "parked"):
-                return identity
-        # What was tried on top of this parent counts too: refused, it would come out no better the second time.
-        since = max(
-            (
-                learned.data_seq
-                for learned in (*chain, *(one for one in self._known if one.parent == parent))
-                if learned.repository == repo.key and learned.simulated == trace.simulated
-            ),
-            default=0,
-        )
-        wanted = self._settings.train.new_theorems
-        if trace.seq <= since or trace.n_theorems < wanted:
+                return identity, 0
+        since = max((one.data_seq for one in chain if self._is_of(one, trace)), default=0)
+        tried = [one for one in self._known if one.parent == parent and self._is_of(one, trace)]
+        train = self._settings.train
+        if trace.seq <= since or trace.n_theorems < train.new_theorems:
             return None
-        identity = job_id(self._kind, repo.key, parent or "", json.dumps(self._config), str(trace.seq))
+        # What is not decided yet may come to be in use.
+        if any(one.refused_at is None and one not in chain for one in tried):
+            return None
+        same = [one for one in tried if not self._is_new(trace, one.data_seq)]
+        if len(same) >= train.tries:
+            return None
+        again = (f"refused {len(same)}",) if same else ()
+        identity = job_id(
+            self._kind, repo.key, parent or "", json.dumps(self._config), str(trace.seq), *again
+        )
         ready = self._standings.of(identity).state == "ready"
-        return identity if ready and self._new_theorems(trace, since) >= wanted else None
+        return (identity, len(same)) if ready and self._is_new(trace, since) else None
+
+    def _is_new(self, trace: TraceRow, since: int) -> bool:
+        """Return whether a trace has enough that was not there at a log position."""
+        return trace.seq > since and self._new_theorems(trace, since) >= self._settings.train.new_theorems
+
+    @staticmethod
+    def _is_of(learned: Learned, trace: TraceRow) -> bool:
+        return learned.repository == trace.repository and learned.simulated == trace.simulated
 
     def evaluate(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the measurement of the checkpoint in use on the repository's newest test set, where it has none."""
@@ -266,6 +281,10 @@ class _Training:
             "gpu": train.device != "cpu",
             "cpu_too": train.device == "auto",
         }
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _called(model: ModelKind) -> str:

@@ -172,16 +172,17 @@ class Models:
 
     async def _decide(self, row: CheckpointRow, in_use: CheckpointRow | None) -> promotion.Decision:
         model = promotion.kind_of(row.model)
-        return promotion.decide(
-            await self._measured(row),
-            None if in_use is None else await self._measured(in_use),
-            rule=promotion.RULES[model],
-            tolerance=self._tolerance(model),
-        )
+        sides = await self._store.ask(partial(promotion.read_sides, candidate=row, in_use=in_use))
 
-    async def _measured(self, row: CheckpointRow) -> promotion.Measured:
-        evaluations = await self._store.ask(partial(model_queries.evaluations, checkpoint=row.checkpoint))
-        return promotion.Measured(row.simulated, evaluations)
+        def decide(log_reader: LogReader) -> promotion.Decision:
+            return promotion.decide(
+                *sides,
+                rule=promotion.RULES[model],
+                tolerance=self._tolerance(model),
+                read_blob=log_reader.blob,
+            )
+
+        return await self._store.look_up(decide)
 
     async def _check_weights(self, row: CheckpointRow) -> None:
         problem = await asyncio.to_thread(self._weights_problem, row)

@@ -348,6 +348,9 @@ class Train(Section):
     """A repository is trained when its newest trace has at least this many theorems that the checkpoint in use has
     not learned. For the retriever, theorems with a tactic that uses a premise count; for the other models, theorems
     with a tactic. 1 or more"""
+    tries: Annotated[int, Strict()] = Field(2, ge=1, le=100, examples=[2])
+    """How often a trace is trained on top of the same checkpoint, each time with another seed, while what comes of it
+    is refused; 1 to 100. New theorems, as many as `new_theorems`, begin the count anew"""
     tolerance_points: Annotated[float, Strict()] = Field(
         RULES["retriever"].tolerance,
         alias="tolerance",
@@ -356,11 +359,10 @@ class Train(Section):
         allow_inf_nan=False,
         examples=[2],
     )
-    """Largest loss of recall@10, in percentage points, that a new checkpoint may have on any task that the
-    checkpoint in use was measured on, over the same frozen test set; a checkpoint that loses more is not promoted; 0
-    to 100. A checkpoint without these measurements is not promoted either. The first checkpoint of a model is
-    promoted whatever its figures, since there is none to compare it with. The other models have tolerances of their
-    own. [`unsorry models`](cli.md#unsorry-models) shows both sides"""
+    """How far recall@10 may fall, in percentage points, on any task that the checkpoint in use was measured on, over
+    the same frozen test set; 0 to 100. A checkpoint that loses more, and not by chance, is refused, and so is one
+    without these measurements ([the rule](how-it-works.md#what-may-be-promoted)). The first checkpoint of a model is
+    promoted whatever its figures. The other models have tolerances of their own"""
     memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="32G"))] = Field(
         2**35, alias="memory", examples=["32G"]
     )

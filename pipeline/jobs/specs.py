@@ -489,6 +489,7 @@ class TrainSpec(Spec):
         chain: the folder of checkpoints (`pipeline.models.chain`).
         parent: the checkpoint to start from; None: from the configuration's `model_name`.
         config: fields of the model's configuration; the others have their defaults.
+        refused: how often what came of this was refused; added to the seed of the training.
         tasks: the earlier tasks.
         keep: the other jobs whose datasets are still needed (of the chain's checkpoints, of unfinished jobs); the rest
             are removed. None: none is removed.
@@ -503,6 +504,7 @@ class TrainSpec(Spec):
     chain: Path
     parent: str | None
     config: dict[str, JsonValue] = Field(default_factory=dict)
+    refused: int = 0
     tasks: tuple[LearnedTask, ...] = ()
     keep: tuple[str, ...] | None = None
     alone: bool = False

@@ -48,14 +48,15 @@ class Interval:
 class Evaluation:
     """The measures of a model on `n` steps of `theorems` theorems, each with its interval.
 
-    `dataset` is the SHA-256 of the questions and the right answers; `new_embeddings` the number of premises that had to
-    be embedded for it.
+    `dataset` is the SHA-256 of the questions and the right answers; `scores` what `by_theorem` makes of the metric that
+    promotion looks at; `new_embeddings` the number of premises that had to be embedded for it.
     """
 
     metrics: Mapping[str, Interval]
     n: int
     theorems: int
     dataset: str
+    scores: Sequence[tuple[int, float]]
     seconds: float
     new_embeddings: int = 0
 
@@ -120,6 +121,15 @@ def summarise(
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
     mean = values.mean(axis=0)
     return {name: Interval(float(mean[i]), float(low[i]), float(high[i])) for i, name in enumerate(names)}
+
+
+def by_theorem(values: Sequence[float], theorems: Sequence[Hashable]) -> list[tuple[int, float]]:
+    """Return how many steps each theorem has, and the sum of their values, in the order of their first steps."""
+    found: dict[Hashable, tuple[int, float]] = {}
+    for value, theorem in zip(values, theorems, strict=True):
+        steps, total = found.get(theorem, (0, 0.0))
+        found[theorem] = (steps + 1, total + value)
+    return list(found.values())
 
 
 def with_bounds(metrics: Mapping[str, Interval]) -> dict[str, float]:

@@ -11,7 +11,7 @@ then one `evaluation_finished` for each test split, the earlier tasks' first and
 split; a split with nothing to measure has none and is listed in the result's `unmeasured`. A job that is started again
 repeats the kept measurements word for word, and makes the missing ones:
 
-    <chain>/.evaluations/<evaluation>.json      the measurement, as the event has it
+    <chain>/.evaluations/<evaluation>.json      the measurement, as the event has it, and its scores
 
 Fails with the `reason` of a LearningError; no failure makes a checkpoint, and none changes another.
 """
@@ -23,13 +23,16 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel
 
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import TrainSpec
 from pipeline.models.chain import Chain, Checkpoint, file_digest, weights_of, write_text_whole
+from pipeline.models.config import Config
 from pipeline.models.datasets import TaskData, forget, forget_others, frozen
 from pipeline.models.errors import CheckpointError, DatasetError, LearningError, NothingToLearnError
 from pipeline.models.measures import Evaluation, with_bounds
@@ -41,7 +44,7 @@ from store.view import model_queries, queries
 _EVALUATIONS = ".evaluations"
 _REPORT_EVERY_S = 1.0
 T = TypeVar("T")
-C = TypeVar("C")
+C = TypeVar("C", bound=Config)
 OnStep = Callable[[int, int], object]
 """Takes (steps done, steps in all)."""
 
@@ -170,7 +173,8 @@ class Evaluator(abc.ABC, Generic[C]):
             if not path.is_file():
                 raise DatasetError(f"{task.name}: {path} is not there")
         read, settings = [file_digest(path) for path in paths], json.dumps(self.settings())
-        evaluation = short_hash("evaluation", self.checkpoint, task.name, split, *read, settings)
+        version = str(EvaluationFinished.schema_version)
+        evaluation = short_hash("evaluation", version, self.checkpoint, task.name, split, *read, settings)
         path = self.chain.folder / _EVALUATIONS / f"{evaluation}.json"
         kept = _read_kept(path)
         if kept is not None:
@@ -179,10 +183,12 @@ class Evaluator(abc.ABC, Generic[C]):
                 "job": self.recorder.job,
                 "simulated": self.recorder.simulated,
             }
-            return kept.model_copy(update=about)
+            self.recorder.reporter.stage(kept.scores.encode())
+            return kept.body.model_copy(update=about)
         found = self.measure(
             task, split, StepReports(self.recorder.reporter, f"measuring {task.name}, {split}")
         )
+        scores = json.dumps(found.scores)
         body = EvaluationFinished(
             model=self.model,
             evaluation=evaluation,
@@ -192,17 +198,25 @@ class Evaluator(abc.ABC, Generic[C]):
             dataset=found.dataset,
             metrics=with_bounds(found.metrics),
             n=found.n,
+            scores=self.recorder.reporter.stage(scores.encode()),
             seconds=found.seconds,
             job=self.recorder.job,
             simulated=self.recorder.simulated,
         )
-        write_text_whole(path, body.model_dump_json())
+        write_text_whole(path, _Kept(body=body, scores=scores).model_dump_json())
         return body
 
 
-def _read_kept(path: Path) -> EvaluationFinished | None:
+class _Kept(BaseModel):
+    """A measurement on disk: its event, and the payload that the event names."""
+
+    body: EvaluationFinished
+    scores: str
+
+
+def _read_kept(path: Path) -> _Kept | None:
     try:
-        return EvaluationFinished.model_validate_json(path.read_bytes())
+        return _Kept.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except ValueError as error:
@@ -218,7 +232,10 @@ class TrainingJob(abc.ABC, Generic[C]):
 
     def __init__(self, config: C, spec: JobSpec[TrainSpec], reporter: Reporter) -> None:
         self.order = order = spec.parameters
-        self.config = config
+        seed = (config.seed + order.refused) % 2**32
+        self.config: C = replace(config, seed=seed)  # type: ignore[type-var]  # subclasses are dataclasses
+        # Every checkpoint answers the same questions, and the seed draws them.
+        self.measured_with = config
         self.chain = Chain(order.chain)
         self.spec = spec
         self.reporter = reporter

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from store.events.base import Digest, EventBody
+from store.events.base import BlobRef, Digest, EventBody
 
 ModelKind = Literal["retriever", "tactics", "progress"]
 
@@ -74,10 +74,12 @@ class EvaluationFinished(EventBody):
     model's "mae" and "mse" are in steps, and in their square.
 
     `dataset` is the SHA-256 of the evaluated examples, `repository` None where they are of several, `n` their number.
+    `scores` is JSON: of each theorem, in the order of the examples, how many of them are its, and the sum of what the
+    model's promotion rule counts over those. None: it was not kept.
     """
 
     type: ClassVar[str] = "evaluation_finished"
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
     model: ModelKind
     evaluation: str
     checkpoint: str
@@ -86,6 +88,7 @@ class EvaluationFinished(EventBody):
     dataset: Digest
     metrics: dict[str, float]
     n: int
+    scores: BlobRef | None
     seconds: float
     job: str
     simulated: bool

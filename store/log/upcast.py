@@ -83,6 +83,7 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
         ("checkpoint_saved", 1): _of_lean,
         ("checkpoint_promoted", 1): _of_lean,
         ("evaluation_finished", 1): _of_lean,
+        ("evaluation_finished", 2): lambda data: {**data, "scores": None},
     }
 )
 """All steps that this version knows."""

@@ -51,6 +51,17 @@ def evaluations(db: sqlite3.Connection, checkpoint: str | None = None) -> list[E
     return make_all(EvaluationRow, rows)
 
 
+def once_in_use(db: sqlite3.Connection, model: str, *, simulated: bool) -> list[EvaluationRow]:
+    """Return how the checkpoints of a model that were ever promoted did, of one source."""
+    rows = db.execute(
+        f"SELECT {_names(EvaluationRow)} FROM evaluations WHERE checkpoint IN "
+        "(SELECT checkpoint FROM checkpoints WHERE model = ? AND simulated = ? AND promoted_at IS NOT NULL) "
+        "ORDER BY recorded_at, evaluation",
+        (model, simulated),
+    )
+    return make_all(EvaluationRow, rows)
+
+
 def _names(cls: type) -> str:
     return ", ".join(f'"{name}"' for name in columns(cls))
 

@@ -890,6 +890,8 @@ class EvaluationRow:
     job: str
     simulated: bool
     recorded_at: str
+    scores: str | None = None
+    """SHA-256 of the blob with each theorem's score; null where an older version measured."""
 
 
 def select(cls: type[Any], table: str) -> str:

@@ -19,6 +19,7 @@ from daemon.paths import paths_from_config
 from daemon.results.models import Models, ModelStateError
 from daemon.settings import Settings
 from daemon.store_service import StoreService
+from store import promotion
 from store.events.base import EventBody
 from store.events.jobs import JobStarted, JobSucceeded
 from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, ModelKind
@@ -407,7 +408,7 @@ def test_where_another_user_was_faster_the_next_call_decides(deployment: Deploym
 
             async def and_meanwhile(question: Any) -> Any:
                 answer = await ask(question)
-                if getattr(question, "func", None) is model_queries.evaluations and waiting:
+                if getattr(question, "func", None) is promotion.read_sides and waiting:
                     await store.append([NewEvent("model:retriever", waiting.pop())])
                 return answer
 

@@ -142,12 +142,15 @@ def test_a_long_trace_keeps_another_repository_waiting_for_its_share_only_and_go
         deployment.wait_for(lambda: traced(big) and traced(small), what="a trace that is under way")
         sha = good.commit("more", {"H.lean": "theorem h : 2 = 2 := by\n  rfl\n"})
         request(settings.paths, "POST", "/poll", {"repository": small})
-        deployment.wait_for(lambda: "H.lean" in traced(small), what="the other's trace", seconds=10)
+        deployment.wait_for(lambda: "H.lean" in traced(small), what="the other's trace", seconds=30)
         assert len(traced(big)) < 120, "it is not waited for"
         deployment.wait_for(
-            lambda: len(deployment.events("commit_traced")) == 3, what="all traces", seconds=60
+            lambda: big in {event.data["repository"] for event in deployment.events("commit_traced")},
+            what="the large trace's end",
+            seconds=120,
         )
-    (ended,) = deployment.events("job_interrupted")
+    # On a slow machine each makes room for the other more than once.
+    ended = [event.data["reason"] for event in deployment.events("job_interrupted")]
     what = f"trace {small} main {sha[:10]}"
-    assert ended.data["reason"] == f"preempted: {what} waits for a slot; what is done stays"
+    assert f"preempted: {what} waits for a slot; what is done stays" in ended
     assert len(traced(big)) == len(set(traced(big))) == 120, "each file is traced once"

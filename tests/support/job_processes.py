@@ -83,6 +83,7 @@ class Outcome:
     returncode: int
     lines: list[dict[str, Any]]
     stderr: str
+    staging: Path
 
     @property
     def last(self) -> dict[str, Any]:
@@ -180,7 +181,7 @@ class JobProcesses:
         self._forks.stdin.flush()
         returncode = int(self._forks.stdout.readline())
         lines = [json.loads(line) for line in (folder / "stdout").read_text().splitlines()]
-        return Outcome(returncode, lines, (folder / "stderr").read_text())
+        return Outcome(returncode, lines, (folder / "stderr").read_text(), folder / "staging")
 
 
 def record(outcome: Outcome, model: ModelKind, *, events_db: Path, database_db: Path) -> bool:
@@ -203,6 +204,8 @@ def record(outcome: Outcome, model: ModelKind, *, events_db: Path, database_db: 
                 )
                 for item in line["events"]
             ]
-            repeated.append(log.append(batch, expect={stream_of(model): Expect.ANY}).repeated)
+            files = {path.name: path for path in outcome.staging.glob("*")}
+            appended = log.append(batch, expect={stream_of(model): Expect.ANY}, blobs=files)
+            repeated.append(appended.repeated)
         view.catch_up()
     return all(repeated)

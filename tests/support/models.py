@@ -94,6 +94,7 @@ def evaluation_finished(
         dataset="d" * 64,
         metrics={"recall@1": recall / 2, "recall@10": recall},
         n=250,
+        scores=None,
         seconds=3.25,
         job="evaluate-0000000000000000",
         simulated=simulated,

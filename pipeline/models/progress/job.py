@@ -25,7 +25,7 @@ from pipeline.models.chain import Chain, Checkpoint, TrainingFacts, file_digest,
 from pipeline.models.config import ProgressConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError, NothingToLearnError
-from pipeline.models.measures import Evaluation, summarise
+from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import LEARN, TEST, Row, frozen_progress, read_dataset
 from pipeline.models.progress.training import ProgressTrainer, TrainedProgress
@@ -150,11 +150,13 @@ def evaluate(
             off = abs(predicted - row.steps_remaining)
             rated.append((off, off * off, float(off <= 1)))
         on_batch(first + len(part), len(rows))
+    proofs = [row.proof for row in rows]
     return Evaluation(
-        metrics=summarise(rated, [row.proof for row in rows], seed=seed, names=METRICS),
+        metrics=summarise(rated, proofs, seed=seed, names=METRICS),
         n=len(rows),
-        theorems=len({row.proof for row in rows}),
+        theorems=len(set(proofs)),
         dataset=_digest(rows),
+        scores=by_theorem([off for off, _, _ in rated], proofs),
         seconds=time.monotonic() - started,
     )
 
@@ -209,7 +211,7 @@ class ProgressJob(TrainingJob[ProgressConfig]):
         return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
 
     def evaluator(self, checkpoint: str, recorder: Recorder) -> ProgressEvaluator:
-        return ProgressEvaluator(self.chain, checkpoint, self.config, recorder)
+        return ProgressEvaluator(self.chain, checkpoint, self.measured_with, recorder)
 
 
 def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from pipeline.models.errors import (
     NothingToMeasureError,
 )
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.measures import Evaluation, rate, summarise
+from pipeline.models.measures import Evaluation, by_theorem, rate, summarise
 from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig, for_a_job
 from pipeline.models.retriever.corpus import Corpus
@@ -276,6 +276,7 @@ def evaluate(
         n=len(asked),
         theorems=len(set(theorems)),
         dataset=dataset_digest(corpus, asked),
+        scores=by_theorem([recall for _, recall, _ in rated], theorems),
         new_embeddings=new,
         seconds=time.monotonic() - started,
     )
@@ -400,7 +401,7 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
         )
 
     def evaluator(self, checkpoint: str, recorder: Recorder) -> RetrieverEvaluator:
-        return RetrieverEvaluator(self.chain, checkpoint, self.config, recorder, self.indices)
+        return RetrieverEvaluator(self.chain, checkpoint, self.measured_with, recorder, self.indices)
 
 
 def train(spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> dict[str, Any]:

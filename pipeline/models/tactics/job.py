@@ -51,7 +51,7 @@ from pipeline.models.config import TacticsConfig, tactics_config
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import computes_in_bfloat16, device_of
-from pipeline.models.measures import Evaluation, summarise
+from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.running import Saves
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import TacticModel, base_of, load_model, name_base
@@ -116,6 +116,7 @@ def evaluate(
         n=len(asked),
         theorems=len(set(theorems)),
         dataset=Rows(asked, rows.proofs, rows.skipped).digest,
+        scores=by_theorem([among for _, among, _ in rated], theorems),
         seconds=time.monotonic() - started,
     )
 
@@ -318,7 +319,7 @@ class TacticsJob(TrainingJob[TacticsConfig]):
         return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
 
     def evaluator(self, checkpoint: str, recorder: Recorder) -> TacticsEvaluator:
-        return TacticsEvaluator(self.chain, checkpoint, self.config, recorder)
+        return TacticsEvaluator(self.chain, checkpoint, self.measured_with, recorder)
 
 
 def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:

@@ -79,6 +79,7 @@ def evaluation_finished(db: sqlite3.Connection, event: StoredEvent, body: Evalua
             "job": body.job,
             "simulated": int(body.simulated),
             "recorded_at": event.recorded_at,
+            "scores": None if body.scores is None else body.scores.sha256,
         },
         once={},
     )

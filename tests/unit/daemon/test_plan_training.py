@@ -217,24 +217,49 @@ def test_only_theorems_that_the_chain_has_not_seen_count_as_new(world: World) ->
     assert (asked(job, TrainSpec).parent, job.sha) == ("a", sha(3))
 
 
-def test_what_was_refused_is_tried_again_only_with_more_theorems_or_on_another_parent(world: World) -> None:
+def test_what_was_refused_is_tried_again_with_another_seed_with_more_theorems_or_on_another_parent(
+    world: World,
+) -> None:
+    def due() -> DueJob:
+        (job,) = [job for job in world.plan().due if job.kind == "train"]
+        return job
+
     at = world.trace(ONE)
     world.learn(world.one(), "a", at=at)
-    refused_at = world.trace(TWO, seed=1)
+    traced = world.trace(TWO, seed=1)
     refused = world.one()
-    world.learn(refused, "b", at=refused_at, promote=False)
-    assert [job.kind for job in world.plan().due] == ["evaluate"], (
-        "on the same parent it would be refused again"
+    world.learn(refused, "b", at=traced, promote=False)
+    again = due()
+    assert asked(again, TrainSpec) == asked(refused, TrainSpec).model_copy(
+        update={"refused": 1, "keep": asked(again, TrainSpec).keep}
     )
+    assert again.describes.endswith("again, with another seed: what came of it was refused once")
+    world.learn(again, "c", at=traced, promote=False)
+    assert [job.kind for job in world.plan().due] == ["evaluate"], "[train] tries is 2"
+    newer = world.trace(TWO, number=2, n_files=16, seed=1)
+    with_more = due()
+    assert asked(with_more, TrainSpec).refused == 0
+    world.learn(with_more, "d", at=newer, promote=False)
+    assert asked(due(), TrainSpec).refused == 1
     third = world.trace(ONE, number=2, n_files=16)
-    (again,) = [job for job in world.plan().due if job.kind == "train"]
-    world.learn(again, "c", at=third)
-    (on_the_new_parent,) = [job for job in world.plan().due if job.kind == "train"]
-    assert (on_the_new_parent.repository, asked(on_the_new_parent, TrainSpec).parent) == (TWO, "c")
-    assert on_the_new_parent.job != refused.job
+    other = next(job for job in world.plan().due if job.kind == "train" and job.repository == ONE)
+    world.learn(other, "e", at=third)
+    on_the_new_parent = due()
+    assert (on_the_new_parent.repository, asked(on_the_new_parent, TrainSpec).parent) == (TWO, "e")
+    assert asked(on_the_new_parent, TrainSpec).refused == 0
+
+
+def test_one_try_is_all_where_the_settings_say_so(world: World) -> None:
+    world.configure(train="new_theorems = 10\ntries = 1")
+    at = world.trace(ONE)
+    world.learn(world.one(), "a", at=at)
+    at = world.trace(TWO, seed=1)
+    world.learn(world.one(), "b", at=at, promote=False)
+    assert [job.kind for job in world.plan().due] == ["evaluate"]
 
 
 def test_the_checkpoint_in_use_is_measured_on_a_test_set_that_it_did_not_learn(world: World) -> None:
+    world.configure(train="new_theorems = 10\ntries = 1")
     at = world.trace(ONE)
     world.learn(world.one(), "a", at=at)
     at = world.trace(TWO, seed=1)

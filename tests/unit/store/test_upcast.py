@@ -41,7 +41,8 @@ def test_every_type_and_version_has_its_golden_file() -> None:
 def test_what_was_recorded_of_models_before_there_was_a_mark_is_of_lean(event_type: str) -> None:
     data = json.loads((GOLDEN / f"{event_type}.v1.json").read_text(encoding="utf-8"))
     body = read_body(stored(event_type, 1, data))
-    assert (body.schema_version, body.model_dump()["simulated"]) == (2, False)
+    assert body.schema_version >= 2
+    assert body.model_dump()["simulated"] is False
 
 
 def test_steps_are_walked_in_order_up_to_the_current_version() -> None:
