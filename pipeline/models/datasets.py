@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from pipeline.models.errors import CorpusError, DatasetError, first_line
 
 if TYPE_CHECKING:
     from pipeline.jobs.specs import TrainSpec
+    from store.domain.records import TracedTheorem
 
 _DATASETS = ".datasets"
 
@@ -32,6 +33,29 @@ class TaskData:
     name: str
     dataset: Path
     data_seq: int = 0
+
+
+def theorems(path: Path) -> Iterator[tuple[str, TracedTheorem]]:
+    """Yield the theorems of a split file (train.json, val.json or test.json), each with its file's path.
+
+    Raises:
+        DatasetError: it is not there, or is no split file.
+    """
+    # Not at the top: the daemon imports this module for a path.
+    from store.errors import LogError
+    from store.leandojo.records import Flaw, ImportFormatError, items, theorem
+
+    try:
+        for number, data in enumerate(items(path)):
+            try:
+                yield theorem(data, form="dataset")
+            except Flaw as flaw:
+                place = "".join((f"theorem {number}", *flaw.place))
+                raise DatasetError(f"{path}: {place}: {flaw.reason}. Export the dataset again") from flaw
+    except ImportFormatError as error:
+        raise DatasetError(f"{path}: {error.place}: {error.reason}. Export the dataset again") from error
+    except LogError as error:
+        raise DatasetError(str(error)) from error
 
 
 def dataset_of(chain: Path, job: str) -> Path:

@@ -70,18 +70,22 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
 DType = Literal["auto", "float32", "bfloat16"]
 
 
-def device_of(name: Device) -> torch.device:
-    """Return the device of a name; "auto" is a GPU where there is one.
+def device_of(name: str) -> torch.device:
+    """Return the device of a name: "auto" is a GPU where there is one, and PyTorch's names are its own ("cuda:1").
 
     Raises:
         ConfigError: it is no name, or there is no GPU.
     """
-    if name not in get_args(Device):
-        raise ConfigError(f"device is {name!r}: it takes one of {', '.join(get_args(Device))}")
     cuda = torch.cuda.is_available()
-    if name == "cuda" and not cuda:
-        raise ConfigError("device is 'cuda' and PyTorch finds no GPU here: set it to 'auto' or 'cpu'")
-    return torch.device("cuda" if cuda and name != "cpu" else "cpu")
+    try:
+        found = torch.device(name if name != "auto" else "cuda" if cuda else "cpu")
+    except RuntimeError as error:
+        raise ConfigError(
+            f"device is {name!r}: it takes {', '.join(get_args(Device))}, or one of several GPUs, as cuda:1"
+        ) from error
+    if found.type == "cuda" and not cuda:
+        raise ConfigError(f"device is {name!r} and PyTorch finds no GPU here: set it to 'auto' or 'cpu'")
+    return found
 
 
 def computes_in_bfloat16(device: torch.device) -> bool:
@@ -89,10 +93,15 @@ def computes_in_bfloat16(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
+def inference_dtype(device: torch.device) -> torch.dtype:
+    """Return the type of weights that are only read."""
+    return torch.bfloat16 if computes_in_bfloat16(device) else torch.float32
+
+
 def dtype_of(wanted: DType, device: torch.device, *, adapter: bool) -> torch.dtype:
     """Return the type of a model's weights; "auto": bfloat16 under an adapter where the device has it."""
     if wanted == "auto":
-        return torch.bfloat16 if adapter and computes_in_bfloat16(device) else torch.float32
+        return inference_dtype(device) if adapter else torch.float32
     return torch.bfloat16 if wanted == "bfloat16" else torch.float32
 
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import (
@@ -313,7 +313,7 @@ async def _retrieval(given: ProveSpec, part: RetrieverSpec, open_: AsyncExitStac
                 corpus,
                 indices=part.indices,
                 premises=part.premises,
-                device=device_of(cast(Any, part.device)),
+                device=device_of(part.device),
             )
             return Retrieval(finder)
 
@@ -372,14 +372,9 @@ def _written(author: Author, answering: ModelHealth, asked: WholeSpec, seed: int
 def _generator(part: GeneratorSpec) -> Generator:
     """Load the model of rungs 1 to 3."""
     with _loads("generator", part.path):
-        import torch
-
-        from pipeline.models.libraries import computes_in_bfloat16, device_of
         from pipeline.models.tactics.generate import Generator
 
-        where = device_of(cast(Any, part.device))
-        dtype = torch.bfloat16 if computes_in_bfloat16(where) else torch.float32
-        return Generator.load(part.path, device=where, dtype=dtype)
+        return Generator.load(part.path, device=part.device)
 
 
 def _progress(path: str, *, device: str) -> Any:

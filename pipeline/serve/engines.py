@@ -33,9 +33,9 @@ from pipeline.models.batching import by_length
 from pipeline.models.chain import DESCRIPTION, Chain, read_about, settle
 from pipeline.models.endpoint.client import ChatClient
 from pipeline.models.errors import DivergedError, ModelError, first_line
-from pipeline.models.libraries import computes_in_bfloat16, device_of, load_tokenizer, quiet_libraries
+from pipeline.models.libraries import device_of, inference_dtype, load_tokenizer, quiet_libraries
 from pipeline.models.progress.model import LONGEST as LONGEST_RATED
-from pipeline.models.progress.model import ProgressModel, batch_of, resolved, text_length
+from pipeline.models.progress.model import ProgressModel, batch_of, text_length
 from pipeline.models.progress.model import load_model as load_rating_model
 from pipeline.models.progress.steps import Step
 from pipeline.models.retriever.config import RetrieverConfig
@@ -586,8 +586,7 @@ def load_generator(source: str, *, device: Device, kind: ModelKind) -> PrefixedG
         settle(folder)
         read_about(folder, verify=True)
     where = device_of(device)
-    dtype = torch.bfloat16 if computes_in_bfloat16(where) else torch.float32
-    loaded = load_model(source, device=where, dtype=dtype)
+    loaded = load_model(source, device=where, dtype=inference_dtype(where))
     found = "seq2seq" if loaded.prompts.kind == "seq2seq" else "causal"
     if kind in ("causal", "seq2seq") and kind != found:
         raise ModelError(f'{source} is a {found} model, and kind is "{kind}". Write kind = "{found}"')
@@ -665,7 +664,7 @@ class TemplatedProgress:
         self._text(Step("", ""))
         self._tokenizer, loaded = load_rating_model(model, new_head=False)
         self._longest = text_length(self._tokenizer, loaded, LONGEST_RATED)
-        self._device = torch.device(resolved(device))
+        self._device = device_of(device)
         self._model: PreTrainedModel = loaded.to(self._device).eval()  # type: ignore[arg-type]
 
     def predict(self, steps: Sequence[Step]) -> list[float]:

@@ -19,7 +19,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 from pipeline.models.batching import by_length, padded
 from pipeline.models.chain import read_about, settle
 from pipeline.models.errors import ModelError, first_line
-from pipeline.models.libraries import load_tokenizer, quiet_libraries
+from pipeline.models.libraries import device_of, load_tokenizer, quiet_libraries
 from pipeline.models.progress.steps import Step, fitting_text, progress_text
 
 LONGEST = 512
@@ -38,13 +38,14 @@ class ProgressModel:
 
         Raises:
             ModelError: it cannot be loaded, or has another head.
+            ConfigError: there is no such device.
             CheckpointError: a file of the folder is not what was saved.
         """
         settle(Path(model))
         about = read_about(Path(model), verify=True) or {}
         self.tokenizer, loaded = load_model(model, new_head=False)
         self.max_length = text_length(self.tokenizer, loaded, int(about.get("max_length", LONGEST)))
-        self.device = torch.device(resolved(device))
+        self.device = device_of(device)
         self.batch_size = batch_size
         self._model: PreTrainedModel = loaded.to(self.device).eval()  # type: ignore[arg-type]
 
@@ -158,16 +159,3 @@ def batch_of(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
     """Return rows of tokens as what a model takes: input_ids and attention_mask, int64, shape (rows, longest)."""
     ids, mask = padded(rows, pad)
     return {"input_ids": ids, "attention_mask": mask}
-
-
-def resolved(device: str) -> str:
-    """Return the device that "auto" means here, or the named device.
-
-    Raises:
-        ModelError: a GPU is named and absent.
-    """
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise ModelError(f"device is {device!r}, and there is no GPU here. Take 'auto' or 'cpu'")
-    return device

@@ -35,8 +35,8 @@ from transformers import EvalPrediction, PreTrainedTokenizerBase, Trainer, Train
 
 from pipeline.models.chain import lock_folder, publish
 from pipeline.models.errors import ConfigError
-from pipeline.models.libraries import computes_in_bfloat16, quiet_libraries, tensors_digest
-from pipeline.models.progress.model import batch_of, ids_of, load_model, resolved, text_length
+from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries, tensors_digest
+from pipeline.models.progress.model import batch_of, ids_of, load_model, text_length
 from pipeline.models.progress.steps import Dataset, Row, TrainValidation, read_dataset, split
 from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, run, wait
 
@@ -205,8 +205,8 @@ class ProgressTrainer:
         self.eval_ratio = eval_ratio
         self.seed = seed
         self.gradient_checkpointing = gradient_checkpointing
-        self._cpu = resolved(device) == "cpu"
-        where = torch.device("cpu" if self._cpu else "cuda")
+        where = device_of(device)
+        self._cpu = where.type == "cpu"
         self._bf16 = computes_in_bfloat16(where) if bf16 is None else bf16
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)

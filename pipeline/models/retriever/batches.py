@@ -31,14 +31,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from pipeline.models.datasets import theorems
 from pipeline.models.errors import DatasetError, EmptySplitError
 from pipeline.models.retriever.config import Loss
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Tokens, load_tokens, tensors_of
 from pipeline.models.text import query_text
 from store.domain.records import Position, TracedTheorem
-from store.errors import LogError
-from store.leandojo.records import Flaw, ImportFormatError, items, theorem
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,31 +79,21 @@ def read_examples(path: Path, corpus: Corpus) -> Examples:
             have; EmptySplitError: it has no theorem.
     """
     steps: list[Example] = []
-    theorems = unplaced = 0
-    try:
-        for number, data in enumerate(items(path)):
-            try:
-                file_path, proved = theorem(data, form="dataset")
-            except Flaw as flaw:
-                place = "".join((f"theorem {number}", *flaw.place))
-                raise DatasetError(f"{path}: {place}: {flaw.reason}. Export the dataset again") from flaw
-            if corpus.file(file_path) is None:
-                # No premise would be accessible to it.
-                raise DatasetError(
-                    f"{path}: theorem {number} ({proved.full_name}) is of {file_path}, which has no line in "
-                    f"{corpus.source}. Export the dataset again, or add a line without premises for the file"
-                )
-            found, lost = _steps(file_path, proved, corpus)
-            steps += found
-            unplaced += lost
-            theorems += 1
-    except ImportFormatError as error:
-        raise DatasetError(f"{path}: {error.place}: {error.reason}. Export the dataset again") from error
-    except LogError as error:
-        raise DatasetError(f"{error}") from error
-    if theorems == 0:
+    read = unplaced = 0
+    for file_path, proved in theorems(path):
+        if corpus.file(file_path) is None:
+            # No premise would be accessible to it.
+            raise DatasetError(
+                f"{path}: theorem {read} ({proved.full_name}) is of {file_path}, which has no line in "
+                f"{corpus.source}. Export the dataset again, or add a line without premises for the file"
+            )
+        found, lost = _steps(file_path, proved, corpus)
+        steps += found
+        unplaced += lost
+        read += 1
+    if read == 0:
         raise EmptySplitError(f"{path} has no theorem. Export the dataset again once theorems are traced")
-    return Examples(tuple(steps), theorems, unplaced)
+    return Examples(tuple(steps), read, unplaced)
 
 
 def dataset_digest(corpus: Corpus, examples: Sequence[Example]) -> str:

@@ -30,7 +30,7 @@ from pytorch_lightning.strategies import DDPStrategy
 
 from pipeline.jobs import preemption
 from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
-from pipeline.models.libraries import quiet_libraries
+from pipeline.models.libraries import device_of, quiet_libraries
 from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import row_losses
@@ -354,9 +354,7 @@ def on_cuda(config: RetrieverConfig) -> bool:
     Raises:
         ConfigError: it names a GPU and none is here, or its precision needs one.
     """
-    cuda = config.device != "cpu" and torch.cuda.is_available()
-    if config.device == "cuda" and not cuda:
-        raise ConfigError("device is 'cuda' and PyTorch finds no GPU here: set it to 'auto' or 'cpu'")
+    cuda = device_of(config.device).type == "cuda"
     if not cuda and config.precision == "16-mixed":
         raise ConfigError("precision is '16-mixed', which needs a GPU: take 'bf16-mixed' or '32-true'")
     return cuda

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, cast, get_args
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -32,9 +32,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pipeline.models.batching import by_length, padded
-from pipeline.models.config import Device
 from pipeline.models.errors import first_line
-from pipeline.models.libraries import computes_in_bfloat16, device_of
+from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
 from pipeline.models.text import without_marks
@@ -382,11 +381,8 @@ class Generator:
             ModelError: it cannot be used.
             ConfigError: there is no such device.
         """
-        named = device in get_args(Device)
-        where = device_of(cast(Device, device)) if named else torch.device(device)
-        if dtype is None:
-            dtype = torch.bfloat16 if computes_in_bfloat16(where) else torch.float32
-        loaded = load_model(model, device=where, dtype=dtype)
+        where = device_of(str(device))
+        loaded = load_model(model, device=where, dtype=dtype or inference_dtype(where))
         return cls(loaded, max_rows=max_rows, max_tokens=max_tokens)
 
     @property

@@ -50,7 +50,7 @@ from pipeline.models.chain import (
 from pipeline.models.config import TacticsConfig, tactics_config
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
-from pipeline.models.libraries import computes_in_bfloat16, device_of
+from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.running import Saves
 from pipeline.models.tactics.generate import Generator
@@ -303,8 +303,7 @@ class TacticsEvaluator(Evaluator[TacticsConfig]):
         """The checkpoint's model, loaded once."""
         device = device_of(self.config.device)
         # The provers' type.
-        dtype = torch.bfloat16 if computes_in_bfloat16(device) else torch.float32
-        return load_model(self.chain.path(self.checkpoint), device=device, dtype=dtype)
+        return load_model(self.chain.path(self.checkpoint), device=device, dtype=inference_dtype(device))
 
     def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
         (path,) = self.paths(task, split)

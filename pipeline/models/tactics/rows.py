@@ -15,12 +15,11 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from pipeline.lean.goal_text import NO_GOALS
-from pipeline.models.errors import DatasetError, NothingToLearnError
+from pipeline.models.datasets import theorems
+from pipeline.models.errors import NothingToLearnError
 from pipeline.models.tactics.requests import read_tactic
 from pipeline.models.text import without_marks
 from store.domain.records import Position, TracedTactic, holds_sorry
-from store.errors import LogError
-from store.leandojo.records import Flaw, ImportFormatError, items, theorem
 
 SORRY = "sorry"
 EMPTY = "empty"
@@ -83,26 +82,14 @@ def read_rows(path: Path) -> Rows:
     rows: list[Row] = []
     skipped: Counter[str] = Counter()
     proofs = 0
-    try:
-        for number, data in enumerate(items(path)):
-            try:
-                file_path, proved = theorem(data, form="dataset")
-            except Flaw as flaw:
-                place = "".join((f"theorem {number}", *flaw.place))
-                raise DatasetError(f"{path}: {place}: {flaw.reason}. Export the dataset again") from flaw
-            proofs += 1
-            url, commit = proved.url or "", proved.commit or ""
-            for at, (state, tactic, flaw_of_step) in enumerate(map(_read, proved.tactics)):
-                if flaw_of_step is None:
-                    rows.append(
-                        Row(state, tactic, proved.full_name, file_path, at, url, commit, proved.start)
-                    )
-                else:
-                    skipped[flaw_of_step] += 1
-    except ImportFormatError as error:
-        raise DatasetError(f"{path}: {error.place}: {error.reason}. Export the dataset again") from error
-    except LogError as error:
-        raise DatasetError(str(error)) from error
+    for file_path, proved in theorems(path):
+        proofs += 1
+        url, commit = proved.url or "", proved.commit or ""
+        for at, (state, tactic, flaw) in enumerate(map(_read, proved.tactics)):
+            if flaw is None:
+                rows.append(Row(state, tactic, proved.full_name, file_path, at, url, commit, proved.start))
+            else:
+                skipped[flaw] += 1
     found = Rows(tuple(rows), proofs, dict(skipped))
     if not rows:
         raise NothingToLearnError(

@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
-from pipeline.models.errors import CheckpointError, ModelError
+from pipeline.models.errors import CheckpointError, ConfigError, ModelError
 from pipeline.models.progress import ProgressModel, ProgressTrainer, Step
 from pipeline.models.progress.steps import progress_text
 from tests.support.tiny_models import make_tiny_causal
@@ -76,5 +76,5 @@ def test_weights_that_are_not_what_was_trained_are_refused(
 def test_a_gpu_that_is_not_there_is_said(trained: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    with pytest.raises(ModelError, match="there is no GPU here"):
+    with pytest.raises(ConfigError, match="no GPU here"):
         ProgressModel(trained, device="cuda")
