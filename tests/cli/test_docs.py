@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,39 @@ def test_a_page_without_the_place_of_a_generated_part_is_an_error() -> None:
     for broken in (text.replace("### `unsorry jobs`", "### `unsorry tasks`"), text.replace(BEGIN, "", 1)):
         with pytest.raises(ValueError, match="heading"):
             generated(broken, parts()["cli.md"])
+
+
+PAGES = [*DOCS.parent.glob("*.md"), *DOCS.glob("*.md")]
+
+
+def without_code(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", without_code(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file_and_a_heading_that_there_is(page: Path) -> None:
+    links = re.findall(r"\]\(((?!https?:|\.\./\.\./actions)[^)\s]+)\)", without_code(page))
+    for link in links:
+        name, _, anchor = link.partition("#")
+        there = page.parent / name if name else page
+        assert there.exists(), link
+        assert not anchor or anchor in anchors(there), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_verb_that_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    blocks = "".join(re.findall(r"^```.*?^```$", text, flags=re.MULTILINE | re.DOTALL))
+    named = re.findall(r"`unsorry ([a-z]+)", text)
+    named += re.findall(
+        r"^(?:sudo (?:-H )?-u unsorry |venv/bin/)?unsorry ([a-z]+)", blocks, flags=re.MULTILINE
+    )
+    assert set(named) - set(VERBS) <= {"help"}
 
 
 def keys_of(value: Any) -> Iterator[str]:
