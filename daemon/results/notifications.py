@@ -25,12 +25,12 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 from urllib.parse import urlsplit
 
 import httpx2
@@ -347,16 +347,73 @@ MOST_TOGETHER = 100
 
 
 @dataclass(frozen=True, slots=True)
+class AboutProof:
+    proof: str
+    sorry: str
+    repository: str
+    branch: str
+    sha: str
+    path: str
+    declaration: str
+    prover: str
+    rung: int
+    axioms: list[str]
+    grade: str
+    kernel: str
+    patch_sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AboutModel:
+    model: str
+    checkpoint: str
+    previous: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class AboutRepository:
+    repository: str
+    since: str
+    problem: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
 class Item:
-    """One event of a message. `id` and `seq` are the event's, `text` is a line for people, `about` the details."""
+    """One event of a message."""
 
     id: str
+    """the event's"""
     seq: int
     kind: str
     recorded_at: str
     simulated: bool
     text: str
-    about: dict[str, Any]
+    """a line for people"""
+    about: AboutProof | AboutModel | AboutRepository
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBody:
+    """What a receiver reads, as JSON."""
+
+    schema: int
+    """1; fields may be added under the same number"""
+    id: str
+    """the event's own where there is one, else made of those of its events"""
+    host: str
+    """the machine"""
+    text: str
+    """for people, in the form that Slack and Mattermost show; `<`, `>` and `@` in names are replaced by signs that
+    look like them"""
+    simulated: bool
+    """something in it was made by the simulator"""
+    counts: dict[str, int]
+    """how many events of each kind; of a digest `{"digest": 1}`"""
+    events: list[Item]
+    """one by one; none of a digest"""
 
 
 def wanted(event: StoredEvent, kinds: Mapping[str, int]) -> bool:
@@ -406,16 +463,8 @@ def digest_message(found: Front, *, identity: str) -> Message:
 def _message(
     identity: str, text: str, *, simulated: bool, counts: Mapping[str, int], items: Sequence[Item]
 ) -> Message:
-    body = {
-        "schema": SCHEMA,
-        "id": identity,
-        "host": platform.node(),
-        "text": text,
-        "simulated": simulated,
-        "counts": dict(counts),
-        "events": [asdict(item) for item in items],
-    }
-    return Message(id=identity, body=json.dumps(body, ensure_ascii=False).encode())
+    body = MessageBody(SCHEMA, identity, platform.node(), text, simulated, dict(counts), list(items))
+    return Message(id=identity, body=json.dumps(asdict(body), ensure_ascii=False).encode())
 
 
 _WORDS = {
@@ -451,15 +500,8 @@ def _proof(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
         text=f"proof verified ({proof.graded}): {where}; unsorry proofs show {proof.proof}"
         if verified
         else f"SIMULATED, no proof at all: the simulator accepted {where}; unsorry proofs show {proof.proof}",
-        about={
-            name: getattr(proof, name)
-            for name in (
-                "proof", "sorry", "repository", "branch", "sha", "path", "declaration", "prover", "rung", "axioms",
-                "grade", "kernel",
-                "patch_sha256",
-            )
-        },
-    )  # fmt: skip
+        about=AboutProof(**{one.name: getattr(proof, one.name) for one in fields(AboutProof)}),
+    )
 
 
 def _promotion(event: StoredEvent) -> Item:
@@ -471,7 +513,7 @@ def _promotion(event: StoredEvent) -> Item:
         kind="model_promoted",
         simulated=simulated,
         text=f"{mark}{data['model']} {data['checkpoint']} is in use: {data['reason']}",
-        about={name: data[name] for name in ("model", "checkpoint", "previous", "reason")},
+        about=AboutModel(**{one.name: data[one.name] for one in fields(AboutModel)}),
     )
 
 
@@ -482,11 +524,18 @@ def _failing(event: StoredEvent) -> Item:
         kind="repository_failing",
         simulated=False,
         text=f"{data['repository']} has failed since {data['since']}: {data['reason']} -> {data['remedy']}",
-        about={name: data[name] for name in ("repository", "since", "problem", "reason", "remedy")},
+        about=AboutRepository(**{one.name: data[one.name] for one in fields(AboutRepository)}),
     )
 
 
-def _item(event: StoredEvent, *, kind: str, simulated: bool, text: str, about: dict[str, Any]) -> Item:
+def _item(
+    event: StoredEvent,
+    *,
+    kind: str,
+    simulated: bool,
+    text: str,
+    about: AboutProof | AboutModel | AboutRepository,
+) -> Item:
     return Item(
         id=event.event_id,
         seq=event.seq,

@@ -47,6 +47,7 @@ from daemon.cli.config import toml_of
 from daemon.cli.context import ExitCode
 from daemon.cli.problems import ProblemCode
 from daemon.http import metrics
+from daemon.results import notifications
 from daemon.settings.schema import ConfigFile
 from pipeline.prove import tree
 from pipeline.serve import measures
@@ -117,6 +118,7 @@ DOCUMENTS: dict[str, type] = {
     "version": doctor.Versions,
 }
 """What `--json` gives."""
+MESSAGE = "a notification's message"
 RECORDS: dict[str, tuple[tuple[str, type], ...]] = {
     "repos": (("A repository", repos.Repository), ("A gap", rows.GapRow)),
     "sorries": (("A sorry", sorries.Sorry),),
@@ -131,6 +133,11 @@ RECORDS: dict[str, tuple[tuple[str, type], ...]] = {
     "curriculum": (("A repository", CurriculumRepository),),
     "scan": (("A declaration", Declaration), ("A sorry", Sorry)),
     "toolchain list": (("A build", toolchain.Build),),
+    MESSAGE: (
+        ("`about` of a proof", notifications.AboutProof),
+        ("`about` of a model", notifications.AboutModel),
+        ("`about` of a repository", notifications.AboutRepository),
+    ),
 }
 """The records in these documents that have a table of their own; those of few fields stand in the document's."""
 WHERE = {record: verb for verb, titled in RECORDS.items() for _, record in titled}
@@ -367,6 +374,14 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def message_part() -> str:
+    """Return the table of a notification's message, and what `about` has in each of its forms."""
+    lines = ["| field | meaning |", *list(document_part(notifications.MessageBody, MESSAGE))[1:]]
+    for title, record in RECORDS[MESSAGE]:
+        lines += ["", *record_part(title, record, MESSAGE)]
+    return "\n".join([*lines, ""])
+
+
 _KINDS = {
     "_gauge": "",
     "_counter": "_total",
@@ -412,7 +427,7 @@ def parts() -> dict[str, dict[str, str]]:
         },
         "configuration.md": {heading: table_part(model) for heading, model in tables()},
         "editors.md": {"Numbers": metrics_part(measures)},
-        "monitoring.md": {"Metrics": metrics_part(metrics)},
+        "monitoring.md": {"Metrics": metrics_part(metrics), "The message": message_part()},
         "operations.md": {"Common failures": problems_part()},
     }
 
