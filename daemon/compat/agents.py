@@ -39,7 +39,7 @@ from daemon.settings import Settings
 from daemon.settings.models import External, Prove, lacking
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter
-from pipeline.jobs.specs import LearnedTask, TrainSpec
+from pipeline.jobs.specs import LearnedTask, TrainTacticsSpec
 from pipeline.lean.build.build_cache import BuildMissingError
 from pipeline.models.chain import begun, read_about
 from pipeline.models.datasets import dataset_of
@@ -743,7 +743,9 @@ class _TrainerJob:
             session.settle_models()
         return session.ask(partial(_checkpoint_of, folder=self._folder))
 
-    def _due(self, view: sqlite3.Connection, *, parent: CheckpointRow | None) -> tuple[DueJob, TrainSpec]:
+    def _due(
+        self, view: sqlite3.Connection, *, parent: CheckpointRow | None
+    ) -> tuple[DueJob, TrainTacticsSpec]:
         paths, pinned, trainer = self._session.settings.paths, self._pinned, self._trainer
         # This commit's trace, not the repository's newest: training and evaluation use the same one.
         trace = pinned.trace(view)
@@ -754,7 +756,7 @@ class _TrainerJob:
             for one in newest_of_each(above)
             if one.repository != pinned.key
         )
-        spec = TrainSpec(
+        spec = TrainTacticsSpec(
             events_db=paths.events_db,
             database_db=paths.database_db,
             repository=pinned.key,

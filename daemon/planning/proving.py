@@ -255,18 +255,9 @@ class Ladder:
         return None if found is None or not found.premises or self._no_models else found
 
     def _retriever(self, lean: LeanBackend) -> RetrieverSpec | None:
-        row, paths, generator = self._usable("retriever", lean), self._settings.paths, self._prove.generator
-        if row is None:
-            return None
-        return RetrieverSpec(
-            chain=paths.models / "retriever",
-            checkpoint=row.checkpoint,
-            indices=paths.embeddings / "retriever",
-            device=generator.device,
-            premises=generator.premises,
-            events_db=paths.events_db,
-            database_db=paths.database_db,
-        )
+        row = self._usable("retriever", lean)
+        device = self._prove.generator.device
+        return None if row is None else retriever_spec(self._settings, row.checkpoint, device=device)
 
     def _whole(self) -> WholeSpec:
         whole = self._prove.whole
@@ -287,6 +278,20 @@ class Ladder:
         if model in self._in_use:
             return f"the {model} model in use learned from the simulator, and {lean.kind} judges here"
         return f"no {model} model is in use yet"
+
+
+def retriever_spec(settings: Settings, checkpoint: str, *, device: str) -> RetrieverSpec:
+    """Return a retriever with what it searches and how many premises it shows."""
+    paths = settings.paths
+    return RetrieverSpec(
+        chain=paths.models / "retriever",
+        checkpoint=checkpoint,
+        indices=paths.embeddings / "retriever",
+        device=device,
+        premises=settings.prove.generator.premises,
+        events_db=paths.events_db,
+        database_db=paths.database_db,
+    )
 
 
 def _on_cpu(shown: RetrieverSpec | None) -> RetrieverSpec | None:

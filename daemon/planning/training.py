@@ -16,11 +16,19 @@ from typing import Any
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
+from daemon.planning.proving import retriever_spec
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from daemon.settings.models import Learning
 from pipeline.jobs.kinds import TRAINS
-from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainRetrieverSpec, TrainSpec
+from pipeline.jobs.specs import (
+    EvaluateSpec,
+    LearnedTask,
+    RetrieverSpec,
+    TrainRetrieverSpec,
+    TrainSpec,
+    TrainTacticsSpec,
+)
 from pipeline.lean.backend import Leans
 from pipeline.models.datasets import dataset_of
 from store.domain.identity import job_id
@@ -152,9 +160,28 @@ class _Training:
             keep=(*(learned.job for learned in self._every), *others),
             alone=not others,
         )
-        if self._model != "retriever":
-            return spec
-        return TrainRetrieverSpec(**dict(spec), indices=paths.embeddings / self._model)
+        match self._model:
+            case "retriever":
+                return TrainRetrieverSpec(**dict(spec), indices=paths.embeddings / self._model)
+            case "tactics":
+                return TrainTacticsSpec(**dict(spec), retriever=self._retriever(simulated=trace.simulated))
+            case _:
+                return spec
+
+    def _retriever(self, *, simulated: bool) -> RetrieverSpec | None:
+        """Return the retriever in use, which shows premises to the rows as it does to the provers; None for none."""
+        found = next(
+            (row for row in model_queries.checkpoints(self._view, "retriever") if row.promoted), None
+        )
+        if (
+            found is None
+            or (found.simulated and not simulated)
+            or not self._settings.prove.generator.premises
+        ):
+            return None
+        return retriever_spec(
+            self._settings, found.checkpoint, device=str(self._config.get("device", "auto"))
+        )
 
     def _due(
         self, repo: Repo, trace: TraceRow, parent: str | None, chain: Sequence[Learned]

@@ -119,7 +119,8 @@ class Generator(Section):
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False, examples=[0.7])
     """Temperature of sampling, and of whole proofs at rung 3; more than 0, at most 10"""
     premises: Annotated[int, Strict()] = Field(10, ge=0, le=1000, examples=[10])
-    """Premises that the retriever in use finds for a goal, and that every rung is shown; 0 to 1000"""
+    """Premises that the retriever in use finds for a goal: every rung is shown them, and so are the rows that the
+    tactic model learns from; 0 to 1000"""
     progress_weight: Number = Field(0.5, ge=0, le=1, allow_inf_nan=False, examples=[0.5])
     """Weight, 0 to 1, of the remaining steps that the progress model in use predicts, in a state's score; 0: the
     progress model is not used"""
@@ -377,7 +378,9 @@ class Train(Section):
     checkpoint of the chain; earlier checkpoints stay"""
     tactics: Annotated[dict[str, Any], AfterValidator(_fields("tactics"))] = Field(default_factory=dict)
     """The table `[train.tactics]`: `enabled` (default `false`), `tolerance` (default 2 points of tactic@8), and the
-    fields of `pipeline/models/config.py`. The model learns people's tactics. Training with Lean's reward (GRPO)
+    fields of `pipeline/models/config.py`. The model, causal or
+    an encoder-decoder, learns people's tactics, and is shown the premises of the retriever in use, but for the share
+    `premise_dropout` of the rows (0.25). Training with Lean's reward (GRPO)
     needs the commit's build and is run by an [agent](agents.md) with a `GRPOTrainer`"""
     progress: Annotated[dict[str, Any], AfterValidator(_fields("progress"))] = Field(default_factory=dict)
     """The table `[train.progress]`: `enabled` (default `false`), `tolerance` (default 0.1 steps of mean absolute

@@ -19,6 +19,7 @@ from pipeline.jobs.specs import (
     TraceSpec,
     TrainRetrieverSpec,
     TrainSpec,
+    TrainTacticsSpec,
 )
 from store.events.models import ModelKind
 
@@ -156,7 +157,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
     JobKind(
         "train_tactics",
         "pipeline.models",
-        TrainSpec,
+        TrainTacticsSpec,
         _TRAINED,
         _TRAIN_LONGER,
         "raise [train] memory, or lower batch_size or set lora under [train.tactics]",

@@ -516,6 +516,12 @@ class TrainRetrieverSpec(TrainSpec):
     indices: Path
 
 
+class TrainTacticsSpec(TrainSpec):
+    """Train a tactic model. `retriever` finds the premises that its rows are shown; None: they are shown none."""
+
+    retriever: RetrieverSpec | None = None
+
+
 class EvaluateSpec(Spec):
     """Measure a retriever's checkpoint on one split of a dataset.
 

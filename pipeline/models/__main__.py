@@ -12,10 +12,10 @@ from pipeline.jobs.protocol import JobSpec, Reporter, run_job
 from pipeline.jobs.specs import Spec
 
 _JOBS: Mapping[Kind, tuple[str, str]] = {
-    "train": ("retriever", "train"),
-    "train_tactics": ("tactics", "train"),
-    "train_progress": ("progress", "train"),
-    "evaluate": ("retriever", "evaluate_checkpoint"),
+    "train": ("retriever.job", "train"),
+    "train_tactics": ("tactics_job", "train"),
+    "train_progress": ("progress.job", "train"),
+    "evaluate": ("retriever.job", "evaluate_checkpoint"),
 }
 
 
@@ -25,9 +25,9 @@ def work(spec: JobSpec[Spec], reporter: Reporter) -> dict[str, Any]:
     Raises:
         JobError: the job failed.
     """
-    model, name = _JOBS[cast(Kind, spec.kind)]
+    place, name = _JOBS[cast(Kind, spec.kind)]
     # The libraries of one model are enough.
-    module = importlib.import_module(f"pipeline.models.{model}.job")
+    module = importlib.import_module(f"pipeline.models.{place}")
     job: Callable[[JobSpec[Any], Reporter], dict[str, Any]] = getattr(module, name)
     return job(spec, reporter)
 

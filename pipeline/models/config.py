@@ -127,7 +127,7 @@ class TacticsConfig(Config):
     """Settings of a tactic model's training.
 
     Attributes:
-        model_name: the first checkpoint's base: a folder or hub name of a causal language model.
+        model_name: the first checkpoint's base: a folder or hub name of a causal language model or an encoder-decoder.
         objective: "sft": people's tactics are learned. Not "grpo", whose reward runs a model's tactics: its job would
             need the build of the trace's commit and a Lean, like the jobs that prove. An agent does so
             (`daemon.compat.HFAgent`).
@@ -138,6 +138,8 @@ class TacticsConfig(Config):
             one in any case.
         lora_rank: of the adapter's matrices.
         max_seq_len: tokens of prompt and tactic together, a quarter of which are the tactic's.
+        premise_dropout: where rows are shown the premises of a retriever, the share that is shown none, so that the
+            model can do without.
         device: where; "auto": a GPU where there is one.
         seed: of everything drawn.
         eval_steps: of a split that has more steps, so many are measured, the same ones every time; 0: all.
@@ -155,6 +157,7 @@ class TacticsConfig(Config):
     lora: bool = False
     lora_rank: int = 16
     max_seq_len: int = 1024
+    premise_dropout: float = 0.25
     device: Device = "auto"
     seed: int = 3407
     eval_steps: int = 2000
@@ -162,6 +165,7 @@ class TacticsConfig(Config):
 
     takes: ClassVar[FieldLimits] = FieldLimits(
         positive=frozenset({"epochs", "batch_size", "lr", "lora_rank", "max_seq_len"}),
+        up_to_one=frozenset({"premise_dropout"}),
         choices={"objective": get_args(Objective), "device": get_args(Device)},
     )
     no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})

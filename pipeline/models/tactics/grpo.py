@@ -62,7 +62,7 @@ def prompts_of(rows: Rows, found: TacticModel) -> list[dict[str, Any]]:
             continue
         chat = found.prompts.kind == "chat"
         examples[key] = {
-            "prompt": found.prompts.conversation(row.state) if chat else found.prompts.text(row.state),
+            "prompt": (found.prompts.conversation if chat else found.prompts.text)(row.state, row.premises),
             "problem": row.state,
             "theorem": row.theorem,
             "path": row.path,

@@ -25,7 +25,7 @@ import inspect
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -47,7 +47,7 @@ from pipeline.models.chain import (
     start_of,
     versions,
 )
-from pipeline.models.config import TacticsConfig, tactics_config
+from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
@@ -56,14 +56,21 @@ from pipeline.models.running import Saves
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import TacticModel, base_of, load_model, name_base
 from pipeline.models.tactics.requests import Decoding, Request
-from pipeline.models.tactics.rows import Row, Rows, read_rows
+from pipeline.models.tactics.rows import (
+    NO_PREMISES,
+    FindPremises,
+    Row,
+    RowPremises,
+    Rows,
+    drawn,
+    read_rows,
+)
 from pipeline.models.tactics.training import Database, Repository, RepositoryTrainer, SFTTrainer
 from pipeline.models.training_job import (
     Evaluator,
     OnStep,
     Recorder,
     TrainingJob,
-    configured,
 )
 from store.events.models import ModelKind
 
@@ -80,6 +87,7 @@ def evaluate(
     *,
     most: int = 0,
     seed: int = 3407,
+    find: FindPremises | None = None,
     on_batch: OnStep = lambda _done, _total: None,
 ) -> Evaluation:
     """Generate tactics for every step with a model, and rate its answers.
@@ -89,21 +97,23 @@ def evaluate(
         rows: the steps.
         most: of more steps than that, so many are asked, drawn by hash and seed; 0: all.
         seed: of the draw and of the intervals.
+        find: finds the premises that the model is shown; None: it is shown those of the rows.
         on_batch: takes (steps done, steps in all).
 
     Raises:
         NothingToLearnError: there is no step.
     """
     started = time.monotonic()
-    asked = sampled(rows.rows, most, seed)
-    if not asked:
+    measured = replace(rows, rows=sampled(rows.rows, most, seed))
+    if not measured.rows:
         raise NothingToLearnError("there is no step to measure with")
+    asked = (measured if find is None else measured.shown(find)).rows
     generator = Generator(model)
     decoding = Decoding(candidates=CANDIDATES, mode="beams")
     rated: list[tuple[float, ...]] = []
     for start in range(0, len(asked), _AT_ONCE):
         part = asked[start : start + _AT_ONCE]
-        suggested = generator.suggest([Request(row.state, decoding=decoding) for row in part])
+        suggested = generator.suggest([Request(row.state, row.premises, decoding) for row in part])
         known = token_accuracies(model, part)
         for row, suggestions, accuracy in zip(part, suggested, known, strict=True):
             wanted = comparable(row.tactic)
@@ -115,7 +125,7 @@ def evaluate(
         metrics=summarise(rated, theorems, seed=seed, names=METRICS),
         n=len(asked),
         theorems=len(set(theorems)),
-        dataset=Rows(asked, rows.proofs, rows.skipped).digest,
+        dataset=measured.digest,
         scores=by_theorem([among for _, among, _ in rated], theorems),
         seconds=time.monotonic() - started,
     )
@@ -125,13 +135,8 @@ def sampled(rows: Sequence[Row], most: int, seed: int) -> tuple[Row, ...]:
     """Return at most so many rows (0: all), in their order; chosen by the rows' contents and the seed."""
     if not most or len(rows) <= most:
         return tuple(rows)
-
-    def drawn(number: int) -> bytes:
-        row = rows[number]
-        text = "\0".join((str(seed), row.path, row.theorem, str(row.step), row.state))
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-
-    return tuple(rows[number] for number in sorted(sorted(range(len(rows)), key=drawn)[:most]))
+    numbers = sorted(range(len(rows)), key=lambda number: drawn(rows[number], seed))
+    return tuple(rows[number] for number in sorted(numbers[:most]))
 
 
 def comparable(tactic: str) -> str:
@@ -143,7 +148,7 @@ def comparable(tactic: str) -> str:
 def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
     """Return for each row the share of its tactic's tokens that the model holds most likely, 0..1."""
     answers = [model.prompts.answer_ids(row.tactic) for row in rows]
-    prompts = [model.prompts.ids(row.state) for row in rows]
+    prompts = [model.prompts.ids(row.state, row.premises) for row in rows]
     found = [0.0] * len(rows)
     for batch in by_length(
         [min(len(answer), model.lengths.answer) for answer in answers],
@@ -218,6 +223,7 @@ def learn(
     config: TacticsConfig,
     *,
     parent: str | None,
+    premises: RowPremises = NO_PREMISES,
     on_step: OnStep = lambda _done, _total: None,
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
@@ -230,6 +236,7 @@ def learn(
         chain: of tactic models.
         config: how.
         parent: the checkpoint to start from.
+        premises: what the rows are shown beside their states, but for the share of `config.premise_dropout`.
         on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
@@ -238,12 +245,18 @@ def learn(
         Yielded: the job was preempted, and the run is saved.
     """
     rows = read_rows(task.dataset / "random" / "train.json")
-    step = chain.step(task, config, parent=parent, data=rows.digest)
+    data = (
+        hashlib.sha256(f"{rows.digest} {premises.name}".encode()).hexdigest()
+        if premises.name
+        else rows.digest
+    )
+    step = chain.step(task, config, parent=parent, data=data)
 
     def make(run: Path) -> Checkpoint:
         started = time.monotonic()
         trainer = _trainer(config, step.start, run, on_step)
-        fitted = trainer.fit(rows, Saves(run / "steps", 60 * config.save_minutes))
+        shown = rows.shown(premises.of(task.dataset), dropout=config.premise_dropout, seed=config.seed)
+        fitted = trainer.fit(shown, Saves(run / "steps", 60 * config.save_minutes))
         trainer.check_finite()
         warnings = (
             (f"{fitted.dropped} of {len(rows.rows)} steps were left out: their tactics are too long",)
@@ -253,6 +266,7 @@ def learn(
         about = {
             "fitted": {**asdict(fitted), "measures": dict(fitted.measures)},
             "rows": {"steps": len(rows.rows), "proofs": rows.proofs, "skipped": dict(rows.skipped)},
+            "premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)},
         }
         seconds = time.monotonic() - started
         facts = TrainingFacts(
@@ -292,11 +306,23 @@ class TacticsEvaluator(Evaluator[TacticsConfig]):
 
     model: ClassVar[ModelKind] = "tactics"
 
+    def __init__(
+        self,
+        chain: Chain,
+        checkpoint: str,
+        config: TacticsConfig,
+        recorder: Recorder,
+        premises: RowPremises = NO_PREMISES,
+    ) -> None:
+        super().__init__(chain, checkpoint, config, recorder)
+        self._premises = premises
+
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
         return (task.dataset / "random" / f"{split}.json",)
 
     def settings(self) -> list[Any]:
-        return [CANDIDATES, self.config.eval_steps, self.config.seed]
+        shown = [self._premises.name] if self._premises.name else []
+        return [CANDIDATES, self.config.eval_steps, self.config.seed, *shown]
 
     @cached_property
     def loaded(self) -> TacticModel:
@@ -308,22 +334,31 @@ class TacticsEvaluator(Evaluator[TacticsConfig]):
     def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
         (path,) = self.paths(task, split)
         most, seed = self.config.eval_steps, self.config.seed
-        return evaluate(self.loaded, read_rows(path), most=most, seed=seed, on_batch=on_batch)
+        rows, find = read_rows(path), self._premises.of(task.dataset)
+        return evaluate(self.loaded, rows, most=most, seed=seed, find=find, on_batch=on_batch)
 
 
 class TacticsJob(TrainingJob[TacticsConfig]):
+    """The job; its rows, and those that it measures on, are shown premises."""
+
     model: ClassVar[ModelKind] = "tactics"
 
+    def __init__(
+        self,
+        config: TacticsConfig,
+        spec: JobSpec[Any],
+        reporter: Reporter,
+        premises: RowPremises = NO_PREMISES,
+    ) -> None:
+        super().__init__(config, spec, reporter)
+        self._premises = premises
+
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
-        return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
+        parent = self.order.parent
+        return learn(task, self.chain, self.config, parent=parent, premises=self._premises, on_step=on_step)
 
     def evaluator(self, checkpoint: str, recorder: Recorder) -> TacticsEvaluator:
-        return TacticsEvaluator(self.chain, checkpoint, self.measured_with, recorder)
-
-
-def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:
-    """Train a tactic model on one task and measure it on all tasks so far."""
-    return TacticsJob(configured(tactics_config, spec.parameters.config), spec, reporter).run()
+        return TacticsEvaluator(self.chain, checkpoint, self.measured_with, recorder, self._premises)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from pipeline.lean.goal_text import NO_GOALS
@@ -30,7 +30,8 @@ UNREADABLE = "unreadable"
 class Row:
     """One step of a proof: `tactic` was run on `state`, which has no marks. `step` counts from 0 in the proof.
 
-    `url` and `commit` are "" if the source lacks them, and `start` is then None.
+    `url` and `commit` are "" if the source lacks them, and `start` is then None. `premises` are shown beside the state:
+    marked code, the nearest first.
     """
 
     state: str
@@ -41,6 +42,22 @@ class Row:
     url: str = ""
     commit: str = ""
     start: Position | None = None
+    premises: tuple[str, ...] = ()
+
+
+FindPremises = Callable[[Sequence[Row]], Sequence[tuple[str, ...]]]
+"""Returns for each row the marked code of the premises nearest to its state, of those that its theorem may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPremises:
+    """What finds the premises of rows: its name, and the lookup for the rows of a dataset's folder, loaded by it."""
+
+    name: str
+    of: Callable[[Path], FindPremises]
+
+
+NO_PREMISES = RowPremises("", lambda _dataset: lambda rows: [()] * len(rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +77,34 @@ class Rows:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the rows, order included."""
+        """The SHA-256 of the rows, order included, without what they are shown beside their states."""
         digest = hashlib.sha256()
         for row in self.rows:
-            digest.update(json.dumps(astuple(row)).encode())
+            digest.update(json.dumps(astuple(row)[:-1]).encode())
         return digest.hexdigest()
+
+    def shown(self, find: FindPremises, *, dropout: float = 0.0, seed: int = 0) -> Rows:
+        """Return the rows with their premises; a share of them, drawn by contents and seed, has none."""
+        kept = [row for row in self.rows if _fraction(row, seed) >= dropout]
+        found = dict(zip(map(id, kept), find(kept), strict=True))
+        rows = tuple(replace(row, premises=found.get(id(row), ())) for row in self.rows)
+        return replace(self, rows=rows)
 
     def __str__(self) -> str:
         left_out = ", ".join(f"{number} {why}" for why, number in sorted(self.skipped.items()))
         return f"{len(self.rows)} steps of {self.proofs} theorems" + (
             f" ({left_out} left out)" if left_out else ""
         )
+
+
+def drawn(row: Row, seed: int) -> bytes:
+    """Return a hash that draws a row: the same for the same row and seed, whatever stands beside it."""
+    text = "\0".join((str(seed), row.path, row.theorem, str(row.step), row.state))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def _fraction(row: Row, seed: int) -> float:
+    return int.from_bytes(drawn(row, seed)[:8]) / 2**64
 
 
 def read_rows(path: Path) -> Rows:

@@ -13,10 +13,11 @@ Under `accelerate launch` every process runs the same program: the first one wri
     trainer = SFTTrainer("Qwen/Qwen3-0.6B", output_dir="outputs", lora_config=LoraConfig(task_type="CAUSAL_LM"))
     trainer.train(database.sort_repositories_by_difficulty(), database, "raid/data/merged")
 
-A row of fine-tuning is a system message, a user message with the state, and the tactic as the assistant's: those of
-`pipeline.models.tactics.prompt`, which the provers use too. The loss is on the tactic and its end mark alone. TRL is
-given tokens and labels, not messages: on messages it would train on the whole text, ignoring
-`completion_only_loss`, and silently drop long rows.
+A row of fine-tuning is a system message, a user message with the row's premises and its state, and the tactic as the
+assistant's: those of `pipeline.models.tactics.prompt`, which the provers use too. An encoder-decoder reads premises and
+state, and answers with the tactic. The loss is on the tactic and its end mark alone. TRL is given tokens and labels,
+not messages: on those it would train on the whole text, ignoring `completion_only_loss`, and silently drop long rows.
+TRL takes no encoder-decoders: transformers' own trainer does.
 """
 
 from __future__ import annotations
@@ -38,8 +39,15 @@ from typing import Any, Protocol, get_args
 
 import torch
 from datasets import Dataset
-from peft import PeftConfig, PeftModel, get_peft_model
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from peft import PeftConfig, PeftModel, TaskType, get_peft_model
+from transformers import (
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
 
@@ -151,6 +159,7 @@ class RepositoryTrainer(abc.ABC):
     """
 
     kind: str
+    takes_encoder_decoders = False
 
     def __init__(
         self,
@@ -286,7 +295,7 @@ class RepositoryTrainer(abc.ABC):
                 max_seq_len=self.settings.max_seq_len,
                 trainable=True,
             )
-            if found.prompts.kind == "seq2seq":
+            if found.prompts.kind == "seq2seq" and not self.takes_encoder_decoders:
                 raise ConfigError(
                     f"{self.model_name} is an encoder-decoder; this trainer takes causal language models"
                 )
@@ -300,8 +309,11 @@ class RepositoryTrainer(abc.ABC):
                 )
             if self.lora_config is not None and not found.is_adapter:
                 set_seed(self.settings.seed)
+                config = copy.deepcopy(self.lora_config)
+                if found.prompts.kind == "seq2seq":
+                    config.task_type = TaskType.SEQ_2_SEQ_LM
                 with quiet_libraries():
-                    adapted = get_peft_model(found.model, copy.deepcopy(self.lora_config))
+                    adapted = get_peft_model(found.model, config)
                 found = TacticModel(adapted, found.tokenizer, found.prompts, found.lengths, found.base)
             if isinstance(found.model, PeftModel) and Path(found.base).is_dir():
                 # The adapter is loaded with its base from other folders too.
@@ -469,13 +481,17 @@ def encode(rows: Rows, prompts: Prompts, *, answer_length: int) -> tuple[list[di
         prompts: the model's.
         answer_length: tokens that a tactic may have, its end mark included; a model's answer ends there.
     """
+    encoded = prompts.kind == "seq2seq"
     examples: list[dict[str, list[int]]] = []
     for row in rows.rows:
         answer = prompts.answer_ids(row.tactic)
         if len(answer) > answer_length:
             continue
-        prompt = prompts.ids(row.state)
-        examples.append({"input_ids": [*prompt, *answer], "labels": [IGNORED] * len(prompt) + answer})
+        prompt = prompts.ids(row.state, row.premises)
+        if encoded:
+            examples.append({"input_ids": prompt, "labels": answer})
+        else:
+            examples.append({"input_ids": [*prompt, *answer], "labels": [IGNORED] * len(prompt) + answer})
     return examples, len(rows.rows) - len(examples)
 
 
@@ -483,6 +499,7 @@ class SFTTrainer(RepositoryTrainer):
     """LeanDojo-v2's `SFTTrainer`, with its constructor; see `RepositoryTrainer`."""
 
     kind = "sft"
+    takes_encoder_decoders = True
 
     def fit(self, rows: Rows, saves: Saves | None = None) -> FitResult:
         """Train the model on rows: measures are "loss" (the mean over the run) and "token_accuracy" (at its end).
@@ -517,8 +534,16 @@ class SFTTrainer(RepositoryTrainer):
         return FitResult(len(examples), dropped, steps, measures)
 
     def trainer(self, examples: list[dict[str, list[int]]]) -> Any:
-        """Return TRL's trainer of the model for what `encode` made."""
+        """Return TRL's trainer of the model for what `encode` made, transformers' of an encoder-decoder."""
         found = self.loaded()
+        if found.prompts.kind == "seq2seq":
+            return Trainer(
+                model=found.model,
+                args=TrainingArguments(**self.arguments()),
+                train_dataset=Dataset.from_list(examples),
+                data_collator=DataCollatorForSeq2Seq(found.tokenizer, label_pad_token_id=IGNORED),
+                processing_class=found.tokenizer,
+            )
         config = SFTConfig(
             **self.arguments(),
             # Already within the lengths; TRL would cut the end, which is the tactic.

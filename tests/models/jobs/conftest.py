@@ -56,10 +56,23 @@ class Bench:
                     ],
                 }
             )
+        premises = [
+            {
+                "full_name": f"{name}.p{at}",
+                "code": f"theorem p{at} : p",
+                "start": [at + 1, 1],
+                "end": [at + 1, 18],
+                "kind": "",
+            }
+            for at in range(3)
+        ]
         for split, content in (("train", theorems), ("val", []), ("test", [])):
             (folder / "random" / f"{split}.json").write_text(json.dumps(content))
         (folder / "corpus.jsonl").write_text(
-            json.dumps({"path": "A.lean", "imports": [], "premises": []}) + "\n"
+            json.dumps({"path": "B.lean", "imports": [], "premises": premises})
+            + "\n"
+            + json.dumps({"path": "A.lean", "imports": ["B.lean"], "premises": []})
+            + "\n"
         )
         (folder / "metadata.json").write_text(
             json.dumps({"from_repo": {"url": f"https://example.org/{name}", "commit": "a" * 40}})

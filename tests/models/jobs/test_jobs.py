@@ -13,14 +13,17 @@ import pytest
 
 from pipeline.jobs import preemption
 from pipeline.models.chain import Chain
-from pipeline.models.datasets import dataset_of
+from pipeline.models.datasets import TaskData, dataset_of
 from pipeline.models.progress import ProgressModel
+from pipeline.models.retriever import job as retriever_job
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Request
 from store.events.models import ModelKind
 from store.view import model_queries, queries
 from tests.support.job_processes import Outcome
+from tests.support.retrieval import small_config, write_dataset
+from tests.support.tiny_models import make_tiny_retriever
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -184,6 +187,34 @@ def test_an_adapter_is_trained_further_as_one(traced: Any) -> None:
     found = load_model(traced.chain("tactics") / two["checkpoint"])
     assert found.is_adapter
     assert found.base == str(traced.models["tactics"])
+
+
+def test_a_tactic_model_is_trained_and_measured_with_a_retriever_s_premises(
+    traced: Any, tmp_path: Path
+) -> None:
+    config = small_config(make_tiny_retriever(tmp_path / "tiny", d_model=32, layers=1))
+    retriever = retriever_job.learn(
+        TaskData("example.org/Other", write_dataset(tmp_path / "data", files=2, theorems=20)),
+        Chain(tmp_path / "retriever"),
+        config,
+        parent=None,
+    )
+    shown = {
+        "chain": str(tmp_path / "retriever"),
+        "checkpoint": retriever.checkpoint,
+        "indices": str(tmp_path / "indices"),
+        "device": "cpu",
+        "premises": 2,
+        "events_db": str(traced.root / "events.db"),
+        "database_db": str(traced.root / "database.db"),
+    }
+    made = traced.train(
+        "tactics", "First", job="with-premises", retriever=shown, config={"premise_dropout": 0.0}
+    )
+    checkpoint = Chain(traced.chain("tactics")).read(made.summary["checkpoint"])
+    steps = checkpoint.about["rows"]["steps"]
+    assert checkpoint.about["premises"] == {"of": f"{retriever.checkpoint}/2", "rows": steps}
+    assert {event["split"] for event in made.of("evaluation_finished")} == {"test", "val"}
 
 
 def test_what_learned_from_the_simulator_says_so_and_so_does_what_learns_on_top_of_it(traced: Any) -> None:

@@ -24,8 +24,13 @@ from pipeline.models.errors import (
     NothingToLearnError,
 )
 from pipeline.models.libraries import computes_in_bfloat16
+from pipeline.models.running import Saves
+from pipeline.models.tactics.generate import Generator
+from pipeline.models.tactics.grpo import GRPOTrainer
+from pipeline.models.tactics.job import token_accuracies
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.prompt import SYSTEM
+from pipeline.models.tactics.requests import Request
 from pipeline.models.tactics.rows import Row, Rows
 from pipeline.models.tactics.training import IGNORED, SFTTrainer, encode
 from store.leandojo import DynamicDatabase
@@ -363,9 +368,62 @@ def test_a_model_with_fewer_positions_than_max_seq_len_gets_what_it_takes(
     assert said == [f"{causal} takes 1024 tokens, which is less than max_seq_len: so many it is"]
 
 
-def test_an_encoder_decoder_is_refused(tmp_path: Path, trainer: MakeTrainer) -> None:
+@pytest.mark.parametrize("lora_config", [None, lora()], ids=["whole", "adapter"])
+def test_an_encoder_decoder_learns_to_answer_and_loads_again(
+    tmp_path: Path, trainer: MakeTrainer, lora_config: LoraConfig | None
+) -> None:
+    folder = make_tiny_seq2seq(tmp_path / "byt5", d_model=64, layers=1)
+    pairs = rows(("h : p\n⊢ p", "exact h"), ("⊢ q → q", "intro h"), ("⊢ 1 = 1", "rfl"))
+    made = trainer(
+        model_name=folder,
+        lora_config=lora_config,
+        epochs_per_repo=60,
+        lr=1e-2 if lora_config is None else 5e-2,
+    )
+    found = made.fit(pairs)
+    assert found.steps == 60
+    made.write(tmp_path / "learned")
+    loaded = load_model(tmp_path / "learned")
+    assert loaded.prompts.kind == "seq2seq"
+    assert loaded.is_adapter == (lora_config is not None)
+    known = token_accuracies(loaded, pairs.rows)
+    assert min(known) > max(token_accuracies(load_model(folder), pairs.rows)), known
+    if lora_config is None:
+        answers = Generator(loaded).suggest([Request(row.state) for row in pairs.rows])
+        assert [answer.tactics[0].tactic for answer in answers] == [row.tactic for row in pairs.rows]
+
+
+def test_an_encoder_decoder_that_is_killed_goes_on_from_its_last_save(
+    tmp_path: Path, trainer: MakeTrainer
+) -> None:
+    folder = make_tiny_seq2seq(tmp_path / "byt5", layers=1)
+    pairs = rows(*((f"⊢ p{number}", f"exact h{number}") for number in range(6)))
+
+    class KilledError(Exception):
+        pass
+
+    def killed(done: int, _total: int) -> None:
+        if done == 2:
+            raise KilledError
+
+    def made(**changes: Any) -> SFTTrainer:
+        return trainer(model_name=folder, batch_size=2, **changes)
+
+    whole = made()
+    whole.fit(pairs)
+    saves = Saves(tmp_path / "steps", 0.0)
+    with pytest.raises(KilledError):
+        made(on_step=killed).fit(pairs, saves)
+    resumed = made()
+    resumed.fit(pairs, saves)
+    assert same(dict(whole.model.state_dict()), dict(resumed.model.state_dict()))
+
+
+def test_a_reward_trains_no_encoder_decoder(tmp_path: Path) -> None:
+    folder = make_tiny_seq2seq(tmp_path / "byt5", layers=1)
+    made = GRPOTrainer(folder, lambda **_: [], output_dir=tmp_path / "out", device="cpu")
     with pytest.raises(ConfigError, match="is an encoder-decoder; this trainer takes causal"):
-        trainer(model_name=make_tiny_seq2seq(tmp_path / "byt5", layers=1)).loaded()
+        made.loaded()
 
 
 def test_the_folder_of_the_model_to_begin_with_is_not_trained_into(

@@ -20,7 +20,7 @@ from daemon.requirements import why_not_trainable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings import Settings
 from pipeline.jobs.kinds import KINDS, Kind
-from pipeline.jobs.specs import EvaluateSpec, LearnedTask, Spec, TrainSpec
+from pipeline.jobs.specs import EvaluateSpec, LearnedTask, Spec, TrainSpec, TrainTacticsSpec
 from pipeline.lean.backend import Leans
 from pipeline.models.config import ProgressConfig, tactics_config
 from store.events.base import EventBody
@@ -339,6 +339,19 @@ def test_the_other_models_learn_where_they_are_asked_to_one_at_a_time_and_after_
     assert len(admit(plan, running=(), max_running=8).start) == 1
     world.configure(train=f"new_theorems = 10\nenabled = false\n{TACTICS}")
     assert world.plan().due == ()
+
+
+def test_the_rows_of_a_tactic_model_are_shown_the_premises_of_the_retriever_in_use(world: World) -> None:
+    at = world.trace(ONE)
+    world.configure(train=f"new_theorems = 10\n{TACTICS}")
+    retriever, tactics = world.plan().due
+    assert asked(tactics, TrainTacticsSpec).retriever is None
+    world.learn(retriever, "r-1", at=at)
+    found = asked(world.one(), TrainTacticsSpec).retriever
+    assert found is not None
+    assert (found.checkpoint, found.premises, found.device) == ("r-1", 10, "cpu")
+    world.configure(train=f"new_theorems = 10\n{TACTICS}[prove.generator]\npremises = 0\n")
+    assert asked(world.one(), TrainTacticsSpec).retriever is None
 
 
 @pytest.mark.parametrize(("table", "kind"), [(TACTICS, "train_tactics"), (PROGRESS, "train_progress")])

@@ -1,0 +1,46 @@
+"""The job `train_tactics` with the retriever's premises beside its rows: the one place that knows both models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.specs import RetrieverSpec, TrainTacticsSpec
+from pipeline.models.config import tactics_config
+from pipeline.models.libraries import device_of
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.tactics.job import TacticsJob
+from pipeline.models.tactics.rows import NO_PREMISES, FindPremises, Row, RowPremises
+from pipeline.models.training_job import configured
+
+
+def train(spec: JobSpec[TrainTacticsSpec], reporter: Reporter) -> dict[str, Any]:
+    """Train a tactic model on one task and measure it on all tasks so far."""
+    config, retriever = configured(tactics_config, spec.parameters.config), spec.parameters.retriever
+    premises = NO_PREMISES if retriever is None else row_premises(retriever)
+    return TacticsJob(config, spec, reporter, premises).run()
+
+
+def row_premises(retriever: RetrieverSpec) -> RowPremises:
+    """Return what a retriever finds for the rows of a dataset among the premises of that dataset."""
+
+    def of(dataset: Path) -> FindPremises:
+        finder = PremiseFinder.of_checkpoint(
+            retriever.chain,
+            retriever.checkpoint,
+            Corpus(dataset / "corpus.jsonl"),
+            indices=retriever.indices,
+            premises=retriever.premises,
+            device=device_of(cast(Any, retriever.device)),
+        )
+
+        def find(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+            asked = [(row.state, Place(row.path, row.start, row.theorem)) for row in rows]
+            return [tuple(premise.serialize() for premise in found) for found in finder.find(asked)]
+
+        return find
+
+    return RowPremises(f"{retriever.checkpoint}/{retriever.premises}", of)

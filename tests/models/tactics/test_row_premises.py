@@ -1,0 +1,192 @@
+"""What a tactic model learns beside a state is what the provers show it: the retriever's premises, or none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.jobs.specs import RetrieverSpec
+from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.models.chain import Chain
+from pipeline.models.config import TacticsConfig
+from pipeline.models.datasets import TaskData
+from pipeline.models.retriever.corpus import Corpus, Premise
+from pipeline.models.retriever.finder import PremiseFinder
+from pipeline.models.tactics.generate import Completion, Generator
+from pipeline.models.tactics.job import evaluate, learn
+from pipeline.models.tactics.models import load_model
+from pipeline.models.tactics.requests import Decoding, Request, Suggestions
+from pipeline.models.tactics.rows import NO_PREMISES, FindPremises, Row, RowPremises, Rows, read_rows
+from pipeline.models.tactics.service import GenerationService
+from pipeline.models.tactics.training import encode
+from pipeline.models.tactics_job import row_premises
+from pipeline.prove.generator import GeneratorProposer
+from pipeline.prove.graph import TacticRequest
+from pipeline.prove.premises import ShownPremises
+from tests.support.retrieval import write_dataset
+from tests.support.tiny_models import make_tiny, make_tiny_retriever
+
+PREMISES = (
+    Premise("A.lean", "one", (1, 1), (1, 20), "theorem one : p → p"),
+    Premise("A.lean", "big", (2, 1), (9, 20), "def big := " + "x" * 5000),
+    Premise("A.lean", "two", (10, 1), (10, 20), "theorem two : q → q"),
+)
+STATE = "p : Prop\nh : p\n⊢ p"
+GOAL = Goal(
+    "g",
+    Expression("p"),
+    (Variable("1", "p", False, Expression("Prop")), Variable("2", "h", False, Expression("p"))),
+)
+
+
+def many(number: int) -> Rows:
+    return Rows(tuple(Row(f"⊢ p{at}", "rfl", f"t{at}", "A.lean", 0) for at in range(number)), number, {})
+
+
+def found(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    return [(f"theorem <a>for_{row.theorem}</a> : p",) for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["causal", "seq2seq"])
+def test_a_row_is_learned_from_the_prompt_that_a_search_asks_with(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = load_model(make_tiny(kind, tmp_path / kind), max_seq_len=700)
+    row = Row(STATE, "exact h", "t", "A.lean", 0, premises=tuple(one.serialize() for one in PREMISES))
+    ((example,), _) = encode(Rows((row,), 1, {}), model.prompts, answer_length=100)
+    learned = example["input_ids"]
+    if kind == "causal":
+        learned = learned[: example["labels"].index(model.prompts.answer_ids("exact h")[0])]
+    asked: list[tuple[int, ...]] = []
+
+    def complete(prompts: Sequence[Sequence[int]], *_: Any, **__: Any) -> list[list[Completion]]:
+        asked.extend(map(tuple, prompts))
+        return [[] for _ in prompts]
+
+    async def find(_state: str) -> tuple[Premise, ...]:
+        return PREMISES
+
+    async def search() -> None:
+        generator = Generator(model)
+        monkeypatch.setattr(generator, "complete", complete)
+        async with GenerationService(generator) as service:
+            proposer = GeneratorProposer(service, decoding=Decoding(), premises=ShownPremises(find))
+            await proposer.propose(TacticRequest((GOAL,), (), 0))
+
+    asyncio.run(search())
+    assert asked == [tuple(learned)]
+    prompt = str(model.tokenizer.decode(learned))
+    assert "one" in prompt
+    assert "two" in prompt
+    assert "xxx" not in prompt, "what has no room is left out"
+
+
+def test_a_share_of_the_rows_is_shown_none_and_the_same_ones_each_time() -> None:
+    rows = many(400)
+    shown = rows.shown(found, dropout=0.25, seed=7)
+    without = {row.theorem for row in shown.rows if not row.premises}
+    assert 60 < len(without) < 140
+    backwards = replace(rows, rows=rows.rows[::-1]).shown(found, dropout=0.25, seed=7)
+    assert {row.theorem for row in backwards.rows if not row.premises} == without
+    assert {
+        row.theorem for row in rows.shown(found, dropout=0.25, seed=8).rows if not row.premises
+    } != without
+    assert all(row.premises in ((), (f"theorem <a>for_{row.theorem}</a> : p",)) for row in shown.rows)
+    assert all(row.premises for row in rows.shown(found).rows)
+    assert not any(row.premises for row in rows.shown(found, dropout=1.0).rows)
+    assert shown.digest == rows.digest, "which steps they are, whatever is shown beside them"
+
+
+def test_a_row_s_premises_are_those_of_its_own_dataset_that_its_theorem_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = write_dataset(tmp_path / "data", files=3)
+    folder = make_tiny_retriever(tmp_path / "chain" / "r-1", d_model=32, layers=1)
+
+    def of_checkpoint(chain: Path, checkpoint: str, corpus: Corpus, **settings: Any) -> PremiseFinder:
+        assert chain / checkpoint == folder
+        return PremiseFinder.load(folder, corpus, **settings)
+
+    monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
+    nowhere = tmp_path / "none.db"
+    spec = RetrieverSpec(
+        chain=folder.parent,
+        checkpoint="r-1",
+        indices=tmp_path / "indices",
+        device="cpu",
+        premises=50,
+        events_db=nowhere,
+        database_db=nowhere,
+    )
+    premises = row_premises(spec)
+    assert premises.name == "r-1/50"
+    rows = [
+        Row("⊢ p", "rfl", "Demo.F0.p2", "Demo/F0.lean", 0, start=(5, 1)),
+        Row("⊢ p", "rfl", "Demo.F1.t", "Demo/F1.lean", 0, start=(99, 1)),
+    ]
+    above, imported = premises.of(dataset)(rows)
+    assert {code.partition("<a>")[2].partition("</a>")[0] for code in above} == {"Demo.F0.p0", "Demo.F0.p1"}
+    files = {code.partition("<a>Demo.")[2][:2] for code in imported}
+    corpus = Corpus(dataset / "corpus.jsonl")
+    assert files == {path[5:7] for path in ("Demo/F1.lean", *corpus.get_dependencies("Demo/F1.lean"))}
+
+
+def test_a_model_that_learned_with_premises_is_another_checkpoint_and_says_whose(tmp_path: Path) -> None:
+    dataset = write_dataset(tmp_path / "data", files=2, theorems=20)
+    task, asked = TaskData("example.org/Demo", dataset), list[Path]()
+
+    def of(folder: Path) -> FindPremises:
+        asked.append(folder)
+        return found
+
+    config = TacticsConfig(
+        model_name=str(make_tiny("causal", tmp_path / "model")),
+        max_seq_len=400,
+        device="cpu",
+        premise_dropout=0.5,
+    )
+    chain = Chain(tmp_path / "chain")
+    alone = learn(task, chain, config, parent=None)
+    shown = learn(task, chain, config, parent=None, premises=RowPremises("r-1/3", of))
+    other = learn(task, chain, config, parent=None, premises=RowPremises("r-2/3", of))
+    assert len({alone.checkpoint, shown.checkpoint, other.checkpoint}) == 3
+    assert alone.about["premises"] == {"of": "", "rows": 0}
+    assert shown.about["premises"]["of"] == "r-1/3"
+    assert 0 < shown.about["premises"]["rows"] < shown.about["rows"]["steps"]
+    assert asked == [dataset, dataset]
+    assert learn(task, chain, config, parent=None, premises=RowPremises("r-1/3", of)) == shown
+    assert len(asked) == 2, "a checkpoint that is there looks nothing up"
+
+
+def test_a_model_is_measured_with_the_premises_that_it_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[Request] = []
+
+    def suggest(_: Generator, some: Sequence[Request]) -> list[Suggestions]:
+        requests.extend(some)
+        return [Suggestions((), {})] * len(some)
+
+    monkeypatch.setattr(Generator, "suggest", suggest)
+    path = write_dataset(tmp_path / "data", files=2, theorems=20) / "random" / "test.json"
+    model = load_model(make_tiny("causal", tmp_path / "model"), max_seq_len=400)
+    asked: list[Row] = []
+
+    def find(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+        asked.extend(rows)
+        return found(rows)
+
+    rows = read_rows(path)
+    assert len(json.loads(path.read_text())) > 3
+    shown = evaluate(model, rows, most=3, find=find)
+    alone = evaluate(model, rows, most=3, find=NO_PREMISES.of(path))
+    assert len(asked) == 3, "of the steps that are measured alone"
+    assert shown.dataset == alone.dataset, "the same steps, so that checkpoints can be compared"
+    prompts = [request.premises for request in requests]
+    assert prompts == [*found(asked), (), (), ()]
