@@ -495,6 +495,11 @@ class Batches(IterableDataset[Batch]):
         return self._epoch[1]
 
 
+def _content(example: Example, corpus: Corpus) -> tuple[str, ...]:
+    """Return what a step teaches, whatever its place: its query, and the premises that it needs."""
+    return example.query, *sorted(corpus[positive].serialize() for positive in example.positives)
+
+
 def _generator(seed: int, stream: int, number: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed, stream], counter=[0, 0, 0, number]))
 
@@ -522,12 +527,14 @@ class RetrievalDataModule(pl.LightningDataModule):
         loss: Loss = "mse",
         accumulate: int = 1,
         document_length: int | None = None,
+        learned: Path | None = None,
     ) -> None:
         """Read the corpus.
 
         `accumulate` is how many steps the trainer takes between two changes of the weights; `document_length` the
         tokens of the longest document, where that is not `max_seq_len` as for queries. LeanDojo cuts documents at
-        other lengths in training and in the index; here it is one length everywhere.
+        other lengths in training and in the index; here it is one length everywhere. `learned` is the folder of an
+        earlier export of the same repository, which was learned: what it has is not trained on again (`to_learn`).
 
         Raises:
             CorpusError: the corpus cannot be used.
@@ -548,6 +555,9 @@ class RetrievalDataModule(pl.LightningDataModule):
         self.accumulate = accumulate
         self.document_length = document_length or max_seq_len
         self._read: dict[str, Examples] = {}
+        self._learned = learned
+        self._only_new = False
+        self._to_learn: tuple[Example, ...] | None = None
 
     def examples(self, split: str) -> Examples:
         """Return the steps of "train", "val" or "test", read once.
@@ -558,6 +568,36 @@ class RetrievalDataModule(pl.LightningDataModule):
         if split not in self._read:
             self._read[split] = read_examples(self.data_path / f"{split}.json", self.corpus)
         return self._read[split]
+
+    @property
+    def to_learn(self) -> tuple[Example, ...]:
+        """The steps of "train" that use a premise and that were not learned with the same premises before.
+
+        All of them where that leaves less than a batch.
+
+        Raises:
+            LearningError: a dataset cannot be used.
+        """
+        if self._to_learn is None:
+            self._to_learn = self.examples("train").with_premises
+            if self._learned is not None:
+                corpus = Corpus(self._learned / "corpus.jsonl")
+                before = read_examples(self._learned / "random" / "train.json", corpus).with_premises
+                known = {_content(example, corpus) for example in before}
+                new = tuple(one for one in self._to_learn if _content(one, self.corpus) not in known)
+                self._only_new = sum(len(one.positives) for one in new) >= self.batch_size
+                if self._only_new:
+                    self._to_learn = new
+        return self._to_learn
+
+    @property
+    def only_new(self) -> bool:
+        """Whether `to_learn` leaves out what was learned before.
+
+        Raises:
+            LearningError: a dataset cannot be used.
+        """
+        return bool(self.to_learn) and self._only_new
 
     def batches(
         self,
@@ -577,7 +617,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         """
         return Batches(
             self.corpus,
-            self.examples("train").steps,
+            self.to_learn,
             self.tokens,
             batch_size=batch_size or self.batch_size,
             negatives=self.num_negatives,

@@ -72,7 +72,7 @@ class LearnedRepository:
 class TrainingConfig(RetrieverConfig):
     """LeanDojo-v2's configuration: all of its fields have its names and defaults, and its files load.
 
-    It trains with EWC, as LeanDojo-v2 does, unless `against_forgetting` says otherwise.
+    It trains with EWC, as LeanDojo-v2 does, unless `against_forgetting` says otherwise, and on the whole repository.
 
     Accepted because LeanDojo's files have them, and without effect here: `num_repos` (LeanDojo ignores it too),
     `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all) and
@@ -81,6 +81,7 @@ class TrainingConfig(RetrieverConfig):
 
     against_forgetting: AgainstForgetting = "ewc"
     lambda_value: float = 0.1
+    only_new: bool = False
     run_progressive_training: bool = True
     single_repo: bool = True
     num_repos: int = 1

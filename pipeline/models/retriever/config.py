@@ -83,6 +83,7 @@ class RetrieverConfig(Config):
         average_weight: of the weights after a task in the average with those before it.
         replay_size: rows of all earlier tasks together, the same number of each repository.
         replay_share: of a step's loss, that of replayed rows.
+        only_new: of a repository that was learned before, train on the steps that are new since; replay has the rest.
 
     Raises:
         ConfigError: a field has a value that it does not take.
@@ -128,6 +129,7 @@ class RetrieverConfig(Config):
     average_weight: float = 0.75
     replay_size: int = 20_000
     replay_share: float = 0.5
+    only_new: bool = True
 
     takes: ClassVar[FieldLimits] = _TAKES
     # Intervals of saving and logging, processes, and the size of an evaluation's batches.

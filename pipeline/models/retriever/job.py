@@ -68,7 +68,8 @@ def plan(
 ) -> Step:
     """Return the step that a task is on top of a checkpoint (None: of `config.model_name`). Trains nothing.
 
-    `earlier`: the tasks to replay.
+    `earlier`: the tasks to replay; of one with the task's name, an earlier version of it, what it has is not learned
+    again, only replayed (`RetrieverConfig.only_new`).
 
     Raises:
         LearningError: the dataset or the parent cannot be used.
@@ -81,9 +82,17 @@ def _planned(
 ) -> tuple[Step, RetrievalDataModule, ReplayRows | None]:
     if parent is not None:
         chain.read(parent)
-    data = data_module(task.dataset, config, tokens_of=chain.start(config, parent))
+    before = next((one.dataset for one in reversed(earlier) if one.name == task.name), None)
+    data = data_module(
+        task.dataset,
+        config,
+        tokens_of=chain.start(config, parent),
+        learned=before if config.only_new else None,
+    )
     wanted = "replay" in config.ways and config.replay_share > 0
-    rows = ReplayRows.of(earlier, config, task=task.name) if wanted else None
+    # Where an earlier version is learned again as a whole, it has its rows.
+    replayed = [one for one in earlier if one.name != task.name or data.only_new]
+    rows = ReplayRows.of(replayed, config) if wanted else None
     digest = _data_digest(data, rows)
     return chain.step(task, config, parent=parent, data=digest, begun=_begun), data, rows
 
@@ -106,7 +115,7 @@ def learn(
         chain: of the checkpoints.
         config: of the training.
         parent: the checkpoint's id.
-        earlier: the tasks to replay, where the configuration says so.
+        earlier: the tasks to replay, where the configuration says so, an earlier version of this one among them.
         on_step: takes (optimiser steps done, in all).
 
     Raises:
@@ -161,7 +170,7 @@ def _data_digest(data: RetrievalDataModule, rows: ReplayRows | None) -> str:
     """Return the SHA-256 of all that a run reads: also the val split, which chooses the best epoch, and what is
     replayed."""
     parts = [
-        dataset_digest(data.corpus, data.examples("train").with_premises),
+        dataset_digest(data.corpus, data.to_learn),
         dataset_digest(data.corpus, validation_examples(data)),
         *([rows.digest()] if rows else []),
     ]

@@ -49,16 +49,14 @@ class ReplayRows:
         self._needed = {name: _documents_of(own) for name, own in self.tasks.items()}
 
     @classmethod
-    def of(cls, earlier: Sequence[TaskData], config: RetrieverConfig, *, task: str) -> ReplayRows:
-        """Choose the rows for a task from the training splits of earlier ones.
-
-        An earlier version of the task itself is left out: the task has its rows. Of several of one name the last
+    def of(cls, earlier: Sequence[TaskData], config: RetrieverConfig) -> ReplayRows:
+        """Choose the rows for a task from the training splits of earlier ones; of several of one name the last
         counts.
 
         Raises:
             LearningError: a dataset cannot be read.
         """
-        named = {one.name: one for one in earlier if one.name != task}
+        named = {one.name: one for one in earlier}
         each = max(1, config.replay_size // max(1, len(named)))
         return cls(
             {name: _chosen(one, each, config.seed) for name, one in named.items()},

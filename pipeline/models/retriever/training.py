@@ -66,13 +66,16 @@ class RunSummary:
     validation: Mapping[str, float]
 
 
-def data_module(dataset: Path, config: RetrieverConfig, *, tokens_of: str | Path) -> RetrievalDataModule:
+def data_module(
+    dataset: Path, config: RetrieverConfig, *, tokens_of: str | Path, learned: Path | None = None
+) -> RetrievalDataModule:
     """Return the data module of an exported dataset's split `random`, with a configuration's sizes.
 
     Args:
         dataset: the folder with corpus.jsonl and random/.
         config: sizes, seed and loss.
         tokens_of: the folder or hub name of the model that will read it.
+        learned: the folder of an earlier dataset of the same repository, which is not learned again.
 
     Raises:
         CorpusError, DatasetError, CheckpointError: something of it cannot be used.
@@ -90,6 +93,7 @@ def data_module(dataset: Path, config: RetrieverConfig, *, tokens_of: str | Path
         seed=config.seed,
         loss=config.loss,
         document_length=config.document_length,
+        learned=learned,
     )
 
 
@@ -143,10 +147,9 @@ def train_task(
         query_length=data.max_seq_len,
         total_steps=total,
     )
-    train = data.examples("train").with_premises
     task = Task(
         name=name,
-        data=dataset_digest(data.corpus, train),
+        data=dataset_digest(data.corpus, data.to_learn),
         base=base,
         batches=lambda size: _up_to(data, size),
         losses=losses,

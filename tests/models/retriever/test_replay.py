@@ -45,7 +45,7 @@ def dataset(folder: Path, name: str, theorems: int) -> TaskData:
 
 def test_every_repository_has_the_same_share_of_the_rows_whatever_its_size(tmp_path: Path) -> None:
     earlier = [dataset(tmp_path, "Small", 20), dataset(tmp_path, "Large", 200)]
-    rows = ReplayRows.of(earlier, RetrieverConfig(replay_size=20), task="New")
+    rows = ReplayRows.of(earlier, RetrieverConfig(replay_size=20))
     assert {name: len(own) for name, own in rows.tasks.items()} == {"Small": 10, "Large": 10}
 
 
@@ -71,7 +71,7 @@ def test_rows_and_negatives_of_a_step_are_of_one_repository() -> None:
 
 def test_rows_are_those_of_the_training_split_alone(tmp_path: Path) -> None:
     task = dataset(tmp_path, "A", 60)
-    rows = ReplayRows.of([task], RetrieverConfig(replay_size=10**6), task="New")
+    rows = ReplayRows.of([task], RetrieverConfig(replay_size=10**6))
     states = {
         split: {
             step["state_before"]
@@ -85,22 +85,18 @@ def test_rows_are_those_of_the_training_split_alone(tmp_path: Path) -> None:
     assert not states["test"] <= queries
 
 
-def test_a_task_does_not_replay_its_own_earlier_version_and_of_two_versions_the_last_counts(
-    tmp_path: Path,
-) -> None:
+def test_of_two_versions_of_a_task_the_last_counts(tmp_path: Path) -> None:
     first, last = dataset(tmp_path / "1", "A", 40), dataset(tmp_path / "2", "A", 80)
     config = RetrieverConfig(replay_size=1000)
-    assert not ReplayRows.of([first, last], config, task="A")
-    both = ReplayRows.of([first, last], config, task="B")
-    assert both.tasks == ReplayRows.of([last], config, task="B").tasks
-    assert both.tasks != ReplayRows.of([first], config, task="B").tasks
+    both = ReplayRows.of([first, last], config)
+    assert both.tasks == ReplayRows.of([last], config).tasks
+    assert both.tasks != ReplayRows.of([first], config).tasks
 
 
 def test_the_same_datasets_give_the_same_rows_and_another_seed_others(tmp_path: Path) -> None:
     earlier = [dataset(tmp_path, "A", 100)]
     found = [
-        ReplayRows.of(earlier, RetrieverConfig(replay_size=10, seed=seed), task="B").digest()
-        for seed in (0, 0, 1)
+        ReplayRows.of(earlier, RetrieverConfig(replay_size=10, seed=seed)).digest() for seed in (0, 0, 1)
     ]
     assert found[0] == found[1] != found[2]
 
@@ -147,7 +143,7 @@ def test_queries_and_documents_are_cut_each_at_its_own_length() -> None:
 
 
 def test_without_rows_there_is_no_batch(tmp_path: Path) -> None:
-    for rows in (ReplayRows({"A": []}, seed=0), ReplayRows.of([], RetrieverConfig(), task="A")):
+    for rows in (ReplayRows({"A": []}, seed=0), ReplayRows.of([], RetrieverConfig())):
         assert not rows
         assert (
             rows.batch(0, 2, negatives=0, tokens=byte_ids, max_seq_len=9, document_length=9, loss="mse")

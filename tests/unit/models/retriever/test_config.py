@@ -166,7 +166,8 @@ def test_each_way_against_forgetting_is_a_switch(setting: AgainstForgetting, way
 
 def test_leandojo_s_configuration_is_translated_into_ours() -> None:
     theirs = TrainingConfig(lr=0.5, num_repos=3, single_repo=False)
-    assert theirs.translated() == RetrieverConfig(lr=0.5, against_forgetting="ewc", lambda_value=0.1)
+    ours = RetrieverConfig(lr=0.5, against_forgetting="ewc", lambda_value=0.1, only_new=False)
+    assert theirs.translated() == ours
     assert type(theirs.translated()) is RetrieverConfig
 
 
