@@ -40,6 +40,8 @@ pytestmark = pytest.mark.timeout(400)
 JOBS: tuple[Kind, ...] = ("scan", "build", "trace", "prove", "check")
 TRAININGS: tuple[Kind, ...] = ("train", "train_tactics", "train_progress")
 MODELS: tuple[ModelKind, ...] = ("retriever", "tactics", "progress")
+TRAINING_KILLS = 9
+"""Of each kind of training."""
 TRIES = 20
 """So often an aim may be missed, as where the job ends first, before it is an error."""
 
@@ -59,12 +61,12 @@ class Harness:
     def paths(self) -> Paths:
         return self.works.settings.paths
 
-    def kill_at_job(self, *kinds: Kind, aim: str = "", more: Callable[[], object] | None = None) -> None:
-        """Kill the daemon while a job of these kinds is at its work."""
+    def kill_at_job(self, kind: Kind, *, more: Callable[[], object] | None = None) -> None:
+        """Kill the daemon while a job of this kind is at its work."""
         for _ in range(TRIES):
             daemon = self.works.start()
             try:
-                child = self.works.wait_for(daemon, *kinds, more=more)
+                child = self.works.wait_for(daemon, kind, more=more)
                 time.sleep(self.dice.choice((0.0, self.dice.uniform(0.0, 0.8))))
                 daemon.send_signal(signal.SIGSTOP)  # nothing ends between the look and the kill
                 runs = child.runs()
@@ -72,10 +74,10 @@ class Harness:
                 kills.kill(daemon)
             self.look()
             if runs and (f"job:{child.job}", child.attempt) in kills.open_attempts(self.events):
-                self.hits[aim or child.kind] += 1
+                self.hits[kind] += 1
                 return
-            self.missed[aim or child.kind] += 1
-        raise AssertionError(f"{TRIES} kills, and none while a job of {', '.join(kinds)} ran")
+            self.missed[kind] += 1
+        raise AssertionError(f"{TRIES} kills, and none while a job of kind {kind} ran")
 
     def kill_at_place(self, place: Linger, *, after: int) -> None:
         """Kill the daemon at one of its own steps, when it has been there so many times."""
@@ -153,8 +155,9 @@ def test_a_daemon_that_is_killed_at_all_that_it_does_loses_nothing_and_does_it_a
                     harness.kill_a_child(daemon, kind)
         if learn:
             works.write(learn=learn, epochs=20)
-            for _ in range(rounds * burst):
-                harness.kill_at_job(*TRAININGS, aim="training", more=works.train)
+            for kind in TRAININGS:
+                for _ in range(TRAINING_KILLS):
+                    harness.kill_at_job(kind, more=works.train)
         with works.running():
             works.settle()
         # What was recorded last, too.
@@ -170,8 +173,9 @@ def test_a_daemon_that_is_killed_at_all_that_it_does_loses_nothing_and_does_it_a
         "seconds": round(time.monotonic() - began),
     }
     (tmp_path / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
-    aims = [*JOBS, "patch", "append", *(["training"] if learn else [])]
-    assert all(harness.hits[aim] >= rounds * burst for aim in aims), measured
+    asked = dict.fromkeys([*JOBS, "patch", "append"], rounds * burst)
+    asked |= dict.fromkeys(TRAININGS, TRAINING_KILLS) if learn else {}
+    assert all(harness.hits[aim] >= times for aim, times in asked.items()), measured
     assert witness.missing(seen, paths.events_db) == []
     assert_all_is_there(works, harness)
 

@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -332,22 +332,20 @@ class Works:
                         found.append(Child(process, Path(words[-1]).parent))
         return found
 
-    def at_work(self, daemon: subprocess.Popen[bytes], kinds: Collection[Kind]) -> Child | None:
-        """A job of these kinds that has begun its work: one that trains, its steps."""
+    def at_work(self, daemon: subprocess.Popen[bytes], kind: Kind) -> Child | None:
+        """A job of this kind that has begun its work: one that trains, its steps."""
         for child in self.children(daemon):
-            if child.kind not in kinds or not child.holds_its_lock():
+            if child.kind != kind or not child.holds_its_lock():
                 continue
-            trains = "checkpoint_saved" in KINDS[child.kind].may_record
-            if not trains or self._says(child).startswith("training"):
+            if "checkpoint_saved" not in KINDS[child.kind].may_record or self._is_in_its_steps(child):
                 return child
         return None
 
-    def _says(self, child: Child) -> str:
-        """The note of a job's progress."""
+    def _is_in_its_steps(self, child: Child) -> bool:
+        """Whether a training has made a step and has more of them to make."""
         jobs = (self.ask("GET", "/status") or {"jobs": []})["jobs"]
-        return next(
-            (job["progress"]["note"] for job in jobs if job["job"] == child.job and job["progress"]), ""
-        )
+        said = next((job["progress"] for job in jobs if job["job"] == child.job), None)
+        return said is not None and said["note"].startswith("training") and said["done"] < said["total"]
 
     def is_idle(self) -> bool:
         """Whether the newest commit is worked off, nothing runs or is due, and nothing waits to be tried again."""
@@ -361,17 +359,14 @@ class Works:
         )
 
     def wait_for(
-        self, daemon: subprocess.Popen[bytes], *kinds: Kind, more: Callable[[], object] | None = None
+        self, daemon: subprocess.Popen[bytes], kind: Kind, *, more: Callable[[], object] | None = None
     ) -> Child:
-        """Wait for a job of these kinds at its work, and return it.
+        """Wait for a job of this kind at its work, and return it.
 
         `more` is called whenever there has been nothing to do for a second; it is `push` if not given.
         """
         return self._until(
-            daemon,
-            lambda: self.at_work(daemon, kinds),
-            more or self.push,
-            what=f"a job of {', '.join(kinds)}",
+            daemon, lambda: self.at_work(daemon, kind), more or self.push, what=f"a job of kind {kind}"
         )
 
     def wait_for_place(self, daemon: subprocess.Popen[bytes]) -> None:
