@@ -15,7 +15,7 @@ from daemon.cli.render import ago, clean, counted, emit_json, note, of_row, plac
 from daemon.cli.repos import resolve
 from daemon.cli.sorries import Sorry, described, state_word
 from daemon.paths import SYSTEM_CONFIG
-from store.view.rows import DeclarationRow
+from store.view.rows import DeclarationRow, TooLargeRow, too_large_said
 
 _TURNS = {
     "opened": "opened",
@@ -123,6 +123,8 @@ class Hits:
     """those in the source"""
     theorems: list[TheoremHit]
     """those of watched branches"""
+    too_large: list[TooLargeRow]
+    """where the limits of `[scan]` left something out, which is not searched"""
 
 
 def search(
@@ -142,11 +144,14 @@ def search(
         sorries = queries.sorries_with(database, text, repository=repository, limit=limit)
         theorems = queries.theorems_with(database, text, repository=repository, limit=limit)
         tried = {row.sorry: queries.attempts(database, sorry=row.sorry) for row in sorries}
+        too_large = queries.too_large(database, repository=repository)
     found = [described(row, {}, tried) for row in sorries]
     if as_json:
-        hits = Hits([of_row(SorryHit, row) for row in found], [of_row(TheoremHit, row) for row in theorems])
-        emit_json(hits, instance.head)
+        theorem_hits = [of_row(TheoremHit, row) for row in theorems]
+        emit_json(Hits([of_row(SorryHit, row) for row in found], theorem_hits, too_large), instance.head)
         return
+    for where, said in too_large_said(too_large).items():
+        note(f"unsorry: not all is searched: {clean(where)} {clean(said)}")
     if not found and not theorems:
         say(f"nothing has {clean(text)} in its name, path or statement")
         return

@@ -115,8 +115,8 @@ def list_(
         found = [described(row, goals, tried, lives) for row in rows]
         too_large = [
             row
-            for row in queries.too_large(database)
-            if repository in (None, row.repository) and branch in (None, row.branch) and row.sorries
+            for row in queries.too_large(database, repository=repository)
+            if branch in (None, row.branch) and row.sorries
         ]
     if state in ("open", "disproved"):
         found = [item for item in found if bool(item.disproved) == (state == "disproved")]

@@ -143,11 +143,7 @@ def list_(
     with view(instance) as database:
         kinds = () if every_kind else queries.THEOREM_KINDS
         repository = resolve(database, repo)
-        too_large = [
-            row
-            for row in queries.too_large(database)
-            if repository in (None, row.repository) and row.declarations
-        ]
+        too_large = [row for row in queries.too_large(database, repository=repository) if row.declarations]
         rows = queries.theorems(
             database,
             repository=repository,

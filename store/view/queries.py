@@ -139,17 +139,18 @@ def files(
     return read(db, FileRow, "files", equal=equal, order="repository, branch, path")
 
 
-def too_large(db: sqlite3.Connection) -> list[TooLargeRow]:
-    """Return the watched branches of which the limits left something out."""
+def too_large(db: sqlite3.Connection, *, repository: str | None = None) -> list[TooLargeRow]:
+    """Return the watched branches, of every repository or of one, of which the limits left something out."""
     statement = (
         # Beside one max(), SQLite takes a bare column from the row that has it: `path`.
         "SELECT repository, branch, path, count(*), sum(iif(declarations_taken IS NULL, 0, n_declarations)), "
         "total(declarations_taken), sum(iif(sorries_taken IS NULL, 0, n_sorries)), total(sorries_taken), "
         "max(ifnull(n_declarations - declarations_taken, 0) + ifnull(n_sorries - sorries_taken, 0)) "
         "FROM files WHERE (declarations_taken IS NOT NULL OR sorries_taken IS NOT NULL) "
-        f"AND {on_watched_branch('files')} GROUP BY repository, branch ORDER BY repository, branch"
+        f"AND {on_watched_branch('files')} AND repository = ifnull(?, repository) "
+        "GROUP BY repository, branch ORDER BY repository, branch"
     )
-    return [TooLargeRow(*row[:3], *map(int, row[3:8])) for row in db.execute(statement)]
+    return [TooLargeRow(*row[:3], *map(int, row[3:8])) for row in db.execute(statement, (repository,))]
 
 
 def taken_of(db: sqlite3.Connection, *, repository: str) -> tuple[dict[str, int], int]:
