@@ -38,7 +38,7 @@ from tests.support.tiny_models import make_tiny_retriever
 
 WAYS: Mapping[str, Mapping[str, Any]] = {
     way: {"against_forgetting": way}
-    for way in ("none", "replay+average", "replay", "ewc", "average", "ewc+replay+average")
+    for way in ("none", "replay+average", "replay", "ewc", "average", "ewc+replay", "ewc+replay+average")
 }
 """The compared ways: fields of the configuration. What they do not name has the product's default."""
 _LEARNS: Mapping[Loss, Mapping[str, Any]] = {

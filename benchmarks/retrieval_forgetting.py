@@ -52,7 +52,7 @@ _LEARNS: Mapping[Loss, Mapping[str, int]] = {
 class ForgettingSizes:
     """How many repositories of how many theorems, how often, and what is tried on them.
 
-    No `lambdas`: EWC with the default strength. docs/benchmarks.md says how it was chosen.
+    No `lambdas`: EWC with the default strength.
     """
 
     tasks: int = 5

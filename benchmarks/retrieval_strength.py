@@ -1,7 +1,7 @@
 """EWC's strength from 20 thousand to 200 million weights: is its gradient the share of the loss's that was asked for?
 
 Each encoder, random at first, learns a task of `tests.support.letters`, has its Fisher information estimated, and
-learns another with the penalty. The last size is that of ByT5-small's encoder: 5.7 GB of memory.
+learns another with the penalty. The last size is that of ByT5-small's encoder: 5.9 GiB of memory.
 
     python -m benchmarks.retrieval_strength [--losses LOSS ...] [--most WEIGHTS] [--json FILE]
 """
