@@ -20,7 +20,7 @@ from daemon.context import Context
 from daemon.store_service import StoreFailedError, StoreService
 from store.events.base import EventBody
 from store.events.jobs import JobFailed
-from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved
+from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointRemoved, CheckpointSaved
 from store.events.proofs import (
     AttemptFinished,
     ProofChecked,
@@ -221,6 +221,13 @@ def _refused(_view: sqlite3.Connection, body: CheckpointRefused) -> Line:
     )
 
 
+def _removed(_view: sqlite3.Connection, body: CheckpointRemoved) -> Line:
+    return Line(
+        f"removed: {body.model} {body.checkpoint}: {body.reason}",
+        {"model": body.model, "checkpoint": body.checkpoint, "reason": body.reason},
+    )
+
+
 def _failed(view: sqlite3.Connection, body: JobFailed) -> Line:
     rows = queries.jobs_by_prefix(view, body.job)
     describes = rows[0].describes if rows else body.job
@@ -268,6 +275,7 @@ _LINES: dict[type[EventBody], Callable[[sqlite3.Connection, Any], Line]] = {
     CheckpointSaved: _trained,
     CheckpointPromoted: _promoted,
     CheckpointRefused: _refused,
+    CheckpointRemoved: _removed,
     JobFailed: _failed,
     LeanChosen: _lean,
 }

@@ -62,11 +62,13 @@ class Maintenance:
     async def settle_models(self) -> None:
         """Decide which of the new checkpoints is used."""
         try:
+            settings = self._context.settings
             await self.models.settle()
+            await self.models.remove_unneeded(keep=settings.train.keep, embeddings=settings.paths.embeddings)
             self._context.problems.clear("models")
         except (OSError, LogError, sqlite3.Error) as error:
             self._context.problems.set(
-                "models", f"what becomes of a new checkpoint could not be decided: {error}"
+                "models", f"what becomes of a checkpoint could not be decided: {error}"
             )
             log.exception("models_not_settled")
 

@@ -222,12 +222,53 @@ def before_last(promotions: Sequence[str]) -> str | None:
     Promoting one again goes back to it: what came after it is no longer behind it. So each rollback goes one further
     back, and never to what was left by a rollback.
     """
+    standing = _standing(promotions)
+    return standing[-2] if len(standing) > 1 else None
+
+
+def needed(
+    known: Sequence[CheckpointRow],
+    promotions: Sequence[str],
+    once_in_use: Iterable[EvaluationRow],
+    *,
+    keep: int,
+) -> set[str]:
+    """Return the checkpoints of one model whose files may be asked for again.
+
+    Args:
+        known: all of the model's.
+        promotions: what it had in use, oldest first.
+        once_in_use: how those did.
+        keep: how many of those that a rollback may go back to are needed, the one in use among them.
+
+    Needed are these; those that no one has decided on; those that were refused for the one in use, since a person may
+    still promote them; and the best of each task, on the newest examples that are known of it.
+    """
+    in_use = next((row.checkpoint for row in known if row.promoted), None)
+    found = {row.checkpoint for row in known if row.promoted_at is None and row.refused_at is None}
+    found |= {row.checkpoint for row in known if row.refused_at is not None and row.parent == in_use}
+    there = {row.checkpoint: row for row in known if row.removed_at is None}
+    found |= set(_standing([one for one in promotions if one in there])[-keep:])
+    rows = [row for row in once_in_use if row.checkpoint in there and _is_test(row)]
+    newest = {task: row.dataset for task, row in _newest_by_task(rows).items()}
+    best: dict[tuple[str | None, str], EvaluationRow] = {}
+    for row in rows:
+        rule = RULES[kind_of(row.model)]
+        if row.dataset != newest[_task(row)] or not math.isfinite(row.metrics.get(rule.metric, math.nan)):
+            continue
+        other = best.setdefault(_task(row), row)
+        if rule.lost(other.metrics[rule.metric], row.metrics[rule.metric]) < 0:
+            best[_task(row)] = row
+    return found | {row.checkpoint for row in best.values()}
+
+
+def _standing(promotions: Sequence[str]) -> list[str]:
     standing: list[str] = []
     for checkpoint in promotions:
         if checkpoint in standing:
             del standing[standing.index(checkpoint) :]
         standing.append(checkpoint)
-    return standing[-2] if len(standing) > 1 else None
+    return standing
 
 
 def kind_of(model: str) -> ModelKind:

@@ -143,6 +143,7 @@ def show(
             ("saved", ago(row.saved_at)),
             ("promoted", f"{ago(row.promoted_at)}: {clean(row.reason)}" if row.promoted_at else "never"),
             *([("refused", f"{ago(row.refused_at)}: {clean(row.refused_reason)}")] if row.refused_at else []),
+            *([("removed", f"{ago(row.removed_at)}: {clean(row.removed_reason)}")] if row.removed_at else []),
             ("trained on", f"the log up to event {row.data_seq}"),
             ("steps", f"{row.steps}, seed {row.seed}, {span(row.seconds)} on {clean(row.device)}"),
             ("config", clean(pairs(row.config))),
@@ -345,7 +346,7 @@ def _said(decision: Decision) -> str:
     return f"{verdicts[decision.verdict]}: {decision.reason}"
 
 
-STATES = ("in use", "was in use", "refused", "undecided")
+STATES = ("in use", "removed", "was in use", "refused", "undecided")
 SHOWN = {
     "retriever": ("recall@1", "recall@10", "mrr"),
     "tactics": ("tactic@1", "tactic@8", "token_accuracy"),
@@ -444,7 +445,7 @@ def described(row: CheckpointRow, measured: Sequence[EvaluationRow]) -> Checkpoi
 
 def state_of(row: CheckpointRow) -> str:
     """Return the one of `STATES` that a checkpoint is in."""
-    decided = (row.promoted, row.promoted_at, row.refused_at)
+    decided = (row.promoted, row.removed_at, row.promoted_at, row.refused_at)
     return next((state for state, of in zip(STATES, decided, strict=False) if of), STATES[-1])
 
 

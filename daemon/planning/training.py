@@ -157,7 +157,7 @@ class _Training:
                 )
                 for earlier in newest_of_each(chain)
             ),
-            keep=(*(learned.job for learned in self._every), *others),
+            keep=(*self._datasets_needed(), *others),
             alone=not others,
         )
         match self._model:
@@ -182,6 +182,14 @@ class _Training:
         return retriever_spec(
             self._settings, found.checkpoint, device=str(self._config.get("device", "auto"))
         )
+
+    def _datasets_needed(self) -> list[str]:
+        """Return the jobs whose datasets measure or replay the tasks of a checkpoint whose files are there."""
+        there = [learned for learned in self._every if learned.removed_at is None]
+        tasks = (
+            one.job for learned in there for one in newest_of_each(ancestry(self._every, learned.checkpoint))
+        )
+        return list(dict.fromkeys((*tasks, *(learned.job for learned in there))))
 
     def _due(
         self, repo: Repo, trace: TraceRow, parent: str | None, chain: Sequence[Learned]
@@ -229,7 +237,9 @@ class _Training:
             (
                 learned
                 for learned in reversed(self._known)
-                if learned.repository == repo.key and learned.simulated == in_use.simulated
+                if learned.repository == repo.key
+                and learned.simulated == in_use.simulated
+                and learned.removed_at is None
             ),
             None,
         )

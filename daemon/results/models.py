@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
@@ -16,16 +16,16 @@ from typing import Literal, get_args
 import structlog
 
 from daemon.store_service import StoreService
-from pipeline.models.chain import weights_of
+from pipeline.models.chain import Chain, weights_of
 from store import promotion
 from store.errors import ConcurrencyError
 from store.events.base import EventBody
-from store.events.models import CheckpointPromoted, CheckpointRefused, ModelKind
+from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointRemoved, ModelKind
 from store.log.envelope import NewEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from store.view import model_queries
-from store.view.rows import CheckpointRow
+from store.view.rows import CheckpointRow, EvaluationRow
 
 log = structlog.get_logger("daemon.results.models")
 
@@ -81,6 +81,53 @@ class Models:
             else:
                 if body is not None:
                     recorded.append(body)
+        return tuple(recorded)
+
+    async def remove_unneeded(self, *, keep: int, embeddings: Path) -> tuple[CheckpointRemoved, ...]:
+        """Remove the files of the checkpoints that are not needed again (`promotion.needed`).
+
+        The event comes first: what a crash then leaves is removed by the next call. Returns what was recorded.
+
+        Args:
+            keep: how many that were in use last stay.
+            embeddings: has a folder of indices for each model.
+
+        Raises:
+            OSError: files cannot be removed.
+        """
+        recorded = []
+        for model in get_args(ModelKind):
+            state = await self._state(model)
+            promoted = await self._store.look_up(partial(_promotions, model=model))
+            rows = list(state.known.values())
+            measured: list[EvaluationRow] = []
+            for simulated in (False, True):
+                measured += await self._store.ask(
+                    partial(model_queries.once_in_use, model=model, simulated=simulated)
+                )
+            stay = promotion.needed(rows, promoted, measured, keep=keep)
+            gone = [row for row in rows if row.removed_at is not None]
+            for row in rows:
+                if row.checkpoint in stay or row.removed_at is not None:
+                    continue
+                body = CheckpointRemoved(
+                    model=promotion.kind_of(model),
+                    checkpoint=row.checkpoint,
+                    reason=f"by [train] keep = {keep}: it is among neither the last in use nor the best of a task",
+                    size_bytes=row.size_bytes,
+                    simulated=row.simulated,
+                )
+                try:
+                    await self._record(body, state, actor="daemon")
+                except ConcurrencyError as error:
+                    log.info("removed_later", model=model, checkpoint=row.checkpoint, reason=str(error))
+                    break
+                state = replace(state, version=state.version + 1)
+                recorded.append(body)
+                gone.append(row)
+            chain = Chain(self._chain_root / model)
+            for row in gone:
+                await asyncio.to_thread(chain.remove, row.checkpoint, embeddings / model)
         return tuple(recorded)
 
     async def promote(self, checkpoint: str, *, force: bool = False) -> CheckpointPromoted:
@@ -191,6 +238,10 @@ class Models:
 
     def _weights_problem(self, row: CheckpointRow) -> str:
         """Return why a checkpoint cannot be used, whatever the rule says; empty where nothing is wrong."""
+        if row.removed_at is not None:
+            return (
+                f"its files were removed at {row.removed_at} {row.removed_reason}; train the repository again"
+            )
         folder = self._chain_root / row.model / row.checkpoint
         try:
             names = weights_of([path.name for path in folder.glob("*")]) or ("model.safetensors",)
@@ -231,7 +282,7 @@ class Models:
         return body
 
     async def _record(
-        self, body: CheckpointPromoted | CheckpointRefused, state: _State, *, actor: Actor
+        self, body: CheckpointPromoted | CheckpointRefused | CheckpointRemoved, state: _State, *, actor: Actor
     ) -> None:
         stream = _stream(body.model)
         await self._store.append([NewEvent(stream, body, actor=actor)], expect={stream: state.version})

@@ -352,6 +352,10 @@ class Train(Section):
     tries: Annotated[int, Strict()] = Field(2, ge=1, le=100, examples=[2])
     """How often a trace is trained on top of the same checkpoint, each time with another seed, while what comes of it
     is refused; 1 to 100. New theorems, as many as `new_theorems`, begin the count anew"""
+    keep: Annotated[int, Strict()] = Field(3, ge=2, examples=[3])
+    """How many of the checkpoints that a model had in use last stay on disk, the present one among them; 2 or more.
+    The best of each task stays too, and what is not decided or was refused for the present one. The others' files are
+    removed, with an event"""
     tolerance_points: Annotated[float, Strict()] = Field(
         RULES["retriever"].tolerance,
         alias="tolerance",

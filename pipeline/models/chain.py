@@ -329,6 +329,22 @@ class Chain:
         with _locked(run, "lock", busy):
             yield run
 
+    def remove(self, checkpoint: str, indices: Path) -> None:
+        """Remove a checkpoint's files, and the embeddings that it made, in a folder of indices; what is gone is gone.
+
+        Raises:
+            OSError: something cannot be removed.
+        """
+        folder = self.path(checkpoint)
+        with suppress(CheckpointError):
+            # A damaged description names no weights; the embeddings stay then.
+            made = (read_about(folder) or {}).get("digest")
+            for described in indices.glob("*/index.json") if made else ():
+                if json.loads(described.read_bytes()).get("weights") == made:
+                    shutil.rmtree(described.parent)
+        if folder.exists():
+            shutil.rmtree(folder)
+
     def drop_runs(self) -> None:
         """Remove the files of runs that no process is working on: their data and settings are out of date."""
         for run in self.folder.glob(f"{_RUNS}/*"):

@@ -69,6 +69,20 @@ class CheckpointRefused(EventBody):
     simulated: bool
 
 
+class CheckpointRemoved(EventBody):
+    """The files of this checkpoint are removed, for `reason`: `size_bytes` of weights, and what lies beside them.
+
+    What it was, and how it did, stays in the log.
+    """
+
+    type: ClassVar[str] = "checkpoint_removed"
+    model: ModelKind
+    checkpoint: str
+    reason: str
+    size_bytes: int
+    simulated: bool
+
+
 class EvaluationFinished(EventBody):
     """A checkpoint was measured on one dataset. `metrics` maps names like "recall@10" to values in 0..1; the progress
     model's "mae" and "mse" are in steps, and in their square.

@@ -27,7 +27,13 @@ from store.events.jobs import (
     WorkResumed,
     WorkTriggered,
 )
-from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, EvaluationFinished
+from store.events.models import (
+    CheckpointPromoted,
+    CheckpointRefused,
+    CheckpointRemoved,
+    CheckpointSaved,
+    EvaluationFinished,
+)
 from store.events.proofs import (
     AttemptFinished,
     ProofChecked,
@@ -117,6 +123,7 @@ AnyEvent = (
     | CheckpointSaved
     | CheckpointPromoted
     | CheckpointRefused
+    | CheckpointRemoved
     | EvaluationFinished
     | SorryOpened
     | SorryMoved

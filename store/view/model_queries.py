@@ -73,8 +73,8 @@ Learnable = Literal["premise", "tactic"]
 class Learned:
     """A checkpoint, the repository that it was trained on last, and the state of the job that trained it.
 
-    `data_seq` is the log position of what it learned. Where `promoted_at` and `refused_at` are both None, no one has
-    decided on it yet.
+    `data_seq` is the log position of what it learned; `removed_at` when its files were removed. Where `promoted_at` and
+    `refused_at` are both None, no one has decided on it yet.
     """
 
     checkpoint: str
@@ -88,6 +88,7 @@ class Learned:
     promoted: bool
     promoted_at: str | None
     refused_at: str | None
+    removed_at: str | None
     job_state: str
 
 

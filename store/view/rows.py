@@ -866,6 +866,9 @@ class CheckpointRow:
     refused_at: str | None
     """When the rule kept it out of use, unless it was promoted since."""
     refused_reason: str
+    removed_at: str | None
+    """When its files were removed; what is known of it stays."""
+    removed_reason: str
 
 
 @dataclass(frozen=True, slots=True)

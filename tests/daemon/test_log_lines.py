@@ -91,6 +91,7 @@ def test_each_thing_that_a_person_waits_for_has_a_line_that_begins_with_its_word
         "checkpoint_saved": "trained",
         "checkpoint_promoted": "promoted",
         "checkpoint_refused": "not",
+        "checkpoint_removed": "removed",
         "job_failed": "failed",
         "lean_chosen": "Lean",
     }

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,13 @@ from daemon.store_service import StoreService
 from store import promotion
 from store.events.base import EventBody
 from store.events.jobs import JobStarted, JobSucceeded
-from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, ModelKind
+from store.events.models import (
+    CheckpointPromoted,
+    CheckpointRefused,
+    CheckpointRemoved,
+    CheckpointSaved,
+    ModelKind,
+)
 from store.log.envelope import NewEvent
 from store.view import model_queries
 from tests.support.daemon import warm
@@ -30,6 +36,7 @@ from tests.support.daemon.deployment import Deployment
 from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
+    checkpoint_removed,
     checkpoint_saved,
     evaluation_finished,
 )
@@ -541,3 +548,66 @@ def unsorry(settings: Settings, *arguments: str, code: int = 0) -> dict[str, Any
     assert done.returncode == code, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout) if code == 0 else {"error": done.stderr}
     return answer
+
+
+# --- retention --------------------------------------------------------------------------------------------
+
+
+def removed(bodies: Sequence[CheckpointRemoved]) -> list[str]:
+    return [body.checkpoint for body in bodies]
+
+
+def there(deployment: Deployment) -> list[str]:
+    return sorted(path.name for path in (chain_root(deployment) / "retriever").glob("*"))
+
+
+def test_the_last_in_use_the_best_and_what_may_still_be_decided_on_stay(deployment: Deployment) -> None:
+    """Of a chain of six with the best in its beginning, two that were refused, and one that is undecided."""
+
+    async def told_so() -> None:
+        bodies: list[EventBody] = []
+        for name, recall in (("a", 0.3), ("b", 0.9), ("c", 0.4), ("d", 0.5), ("e", 0.5), ("f", 0.5)):
+            bodies += [
+                one(deployment, name),
+                evaluation_finished(name, recall=recall),
+                checkpoint_promoted(name),
+            ]
+        for name, parent in (("old", "e"), ("new", "f")):
+            bodies += [one(deployment, name, parent=parent), checkpoint_refused(name)]
+        embeddings = deployment.folder / "embeddings"
+        async with told(deployment, *bodies, one(deployment, "undecided")) as (store, models):
+            done = await models.remove_unneeded(keep=3, embeddings=embeddings)
+            assert removed(done) == ["a", "c", "old"]
+            assert there(deployment) == ["b", "d", "e", "f", "new", "undecided"]
+            assert await models.remove_unneeded(keep=3, embeddings=embeddings) == ()
+            assert (await models.roll_back("retriever")).checkpoint == "e"
+            with pytest.raises(
+                ModelStateError, match=r"a: not put in use: its files were removed at .* train"
+            ):
+                await models.promote("a", force=True)
+            rows = await store.ask(model_queries.checkpoints)
+            assert {row.checkpoint for row in rows if row.removed_at} == {"a", "c", "old"}
+        (first, *_) = deployment.events("checkpoint_removed")
+        assert (first.stream, first.actor, first.data["size_bytes"]) == ("model:retriever", "daemon", 7)
+
+    asyncio.run(told_so())
+
+
+def test_what_a_crash_left_of_a_removal_is_removed_by_the_next_and_with_it_what_the_weights_embedded(
+    deployment: Deployment,
+) -> None:
+    async def told_so() -> None:
+        a = one(deployment, "a")
+        folder = chain_root(deployment) / "retriever" / "a"
+        (folder / "checkpoint.json").write_text('{"files": {}, "digest": "da"}')
+        embeddings = deployment.folder / "embeddings"
+        for name in ("da", "db"):
+            index = embeddings / "retriever" / name
+            index.mkdir(parents=True)
+            (index / "index.json").write_text(f'{{"weights": "{name}"}}')
+        async with told(deployment, a, checkpoint_removed("a")) as (_, models):
+            assert await models.remove_unneeded(keep=3, embeddings=embeddings) == ()
+        assert not folder.exists()
+        assert [path.name for path in (embeddings / "retriever").iterdir()] == ["db"]
+
+    asyncio.run(told_so())

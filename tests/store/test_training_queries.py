@@ -88,7 +88,7 @@ def succeeded(job: str) -> JobSucceeded:
 
 def link(checkpoint: str, parent: str | None) -> Learned:
     return Learned(
-        checkpoint, "retriever", parent, ONE, "train-1", 1, False, "2026-01-01", False, None, None, "succeeded"
+        checkpoint, "retriever", parent, ONE, "train-1", 1, False, "2026-01-01", False, None, None, None, "succeeded"
     )  # fmt: skip
 
 

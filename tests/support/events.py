@@ -86,6 +86,7 @@ from tests.support.memory_log import MemoryLog
 from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
+    checkpoint_removed,
     checkpoint_saved,
     evaluation_finished,
 )
@@ -508,6 +509,7 @@ def samples() -> dict[str, EventBody]:
         checkpoint_saved(),
         checkpoint_promoted(),
         checkpoint_refused(),
+        checkpoint_removed(),
         evaluation_finished(),
         NotificationsSwitched(channel="webhook", kinds=("proof_verified", "simulated"), position=3),
         NotificationSent(channel="webhook", message="m-1", events=("e-1", "e-2"), position=9, attempts=2),

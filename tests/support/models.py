@@ -8,6 +8,7 @@ from store.domain.identity import short_hash
 from store.events.models import (
     CheckpointPromoted,
     CheckpointRefused,
+    CheckpointRemoved,
     CheckpointSaved,
     EvaluationFinished,
     ModelKind,
@@ -74,6 +75,15 @@ def checkpoint_refused(
         in_use=in_use,
         reason="recall@10 0.31 < 0.38",
         simulated=simulated,
+    )
+
+
+def checkpoint_removed(
+    checkpoint: str = "retriever-1", *, model: ModelKind = "retriever", simulated: bool = False
+) -> CheckpointRemoved:
+    """Return the removal of a checkpoint's files."""
+    return CheckpointRemoved(
+        model=model, checkpoint=checkpoint, reason="by [train] keep = 3", size_bytes=4096, simulated=simulated
     )
 
 

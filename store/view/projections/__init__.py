@@ -28,7 +28,13 @@ from store.events.jobs import (
     WorkResumed,
     WorkTriggered,
 )
-from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, EvaluationFinished
+from store.events.models import (
+    CheckpointPromoted,
+    CheckpointRefused,
+    CheckpointRemoved,
+    CheckpointSaved,
+    EvaluationFinished,
+)
 from store.events.proofs import (
     AttemptFinished,
     ProofChecked,
@@ -184,6 +190,7 @@ HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
         CheckpointSaved: models.checkpoint_saved,
         CheckpointPromoted: models.checkpoint_promoted,
         CheckpointRefused: models.checkpoint_refused,
+        CheckpointRemoved: models.checkpoint_removed,
         EvaluationFinished: models.evaluation_finished,
         NotificationsSwitched: service.notifications_switched,
         NotificationSent: service.notification_sent,

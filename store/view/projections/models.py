@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 
-from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointSaved, EvaluationFinished
+from store.events.models import (
+    CheckpointPromoted,
+    CheckpointRefused,
+    CheckpointRemoved,
+    CheckpointSaved,
+    EvaluationFinished,
+)
 from store.log.envelope import StoredEvent
 from store.view.projections.rows import as_json, upsert
 
@@ -33,7 +39,7 @@ def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: Checkpoin
             "simulated": int(body.simulated),
             "saved_at": event.recorded_at,
         },
-        once={"promoted": 0, "reason": "", "refused_reason": ""},
+        once={"promoted": 0, "reason": "", "refused_reason": "", "removed_reason": ""},
     )
 
 
@@ -57,6 +63,14 @@ def checkpoint_refused(db: sqlite3.Connection, event: StoredEvent, body: Checkpo
     """Note why a checkpoint was not put in use; one that was never saved changes nothing."""
     db.execute(
         "UPDATE checkpoints SET refused_at = ?, refused_reason = ? WHERE checkpoint = ? AND model = ?",
+        (event.recorded_at, body.reason, body.checkpoint, body.model),
+    )
+
+
+def checkpoint_removed(db: sqlite3.Connection, event: StoredEvent, body: CheckpointRemoved) -> None:
+    """Note that a checkpoint's files are gone; one that was never saved changes nothing."""
+    db.execute(
+        "UPDATE checkpoints SET removed_at = ?, removed_reason = ? WHERE checkpoint = ? AND model = ?",
         (event.recorded_at, body.reason, body.checkpoint, body.model),
     )
 
