@@ -279,20 +279,22 @@ class Git(GitProcess):
     async def worktree_add(self, mirror: Path, path: Path, sha: str) -> None:
         """Check the commit out, detached, into the new folder `path`."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        await self._run(
-            "worktree",
-            "add",
-            "--quiet",
-            "--force",
-            "--detach",
-            "--",
-            str(path),
-            check_sha(sha),
-            mirror=mirror,
-            # Observed commits are complete; a commit named by a user may not be.
-            lazily_from=await self._origin(mirror),
-            timeout_s=self._long_s,
-        )
+        origin = await self._origin(mirror)
+        async with self._worktrees_of(mirror):
+            await self._run(
+                "worktree",
+                "add",
+                "--quiet",
+                "--force",
+                "--detach",
+                "--",
+                str(path),
+                check_sha(sha),
+                mirror=mirror,
+                # Observed commits are complete; a commit named by a user may not be.
+                lazily_from=origin,
+                timeout_s=self._long_s,
+            )
 
     async def worktree_remove(self, mirror: Path, path: Path) -> None:
         """Remove the folder, whatever a job left in it, and the mirror's record of it."""
@@ -309,7 +311,8 @@ class Git(GitProcess):
     async def worktree_prune(self, mirror: Path) -> None:
         """Forget the worktrees of this mirror whose folders are gone."""
         if await asyncio.to_thread((mirror / "HEAD").is_file):
-            await self._run("worktree", "prune", mirror=mirror)
+            async with self._worktrees_of(mirror):
+                await self._run("worktree", "prune", mirror=mirror)
 
     # --- contents that are not there ------------------------------------------------------------------------
 

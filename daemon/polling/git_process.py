@@ -143,6 +143,14 @@ class GitProcess:
         self._token = token
         self._safe = safe
         self._slots = asyncio.Semaphore(parallel)
+        self._worktrees: dict[Path, asyncio.Lock] = {}
+
+    def _worktrees_of(self, mirror: Path) -> asyncio.Lock:
+        """Return the lock under which a mirror's worktrees are added and forgotten.
+
+        git reads the records of all of them, and fails on one that another git has only begun to write.
+        """
+        return self._worktrees.setdefault(mirror, asyncio.Lock())
 
     async def _run(
         self,

@@ -78,6 +78,41 @@ def check_out(deployment: Deployment, sha: str) -> Path:
     return target
 
 
+def test_worktrees_of_one_mirror_are_added_and_forgotten_one_at_a_time(
+    deployment: Deployment, remote: Remote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git reads the records of all worktrees, and fails on one that another git has only begun to write."""
+    sha = remote.commit("first", {"A.lean": "theorem a : True := trivial\n"})
+    poll(deployment)
+    folder = deployment.folder / "bin"
+    folder.mkdir()
+    (folder / "git").write_text(
+        f"""#!/bin/sh
+case " $* " in *" worktree "*)
+  mkdir {folder}/busy || {{ echo "fatal: failed to read worktrees/other/commondir: Success" >&2; exit 128; }}
+  sleep 0.2
+  {shutil.which("git")} "$@"; status=$?
+  rmdir {folder}/busy
+  exit $status
+esac
+exec {shutil.which("git")} "$@"
+""",
+        encoding="utf-8",
+    )
+    (folder / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    targets = [deployment.folder / f"worktree-{number}" for number in range(3)]
+
+    async def add_and_remove(parts: Parts) -> None:
+        mirror = parts.poller.mirror(parts.repo.key)
+        await asyncio.gather(*(parts.git.worktree_add(mirror, target, sha) for target in targets))
+        assert all((target / "A.lean").is_file() for target in targets)
+        await asyncio.gather(*(parts.git.worktree_remove(mirror, target) for target in targets))
+
+    with_parts(deployment, add_and_remove)
+    assert not any(target.exists() for target in targets)
+
+
 # --- histories --------------------------------------------------------------------------------------------------
 
 
