@@ -289,7 +289,7 @@ _TRIED = (
 )
 
 
-def _leans(folder: Path) -> dict[str, LeanBackend]:
+def real_leans(folder: Path) -> dict[str, LeanBackend]:
     """Return the real Leans of this machine by what they are."""
     found = find_leans(backend="auto", repl="", sandbox="none", toolchains=folder).builds
     leans = {f"{one.kind} {one.toolchain.rpartition(':')[2]}": one for one in found}
@@ -304,7 +304,7 @@ def _leans(folder: Path) -> dict[str, LeanBackend]:
 
 async def measure_search(bench: Bench) -> AsyncIterator[Row]:
     """What a search waits for, with each Lean in turn: the same places, the same tactics."""
-    leans = _leans(bench.folder)
+    leans = real_leans(bench.folder)
     if not leans:
         yield Row("search", "no Lean is here", None, "")
     for name, backend in leans.items():
