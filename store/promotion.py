@@ -239,7 +239,8 @@ def needed(
         known: all of the model's.
         promotions: what it had in use, oldest first.
         once_in_use: how those did.
-        keep: how many of those that a rollback may go back to are needed, the one in use among them.
+        keep: how many of those that were in use last are needed, and of those that rollbacks would go back to; the
+            one in use among them.
 
     Needed are these; those that no one has decided on; those that were refused for the one in use, since a person may
     still promote them; and the best of each task, on the newest examples that are known of it.
@@ -248,7 +249,8 @@ def needed(
     found = {row.checkpoint for row in known if row.promoted_at is None and row.refused_at is None}
     found |= {row.checkpoint for row in known if row.refused_at is not None and row.parent == in_use}
     there = {row.checkpoint: row for row in known if row.removed_at is None}
-    found |= set(_standing([one for one in promotions if one in there])[-keep:])
+    used = [one for one in promotions if one in there]
+    found |= {*_standing(used)[-keep:], *list(dict.fromkeys(reversed(used)))[:keep]}
     rows = [row for row in once_in_use if row.checkpoint in there and _is_test(row)]
     newest = {task: row.dataset for task, row in _newest_by_task(rows).items()}
     best: dict[tuple[str | None, str], EvaluationRow] = {}

@@ -16,6 +16,7 @@ from typing import Literal, get_args
 import structlog
 
 from daemon.store_service import StoreService
+from pipeline.jobs.kinds import TRAINS
 from pipeline.models.chain import Chain, weights_of
 from store import promotion
 from store.errors import ConcurrencyError
@@ -24,7 +25,7 @@ from store.events.models import CheckpointPromoted, CheckpointRefused, Checkpoin
 from store.log.envelope import NewEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
-from store.view import model_queries
+from store.view import model_queries, queries
 from store.view.rows import CheckpointRow, EvaluationRow
 
 log = structlog.get_logger("daemon.results.models")
@@ -86,7 +87,8 @@ class Models:
     async def remove_unneeded(self, *, keep: int, embeddings: Path) -> tuple[CheckpointRemoved, ...]:
         """Remove the files of the checkpoints that are not needed again (`promotion.needed`).
 
-        The event comes first: what a crash then leaves is removed by the next call. Returns what was recorded.
+        The event comes first: what a crash then leaves is removed by the next call. While a model is trained nothing of
+        it is removed: the training may make anew what was. Returns what was recorded.
 
         Args:
             keep: how many that were in use last stay.
@@ -97,6 +99,8 @@ class Models:
         """
         recorded = []
         for model in get_args(ModelKind):
+            if await self._store.ask(partial(queries.jobs, state="running", kind=TRAINS[model])):
+                continue
             state = await self._state(model)
             promoted = await self._store.look_up(partial(_promotions, model=model))
             rows = list(state.known.values())

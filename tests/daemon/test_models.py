@@ -611,3 +611,20 @@ def test_what_a_crash_left_of_a_removal_is_removed_by_the_next_and_with_it_what_
         assert [path.name for path in (embeddings / "retriever").iterdir()] == ["db"]
 
     asyncio.run(told_so())
+
+
+def test_what_is_made_again_is_there_again_and_nothing_is_removed_while_its_model_is_trained(
+    deployment: Deployment,
+) -> None:
+    async def told_so() -> None:
+        began, again, measured, ended = trained(deployment, "a")
+        async with told(deployment, again, checkpoint_removed("a"), began) as (store, models):
+            assert await models.remove_unneeded(keep=3, embeddings=deployment.folder) == ()
+            assert there(deployment) == ["a"]
+            await store.append([NewEvent("model:retriever", body) for body in (again, measured, ended)])
+            assert await models.remove_unneeded(keep=3, embeddings=deployment.folder) == ()
+            assert there(deployment) == ["a"]
+            (row,) = await store.ask(model_queries.checkpoints)
+            assert (row.removed_at, row.removed_reason) == (None, "")
+
+    asyncio.run(told_so())

@@ -21,7 +21,10 @@ FILES = {
 def open_to(folder: Path, whom: int) -> Iterator[str]:
     """Yield each path below that these bits let in: 0o077 are group and others, 0o007 others. Links have no mode."""
     for path in [folder, *folder.rglob("*")]:
-        mode = path.lstat().st_mode
+        try:
+            mode = path.lstat().st_mode
+        except FileNotFoundError:
+            continue  # another process has removed it since it was listed
         if not stat.S_ISLNK(mode) and mode & whom and path.name != "control.sock":
             yield f"{stat.filemode(mode)} {path.relative_to(folder)}"
 

@@ -38,8 +38,11 @@ def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: Checkpoin
             "job": body.job,
             "simulated": int(body.simulated),
             "saved_at": event.recorded_at,
+            # One that is made again is there again.
+            "removed_at": None,
+            "removed_reason": "",
         },
-        once={"promoted": 0, "reason": "", "refused_reason": "", "removed_reason": ""},
+        once={"promoted": 0, "reason": "", "refused_reason": ""},
     )
 
 
