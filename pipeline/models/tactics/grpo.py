@@ -48,6 +48,7 @@ _MEASURES = {
     "completions/clipped_ratio": "answers_cut",
     "lean/closed": "closed",
     "lean/progress": "progress",
+    "lean/open": "open",
     "lean/unjudged": "unjudged",
 }
 """Fields of TRL's log that are kept, as means over the run, and their names here."""

@@ -6,7 +6,14 @@
 A goal counts as closed when the theorem that states it compiles with the tactic as its whole proof, in a text of its
 own: that no goals are left in the REPL is only the hint that it is worth asking. What the gate would refuse in a proof
 (sorry, native_decide, what looks for a proof and is none) is refused here, or something would be learned that is of no
-use. What cannot be judged (a goal that does not come back from its text, a process that cannot be had, no time left) is
+use.
+
+A tactic that leaves goals earns something only if what it leaves is closed: each goal by one of `FINISHERS`, the whole
+in a text that compiles, and none of them closes the goal without the tactic. So `exfalso`, `by_contra h` and
+`have h : True := trivial` earn nothing: where they do not help, what they leave is open, and where a finisher closes it
+all the same, it needs no such step.
+
+What cannot be judged (a goal that does not come back from its text, a process that cannot be had, no time left) is
 None, which TRL leaves out of its means. Nothing that a model writes raises.
 """
 
@@ -26,14 +33,18 @@ from pipeline.lean.client.messages import TacticFailed, TacticParseError
 from pipeline.lean.goal_text import goals_key
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import PoolClosed, ReplPool
-from pipeline.lean.pool.session import Session, SetupFailed, State, TacticKilled
+from pipeline.lean.pool.session import Session, SetupFailed, State, Stepped, TacticKilled
 from pipeline.lean.source.forbidden import complaints
 from pipeline.loop_thread import LoopThread
 from pipeline.models.errors import ConfigError, RewardError
 from pipeline.models.tactics.goals import GoalContext, Places, Statement, statement
 from pipeline.models.tactics.requests import read_tactic, text_of
 
-Outcome = Literal["closed", "progress", "repeated", "failed", "no_tactic", "forbidden"]
+Outcome = Literal["closed", "progress", "open", "repeated", "failed", "no_tactic", "forbidden"]
+FINISHERS = ("assumption", "trivial", "contradiction", "simp_all", "omega", "grind")
+"""Tactics that close what a step leaves, in order; one that the project's Lean does not know closes nothing."""
+_MOST_LEFT = 16
+"""Of a tactic that leaves more goals none is tried."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
@@ -44,7 +55,8 @@ class RewardValues:
 
     Attributes:
         closed: the goal is proved.
-        progress: the tactic runs, and leaves other goals than the one that it was run on.
+        progress: the tactic runs, and all that it leaves is closed by `FINISHERS`, which do not close the goal alone.
+        open: it runs, and leaves other goals than the one that it was run on.
         repeated: it runs and leaves that very goal, perhaps with copies of hypotheses or beside others.
         failed: Lean refuses it, or it ran into the time limit.
         no_tactic: the text is none (see `answer.read_tactic`).
@@ -53,13 +65,14 @@ class RewardValues:
 
     closed: float = 1.0
     progress: float = 0.2
+    open: float = 0.0
     repeated: float = -0.1
     failed: float = 0.0
     no_tactic: float = -0.2
     forbidden: float = -0.5
 
     def __post_init__(self) -> None:
-        rest = max(self.repeated, self.failed, self.no_tactic, self.forbidden)
+        rest = max(self.open, self.repeated, self.failed, self.no_tactic, self.forbidden)
         if not self.closed > self.progress > 0 >= rest:
             raise ConfigError(
                 f"{self}: closed must earn most, progress less and above 0, and the others 0 or less"
@@ -125,6 +138,7 @@ class LeanReward:
         self._known: collections.OrderedDict[tuple[GoalContext, str, str], Verdict] = (
             collections.OrderedDict()
         )
+        self._easy: dict[tuple[GoalContext, str], bool] = {}
         self._without: dict[tuple[GoalContext | None, str], str] = {}
         self._pool: ReplPool | None = None
         self._loop: LoopThread | None = None
@@ -162,7 +176,7 @@ class LeanReward:
         verdicts = self.judge(asked)
         counted = collections.Counter("unjudged" if one is None else one.outcome for one in verdicts)
         if (log_metric := columns.get("log_metric")) is not None:
-            for name in ("closed", "progress", "unjudged"):
+            for name in ("closed", "progress", "open", "unjudged"):
                 log_metric(f"lean/{name}", counted[name] / max(1, len(verdicts)))
         return [None if one is None else one.reward for one in verdicts]
 
@@ -301,16 +315,27 @@ class LeanReward:
             return self._verdict("failed", result.text)
         if isinstance(result, TacticFailed | TacticKilled):
             return self._verdict("failed", result.reason)
-        session.release([result.state])
         if result.has_sorry or result.has_unsafe:
+            session.release([result.state])
             return self._verdict("forbidden", "what it makes holds a sorry, or unsafe code")
         left = result.state.goals
         if left:
             before = goals_key(root.goals)
             same = any(goals_key((goal,)) == before for goal in left)
-            return self._verdict("repeated" if same else "progress")
+            judged = (
+                self._verdict("repeated")
+                if same
+                else await self._left(session, place, stated, root, tactic, result.state)
+            )
+            session.release([result.state])
+            return judged
+        session.release([result.state])
+        return await self._compiled(session, place, stated, tactic)
+
+    async def _compiled(self, session: Session, place: GoalContext, stated: Statement, proof: str) -> Verdict:
+        """Judge tactics as the whole proof of the goal's theorem."""
         try:
-            units = await session.process(stated.text(place, tactic), timeout_s=self._tactic_timeout_s)
+            units = await session.process(stated.text(place, proof), timeout_s=self._tactic_timeout_s)
         except (ReplRefused, ReplDied) as error:
             return self._verdict("failed", f"it does not compile as a proof: {error}")
         complaint = next((message for unit in units for message in unit.errors), None)
@@ -319,6 +344,44 @@ class LeanReward:
         if any(unit.uses_sorry for unit in units):
             return self._verdict("forbidden", "the proof holds a sorry")
         return self._verdict("closed")
+
+    async def _left(
+        self, session: Session, place: GoalContext, stated: Statement, root: State, tactic: str, state: State
+    ) -> Verdict:
+        """Judge a tactic by what becomes of the goals in the state that it leads to."""
+        closing = await self._finished(session, state)
+        if closing is None:
+            return self._verdict("open", "what it leaves is not closed")
+        if (place, stated.goal) not in self._easy:
+            self._easy[place, stated.goal] = await self._finished(session, root) is not None
+        if self._easy[place, stated.goal]:
+            return self._verdict("open", "what closes the rest closes the goal without it")
+        whole = await self._compiled(session, place, stated, "\n".join((tactic, *closing)))
+        return self._verdict("progress" if whole.outcome == "closed" else "open", whole.why)
+
+    async def _finished(self, session: Session, state: State) -> tuple[str, ...] | None:
+        """Return the finishers that close a state's goals, one after the other; None where one goal stays open."""
+        used: list[str] = []
+        if len(state.goals) > _MOST_LEFT:
+            return None
+        made: list[State] = []
+        try:
+            while state.goals:
+                for finisher in FINISHERS:
+                    result = await session.tactic(state, finisher, timeout_s=self._tactic_timeout_s)
+                    if not isinstance(result, Stepped):
+                        continue
+                    made.append(result.state)
+                    wrong = result.has_sorry or result.has_unsafe
+                    if not wrong and len(result.state.goals) < len(state.goals):
+                        state = result.state
+                        used.append(finisher)
+                        break
+                else:
+                    return None
+        finally:
+            session.release(made)
+        return tuple(used)
 
     # ---- what is known
 

@@ -42,8 +42,8 @@ def outcome(reward: LeanReward, state: str, completion: Any) -> str | None:
         ("```lean\nexact ⟨h.2, h.1⟩\n```", "closed"),
         ("exact ⟨h.2, h.1⟩ -- and the rest", "closed"),
         ([{"role": "assistant", "content": "exact ⟨h.2, h.1⟩"}], "closed"),
-        ("constructor", "progress"),
-        ("obtain ⟨a, b⟩ := h", "progress"),
+        ("constructor", "open"),
+        ("obtain ⟨a, b⟩ := h", "open"),
         ("skip", "repeated"),
         ("have g := h", "repeated"),
         ("have g : q ∧ p := ?_", "repeated"),
@@ -69,18 +69,76 @@ def test_a_completion_earns_what_lean_says_of_it(reward: LeanReward, completion:
     assert outcome(reward, SWAP, completion) == expected
 
 
+BOTH = "p q : Prop\nhp : p\nhq : q\n⊢ p ∧ q"
+IMPLIES = "p q : Prop\n⊢ p → q → p ∧ q"
+EXISTS = "p : Nat → Prop\nh : p 3\n⊢ ∃ x, p x"
+FALSE = "p q : Prop\nh : p\n⊢ q"
+TRICKS = [
+    "exfalso",
+    "refine Classical.byContradiction fun absurd => ?_",
+    "have h0 : True := trivial",
+    "have h0 : p → p := fun x => x",
+    "have h0 : p ∨ ¬p := Classical.em p",
+]
+"""Steps that run on any goal; the second is what `by_contra absurd` does."""
+
+
+@pytest.mark.parametrize("state", [BOTH, SWAP, IMPLIES, FALSE])
+@pytest.mark.parametrize("trick", TRICKS)
+def test_a_step_that_runs_on_every_goal_earns_nothing(reward: LeanReward, state: str, trick: str) -> None:
+    assert outcome(reward, state, trick) in ("open", "repeated")
+    assert reward.values.open == 0.0
+
+
+@pytest.mark.parametrize(
+    ("state", "step"), [(IMPLIES, "intro hp"), (IMPLIES, "intro hp hq"), (EXISTS, "refine ⟨3, ?_⟩")]
+)
+def test_a_step_earns_something_where_all_that_it_leaves_is_closed(
+    reward: LeanReward, state: str, step: str
+) -> None:
+    assert outcome(reward, state, step) == "progress"
+
+
+def test_a_trick_on_the_way_to_a_proof_earns_what_the_proof_earns(reward: LeanReward) -> None:
+    absurd = "h : False\np : Prop\n⊢ p"
+    assert outcome(reward, absurd, "exfalso\nexact h") == "closed"
+    assert outcome(reward, absurd, "exfalso") == "open", "what closes the rest closes the goal without it"
+
+
+def test_a_step_whose_rest_is_closed_by_no_proof_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Session.tactic
+
+    async def mistaken(self: Session, state: State, tactic: str, **given: Any) -> Answer:
+        """Close with every finisher what a step leaves, and not the goal itself."""
+        closes = tactic == "assumption" and len(state.goals) == 1 and "→" not in repr(state.goals)
+        return await real(self, state, "exact ⟨hp, hq⟩" if closes else tactic, **given)
+
+    monkeypatch.setattr(Session, "tactic", mistaken)
+    with LeanReward(bare_place(simulator(), tmp_path), limits=LIMITS) as made:
+        (found,) = made.judge([CompletionRow(IMPLIES, "intro hp hq", {})])
+    assert found is not None
+    assert found.outcome == "open"
+    assert found.why.startswith("it does not compile as a proof: ")
+
+
 def test_the_stated_values_are_what_trl_is_given(reward: LeanReward) -> None:
-    said = ["exact ⟨h.2, h.1⟩", "constructor", "skip", "exact h", "", "sorry"]
-    assert reward(completions=said, problem=[SWAP] * 6) == [1.0, 0.2, -0.1, 0.0, -0.2, -0.5]
+    said = ["intro hp", "intro hp hq; exact ⟨hp, hq⟩", "skip", "exact h", "", "sorry", "exfalso"]
+    values = [0.2, 1.0, -0.1, 0.0, -0.2, -0.5, 0.0]
+    assert reward(completions=said, problem=[IMPLIES] * 7) == values
     as_messages = [[{"role": "assistant", "content": text}] for text in said]
     logged: dict[str, float] = {}
-    assert reward(
-        completions=as_messages,
-        problem=[SWAP] * 6,
-        prompts=["…"] * 6,
-        log_metric=lambda name, value: logged.update({name: value}),
-    ) == [1.0, 0.2, -0.1, 0.0, -0.2, -0.5]
-    assert logged == {"lean/closed": 1 / 6, "lean/progress": 1 / 6, "lean/unjudged": 0.0}
+    assert (
+        reward(
+            completions=as_messages,
+            problem=[IMPLIES] * 7,
+            prompts=["…"] * 7,
+            log_metric=lambda name, value: logged.update({name: value}),
+        )
+        == values
+    )
+    assert logged == {"lean/closed": 1 / 7, "lean/progress": 1 / 7, "lean/open": 1 / 7, "lean/unjudged": 0.0}
     assert reward.simulated
 
 
@@ -88,7 +146,7 @@ def test_what_was_judged_is_remembered_and_asked_once(tmp_path: Path) -> None:
     with LeanReward(bare_place(simulator(), tmp_path), limits=LIMITS) as made:
         asked = [CompletionRow(SWAP, text, {}) for text in ["exact h", "constructor", "exact h", "exact h  "]]
         first = made.judge(asked)
-        assert (made.cached, made.counts["failed"], made.counts["progress"]) == (0, 3, 1)
+        assert (made.cached, made.counts["failed"], made.counts["open"]) == (0, 3, 1)
         made.close()
         # With no process any more: nothing is asked.
         made._pool = None
@@ -197,7 +255,7 @@ def test_processes_that_die_are_replaced_and_the_verdicts_stand(tmp_path: Path) 
         rewards = made(said, problem)
         assert made._pool is not None
         assert made._pool.stats.died > 2
-    pairs = list(zip(rewards, [1.0, 0.2, 0.0, -0.5] * 8, strict=True))
+    pairs = list(zip(rewards, [1.0, 0.0, 0.0, -0.5] * 8, strict=True))
     # A tactic that two processes died of has failed; nothing is ever better for a death.
     assert all(got is not None and got <= wanted for got, wanted in pairs)
     assert sum(got == wanted for got, wanted in pairs) >= 28
@@ -243,7 +301,15 @@ def test_a_dataset_without_goals_is_refused(reward: LeanReward) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [{"progress": 1.0}, {"progress": 0.0}, {"failed": 0.1}, {"forbidden": 0.2}, {"closed": 0.1}]
+    "values",
+    [
+        {"progress": 1.0},
+        {"progress": 0.0},
+        {"failed": 0.1},
+        {"open": 0.1},
+        {"forbidden": 0.2},
+        {"closed": 0.1},
+    ],
 )
 def test_values_that_would_teach_the_wrong_thing_are_refused(values: Mapping[str, float]) -> None:
     with pytest.raises(ConfigError, match="closed must earn most, progress less and above 0"):
