@@ -15,13 +15,13 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
 
 BOTH = "p q : Prop\nhp : p\nhq : q\n⊢ p ∧ q"
 FALSE = "p q : Prop\nh : p\n⊢ q"
-TIMES = "a b : Nat\nf : Nat → Nat\nh : ∀ (n : Nat), f n = n\n⊢ ∃ x, f x = a ∧ x ≤ a"
+EXISTS = "f : Nat → Nat\n⊢ ∃ n, f (n + 1) = f 7 ∧ n < 9"
 
 
 def test_lean_rewards_no_step_that_leaves_what_is_not_closed(real_lean: Path, tmp_path: Path) -> None:
     tricks = ["exfalso", "by_contra h0", "have h0 : True := trivial", "have h0 : p → p := fun x => x"]
     asked = [CompletionRow(state, trick, {}) for state in (BOTH, FALSE) for trick in tricks]
-    asked += [CompletionRow(BOTH, "exact ⟨hp, hq⟩", {}), CompletionRow(TIMES, "refine ⟨a, ?_⟩", {})]
+    asked += [CompletionRow(BOTH, "exact ⟨hp, hq⟩", {}), CompletionRow(EXISTS, "refine ⟨6, ?_⟩", {})]
     limits = PoolLimits(processes=1, ready_timeout_s=60)
     with LeanReward(bare_place(lean_itself(real_lean), tmp_path), limits=limits) as reward:
         found = ["unjudged" if one is None else one.outcome for one in reward.judge(asked)]
