@@ -1,31 +1,24 @@
-"""Replay: rows of earlier tasks, learned again beside a new task's.
+"""Replay of the retriever: pairs of earlier tasks, and batches of them.
 
-The rows come out of the frozen datasets of the earlier tasks, which are a job's inputs like its own: what the log had
-when each was learned. Each repository has the same share, whatever its size: of `replay_size` rows in all, as many of
-each are drawn once for a task, and the steps take the repositories in turns. All rows of a step are of one repository,
-and so are their negatives: told apart from another repository's premises, a document is found by that one's names.
-
-They are texts, not indices: each dataset numbers its premises anew.
+All rows of a step are of one repository, and so are their negatives: told apart from another repository's premises, a
+document is found by that one's names. They are texts, not indices: each dataset numbers its premises anew.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import EmptySplitError
+from pipeline.models.replay import Replay, chosen
 from pipeline.models.retriever.batches import Batch, read_examples
 from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Tokens, tensors_of
-
-_CHOICE, _TURNS, _DRAWS = 3, 4, 5  # separate the streams of random numbers, also from those of the batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +29,12 @@ class ReplayPair:
     document: str
 
 
-class ReplayRows:
-    """Rows of earlier tasks, by the task's name."""
+class ReplayRows(Replay[ReplayPair]):
+    """Pairs of earlier tasks, by the task's name."""
 
     def __init__(self, rows: Mapping[str, Sequence[ReplayPair]], *, seed: int) -> None:
-        """Args:
-        rows: of each task; a task without any counts as none.
-        seed: decides which are drawn in a step.
-        """
-        self.tasks = {name: tuple(own) for name, own in rows.items() if own}
-        self._seed = seed
+        """As `Replay`."""
+        super().__init__(rows, seed=seed)
         self._needed = {name: _documents_of(own) for name, own in self.tasks.items()}
 
     @classmethod
@@ -56,20 +45,11 @@ class ReplayRows:
         Raises:
             LearningError: a dataset cannot be read.
         """
-        named = {one.name: one for one in earlier}
-        each = max(1, config.replay_size // max(1, len(named)))
-        return cls(
-            {name: _chosen(one, each, config.seed) for name, one in named.items()},
-            seed=config.seed,
-        )
 
-    def __bool__(self) -> bool:
-        return bool(self.tasks)
+        def read(task: TaskData, most: int) -> Sequence[ReplayPair]:
+            return _chosen(task, most, config.seed)
 
-    def digest(self) -> str:
-        """Return the SHA-256 of the rows."""
-        content = [[name, list(map(astuple, own))] for name, own in self.tasks.items()]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        return cls.of_tasks(earlier, read, size=config.replay_size, seed=config.seed)
 
     def batch(
         self,
@@ -103,7 +83,7 @@ class ReplayRows:
             return None
         name = self.turn(step + rank)
         pairs, needed = self.tasks[name], self._needed[name]
-        rng = np.random.Generator(np.random.Philox(key=[self._seed, _DRAWS], counter=[0, 0, rank, step]))
+        rng = self.draws(step, rank)
         own = rng.choice(len(pairs), min(rows, len(pairs)), replace=False)
         places = [*own, *rng.integers(len(pairs), size=negatives * len(own))]
         documents = [pairs[place].document for place in places]
@@ -121,14 +101,6 @@ class ReplayRows:
             pairs=tuple(map(int, own)),
         )
 
-    def turn(self, number: int) -> str:
-        """Return the task whose turn it is: each once in as many turns as there are, in an order that changes."""
-        names = tuple(self.tasks)
-        rng = np.random.Generator(
-            np.random.Philox(key=[self._seed, _TURNS], counter=[0, 0, 0, number // len(names)])
-        )
-        return names[int(rng.permutation(len(names))[number % len(names)])]
-
 
 def _chosen(task: TaskData, most: int, seed: int) -> Sequence[ReplayPair]:
     """Return at most so many pairs of a task's training split, each with the same chance, in their order."""
@@ -138,10 +110,10 @@ def _chosen(task: TaskData, most: int, seed: int) -> Sequence[ReplayPair]:
     except EmptySplitError:
         return ()
     places = [(example, positive) for example in examples for positive in example.positives]
-    if len(places) > most:
-        rng = np.random.Generator(np.random.Philox(key=[seed, _CHOICE]))
-        places = [places[place] for place in np.sort(rng.choice(len(places), most, replace=False))]
-    return [ReplayPair(example.query, corpus[positive].serialize()) for example, positive in places]
+    return [
+        ReplayPair(example.query, corpus[positive].serialize())
+        for example, positive in chosen(places, most, seed)
+    ]
 
 
 def _documents_of(pairs: Iterable[ReplayPair]) -> Mapping[str, set[str]]:

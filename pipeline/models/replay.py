@@ -1,0 +1,110 @@
+"""Replay: rows of earlier tasks, learned again beside a new task's; of every model.
+
+The rows come out of the frozen datasets of the earlier tasks, which are a job's inputs like its own: what the log had
+when each was learned. Each repository has the same share, whatever its size: of so many rows in all, as many of each
+are drawn once for a task, and the repositories take turns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple
+from typing import Any, Generic, Self, TypeVar
+
+import numpy as np
+
+from pipeline.models.datasets import TaskData
+
+T = TypeVar("T")
+_CHOICE, _TURNS, _DRAWS, _ORDER = 3, 4, 5, 6
+"""Separate the streams of random numbers, also from those of a retriever's batches."""
+
+
+class Replay(Generic[T]):
+    """Rows of earlier tasks, by the task's name; `T` is a frozen dataclass."""
+
+    def __init__(self, rows: Mapping[str, Sequence[T]], *, seed: int) -> None:
+        """Args:
+        rows: of each task; a task without any counts as none.
+        seed: decides which are drawn.
+        """
+        self.tasks = {name: tuple(own) for name, own in rows.items() if own}
+        self._seed = seed
+
+    @classmethod
+    def of_tasks(
+        cls,
+        earlier: Sequence[TaskData],
+        read: Callable[[TaskData, int], Sequence[T]],
+        *,
+        size: int,
+        seed: int,
+    ) -> Self:
+        """Choose the rows for a task from earlier ones; of several of one name the last counts.
+
+        Args:
+            earlier: the tasks.
+            read: returns at most so many rows of a task's training split (`chosen`).
+            size: how many rows in all.
+            seed: decides which.
+
+        Raises:
+            LearningError: a dataset cannot be read.
+        """
+        named = {one.name: one for one in earlier}
+        each = max(1, size // max(1, len(named)))
+        return cls({name: read(one, each) for name, one in named.items()}, seed=seed)
+
+    def __bool__(self) -> bool:
+        return bool(self.tasks)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the rows."""
+        content = [[name, [astuple(row) for row in own]] for name, own in self.tasks.items()]  # type: ignore[call-overload]  # see the class
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def turn(self, number: int) -> str:
+        """Return the task whose turn it is: each once in as many turns as there are, in an order that changes."""
+        names = tuple(self.tasks)
+        rng = _random(self._seed, _TURNS, number // len(names))
+        return names[int(rng.permutation(len(names))[number % len(names)])]
+
+    def draws(self, step: int, rank: int) -> np.random.Generator:
+        """Return the random numbers of a step in a process."""
+        return np.random.Generator(np.random.Philox(key=[self._seed, _DRAWS], counter=[0, 0, rank, step]))
+
+    def beside(self, new: int, share: float) -> list[tuple[str, T]]:
+        """Return rows to learn beside so many new ones, each with its task's name; none twice.
+
+        Args:
+            new: how many new rows there are.
+            share: of all rows, new and replayed, that of the replayed ones, below 1; less where there are not as many.
+        """
+        wanted = round(new * share / (1 - share))
+        left = {
+            name: list(_random(self._seed, _ORDER, number).permutation(len(own)))
+            for number, (name, own) in enumerate(self.tasks.items())
+        }
+        found: list[tuple[str, T]] = []
+        number = 0
+        while len(found) < wanted and any(left.values()):
+            name = self.turn(number)
+            number += 1
+            if left[name]:
+                found.append((name, self.tasks[name][left[name].pop()]))
+        return found
+
+
+def chosen(rows: Sequence[T], most: int, seed: int) -> Sequence[T]:
+    """Return at most so many rows, each with the same chance, in their order."""
+    if len(rows) <= most:
+        return rows
+    places = _random(seed, _CHOICE).choice(len(rows), most, replace=False)
+    return [rows[place] for place in np.sort(places)]
+
+
+def _random(seed: int, stream: int, number: int = 0) -> np.random.Generator:
+    counter: Any = [0, 0, 0, number]
+    return np.random.Generator(np.random.Philox(key=[seed, stream], counter=counter))
