@@ -94,7 +94,9 @@ def test_a_package_s_module_of_the_same_name_does_not_answer_for_the_file(court:
     """The project builds elsewhere, and a package on the search path has an `A` that Lean would find."""
     package = court.project / ".lake" / "packages" / "evil" / ".lake" / "build" / "lib" / "lean"
     package.mkdir(parents=True)
-    (package / "A.olean").write_text('{"text": "", "statements": {"Demo.mine": "x"}}')
+    (package / "A.olean").write_text(
+        '{"text": "", "statements": {"Demo.mine": "x"}, "sorried": ["Demo.mine"]}'
+    )
     (court.project / ".lake" / "build" / "lib" / "lean").mkdir(parents=True)
     verdict = court.candidate(Case(PROOF, rules=(Rule("", elsewhere="out"),)))
     assert "it builds elsewhere" in reason(verdict, "axioms")
@@ -104,7 +106,9 @@ def test_an_olean_that_lies_there_already_does_not_answer_for_the_file(court: Ga
     """One that the repository brings along, of an honest file; the build of the proof goes elsewhere."""
     library = court.project / ".lake" / "build" / "lib" / "lean"
     library.mkdir(parents=True)
-    (library / "A.olean").write_text('{"text": "", "statements": {"Demo.mine": "x"}}')
+    (library / "A.olean").write_text(
+        '{"text": "", "statements": {"Demo.mine": "x"}, "sorried": ["Demo.mine"]}'
+    )
     verdict = court.candidate(Case(PROOF, rules=(Rule("", elsewhere="out"),)))
     assert {"axioms", "statement"} <= set(verdict.not_checked)
 

@@ -255,6 +255,13 @@ def test_a_prelude_file_is_refused(lean: RealGate) -> None:
     assert "is a prelude file" in reason(lean.candidate(case), "axioms")
 
 
+def test_a_command_that_a_macro_makes_another_of_is_not_proved(lean: RealGate) -> None:
+    """It proves `True` under the name of what the text states, with the sorry and without."""
+    macro = "macro_rules | `(theorem $n:declId : False := by $_:tacticSeq) => `(theorem $n : True := trivial)"
+    case = Case("trivial", file=f"{macro}\ntheorem mine : False := by\n  HOLE\n", declaration="mine")
+    assert "rests on no sorry, so it is not what the sorry is in" in reason(lean.candidate(case), "axioms")
+
+
 @pytest.mark.parametrize("module", ["Lean", pytest.param("Std", marks=pytest.mark.slow)])
 def test_a_module_of_lean_s_name_in_the_project_is_no_library(lean: RealGate, module: str) -> None:
     folder = lean.project / ".lake" / "build" / "lib" / "lean"

@@ -35,8 +35,8 @@ class Rule:
     the version that it says; `build` an error that only `lake build` has, `elsewhere` a folder of the project that it
     builds into, `writes` a file (relative to the project) that building it leaves behind, `home` the module that
     declares its axioms; `closure` is the statement in the export with all that the proof rests on, `proof` the proof
-    there. Of every file: `imported` are constants that imports bring, `missing` modules that cannot be
-    loaded.
+    there; `solid`: what the asked constant has of a sorry in its text is nothing. Of every file: `imported` are
+    constants that imports bring, `missing` modules that cannot be loaded.
     """
 
     pattern: str = ""
@@ -59,6 +59,7 @@ class Rule:
     home: str | None = None
     closure: str | None = None
     proof: str | None = None
+    solid: bool = False
 
 
 @dataclass(frozen=True, slots=True)

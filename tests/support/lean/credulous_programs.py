@@ -117,7 +117,8 @@ def _lake(sysroot: Path, arguments: Sequence[str]) -> int:
         output = Path(_Says(sysroot, text).get("elsewhere") or _LIBRARY) / path.with_suffix(".olean")
         output.parent.mkdir(parents=True, exist_ok=True)
         statements = {one.name: one.statement_hash for one in declarations}
-        built = {"text": text, "statements": statements, "imports": source.imports}
+        sorried = [one.declaration for one in source.scanned.sorries]
+        built = {"text": text, "statements": statements, "imports": source.imports, "sorried": sorried}
         output.write_text(json.dumps(built), "utf-8")
         if place := _Says(sysroot, text).get("writes"):
             left[Path(place)] = json.dumps({**built, "text": "-- another one\n"})
@@ -166,7 +167,10 @@ def _questions(
     exported = Exported(str(version))
     lines = [f"unsorry-questions 4 {nonce}", f"lean {version}"]
     lines += [f"module\t{start}\t{name}\t{file}" for start, name, file in _modules(sysroot, module)]
-    for name in says.get("axioms") or ():
+    axioms = list(says.get("axioms") or ())
+    if constant in built["sorried"] and not says.get("solid") and "sorryAx" not in axioms:
+        axioms.append("sorryAx")
+    for name in axioms:
         number = exported.name(name)
         exported.record("axiom", name=number, levelParams=[], type=exported.text("an axiom"), isUnsafe=False)
         lines.append(f"axiom\t{name}\t{says.get('home') or 'Init.Core'}\t{number}")

@@ -64,6 +64,12 @@ def test_a_printed_answer_that_names_more_than_the_exact_one_refuses(court: Gate
     court.rejected(Case(PROOF, rules=(Rule("", printed=said),)), step="axioms")
 
 
+def test_a_constant_without_the_sorry_is_not_what_the_sorry_is_in(court: GateProject) -> None:
+    """A macro of the project makes a command that proves `True` of the one that the scanner reads."""
+    verdict = court.candidate(Case(PROOF, rules=(Rule("", solid=True),)))
+    assert "rests on no sorry, so it is not what the sorry is in" in reason(verdict)
+
+
 @pytest.mark.parametrize(
     "axiom",
     ["propext", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Quot.sound", "Classical.choice"))],
