@@ -151,6 +151,23 @@ def time_option(text: str, option: str, *, now: datetime | None = None, or_else:
         raise typer.BadParameter(f'"{text}" is {or_else} {error}', param_hint=option) from error
 
 
+def count(text: str) -> int:
+    """Read an option's value that is a number from 1 on."""
+    return _whole(text, 1)
+
+
+def count_or_all(text: str) -> int:
+    """Read an option's value that is a number from 1 on, or 0, which is all."""
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    number = int(text) if str(text).isdecimal() else -1
+    if not least <= number <= MOST:
+        raise typer.BadParameter(f'"{text}" is no whole number from {least} to {MOST:,}')
+    return number
+
+
 def _located(config: Path | None) -> Instance:
     try:
         path = find_config(config)

@@ -14,7 +14,18 @@ from typing import Annotated, Any
 
 import typer
 
-from daemon.cli.context import MOST, AsOf, CliError, Config, Instance, Json, Repo, locate, moment_option, view
+from daemon.cli.context import (
+    AsOf,
+    CliError,
+    Config,
+    Instance,
+    Json,
+    Repo,
+    count,
+    locate,
+    moment_option,
+    view,
+)
 from daemon.cli.render import clean, emit_json_line, note, say, styled
 from daemon.cli.repos import resolve
 from store.log.envelope import StoredEvent, utc_text
@@ -48,10 +59,10 @@ def events(
         typer.Option("--until", metavar="SEQ|TIME", help="Only events up to this one, or this time."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, max=MOST, help="Only the oldest N of them.")
+        int | None, typer.Option("--limit", metavar="N", parser=count, help="Only the oldest N of them.")
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--last", metavar="N", min=1, max=MOST, help="Only the newest N of them.")
+        int | None, typer.Option("--last", metavar="N", parser=count, help="Only the newest N of them.")
     ] = None,
     as_of: AsOf = None,
     config: Config = None,

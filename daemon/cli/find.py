@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 import typer
 
 from daemon.cli.completion import SORRIES, ids
-from daemon.cli.context import MOST, CliError, Config, Json, Repo, locate, one_match, time_option, view
+from daemon.cli.context import CliError, Config, Json, Repo, count, locate, one_match, time_option, view
 from daemon.cli.render import ago, clean, counted, emit_json, note, of_row, places, say, short_ids, table
 from daemon.cli.repos import resolve
 from daemon.cli.sorries import Sorry, described, state_word
@@ -63,7 +63,12 @@ class News:
 def new(
     since: Annotated[
         str,
-        typer.Option("--since", metavar="TIME", help="From when on: 7d, yesterday, ISO 8601; default 7d."),
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            show_default=False,
+            help="From when on: 7d, yesterday, ISO 8601; default 7d.",
+        ),
     ] = "7d",
     repo: Repo = None,
     config: Config = None,
@@ -131,7 +136,10 @@ def search(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="A part of a name, a path or a statement.")],
     repo: Repo = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, max=MOST, help="At most N of each; default 50.")
+        int,
+        typer.Option(
+            "--limit", metavar="N", parser=count, show_default=False, help="At most N of each; default 50."
+        ),
     ] = 50,
     config: Config = None,
     as_json: Json = False,
@@ -220,7 +228,10 @@ def open_(
 def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more until Ctrl-C.")] = False,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", metavar="N", min=1, max=MOST, help="The newest N; default 50.")
+        int,
+        typer.Option(
+            "--lines", "-n", metavar="N", parser=count, show_default=False, help="The newest N; default 50."
+        ),
     ] = 50,
     config: Config = None,
 ) -> None:

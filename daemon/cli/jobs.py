@@ -11,7 +11,6 @@ import typer
 
 from daemon.cli.completion import JOBS, ids, one_of
 from daemon.cli.context import (
-    MOST,
     AsOf,
     CliError,
     Config,
@@ -20,6 +19,8 @@ from daemon.cli.context import (
     Json,
     ask,
     command,
+    count,
+    count_or_all,
     locate,
     one_match,
     view,
@@ -73,7 +74,7 @@ Kind = Annotated[
 Limit = Annotated[
     int | None,
     typer.Option(
-        "--limit", metavar="N", min=0, max=MOST, help="At most N; 0 is all. Default: 50, with --json all."
+        "--limit", metavar="N", parser=count_or_all, help="At most N; 0 is all. Default: 50, with --json all."
     ),
 ]
 JobId = Annotated[
@@ -173,7 +174,7 @@ def logs(
     job: JobId,
     attempt: Annotated[
         int | None,
-        typer.Option("--attempt", metavar="N", min=1, max=MOST, help="Of this attempt; default: the newest."),
+        typer.Option("--attempt", metavar="N", parser=count, help="Of this attempt; default: the newest."),
     ] = None,
     as_of: AsOf = None,
     config: Config = None,

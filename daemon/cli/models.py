@@ -247,11 +247,14 @@ def promote(
     context: typer.Context,
     checkpoint: CheckpointId,
     model: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--model", metavar="M", help="Of which model; default: retriever.", autocompletion=one_of(MODELS)
+            "--model",
+            metavar="M",
+            help="Refuse a checkpoint of another model.",
+            autocompletion=one_of(MODELS),
         ),
-    ] = "retriever",
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also where the promotion rule does not let it.")
     ] = False,
@@ -261,9 +264,9 @@ def promote(
     check_choice(model, MODELS, option="--model")
     instance = _now(context, config)
     ((row, _),) = find_checkpoints(instance, checkpoint)
-    if row.model != model:
+    if model not in (None, row.model):
         raise CliError(
-            f"{row.checkpoint} is a checkpoint of {row.model}, not of {model}; `--model {row.model}` promotes it there"
+            f"{row.checkpoint} is a checkpoint of {row.model}, not of {model}; leave --model out to promote it"
         )
     answer = command(instance, "/promote", {"checkpoint": row.checkpoint, "force": force})
     _tell(instance, answer, as_json)
@@ -288,7 +291,11 @@ def rollback(
     model: Annotated[
         str,
         typer.Option(
-            "--model", metavar="M", help="Of which model; default: retriever.", autocompletion=one_of(MODELS)
+            "--model",
+            metavar="M",
+            show_default=False,
+            help="Of which model; default: retriever.",
+            autocompletion=one_of(MODELS),
         ),
     ] = "retriever",
     config: Config = None,
@@ -607,6 +614,9 @@ def _show(found: Curriculum, shown: list[CurriculumRepository]) -> None:
             )
             for row in shown
         ],
+        shrink=(1,),
+        spare=(2, len(headers), len(headers) - 1),
+        names=(1,),
     )
     if found.thresholds is None:
         say("no proof has steps: theorems are dealt out evenly")

@@ -499,7 +499,10 @@ NewBranch = Annotated[
     typer.Option("--branch", metavar="NAME", help="Make this branch; default: the one that is checked out."),
 ]
 Clone = Annotated[
-    Path, typer.Option("--clone", metavar="PATH", help="A clone of the repository; default: this folder.")
+    Path,
+    typer.Option(
+        "--clone", metavar="PATH", show_default=False, help="A clone of the repository; default: this folder."
+    ),
 ]
 
 
@@ -665,7 +668,10 @@ State = Annotated[
 Sorry = Annotated[
     str | None,
     typer.Option(
-        "--sorry", metavar="ID", help="Only for this sorry (whole id).", autocompletion=ids(SORRIES)
+        "--sorry",
+        metavar="ID",
+        help="Only for this sorry: its id, or its beginning.",
+        autocompletion=ids(SORRIES),
     ),
 ]
 Everything = Annotated[
@@ -736,6 +742,9 @@ def list_(
     check_choice(state, STATES, option="--state")
     instance = locate(config, as_of)
     with view(instance) as database:
+        if sorry is not None:
+            matching = queries.sorries_by_prefix(database, sorry)
+            sorry = one_match(matching, sorry, what="sorry", key="sorry").sorry
         found = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
         stale = queries.stale_proofs(database, sorry=sorry)
     rows = found if everything else best_of_each_sorry(found, stale)
@@ -856,9 +865,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
             ),
         )
     )
-    say(styled("replacement", "bold"))
-    for line in clean_block(row.replacement).splitlines():
-        say(f"  {line}")
+    _show_text(instance, row)
     if row.checks:
         say(styled("checks", "bold"))
         table(
@@ -866,6 +873,26 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
             [(item["step"], item["verdict"], item["by"], item["evidence"]) for item in row.checks],
             shrink=(3,),
         )
+
+
+def _show_text(instance: Instance, row: ProofRow) -> None:
+    """Show the change that a proof makes as a diff; without a patch, what it puts there."""
+    from daemon.results.mail import changed_lines
+    from store.log.reader import LogReader
+
+    if row.patch_sha256 is None:
+        say(styled("replacement", "bold"))
+        for line in clean_block(row.replacement).splitlines():
+            say(f"  {line}")
+        return
+    with LogReader.open(instance.paths.events_db) as log:
+        changed = changed_lines(log.blob(row.patch_sha256))
+    say(styled("change", "bold"))
+    for line in clean_block(changed).splitlines():
+        say("  " + styled(line, *_OF_MARK.get(line[:1], ())))
+
+
+_OF_MARK = {"+": ("green",), "-": ("red",)}
 
 
 def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 def list_(
     every: Annotated[
-        bool, typer.Option("--all", help="Also those that have left the watchlist; --json always has them.")
+        bool, typer.Option("--all", help="Also repositories that left the watchlist; --json always has them.")
     ] = False,
     gaps: Annotated[
         bool, typer.Option("--gaps", help="Also everything that the traces lack, each thing with its reason.")
@@ -59,7 +59,7 @@ def list_(
     if not shown:
         say("no repository is watched; `unsorry repos add URL` adds one")
         return
-    show(shown, polls=instance.moment is None)
+    show(shown, polls=instance.moment is None, running=instance.running)
 
 
 def init(
@@ -295,10 +295,11 @@ def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[Trace
     return found
 
 
-def show(found: list[Repository], *, polls: bool = True, details: bool = True) -> None:
+def show(found: list[Repository], *, running: bool, polls: bool = True, details: bool = True) -> None:
     """Write the table, then (with `details`) each failing repository's reason and remedy, and what was traced.
 
-    Polls are no events (only what they found is), so an answer as of an earlier moment is shown without them.
+    Polls are no events (only what they found is), so an answer as of an earlier moment is shown without them. Without a
+    running daemon none comes next.
     """
     rows = []
     for item in found:
@@ -307,7 +308,7 @@ def show(found: list[Repository], *, polls: bool = True, details: bool = True) -
             f"{head.branch} {head.tip[:10]}{'' if head.scanned == head.tip else ' (scan due)'}"
             for head in heads[:3]
         ) + (f", {len(heads) - 3} more" if len(heads) > 3 else "")
-        asked = (ago(item.checked_at), _next(item)) if polls else ()
+        asked = (ago(item.checked_at), _next(item) if running else "-") if polls else ()
         rows.append((item.repository, word(item), *asked, tips or "-"))
     headers = ("REPOSITORY", "STATE", *(("LAST POLL", "NEXT") if polls else ()), "TIP")
     table(headers, rows, shrink=(len(headers) - 1, 0))

@@ -57,7 +57,11 @@ def serve(
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", min=0, max=65535, help="The port; 0 for any free one; default: that of [serve]."
+            "--port",
+            metavar="N",
+            min=0,
+            max=65535,
+            help="The port; 0 for any free one; default: that of [serve].",
         ),
     ] = None,
     config: Config = None,

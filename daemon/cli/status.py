@@ -138,7 +138,7 @@ def show(report: Status) -> None:
     watched = [item for item in report.repositories if item.watched]
     if watched:
         say()
-        repos.show(watched, polls=not earlier, details=False)
+        repos.show(watched, running=daemon.running, polls=not earlier, details=False)
     if jobs.running:
         say()
         table(
@@ -197,7 +197,7 @@ def _lean(report: Status) -> str:
         case "pantograph":
             return f"Pantograph: {detail}"
         case "server":
-            return f"language server: {detail}"
+            return detail
         case "simulator":
             return "SIMULATOR, not Lean: nothing here was checked by Lean"
     return "none"  # a warning above says why

@@ -10,12 +10,12 @@ import typer
 
 from daemon.cli.completion import THEOREMS, ids, one_of
 from daemon.cli.context import (
-    MOST,
     AsOf,
     CliError,
     Config,
     Json,
     Repo,
+    count_or_all,
     locate,
     view,
 )
@@ -57,7 +57,10 @@ EveryKind = Annotated[
 Limit = Annotated[
     int | None,
     typer.Option(
-        "--limit", metavar="N", min=0, max=MOST, help="At most N; 0 is all. Default: 100, with --json all."
+        "--limit",
+        metavar="N",
+        parser=count_or_all,
+        help="At most N; 0 is all. Default: 100, with --json all.",
     ),
 ]
 

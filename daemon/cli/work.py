@@ -15,8 +15,8 @@ from daemon.cli.repos import resolve
 
 def register(app: typer.Typer) -> None:
     app.command("poll", help="Ask repositories for new commits now.")(poll)
-    app.command("pause", help="Keep work from beginning: poll, train, prove or all.")(pause)
-    app.command("resume", help="Let paused work begin again: poll, train, prove or all.")(resume)
+    app.command("pause", help="Start no more of some work: poll, train, prove or all.")(pause)
+    app.command("resume", help="Start paused work again: poll, train, prove or all.")(resume)
     app.command("trigger", help="Have a repository traced, learned from or searched once, now.")(trigger)
 
 

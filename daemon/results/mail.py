@@ -75,6 +75,12 @@ def mail(row: ProofRow, text: bytes, author: str) -> bytes:
     return first_line(row, author) + head.encode() + note + _stat(row.path, diff) + diff
 
 
+def changed_lines(text: bytes) -> str:
+    """Return the lines that the hunk of a recorded patch takes away and puts there, with those around them."""
+    found = _HUNK.search(text, _start_of_diff(text))
+    return "" if found is None else text[found.end() :].decode("utf-8", errors="replace")
+
+
 def _start_of_diff(text: bytes) -> int:
     found = _DIFF.search(text)
     return len(text) if found is None else found.start()

@@ -59,6 +59,9 @@ def test_the_table_has_a_line_for_each_repository_and_the_limits(traced: StateFo
     )  # fmt: skip
     assert re.match(r"  1  example\.org/\S+ +1111111111 +\d+ ", lines[1])
     assert lines[1].endswith("(100%)")
+    narrow = traced.unsorry("curriculum", env={"COLUMNS": "80"}).out.splitlines()
+    assert max(map(len, narrow[:2])) <= 80
+    assert "EASY" in narrow[0]
     assert "easy: proofs of up to 3 steps (e^3 = 20.09); medium: up to 3 steps" in answer.out
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from daemon.cli.app import VERBS
 from tests.support.reference import BEGIN, DOCS, commands, generated, parts
@@ -132,3 +133,12 @@ def test_the_fields_of_scan_are_documented(folder: Any) -> None:
     (folder.root / "A.lean").write_text("theorem a : 1 = 1 := sorry\n")
     document = folder.unsorry("scan", ".", "--json").json
     assert undocumented("scan", keys_of(document), in_tables=False) == set()
+
+
+def test_help_shows_no_bound_that_a_reader_has_no_use_for_and_each_default_once() -> None:
+    for verb, command in commands():
+        for option in command.params:
+            shown = option.get_help_record(typer.Context(command))
+            said = "" if shown is None else shown[1]
+            assert "000000" not in said, (verb, option.name)
+            assert said.lower().count("default") <= 1, (verb, option.name)

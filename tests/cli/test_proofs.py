@@ -86,6 +86,27 @@ def test_a_filter_comes_before_the_choice(filled: StateFolder) -> None:
     assert listed(filled, "--sorry", SORRY, "--all") == [PROOF, SECOND]
 
 
+def test_a_sorry_is_named_by_the_beginning_of_its_id_and_one_that_is_not_there_is_an_error(
+    filled: StateFolder,
+) -> None:
+    assert listed(filled, "--sorry", SORRY[:8]) == [PROOF]
+    none = filled.unsorry("proofs", "--sorry", "zz")
+    assert (none.code, none.out) == (1, "")
+    assert 'no sorry has an id that starts with "zz"' in none.err
+
+
+def test_a_proof_with_a_patch_shows_the_lines_that_it_changes_and_one_without_shows_its_text(
+    filled: StateFolder,
+) -> None:
+    tell(filled, found(replacement="constructor\n  · simp"))
+    shown = filled.unsorry("proofs", "show", SECOND).out
+    assert "replacement\n  constructor\n    · simp\n" in shown
+    hunk = PATCH[PATCH.index("@@") :].split("\n", 1)[1]
+    shown = filled.unsorry("proofs", "show", PROOF).out
+    assert "change\n" + "".join(f"  {line}\n" for line in hunk.splitlines()) in shown
+    assert "replacement" not in shown
+
+
 STALE: dict[str, Callable[[StateFolder], EventBody]] = {
     "its file changed": changed_file,
     "its file is gone": lambda _folder: FileRemoved(**HERE, path="Demo.lean"),

@@ -116,9 +116,14 @@ def test_tables_fit_80_columns(filled: StateFolder) -> None:
     ))  # fmt: skip
     filled.add(f"repository:{REPOSITORY}", attempt("exhausted"))
     filled.write()
-    for verb in ("sorries", "repos", "theorems", "jobs"):
+    for verb in ("sorries", "repos", "theorems", "jobs", "proofs"):
         lines = filled.unsorry(verb, env={"COLUMNS": "80"}).out.splitlines()
         assert max(map(len, lines)) <= 80, verb
+        if verb == "repos":
+            assert lines[0].split()[-2:] == ["NEXT", "TIP"]
+            assert all(line[lines[0].index("NEXT")] == "-" for line in lines[1:3]), (
+                "none, the daemon is stopped"
+            )
     ids = [line.split()[0] for line in filled.unsorry("sorries").out.splitlines() if line.startswith("    5")]
     assert sorted(ids) == ["5b5b5b5b1111", "5b5b5b5b5b5b"], "no two of a table are the same"
 
