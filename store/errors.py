@@ -141,3 +141,14 @@ class LogClosedError(LogError):
 
 class ViewError(LogError):
     """database.db does not have this version's tables. It is only a view and can be made again."""
+
+
+def is_damage(error: LogError) -> bool:
+    """Return whether a file that cannot be read is damaged or gone; not: newer, locked, closed to this user."""
+    damage = DatabaseCorruptError | DatabaseMissingError | LogDamagedError | NotALogError
+    return isinstance(error, damage) or type(error) is LogError  # what a damaged schema leads to has no class
+
+
+def without_remedy(error: LogError) -> str:
+    """Return what is wrong, and not what to do, for a message that says another remedy."""
+    return error.what if isinstance(error, LogDamagedError) else str(error.__cause__ or error)

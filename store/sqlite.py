@@ -77,6 +77,12 @@ def translate(error: sqlite3.Error, path: Path | str) -> LogError:
     return LogError(f"{path}: {error}; run `unsorry db check` and report this if the file is sound")
 
 
+def _translate_text(error: UnicodeDecodeError, path: Path | str) -> LogError:
+    """Return our error where Python cannot decode SQLite's own message, which quotes the damaged text of the schema."""
+    kind, remedy = _KINDS[sqlite3.SQLITE_CORRUPT]
+    return kind(f"{path}: {error.object.decode(errors='backslashreplace')}; {remedy}")
+
+
 def translate_os(error: OSError, path: Path | str) -> LogError:
     """Return our error for one of the operating system's; the caller raises it `from` the original."""
     what = f"{error.filename or path}: {error.strerror or error}"
@@ -94,6 +100,8 @@ def translated(path: Path | str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise translate(error, path) from error
+    except UnicodeDecodeError as error:
+        raise _translate_text(error, path) from error
     except OSError as error:
         raise translate_os(error, path) from error
 
@@ -143,6 +151,8 @@ def connect_readonly(
             raise translate(second, path) from second
     except sqlite3.Error as error:
         raise translate(error, path) from error
+    except UnicodeDecodeError as error:
+        raise _translate_text(error, path) from error
 
 
 def _open(

@@ -26,7 +26,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
-from store.errors import DatabaseMissingError, LogDamagedError
+from store.errors import DatabaseMissingError, LogDamagedError, LogError, is_damage, without_remedy
 from store.log import chain
 from store.log.chain import START, Link, is_chained, link_at
 from store.log.reader import check_identity
@@ -90,14 +90,16 @@ def check_end(log_path: Path) -> None:
     if anchor is None or anchor.seq == 0:
         return
     try:
-        connection = connect_readonly(log_path, check=check_identity)
+        last, held = _end(log_path, anchor.seq)
     except DatabaseMissingError:
         raise LogDamagedError(log_path, 1, _missing(0, anchor.seq)) from None
-    with closing(connection), translated(log_path):
-        last = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
-        if last < anchor.seq:
-            raise LogDamagedError(log_path, last + 1, _missing(last, anchor.seq))
-        held = link_at(connection, anchor.seq) if is_chained(connection) else None
+    except LogError as error:
+        if not is_damage(error):
+            raise
+        said = f"cannot be read ({without_remedy(error)}), and event {anchor.seq} was acknowledged"
+        raise LogDamagedError(log_path, None, said) from error
+    if last < anchor.seq:
+        raise LogDamagedError(log_path, last + 1, _missing(last, anchor.seq))
     if held != anchor:
         raise LogDamagedError(
             log_path,
@@ -105,6 +107,13 @@ def check_end(log_path: Path) -> None:
             f"event {anchor.seq} is not the one that was acknowledged: the log is another than its anchor's, "
             "or its chain is damaged there",
         )
+
+
+def _end(log_path: Path, seq: int) -> tuple[int, Link | None]:
+    """Return a log's last event, and the link of the event that its anchor names."""
+    with closing(connect_readonly(log_path, check=check_identity)) as connection, translated(log_path):
+        last = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
+        return last, link_at(connection, seq) if is_chained(connection) else None
 
 
 def _missing(last: int, anchor: int) -> str:

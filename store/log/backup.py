@@ -6,11 +6,12 @@ events.db and all events.db-* away, put the backup in events.db's place, `unsorr
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,22 +128,12 @@ def check(log_path: Path) -> CheckReport:
     try:
         with translated(log_path):
             check_identity(connection, log_path)
-            problems = [
-                f"SQLite: {row[0]}" for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"
-            ]
+            problems = list(_damaged_pages(connection))
             if problems:
                 # Reading on in a damaged file would only raise.
                 return CheckReport(0, 0, tuple(problems))
-            problems += _changed_schema(connection)
-            events = connection.execute("SELECT count(*), coalesce(max(seq), 0) FROM events").fetchone()
-            if events[0] != events[1]:
-                problems.append(
-                    f"events: {events[0]} rows, but the last seq is {events[1]}: rows are missing"
-                )
-            given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-            if events[1] and (given is None or given[0] != events[1]):
-                up_to = "none" if given is None else f"seqs up to {given[0]}"
-                problems.append(f"events: {up_to} were given, but the last row is {events[1]}")
+            problems += _changed_tables(connection)
+            events = connection.execute("SELECT count(*) FROM events").fetchone()[0]
             problems += [
                 f"stream {row[0]}: {row[1]} events, versions {row[2]} to {row[3]}"
                 for row in connection.execute(
@@ -156,7 +147,34 @@ def check(log_path: Path) -> CheckReport:
     finally:
         connection.close()
     problems += _check_chain(log_path)
-    return CheckReport(events[0], n_blobs, tuple(problems))
+    return CheckReport(events, n_blobs, tuple(problems))
+
+
+def damaged_file(log_path: Path) -> str:
+    """Return the first thing in which the file is not a log's, whatever its events say; empty: none.
+
+    Raises:
+        LogError: it cannot be opened at all.
+    """
+    with closing(connect_readonly(log_path, check=check_identity)) as connection, translated(log_path):
+        return next(itertools.chain(_damaged_pages(connection), _changed_tables(connection)), "")
+
+
+def _damaged_pages(connection: sqlite3.Connection) -> Iterator[str]:
+    rows = connection.execute("PRAGMA integrity_check")
+    yield from (f"SQLite: {row[0]}" for row in rows if row[0] != "ok")
+
+
+def _changed_tables(connection: sqlite3.Connection) -> Iterator[str]:
+    """Yield what is wrong with tables, triggers and the count of events; the pages are sound."""
+    yield from _changed_schema(connection)
+    number, last = connection.execute("SELECT count(*), coalesce(max(seq), 0) FROM events").fetchone()
+    if number != last:
+        yield f"events: {number} rows, but the last seq is {last}: rows are missing"
+    given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+    if last and (given is None or given[0] != last):
+        up_to = "none" if given is None else f"seqs up to {given[0]}"
+        yield f"events: {up_to} were given, but the last row is {last}"
 
 
 def damage(log_path: Path) -> str:

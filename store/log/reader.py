@@ -12,7 +12,13 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from store.errors import DatabaseMissingError, LogClosedError, LogVersionError, NotALogError
+from store.errors import (
+    DatabaseMissingError,
+    LogClosedError,
+    LogDamagedError,
+    LogVersionError,
+    NotALogError,
+)
 from store.log import blobs
 from store.log.envelope import COLUMNS, StoredEvent
 from store.sqlite import connect_readonly, translated
@@ -32,6 +38,7 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
         DatabaseMissingError: the file is empty: a daemon is just beginning it, or was killed as it did.
         NotALogError: it is some other database.
         LogVersionError: a newer version of this program wrote it.
+        LogDamagedError: it says a format that was never written, or has not its tables.
     """
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application == 0 and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
@@ -47,6 +54,13 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
         raise LogVersionError(
             f"{path}: log format {version}, this program reads up to {LOG_VERSION}; install a newer unsorry"
         )
+    if version < 1:
+        raise LogDamagedError(
+            path, None, f"its header is damaged: log format {version}, which there never was"
+        )
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('events', 'blobs')")
+    if tables.fetchone()[0] != 2:
+        raise LogDamagedError(path, None, "its table of events, or of payloads, is not there")
 
 
 def select_events(

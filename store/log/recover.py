@@ -3,6 +3,9 @@
 The new log is made beside the old one and is whole before it gets its place. The old files, the view among them, get
 a second name in a folder of their own before they lose the first: a kill at any moment leaves them all there, and the
 next recovery goes on where that one ended.
+
+The first page of the file says where its tables are: where it is damaged, nothing else can be read. It is the same in
+each log but for some counters, so a copy of the file gets a new one, and what the chain then confirms is kept.
 """
 
 from __future__ import annotations
@@ -11,20 +14,30 @@ import os
 import shutil
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from store.errors import LogDamagedError, LogError
+from store.errors import LogDamagedError, LogError, NotALogError, is_damage, without_remedy
 from store.log import chain
 from store.log.anchor import anchor_path, check_end, read_anchor
+from store.log.backup import damaged_file
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
-from store.log.reader import APPLICATION_ID, LogReader
-from store.sqlite import WriterLock, connect_readonly, connect_writable, script, sync_folder, translated
+from store.log.reader import APPLICATION_ID, LOG_VERSION, LogReader
+from store.sqlite import (
+    WriterLock,
+    connect_readonly,
+    connect_writable,
+    in_memory,
+    script,
+    sync_folder,
+    translated,
+)
 
 _TABLES = (("blobs", "id", 4), ("events", "seq", 12), ("chain", "seq", 3))
 _BATCH = 500
+_PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +58,7 @@ def recover(log_path: Path, view_path: Path, *, reached: int) -> Recovered | Non
 
     Raises:
         DatabaseLockedError: a daemon writes the log.
+        LogVersionError: a newer version of this program wrote it; nothing was done.
         LogError: the disk refused; the old files are all there.
     """
     lock = WriterLock.take(log_path)
@@ -56,16 +70,18 @@ def recover(log_path: Path, view_path: Path, *, reached: int) -> Recovered | Non
                 _swap(fresh, log_path, view_path, found.aside)
                 return found
             _clear(fresh)
-            kept, chained, last, reason = _assess(log_path)
-            if not reason and reached > last:
-                reason = f"it ends at event {last}, and {view_path.name} stands at event {reached}"
+            sound = _assess(log_path, _spare(fresh))
+            reason = sound.reason
+            if not reason and reached > sound.last:
+                reason = f"it ends at event {sound.last}, and {view_path.name} stands at event {reached}"
             if not reason:
                 return None
             aside = log_path.with_name(f"damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
-            acknowledged = _acknowledged(log_path)
-            lost = max(last, reached, acknowledged)
-            found = Recovered(kept.seq, lost if lost > kept.seq else 0, reason, aside)
-            _copy(log_path, fresh, kept, chained=chained)
+            kept = sound.kept.seq
+            lost = max(sound.last, reached, _acknowledged(log_path))
+            found = Recovered(kept, lost if lost > kept else 0, reason, aside)
+            _copy(sound, fresh)
+            _remove(_spare(fresh))
             _begin(fresh, found)
             _swap(fresh, log_path, view_path, aside)
             return found
@@ -105,28 +121,78 @@ def _untouched(log_path: Path, aside: Path, *, since_ns: int) -> bool:
     )
 
 
-def _assess(path: Path) -> tuple[chain.Link, bool, int, str]:
-    """Return the last sound link, whether there is a chain, the last event that can be read, and what is wrong."""
-    reason = ""
-    kept, chained, last = chain.START, True, 0
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    """What is sound of a log: the events of `source` up to `kept`. `last` is the last that can be read.
+
+    `reason` says what is wrong; "" if nothing is.
+    """
+
+    source: Path
+    kept: chain.Link
+    chained: bool
+    last: int
+    reason: str
+
+
+def _assess(path: Path, spare: Path) -> _Sound:
+    """Return what is sound of a log. `spare` is where a copy may be made."""
+    wrong, foreign = "", False
     try:
-        with LogReader.open(path) as reader:
-            last = reader.position()
-        with chain.raw(path) as connection:
-            chained = chain.is_chained(connection)
-            if chained:
-                walked = chain.walk(connection)
-                kept, reason = walked.link, str(walked.damage or "")
-            else:
-                kept = chain.Link(last, 2**62, b"")
-    except (LogError, sqlite3.Error) as error:
-        reason = str(error)
-    if not reason:
+        wrong = damaged_file(path)
+    except LogError as error:
+        if not is_damage(error):
+            raise
+        wrong, foreign = without_remedy(error), isinstance(error, NotALogError)
+    sound = _walked(path)
+    if wrong and not (sound.chained and sound.kept.seq) and path.exists() and path.stat().st_size:
+        _copy_with_a_new_first_page(path, spare)
+        again = _walked(spare)
+        if again.chained and again.kept.seq:
+            sound = again
+    if foreign and not sound.chained:
+        # Nothing confirms that these are events of ours.
+        sound = replace(sound, kept=chain.START)
+    reason = sound.reason
+    if not reason or not sound.last:  # that nothing can be read is said with how much there was
         try:
             check_end(path)
         except LogDamagedError as error:
             reason = error.what
-    return kept, chained, last, reason
+    return replace(sound, reason=reason or wrong)
+
+
+def _walked(path: Path) -> _Sound:
+    """Follow the chain from the first event to the last one that is what was recorded."""
+    try:
+        with chain.raw(path) as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'events'").fetchone():
+                return _Sound(path, chain.START, True, 0, "")
+            last = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
+            if not chain.is_chained(connection):
+                return _Sound(path, chain.Link(last, 2**62, b""), False, last, "")
+            walked = chain.walk(connection)
+            return _Sound(path, walked.link, True, last, str(walked.damage or ""))
+    except LogError as error:
+        return _Sound(path, chain.START, True, 0, without_remedy(error))
+
+
+def _copy_with_a_new_first_page(path: Path, spare: Path) -> None:
+    """Copy a log's file and -wal; the copy's first page is that of a new log, with the size of this one."""
+    _remove(spare)
+    shutil.copyfile(path, spare)
+    wal = path.with_name(f"{path.name}-wal")
+    if wal.exists():
+        shutil.copyfile(wal, spare.with_name(f"{spare.name}-wal"))
+    with closing(in_memory(script("log/schema") + script("log/chain"))) as new:
+        new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        new.execute(f"PRAGMA user_version = {LOG_VERSION}")
+        page = bytearray(new.serialize()[:_PAGE_BYTES])
+    page[18:20] = b"\2\2"  # WAL, which a database in memory has not
+    page[28:32] = (path.stat().st_size // _PAGE_BYTES).to_bytes(4, "big")
+    page[92:96] = page[24:28]  # or the size would not count
+    with spare.open("r+b") as file:
+        file.write(page)
 
 
 def _acknowledged(path: Path) -> int:
@@ -137,14 +203,15 @@ def _acknowledged(path: Path) -> int:
     return 0 if anchor is None else anchor.seq
 
 
-def _copy(source: Path, target: Path, kept: chain.Link, *, chained: bool) -> None:
-    """Write the rows up to a link into a new log's tables; of a log without a chain, its writer makes one."""
+def _copy(sound: _Sound, target: Path) -> None:
+    """Write the sound rows into a new log's tables; of a log without a chain, its writer makes one."""
+    kept = sound.kept
     with closing(connect_writable(target)) as new:
-        new.executescript(script("log/schema") + (script("log/chain") if chained else ""))
+        new.executescript(script("log/schema") + (script("log/chain") if sound.chained else ""))
         new.execute("BEGIN")
         if kept.seq:
-            with closing(connect_readonly(source)) as old:
-                for table, key, width in _TABLES if chained else _TABLES[:2]:
+            with closing(connect_readonly(sound.source)) as old:
+                for table, key, width in _TABLES if sound.chained else _TABLES[:2]:
                     upto = kept.blobs if table == "blobs" else kept.seq
                     rows = old.execute(f"SELECT * FROM {table} WHERE {key} <= ? ORDER BY {key}", (upto,))
                     while batch := rows.fetchmany(_BATCH):
@@ -153,7 +220,7 @@ def _copy(source: Path, target: Path, kept: chain.Link, *, chained: bool) -> Non
                             [tuple(row) for row in batch],
                         )
         new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        new.execute(f"PRAGMA user_version = {2 if chained else 1}")
+        new.execute(f"PRAGMA user_version = {LOG_VERSION if sound.chained else 1}")
         new.execute("COMMIT")
 
 
@@ -201,9 +268,19 @@ def _put_aside(path: Path, aside: Path) -> None:
 
 def _clear(fresh: Path) -> None:
     """Remove what an earlier recovery left of a new log that is not needed."""
-    for path in _with_companions(fresh):
-        path.unlink(missing_ok=True)
+    _remove(fresh)
+    _remove(_spare(fresh))
     fresh.with_name(f"{fresh.name}.lock").unlink(missing_ok=True)
+
+
+def _spare(fresh: Path) -> Path:
+    """Return where the old log is copied to, if that is needed to read it."""
+    return fresh.with_name(f"{fresh.name}-source")
+
+
+def _remove(path: Path) -> None:
+    for each in _with_companions(path):
+        each.unlink(missing_ok=True)
 
 
 def _with_companions(path: Path) -> list[Path]:

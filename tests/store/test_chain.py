@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from store.errors import LogDamagedError
+from store.errors import LogDamagedError, LogError, LogVersionError
 from store.events.service import DaemonStopped
 from store.log import anchor, chain
 from store.log.backup import check
@@ -348,6 +348,57 @@ def unchained(path: Path) -> None:
         connection.commit()
     os.replace(old, path)  # noqa: PTH105 - over an existing name, on purpose
     anchor.anchor_path(path).unlink()
+
+
+def test_a_bit_that_flips_in_the_first_page_is_found_and_costs_no_event(tmp_path: Path) -> None:
+    """The header and the schema: what SQLite cannot read, or reads as another database, is refused and recovered."""
+    (work := tmp_path / "work").mkdir()
+    path = write(work)
+    sound, said = path.read_bytes(), anchor.anchor_path(path).read_bytes()
+    before = events_of(path)
+    rng = random.Random(19)
+    flips = [(0, 1), (47, 0), (59, 1), (60, 7), (63, 1), (68, 2), (104, 0), (3426, 7)]
+    flips += [(rng.randrange(2500, 4000), bit) for bit in (1, 3, 5, 7)]
+    found = 0
+    for number, (at, bit) in enumerate(flips):
+        (folder := tmp_path / str(number)).mkdir()
+        log = folder / "events.db"
+        log.write_bytes(sound)
+        anchor.anchor_path(log).write_bytes(said)
+        flip(log, at, bit)
+        try:
+            hurt = "" if check(log).ok else "damaged"
+        except LogError as error:
+            hurt = str(error)
+        done = recover(log, folder / "database.db", reached=0)
+        assert (done is not None) == bool(hurt), (at, bit, hurt)
+        if done is not None:
+            found += 1
+            assert (done.kept, done.lost) == (len(before), 0), (at, bit, done.reason)
+            assert (events_of(log)[:-1], check(log).ok) == (before, True)
+            assert recover(log, folder / "database.db", reached=0) is None
+            assert list(folder.glob("*.recovered*")) == []
+    assert found > 8
+
+
+def test_a_damaged_index_is_made_anew_by_a_recovery_and_a_log_of_a_newer_version_is_left(
+    tmp_path: Path,
+) -> None:
+    path = write(tmp_path)
+    before = events_of(path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("DELETE FROM sqlite_schema WHERE name = 'events_by_type'")
+        connection.commit()
+    done = recover(path, tmp_path / "database.db", reached=0)
+    assert done is not None
+    assert (done.kept, done.lost) == (len(before), 0)
+    assert check(path).ok
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    with pytest.raises(LogVersionError):
+        recover(path, tmp_path / "database.db", reached=0)
+    assert sorted(tmp_path.glob("damaged-*")) == [done.aside]
 
 
 KILLED_IN_THE_SWAP = """
