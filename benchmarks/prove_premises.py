@@ -27,7 +27,7 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.finder import Place, PremiseFinder
-from pipeline.models.retriever.job import learn
+from pipeline.models.retriever.learning import learn
 from pipeline.prove.curated import CuratedTactics, CuratedWithPremises
 from pipeline.prove.graph import Proposer
 from pipeline.prove.premises import ShownPremises

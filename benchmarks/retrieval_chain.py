@@ -2,7 +2,7 @@
 
 The tasks are those of `tests.support.letters`, each asked over 200 documents; an encoder of 65,856 weights has little
 room for sixteen. The chain is the product's own:
-`pipeline.models.retriever.job.learn` on datasets of LeanDojo's format, 100 steps a task. No Lean is in it.
+`pipeline.models.retriever.learning.learn` on datasets of LeanDojo's format, 100 steps a task. No Lean is in it.
 
     python -m benchmarks.retrieval_chain [--losses LOSS ...] [--seeds N ...] [--ways WAY ...] [--tasks N] [--json FILE]
 """
@@ -31,7 +31,7 @@ from benchmarks.store_bench import Row, machine, say, table
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.config import Loss, RetrieverConfig
-from pipeline.models.retriever.job import learn, measure
+from pipeline.models.retriever.learning import learn, measure
 from tests.support.letters import letter_pairs
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever

@@ -2,8 +2,8 @@
 
 The repositories are the simulator's (benchmarks/retrieval_repositories.py): generated, traced, exported. Each has
 premises of its own and a library that all five share, and names of its own for what both speak of, so what one teaches
-does not help with the next. The chain of tasks is the daemon's: `pipeline.models.retriever.job.learn_all`, with a tiny
-encoder that knows nothing beforehand.
+does not help with the next. The chain of tasks is the daemon's: `pipeline.models.retriever.learning.learn_all`, with a
+tiny encoder that knows nothing beforehand.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.store_bench import Row, say
 from pipeline.models.chain import Chain
 from pipeline.models.measures import lifelong_metrics
 from pipeline.models.retriever.config import Loss, RetrieverConfig
-from pipeline.models.retriever.job import learn_all
+from pipeline.models.retriever.learning import learn_all
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.lean.client.messages import Goal, Variable
-from pipeline.lean.pool.session import renumbered
 
 NO_GOALS = "no goals"
 _TARGET = ("⊢", "|")
@@ -106,6 +105,8 @@ def _grouped(variables: Sequence[Variable]) -> list[str]:
 # prove nothing.
 
 
+# Names that Lean counts up differ from process to process; what they are attached to does not.
+_COUNTED = re.compile(r"(\?[mu]\.|_uniq\.)\d+")
 _WORD = re.compile(r"[^\W\d][\w'.!?₀-₉]*")
 
 
@@ -113,6 +114,11 @@ def goals_key(goals: tuple[Goal, ...]) -> str:
     """Render goals so that states that differ only in names and copies of hypotheses are one."""
     seen: dict[str, str] = {}
     return "\n\n".join(_goal_key(goal, seen) for goal in goals)
+
+
+def renumbered(text: str, seen: dict[str, str]) -> str:
+    """Number what Lean counts up in the order in which it appears; `seen` goes from one text to the next."""
+    return _COUNTED.sub(lambda found: seen.setdefault(found.group(), f"{found.group(1)}#{len(seen)}"), text)
 
 
 def ambiguous(goals: tuple[Goal, ...]) -> bool:

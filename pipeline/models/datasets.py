@@ -1,29 +1,30 @@
-"""Datasets of training jobs: each is exported once, read-only, into the folder of its chain.
+"""Datasets in LeanDojo's format: the reading of their splits, and the folders of those that jobs train on.
 
     <chain>/.datasets/<job>/    the training, validation and test data of the job's model
 
-The test split of a task must be what it was when the task was learned, however the repository grows. A job that is
-started again finds the dataset of its first attempt, and so continues the training that it began. Imports no torch.
+The test split of a task must be what it was when the task was learned, however the repository grows: a job's dataset is
+exported once and then read-only. A job that is started again finds the dataset of its first attempt, and so continues
+the training that it began. Imports neither torch nor the store: whoever has a dataset's folder can read it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from pipeline.models.errors import CorpusError, DatasetError, first_line
-
-if TYPE_CHECKING:
-    from pipeline.jobs.specs import TrainSpec
-    from store.domain.records import TracedTheorem
+from pipeline.models.errors import DatasetError, first_line
 
 _DATASETS = ".datasets"
+_AGAIN = "Export the dataset again"
+Position = tuple[int, int]
+"""(line, column) from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,27 +36,103 @@ class TaskData:
     data_seq: int = 0
 
 
-def theorems(path: Path) -> Iterator[tuple[str, TracedTheorem]]:
-    """Yield the theorems of a split file (train.json, val.json or test.json), each with its file's path.
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A premise that a step's text names, by where it is defined."""
+
+    def_path: str
+    def_pos: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Tactic:
+    """One step of a proof; of its annotation the text with the marks, and what is cited."""
+
+    tactic: str
+    annotated_tactic: tuple[str, tuple[Citation, ...]]
+    state_before: str
+
+
+@dataclass(frozen=True, slots=True)
+class Theorem:
+    """A theorem of a split, as far as models read it. `url` and `commit` are None where the dataset has none."""
+
+    file_path: str
+    full_name: str
+    start: Position
+    url: str | None = None
+    commit: str | None = None
+    traced_tactics: tuple[Tactic, ...] = ()
+
+
+def theorems(path: Path) -> Iterator[Theorem]:
+    """Yield the theorems of a split file (train.json, val.json or test.json), which may be larger than memory.
 
     Raises:
         DatasetError: it is not there, or is no split file.
     """
-    # Not at the top: the daemon imports this module for a path.
-    from store.errors import LogError
-    from store.leandojo.records import Flaw, ImportFormatError, items, theorem
-
+    read = _reader()
     try:
-        for number, data in enumerate(items(path)):
+        for number, data in enumerate(_values(path)):
             try:
-                yield theorem(data, form="dataset")
-            except Flaw as flaw:
-                place = "".join((f"theorem {number}", *flaw.place))
-                raise DatasetError(f"{path}: {place}: {flaw.reason}. Export the dataset again") from flaw
-    except ImportFormatError as error:
-        raise DatasetError(f"{path}: {error.place}: {error.reason}. Export the dataset again") from error
-    except LogError as error:
-        raise DatasetError(str(error)) from error
+                yield read(data)
+            except ValueError as error:
+                raise DatasetError(f"{path}: theorem {number}{_flaw(error)}. {_AGAIN}") from error
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}. {_AGAIN}, or name its folder") from error
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path}: near byte {error.start}: no UTF-8 ({error.reason}). {_AGAIN}") from error
+
+
+@cache
+def _reader() -> Callable[[Any], Theorem]:
+    # Not at the top: the daemon imports this module for a path.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Theorem).validate_python
+
+
+def _flaw(error: ValueError) -> str:
+    """Return the first place in a theorem that is not as it should be, and what should be there."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return f": {first_line(error)}"
+    flaw = error.errors(include_url=False, include_input=False)[0]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in flaw["loc"])
+    return f"{place}: {flaw['msg'][:1].lower()}{flaw['msg'][1:]}"
+
+
+_CHUNK = 1 << 20
+_DECODER = json.JSONDecoder()
+# What comes before a value, and what ends the list there.
+_FIRST = re.compile(r"\s*\[\s*(?!\])"), re.compile(r"\s*\[\s*\]\s*")
+_FURTHER = re.compile(r"\s*,\s*"), re.compile(r"\s*\]\s*")
+
+
+def _values(path: Path) -> Iterator[Any]:
+    """Yield the values of a JSON list; as the standard library reads them, with LeanDojo's bare `Infinity`."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        text, at, number = file.read(_CHUNK), 0, 0
+        while True:
+            before, end = _FURTHER if number else _FIRST
+            try:
+                found = before.match(text, at)
+                if found is None:
+                    raise json.JSONDecodeError("a list of theorems should stand there", text, at)
+                value, stop = _DECODER.raw_decode(text, found.end())
+            except (ValueError, RecursionError) as error:
+                # The end of the buffer may cut the value.
+                further = file.read(max(_CHUNK, len(text) - at))
+                if further:
+                    text, at = text[at:] + further, 0
+                    continue
+                if end.fullmatch(text, at):
+                    return
+                reason = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
+                raise DatasetError(f"{path}: [{number}]: no JSON: {reason}. {_AGAIN}") from error
+            yield value
+            at, number = stop, number + 1
 
 
 def dataset_of(chain: Path, job: str) -> Path:
@@ -112,51 +189,6 @@ def _set_modes(place: Path, *, folders: int, files: int) -> None:
         Path(parent).chmod(folders)
         for name in names:
             Path(parent, name).chmod(files)
-
-
-def frozen(order: TrainSpec, job: str) -> tuple[Path, int]:
-    """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
-
-    Args:
-        order: the repository or its trace, and the log's paths; the daemon may be running.
-        job: the training job's id.
-
-    Raises:
-        DatasetError: there is no such trace, or the dataset that is there is damaged.
-        CorpusError: its files import each other in a circle.
-        LogError: the log or the view cannot be read, or the dataset cannot be written; nothing is left of it.
-        OSError: the chain's folder cannot be written.
-    """
-
-    # Not at the top: the daemon imports this module for a path.
-    from store.leandojo.choosing import ImportCycleError, NothingToExportError
-    from store.leandojo.exporting import export_leandojo
-    from store.log.reader import LogReader
-    from store.view import queries
-
-    def export(place: Path) -> None:
-        try:
-            with (
-                closing(queries.connect(order.database_db)) as view,
-                LogReader.open(order.events_db) as log,
-            ):
-                export_leandojo(
-                    place,
-                    log=log,
-                    view=view,
-                    repositories=(order.repository,),
-                    trace=order.trace,
-                    simulated=order.simulated,
-                    # All the theorems again, which training does not read.
-                    with_database=False,
-                )
-        except NothingToExportError as error:
-            raise DatasetError(str(error)) from error
-        except ImportCycleError as error:
-            raise CorpusError(str(error)) from error
-
-    place = freeze(order.chain, job, export)
-    return place, exported_position(place, "unsorry", "position")
 
 
 def exported_position(dataset: Path, *keys: str) -> int:

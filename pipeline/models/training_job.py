@@ -33,12 +33,21 @@ from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import TrainSpec
 from pipeline.models.chain import Chain, Checkpoint, file_digest, weights_of, write_text_whole
 from pipeline.models.config import Config
-from pipeline.models.datasets import TaskData, forget, forget_others, frozen
-from pipeline.models.errors import CheckpointError, DatasetError, LearningError, NothingToLearnError
+from pipeline.models.datasets import TaskData, exported_position, forget, forget_others, freeze
+from pipeline.models.errors import (
+    CheckpointError,
+    CorpusError,
+    DatasetError,
+    LearningError,
+    NothingToLearnError,
+)
 from pipeline.models.measures import Evaluation, with_bounds
 from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.models import CheckpointSaved, EvaluationFinished, ModelKind
+from store.leandojo.choosing import ImportCycleError, NothingToExportError
+from store.leandojo.exporting import export_leandojo
+from store.log.reader import LogReader
 from store.view import model_queries, queries
 
 _EVALUATIONS = ".evaluations"
@@ -223,6 +232,45 @@ def _read_kept(path: Path) -> _Kept | None:
         raise CheckpointError(
             f"{path}, a measurement, cannot be read ({error}). Remove it: it is made again"
         ) from error
+
+
+def frozen(order: TrainSpec, job: str) -> tuple[Path, int]:
+    """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
+
+    Args:
+        order: the repository or its trace, and the log's paths; the daemon may be running.
+        job: the training job's id.
+
+    Raises:
+        DatasetError: there is no such trace, or the dataset that is there is damaged.
+        CorpusError: its files import each other in a circle.
+        LogError: the log or the view cannot be read, or the dataset cannot be written; nothing is left of it.
+        OSError: the chain's folder cannot be written.
+    """
+
+    def export(place: Path) -> None:
+        try:
+            with (
+                closing(queries.connect(order.database_db)) as view,
+                LogReader.open(order.events_db) as log,
+            ):
+                export_leandojo(
+                    place,
+                    log=log,
+                    view=view,
+                    repositories=(order.repository,),
+                    trace=order.trace,
+                    simulated=order.simulated,
+                    # All the theorems again, which training does not read.
+                    with_database=False,
+                )
+        except NothingToExportError as error:
+            raise DatasetError(str(error)) from error
+        except ImportCycleError as error:
+            raise CorpusError(str(error)) from error
+
+    place = freeze(order.chain, job, export)
+    return place, exported_position(place, "unsorry", "position")
 
 
 class TrainingJob(abc.ABC, Generic[C]):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -37,6 +36,7 @@ from pipeline.lean.client.messages import (
     render_goals,
 )
 from pipeline.lean.client.repl import Repl
+from pipeline.lean.goal_text import renumbered
 from pipeline.lean.pool.pool import PoolClosed, PooledRepl, ReplKey, ReplPool, Setup
 
 # ---- Goal states as handles that outlive the process they were made in
@@ -44,10 +44,6 @@ from pipeline.lean.pool.pool import PoolClosed, PooledRepl, ReplKey, ReplPool, S
 # A `State` knows its parent and its tactic, or the `Origin` of its root; where it is at the moment (`ref`), if it is
 # anywhere, is a number in one process. `canonical` tells whether a replay led to the same goals. Which process, and
 # when a replay is needed, is `session.py`'s.
-
-
-# Names that Lean counts up differ from process to process; what they are attached to does not.
-_COUNTED = re.compile(r"(\?[mu]\.|_uniq\.)\d+")
 
 
 class StateLost(ReplError):  # noqa: N818 - named by what happened
@@ -160,11 +156,6 @@ def names_of(goals: tuple[Goal, ...]) -> tuple[str, ...]:
 def canonical(goals: tuple[Goal, ...]) -> str:
     """Render goals with what Lean counts up (`?m.12`, `_uniq.5`) numbered in the order in which it appears."""
     return renumbered(render_goals(goals), {})
-
-
-def renumbered(text: str, seen: dict[str, str]) -> str:
-    """Number what Lean counts up in the order in which it appears; `seen` goes from one text to the next."""
-    return _COUNTED.sub(lambda found: seen.setdefault(found.group(), f"{found.group(1)}#{len(seen)}"), text)
 
 
 def difference(before: str, now: str) -> str:

@@ -31,13 +31,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from pipeline.models.datasets import theorems
+from pipeline.models.datasets import Position, Theorem, theorems
 from pipeline.models.errors import DatasetError, EmptySplitError
 from pipeline.models.retriever.config import Loss
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Tokens, load_tokens, tensors_of
 from pipeline.models.text import query_text
-from store.domain.records import Position, TracedTheorem
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +79,14 @@ def read_examples(path: Path, corpus: Corpus) -> Examples:
     """
     steps: list[Example] = []
     read = unplaced = 0
-    for file_path, proved in theorems(path):
-        if corpus.file(file_path) is None:
+    for proved in theorems(path):
+        if corpus.file(proved.file_path) is None:
             # No premise would be accessible to it.
             raise DatasetError(
-                f"{path}: theorem {read} ({proved.full_name}) is of {file_path}, which has no line in "
+                f"{path}: theorem {read} ({proved.full_name}) is of {proved.file_path}, which has no line in "
                 f"{corpus.source}. Export the dataset again, or add a line without premises for the file"
             )
-        found, lost = _steps(file_path, proved, corpus)
+        found, lost = _steps(proved, corpus)
         steps += found
         unplaced += lost
         read += 1
@@ -110,17 +109,17 @@ def dataset_digest(corpus: Corpus, examples: Sequence[Example]) -> str:
     return digest.hexdigest()
 
 
-def _steps(file_path: str, proved: TracedTheorem, corpus: Corpus) -> tuple[list[Example], int]:
+def _steps(proved: Theorem, corpus: Corpus) -> tuple[list[Example], int]:
     used: list[tuple[int, ...]] = []
     unplaced = 0
-    for step in proved.tactics:
-        places = [corpus.locate(use.def_path, use.def_pos) for use in step.premises]
+    for step in proved.traced_tactics:
+        places = [corpus.locate(cited.def_path, cited.def_pos) for cited in step.annotated_tactic[1]]
         unplaced += places.count(None)
         used.append(tuple(sorted({place for place in places if place is not None})))
     proof = tuple(sorted(set().union(*used)))
     return [
         Example(
-            file_path=file_path,
+            file_path=proved.file_path,
             full_name=proved.full_name,
             start=proved.start,
             tactic=number,
@@ -128,7 +127,7 @@ def _steps(file_path: str, proved: TracedTheorem, corpus: Corpus) -> tuple[list[
             positives=positives,
             proof=proof,
         )
-        for number, (step, positives) in enumerate(zip(proved.tactics, used, strict=True))
+        for number, (step, positives) in enumerate(zip(proved.traced_tactics, used, strict=True))
     ], unplaced
 
 

@@ -169,7 +169,7 @@ class RetrievalTrainer:
         checkpoints: the folder of the chain.
         say: takes a line of text for each repository; in the program itself, not in the processes of further GPUs.
         """
-        from pipeline.models.retriever.job import first_process
+        from pipeline.models.retriever.learning import first_process
 
         self.config = config or TrainingConfig()
         self._ours = self.config.translated()
@@ -215,7 +215,7 @@ class RetrievalTrainer:
                 learned before stays, and a repeated call continues after it.
             ValueError: a repository is not in the database.
         """
-        from pipeline.models.retriever.job import learn
+        from pipeline.models.retriever.learning import learn
 
         tasks = [self._export(repos[: number + 1], database, Path(data_path)) for number in range(len(repos))]
         earlier = self._earlier(tasks, database, Path(data_path))
@@ -301,7 +301,7 @@ class RetrievalTrainer:
         self, tasks: Sequence[TaskData], earlier: Callable[[str | None], list[TaskData]]
     ) -> str | None:
         """Return the first task's parent: HEAD, or the checkpoint before the first of `tasks`."""
-        from pipeline.models.retriever.job import plan
+        from pipeline.models.retriever.learning import plan
 
         head = self.head
         if head is None:
@@ -351,7 +351,7 @@ class RetrievalTrainer:
         return place
 
     def _measure(self, model: str | Path, task: TaskData) -> Scores | None:
-        from pipeline.models.retriever.job import measure
+        from pipeline.models.retriever.learning import measure
 
         try:
             found = measure(model, task, self._ours, indices=self.chain.folder / _INDICES)

@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.models.datasets import Position
 from pipeline.models.errors import CorpusError
 from pipeline.models.text import document_text
-from store.domain.records import Position
-from store.leandojo.records import read_position
 
 Bits = npt.NDArray[np.uint8]
 _AGAIN = "Export the dataset again"
@@ -281,7 +280,7 @@ def _premises(record: dict[str, Any], path: str, where: str) -> Iterator[Premise
                 continue
             if not isinstance(code, str):
                 raise TypeError(f"its code is {code!r}, which is no text")
-            start, end = read_position(data["start"]), read_position(data["end"])
+            start, end = _position(data["start"]), _position(data["end"])
             if end < start:
                 raise ValueError(f"it ends at {end}, before it begins at {start}")
         except KeyError as error:
@@ -293,6 +292,13 @@ def _premises(record: dict[str, Any], path: str, where: str) -> Iterator[Premise
         if (name, start) not in seen:
             seen.add((name, start))
             yield Premise(path, name, start, end, code)
+
+
+def _position(value: object) -> Position:
+    match value:
+        case [int(line), int(column)]:
+            return line, column
+    raise ValueError(f"{value!r} is no position; it needs [line, column]")
 
 
 def _not_after(ends: npt.NDArray[np.int64], pos: Position) -> npt.NDArray[np.bool_]:

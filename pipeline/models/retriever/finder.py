@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from pipeline.models.chain import DESCRIPTION, Chain
+from pipeline.models.datasets import Position
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus, Premise
@@ -25,7 +26,6 @@ from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, loa
 from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.text import query_text
-from store.domain.records import Position
 
 _MASKS = 64
 _AT_ONCE = 64

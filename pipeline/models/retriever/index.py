@@ -28,10 +28,10 @@ import torch
 from torch import Tensor
 
 from pipeline.models.batching import by_length
+from pipeline.models.datasets import Position
 from pipeline.models.errors import DivergedError, LearningError
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, Tokens, embed, tensors_of
-from store.domain.records import Position
 
 _TOKENS_AT_ONCE = 1 << 14
 """Tokens, padding with them, of a batch to embed. Attention's memory grows with the length's square, so long ones are

@@ -17,6 +17,7 @@ from transformers import (
     get_cosine_schedule_with_warmup,
 )
 
+from pipeline.models.datasets import Position
 from pipeline.models.errors import CheckpointError, CorpusError, DivergedError, first_line
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.measures import rate
@@ -28,7 +29,6 @@ from pipeline.models.retriever.index import accessible_masks, embed_texts, top_k
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
 from pipeline.models.retriever.strategies import NoStrategy, Strategy
 from pipeline.models.text import query_text
-from store.domain.records import Position
 
 MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
 """The measures that a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""

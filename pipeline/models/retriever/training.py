@@ -341,7 +341,7 @@ def validation_examples(data: RetrievalDataModule) -> tuple[Example, ...]:
 
 def _up_to(data: RetrievalDataModule, size: int) -> Batches:
     """Return batches as for one process, of `size` pairs or of all if there are fewer."""
-    pairs = sum(len(example.positives) for example in data.examples("train").with_premises)
+    pairs = sum(len(example.positives) for example in data.to_learn)
     return data.batches(batch_size=min(size, pairs), multiple_of=1)
 
 

@@ -15,11 +15,11 @@ from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from pipeline.lean.goal_text import NO_GOALS
-from pipeline.models.datasets import theorems
+from pipeline.models.datasets import Position, Tactic, theorems
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.tactics.requests import read_tactic
 from pipeline.models.text import without_marks
-from store.domain.records import Position, TracedTactic, holds_sorry
+from store.domain.records import holds_sorry
 
 SORRY = "sorry"
 EMPTY = "empty"
@@ -116,12 +116,14 @@ def read_rows(path: Path) -> Rows:
     rows: list[Row] = []
     skipped: Counter[str] = Counter()
     proofs = 0
-    for file_path, proved in theorems(path):
+    for proved in theorems(path):
         proofs += 1
         url, commit = proved.url or "", proved.commit or ""
-        for at, (state, tactic, flaw) in enumerate(map(_read, proved.tactics)):
+        for at, (state, tactic, flaw) in enumerate(map(_read, proved.traced_tactics)):
             if flaw is None:
-                rows.append(Row(state, tactic, proved.full_name, file_path, at, url, commit, proved.start))
+                rows.append(
+                    Row(state, tactic, proved.full_name, proved.file_path, at, url, commit, proved.start)
+                )
             else:
                 skipped[flaw] += 1
     found = Rows(tuple(rows), proofs, dict(skipped))
@@ -132,7 +134,7 @@ def read_rows(path: Path) -> Rows:
     return found
 
 
-def _read(step: TracedTactic) -> tuple[str, str, str | None]:
+def _read(step: Tactic) -> tuple[str, str, str | None]:
     """Return a step's state, its tactic, and the reason for leaving it out, if any."""
     state = without_marks(step.state_before).strip()
     text = without_marks(step.tactic)

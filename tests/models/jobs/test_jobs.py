@@ -15,7 +15,7 @@ from pipeline.jobs import preemption
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData, dataset_of
 from pipeline.models.progress import ProgressModel
-from pipeline.models.retriever import job as retriever_job
+from pipeline.models.retriever import learning as retriever_learning
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Request
@@ -193,7 +193,7 @@ def test_a_tactic_model_is_trained_and_measured_with_a_retriever_s_premises(
     traced: Any, tmp_path: Path
 ) -> None:
     config = small_config(make_tiny_retriever(tmp_path / "tiny", d_model=32, layers=1))
-    retriever = retriever_job.learn(
+    retriever = retriever_learning.learn(
         TaskData("example.org/Other", write_dataset(tmp_path / "data", files=2, theorems=20)),
         Chain(tmp_path / "retriever"),
         config,

@@ -15,11 +15,11 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.retriever import job as lifelong
+from pipeline.models.retriever import learning as lifelong
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.fisher import RetrievalLosses
-from pipeline.models.retriever.job import learn, learn_all, measure
+from pipeline.models.retriever.learning import learn, learn_all, measure
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 

@@ -14,7 +14,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.fisher import Fisher
-from pipeline.models.retriever.job import learn
+from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.retriever import PremiseRetriever
 from tests.support.daemon.disk import SmallDisk, small_disk
 from tests.support.retrieval import small_config

@@ -19,7 +19,7 @@ from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
 from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
-from pipeline.models.retriever.job import evaluate
+from pipeline.models.retriever.learning import evaluate
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 

@@ -23,7 +23,7 @@ from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder, squared_error
 from pipeline.models.retriever.fisher import Fisher, parameters_of
-from pipeline.models.retriever.job import evaluate
+from pipeline.models.retriever.learning import evaluate
 from pipeline.models.retriever.strategies import ElasticWeights
 from store.leandojo import DynamicDatabase, Repository
 from tests.support.letters import Letters

@@ -14,7 +14,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError, ConfigError, CorpusError, DatasetError, DivergedError
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
-from pipeline.models.retriever.job import learn
+from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.retriever import PremiseRetriever
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever

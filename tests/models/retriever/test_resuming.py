@@ -33,7 +33,7 @@ from pipeline.models.libraries import tensors_digest
 from pipeline.models.chain import FISHER
 from pipeline.models.retriever.fisher import Fisher
 from pipeline.models.datasets import TaskData
-from pipeline.models.retriever.job import learn
+from pipeline.models.retriever.learning import learn
 from tests.support.retrieval import small_config
 
 folder, settings, kills = Path(sys.argv[1]), json.loads(sys.argv[2]), json.loads(sys.argv[3])

@@ -22,7 +22,7 @@ from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.fisher import Fisher, parameters_of
-from pipeline.models.retriever.job import learn
+from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.retriever.training import data_module, train_task
 from tests.support.retrieval import small_config
@@ -56,8 +56,8 @@ def test_libraries_say_nothing_in_a_job(
 ) -> None:
     program = (
         "import sys\nfrom pathlib import Path\n"
-        "from pipeline.models.retriever.job import Chain\n"
-        "from pipeline.models.retriever.job import TaskData, learn\n"
+        "from pipeline.models.retriever.learning import Chain\n"
+        "from pipeline.models.retriever.learning import TaskData, learn\n"
         "from tests.support.retrieval import small_config\n"
         "config = small_config(sys.argv[1], max_epochs=2)\n"
         "learn(TaskData('a', Path(sys.argv[2])), Chain(Path(sys.argv[3])), config, parent=None)\n"

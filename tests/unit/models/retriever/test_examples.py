@@ -80,10 +80,13 @@ def test_a_step_has_its_own_premises_and_those_of_the_whole_proof(tmp_path: Path
     [
         ("{}", r"train\.json: \[0\]: .*a list.*\. Export the dataset again$"),
         ("[", r"train\.json: \[0\]: no JSON.*Export the dataset again$"),
-        ('[{"full_name": 3}]', r"train\.json: theorem 0\.full_name: should be a string"),
+        (
+            '[{"file_path": "A.lean", "full_name": 3, "start": [1, 1]}]',
+            r"train\.json: theorem 0\.full_name: input should be a valid string\. Export",
+        ),
         (
             [theorem(), theorem(step("⊢ a", {**use("A.lean", 1), "def_pos": [1]}))],
-            r"theorem 1\.traced_tactics\[0\]\.annotated_tactic\[1\]\[0\]\.def_pos: .*Export the dataset again",
+            r"theorem 1\.traced_tactics\[0\]\.annotated_tactic\[1\]\[0\]\.def_pos\[1\]: field required\. Export",
         ),
         (
             [theorem(file_path="Gone.lean")],

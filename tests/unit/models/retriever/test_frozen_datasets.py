@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.jobs.specs import TrainSpec
-from pipeline.models.datasets import dataset_of, forget, frozen
+from pipeline.models.datasets import dataset_of, forget
 from pipeline.models.errors import DatasetError
+from pipeline.models.training_job import frozen
 
 
 def asked(chain: Path) -> tuple[Path, int]:

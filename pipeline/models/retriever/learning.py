@@ -1,0 +1,336 @@
+"""Train a retriever on each task from the previous checkpoint, and measure checkpoints. A library: it knows no log.
+
+    <folder>/<id>/model.safetensors     the encoder's weights, with config.json and the tokenizer beside them
+    <folder>/<id>/fisher.safetensors    EWC's Fisher information
+
+Every checkpoint is on the disk before the next task begins, so an interrupted chain continues where it stopped. Tasks
+are folders in LeanDojo's format (`pipeline.models.datasets`), whoever wrote them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts, file_digest, versions
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import EmptySplitError, NothingToMeasureError
+from pipeline.models.libraries import tensors_digest
+from pipeline.models.measures import Evaluation, by_theorem, rate, summarise
+from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest
+from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_encoder
+from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
+from pipeline.models.retriever.replay import ReplayRows
+from pipeline.models.retriever.training import OnStep, data_module, on_cuda, train_task, validation_examples
+
+_LIBRARIES = ("torch", "transformers", "pytorch-lightning", "numpy")
+
+
+def plan(
+    task: TaskData,
+    chain: Chain,
+    config: RetrieverConfig,
+    *,
+    parent: str | None,
+    earlier: Sequence[TaskData] = (),
+) -> Step:
+    """Return the step that a task is on top of a checkpoint (None: of `config.model_name`). Trains nothing.
+
+    `earlier`: the tasks to replay; of one with the task's name, an earlier version of it, what it has is not learned
+    again, only replayed (`RetrieverConfig.only_new`).
+
+    Raises:
+        LearningError: the dataset or the parent cannot be used.
+    """
+    return _planned(task, chain, config, parent, earlier)[0]
+
+
+def _planned(
+    task: TaskData, chain: Chain, config: RetrieverConfig, parent: str | None, earlier: Sequence[TaskData]
+) -> tuple[Step, RetrievalDataModule, ReplayRows | None]:
+    if parent is not None:
+        chain.read(parent)
+    before = next((one.dataset for one in reversed(earlier) if one.name == task.name), None)
+    data = data_module(
+        task.dataset,
+        config,
+        tokens_of=chain.start(config, parent),
+        learned=before if config.only_new else None,
+    )
+    wanted = "replay" in config.ways and config.replay_share > 0
+    # Where an earlier version is learned again as a whole, it has its rows.
+    replayed = [one for one in earlier if one.name != task.name or data.only_new]
+    rows = ReplayRows.of(replayed, config) if wanted else None
+    digest = _data_digest(data, rows)
+    return chain.step(task, config, parent=parent, data=digest, begun=_begun), data, rows
+
+
+def learn(
+    task: TaskData,
+    chain: Chain,
+    config: RetrieverConfig,
+    *,
+    parent: str | None,
+    earlier: Sequence[TaskData] = (),
+    on_step: OnStep = lambda _done, _total: None,
+) -> Checkpoint:
+    """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
+
+    An existing one, from the same parent, data and configuration, is not made again.
+
+    Args:
+        task: to learn.
+        chain: of the checkpoints.
+        config: of the training.
+        parent: the checkpoint's id.
+        earlier: the tasks to replay, where the configuration says so, an earlier version of this one among them.
+        on_step: takes (optimiser steps done, in all).
+
+    Raises:
+        LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
+            is making the same checkpoint.
+    """
+    step, data, rows = _planned(task, chain, config, parent, earlier)
+
+    first = first_process()
+
+    def make(run: Path) -> Checkpoint:
+        model, kept, trained = train_task(
+            step.start,
+            data,
+            config,
+            run=run,
+            state=None if parent is None else chain.path(parent),
+            name=task.name,
+            base=step.base,
+            rows=rows,
+            on_step=on_step,
+        )
+
+        def write(folder: Path) -> None:
+            model.save(folder)
+            kept.save(folder)
+
+        if first:
+            about = {"digest": tensors_digest(model.encoder.state_dict())}
+            made = versions(_LIBRARIES)
+            facts = TrainingFacts(trained.steps, trained.device, trained.seconds, made, kept.warnings, about)
+            chain.put(step, write, facts)
+        if torch.distributed.is_initialized():
+            torch.distributed.barrier()
+        return chain.read(step.checkpoint)
+
+    return chain.once(step, make, hold=first)
+
+
+def first_process() -> bool:
+    """Return whether this is the first process: Lightning starts the program again for each further GPU."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def _begun(folder: Path) -> str:
+    """Return the SHA-256 of the weights in a folder; "" of a model of the hub."""
+    weights = folder / WEIGHTS
+    return file_digest(weights) if weights.is_file() else ""
+
+
+def _data_digest(data: RetrievalDataModule, rows: ReplayRows | None) -> str:
+    """Return the SHA-256 of all that a run reads: also the val split, which chooses the best epoch, and what is
+    replayed."""
+    parts = [
+        dataset_digest(data.corpus, data.to_learn),
+        dataset_digest(data.corpus, validation_examples(data)),
+        *([rows.digest()] if rows else []),
+    ]
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+
+def measure(
+    checkpoint: Path | str,
+    task: TaskData,
+    config: RetrieverConfig,
+    *,
+    split: str = "test",
+    indices: Path | None = None,
+    on_batch: Callable[[int, int], object] = lambda _done, _total: None,
+) -> Evaluation:
+    """Measure a checkpoint's folder (or a hub name) on one split of a task's dataset.
+
+    Args:
+        checkpoint: of the encoder.
+        task: of the dataset.
+        config: lengths, device and seed.
+        split: "test" or "val".
+        indices: the folder of embedding indices; None: embeddings are computed and not stored.
+        on_batch: takes (steps done, steps in all).
+
+    Raises:
+        LearningError: the dataset or the checkpoint cannot be used.
+    """
+    encoder = load_encoder(checkpoint)
+    if on_cuda(config):
+        torch.nn.Module.to(encoder, "cuda")
+    data: RetrievalDataModule = data_module(task.dataset, config, tokens_of=checkpoint)
+    index = None
+    if indices is not None:
+        index = EmbeddingIndex(
+            indices,
+            weights=tensors_digest(encoder.state_dict()),
+            max_seq_len=data.document_length,
+            d_model=encoder.config.hidden_size,
+        )
+    return evaluate(
+        encoder,
+        data.tokens,
+        data.corpus,
+        data.examples(split).with_premises,
+        index=index,
+        max_seq_len=data.document_length,
+        query_length=data.max_seq_len,
+        retrieved=config.num_retrieved,
+        batch_size=config.eval_batch_size,
+        seed=config.seed,
+        on_batch=on_batch,
+    )
+
+
+def evaluate(
+    encoder: Encoder,
+    tokens: Tokens,
+    corpus: Corpus,
+    examples: Sequence[Example],
+    *,
+    index: EmbeddingIndex | None = None,
+    max_seq_len: int = 512,
+    query_length: int = 1024,
+    retrieved: int = 100,
+    batch_size: int = 64,
+    seed: int = 3407,
+    on_batch: Callable[[int, int], object] = lambda _done, _total: None,
+) -> Evaluation:
+    """Rank the accessible premises of every step that has a positive, and rate the rankings.
+
+    Args:
+        encoder: put into evaluation mode meanwhile.
+        tokens: makes ids of texts.
+        corpus: the premises; examples are indices of it.
+        examples: the steps; those without a positive are left out.
+        index: stores the premises' embeddings; None: they are computed and not stored.
+        max_seq_len: tokens of the longest document. Training on longer ones would be another truncation.
+        query_length: tokens of the longest query.
+        retrieved: length of a ranking.
+        batch_size: queries at a time.
+        seed: of the intervals.
+        on_batch: takes (steps done, steps in all).
+
+    Raises:
+        NothingToMeasureError: no step has a positive.
+        DivergedError: the encoder's weights are no finite numbers.
+    """
+    started = time.monotonic()
+    asked = [example for example in examples if example.positives]
+    if not asked:
+        raise NothingToMeasureError(
+            f"no step uses a premise of {corpus.source}, so there is nothing to measure. Is the corpus of the same "
+            "export?"
+        )
+    documents = [premise.serialize() for premise in corpus.all_premises]
+    if index is None:
+        vectors = embed_texts(encoder, tokens, documents, max_seq_len)
+        new = len(documents)
+    else:
+        stored, new = index.vectors(documents, encoder, tokens)
+        vectors = torch.from_numpy(stored).to(encoder.device)
+    rated = []
+    for start in range(0, len(asked), batch_size):
+        part = asked[start : start + batch_size]
+        queries = embed_texts(encoder, tokens, [example.query for example in part], query_length)
+        rated += _rate(queries, vectors, corpus, part, retrieved)
+        on_batch(start + len(part), len(asked))
+    theorems = [(example.file_path, example.full_name, example.start) for example in asked]
+    return Evaluation(
+        metrics=summarise(rated, theorems, seed=seed),
+        n=len(asked),
+        theorems=len(set(theorems)),
+        dataset=dataset_digest(corpus, asked),
+        scores=by_theorem([recall for _, recall, _ in rated], theorems),
+        new_embeddings=new,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _rate(
+    queries: Tensor, vectors: Tensor, corpus: Corpus, examples: Sequence[Example], retrieved: int
+) -> list[tuple[float, float, float]]:
+    allowed = accessible_masks(
+        corpus, [(example.file_path, example.start) for example in examples], queries.device
+    )
+    found = top_k(queries, vectors, allowed, retrieved)
+    return [
+        rate(example.positives, indices.tolist())
+        for example, (indices, _) in zip(examples, found, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class ChainReport:
+    """The checkpoints and measurements of a chain of tasks.
+
+    `recall` is ragged as `metrics.lifelong_metrics` takes it: row j has the test recall@10 of task j after each task
+    from its own on; `validation` the recall@10 of each task's val split after it. In percent; NaN where a task has no
+    such split.
+    """
+
+    checkpoints: tuple[Checkpoint, ...]
+    recall: tuple[tuple[float, ...], ...]
+    validation: tuple[float, ...]
+    results: dict[tuple[int, int], Evaluation]
+
+
+def learn_all(
+    tasks: Sequence[TaskData], chain: Chain, config: RetrieverConfig, *, indices: Path | None = None
+) -> ChainReport:
+    """Train on each task in turn and measure all tasks so far after each.
+
+    Raises:
+        LearningError: as `learn` and `measure`.
+    """
+    checkpoints: list[Checkpoint] = []
+    recall: list[list[float]] = []
+    validation: list[float] = []
+    results: dict[tuple[int, int], Evaluation] = {}
+    for k, task in enumerate(tasks):
+        parent = checkpoints[-1].checkpoint if checkpoints else None
+        checkpoints.append(learn(task, chain, config, parent=parent, earlier=tasks[:k]))
+        at = chain.path(checkpoints[-1].checkpoint)
+        recall.append([])
+        for j in range(k + 1):
+            found = _measured(at, tasks[j], config, "test", indices)
+            if found is not None:
+                results[k, j] = found
+            recall[j].append(_recall_at_10(found))
+        validation.append(_recall_at_10(_measured(at, task, config, "val", indices)))
+    return ChainReport(tuple(checkpoints), tuple(map(tuple, recall)), tuple(validation), results)
+
+
+def _measured(
+    checkpoint: Path, task: TaskData, config: RetrieverConfig, split: str, indices: Path | None
+) -> Evaluation | None:
+    try:
+        return measure(checkpoint, task, config, split=split, indices=indices)
+    except (EmptySplitError, NothingToMeasureError):
+        return None
+
+
+def _recall_at_10(found: Evaluation | None) -> float:
+    return math.nan if found is None else 100 * found.metrics["recall@10"].mean

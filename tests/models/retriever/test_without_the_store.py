@@ -1,0 +1,58 @@
+"""The retriever as a library: a researcher has a folder in LeanDojo's format, and no log, view or daemon."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.retrieval import write_dataset
+from tests.support.tiny_models import make_tiny_retriever
+
+ROOT = Path(__file__).resolve().parents[3]
+_PROGRAM = """
+import sys
+from pathlib import Path
+
+# From here on, importing one of them raises ImportError.
+sys.modules.update(dict.fromkeys(("store", "daemon", "sqlmodel", "sqlalchemy"), None))
+
+from pipeline.models.chain import Chain
+from pipeline.models.datasets import TaskData
+from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.retriever.learning import learn_all
+
+model, folder = Path(sys.argv[1]), Path(sys.argv[2])
+tasks = [TaskData(name, folder / name) for name in ("a", "b")]
+config = RetrieverConfig(
+    model_name=str(model), batch_size=8, accumulate_grad_batches=1, num_workers=0, precision="32-true", device="cpu",
+    against_forgetting="ewc+replay+average", fisher_samples=16, max_seq_len=64, data_max_seq_len=64,
+)
+chain = Chain(folder / "chain")
+report = learn_all(tasks, chain, config, indices=folder / "indices")
+assert [len(row) for row in report.recall] == [2, 1]
+corpus = Corpus(tasks[1].dataset / "corpus.jsonl")
+finder = PremiseFinder.of_checkpoint(
+    chain.folder, report.checkpoints[-1].checkpoint, corpus, indices=folder / "indices", premises=3
+)
+(found,) = finder.find([("\u22a2 abcd", Place())])
+print(len(report.checkpoints), len(found))
+"""
+
+
+def test_it_learns_a_chain_measures_it_and_finds_premises_where_the_store_cannot_be_imported(
+    tmp_path: Path,
+) -> None:
+    for number, name in enumerate("ab"):
+        write_dataset(tmp_path / name, seed=number, alphabet=number, files=3, theorems=30)
+    model = make_tiny_retriever(tmp_path / "model")
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, model, tmp_path],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "2 3\n"), done.stderr
