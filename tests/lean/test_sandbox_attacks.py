@@ -541,12 +541,20 @@ for _ in range(200):
     a.close(); b.close()
 time.sleep(300)
 """
+PAGE_TABLES = """
+import mmap, time
+kept = []
+for _ in range(4):
+    kept.append(mmap.mmap(-1, 50 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, prot=mmap.PROT_READ))
+    for at in range(0, 50 << 30, 2 << 20): kept[-1][at]
+time.sleep(300)
+"""
 
 
 @pytest.mark.parametrize(
     "body",
-    [MANY_PROCESSES, SHARED_MEMORY, SOCKET_BUFFERS, SOCKETS_IN_FLIGHT],
-    ids=["many processes", "shared memory", "socket buffers", "sockets in flight"],
+    [MANY_PROCESSES, SHARED_MEMORY, SOCKET_BUFFERS, SOCKETS_IN_FLIGHT, PAGE_TABLES],
+    ids=["many processes", "shared memory", "socket buffers", "sockets in flight", "page tables"],
 )
 def test_memory_of_the_whole_tree_is_bounded(place: Place, body: str) -> None:
     outcome = place.evaluated(body, memory_bytes=200 * MIB)
