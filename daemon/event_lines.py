@@ -33,6 +33,7 @@ from store.events.scans import CommitScanned, ScanBegun, SorryFilled, SorryOpene
 from store.events.service import LeanChosen
 from store.log.envelope import NewEvent
 from store.view import queries
+from store.view.rows import GRADES
 
 MOST_OF_ONE_TYPE = 10
 """More events of one type in one append are one line with their number."""
@@ -169,7 +170,7 @@ def _found(view: sqlite3.Connection, body: ProofFound) -> Line:
 
 def _verified(view: sqlite3.Connection, body: ProofVerified) -> Line:
     return Line(
-        f"verified by Lean: {_named(view, body.sorry)}",
+        f"verified by Lean ({GRADES[body.grade]}): {_named(view, body.sorry)}",
         {"sorry": body.sorry, "proof": body.proof, "grade": body.grade},
     )
 

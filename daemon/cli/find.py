@@ -15,7 +15,7 @@ from daemon.cli.render import ago, clean, counted, emit_json, note, of_row, plac
 from daemon.cli.repos import resolve
 from daemon.cli.sorries import Sorry, described, state_word
 from daemon.paths import SYSTEM_CONFIG
-from store.view.rows import DeclarationRow, TooLargeRow, too_large_said
+from store.view.rows import GRADES, DeclarationRow, TooLargeRow, too_large_said
 
 _TURNS = {
     "opened": "opened",
@@ -50,6 +50,8 @@ class Turn:
     line: int
     sha: str
     url: str
+    grade: str = ""
+    """of a verified proof; else empty"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,27 +87,36 @@ def new(
         ready = [one for one in report_queries.ready(database) if one.checked_at >= begins]
         # What the first commit of a branch brought is not new.
         turns = [one for one in report_queries.news(database, begins) if not one.baseline]
-    found = [(one.spot, "disproved" + (" SIMULATED" if one.simulated else ""), one.at) for one in false]
-    found += [(one.spot, "proof verified", one.checked_at) for one in ready]
-    found += [(one.spot, _TURNS.get(one.what, one.what), one.at) for one in turns]
+    found = [(one.spot, "disproved" + (" SIMULATED" if one.simulated else ""), one.at, "") for one in false]
+    found += [(one.spot, "proof verified", one.checked_at, one.grade) for one in ready]
+    found += [(one.spot, _TURNS.get(one.what, one.what), one.at, "") for one in turns]
     shown = [one for one in found if repository in (None, one[0].repository)]
     if as_json:
-        news = [of_row(Turn, spot, what=what, at=at) for spot, what, at in shown]
+        news = [of_row(Turn, spot, what=what, at=at, grade=grade) for spot, what, at, grade in shown]
         emit_json(News(begins, news), instance.head)
         return
     if not shown:
         say(f"nothing is new since {begins[:16]}Z")
         return
-    short = short_ids(spot.sorry for spot, _, _ in shown)
+    short = short_ids(spot.sorry for spot, *_ in shown)
     ordered = sorted(shown, key=lambda one: (one[0].repository, one[0].branch, one[0].path, one[0].line))
     table(
         ("ID", "LINE", "WHAT", "WHEN", "DECLARATION"),
-        [(short[spot.sorry], str(spot.line), what, ago(at), spot.declaration) for spot, what, at in ordered],
+        [
+            (
+                short[spot.sorry],
+                str(spot.line),
+                f"{what}, {GRADES[grade]}" if grade else what,
+                ago(at),
+                spot.declaration,
+            )
+            for spot, what, at, grade in ordered
+        ],
         shrink=(4,),
         spare=(3,),
         names=(4,),
         indent=4,
-        groups=places([spot for spot, _, _ in ordered]),
+        groups=places([spot for spot, *_ in ordered]),
     )
     say(f"{counted(len(shown), 'change')} since {begins[:16]}Z")
 

@@ -23,6 +23,7 @@ from daemon.cli.context import (
 from daemon.cli.proofs import Proof
 from daemon.cli.proofs import attempt_described as tried_with
 from daemon.cli.proofs import described as proof_described
+from daemon.cli.proofs import state_word as proof_state
 from daemon.cli.render import (
     ago,
     by_state,
@@ -200,9 +201,7 @@ def show(
             [
                 (
                     row.proof,
-                    row.state
-                    + (" SIMULATED" if row.simulated else "")
-                    + (", stale" if row.proof in stale else ""),
+                    proof_state(row) + (", stale" if row.proof in stale else ""),
                     row.replacement,
                 )
                 for row in proofs

@@ -190,7 +190,10 @@ def digest(front: Front) -> list[str]:
                 lines.append(f"- and {more:,} more")
 
     part("Shown false", [f"{_mark(one.simulated)}{placed(one.spot)}" for one in front.shown_false])
-    part("Patches ready", [f"{placed(one.spot)}: unsorry proofs apply {one.proof}" for one in front.ready])
+    part(
+        "Patches ready",
+        [f"{placed(one.spot)}: unsorry proofs apply {one.proof}, {one.graded}" for one in front.ready],
+    )
     part("New", [placed(one.spot) for one in front.opened if one.here])
     part("Filled", [f"{placed(one.spot)}, {FILLED[one.what]}" for one in front.filled])
     part("Needs somebody", [_mark(one.simulated) + needed(one) for one in front.needs])

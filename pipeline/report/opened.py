@@ -30,8 +30,8 @@ class OpenSorry:
     """A sorry in the source. `goal` is Lean's text of what is to be proved there, "" where Lean did not say.
 
     `known_at` is when it was first seen, `baseline` whether it was there before. `proof` is the verified proof that
-    waits, if there is one. `found` are the texts that no check rejected; `blob` is the version of its file: what was
-    tried on or found for another one is of an earlier text.
+    waits, if there is one, `graded` how far a kernel replayed it, in words. `found` are the texts that no check
+    rejected; `blob` is the version of its file: what was tried on or found for another one is of an earlier text.
     """
 
     spot: Spot
@@ -44,6 +44,7 @@ class OpenSorry:
     known_at: str
     baseline: bool
     proof: str | None
+    graded: str
     tried: tuple[Tried, ...]
     found: tuple[Found, ...]
 
@@ -63,6 +64,7 @@ def open_sorries(view: sqlite3.Connection) -> tuple[OpenSorry, ...]:
     found: defaultdict[str, list[Found]] = defaultdict(list)
     for text in report_queries.found(view):
         found[text.sorry].append(text)
+    graded = {one.proof: one.graded for one in report_queries.ready(view)}
 
     def described(row: SorryRow) -> OpenSorry:
         goal = goals.get((row.repository, row.branch, row.sorry))
@@ -84,6 +86,7 @@ def open_sorries(view: sqlite3.Connection) -> tuple[OpenSorry, ...]:
             known_at=row.opened_at,
             baseline=(row.repository, row.branch, row.opened_sha) in baselines,
             proof=row.verified_proof,
+            graded=graded.get(row.verified_proof or "", ""),
             tried=tuple(tried.get(row.sorry, ())[-_MOST_TRIED:]),
             found=tuple(found.get(row.sorry, ())),
         )

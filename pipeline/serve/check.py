@@ -29,7 +29,7 @@ from pipeline.serve.schemas import Problem
 from pipeline.serve.workspace import JobFailure, Workspace, job
 from store.domain.identity import proof_id
 from store.domain.records import Sorry
-from store.events.proofs import Check, ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.events.proofs import Check, Grade, ProofChecked, ProofFound, ProofRejected, ProofVerified
 from store.events.registry import EVENT_TYPES
 from store.view.rows import SorryRow
 
@@ -102,6 +102,11 @@ class Judgement(BaseModel):
     findings: list[Finding] = Field(description="The checks that were made, in their order.")
     not_checked: list[str] = Field(description="Checks that could not be made; their findings say why.")
     axioms: list[str] = Field(description="What the proof rests on, where it was accepted.")
+    grade: Grade | None = Field(
+        description="How far a kernel replayed what the proof rests on, where it was accepted: replayed_closure, all "
+        "of it; replayed_module, its own module; not_replayed."
+    )
+    kernel: str = Field(description="The programs that replayed it; empty where none did.")
     conditional_on: list[str] = Field(description="Declarations with a sorry that it rests on.")
     toolchain: str = Field(description="Of the Lean that judged; empty where none did.")
     simulated: bool = Field(description="The simulator judged, and not Lean: this is no proof.")
@@ -253,6 +258,8 @@ def _judgement(
         findings=[Finding.model_validate(one.model_dump()) for one in checks],
         not_checked=list(dict.fromkeys(one.step for one in checks if one.verdict == "not_checked")),
         axioms=list(verdict.axioms) if isinstance(verdict, ProofVerified) else [],
+        grade=verdict.grade if isinstance(verdict, ProofVerified) else None,
+        kernel=verdict.kernel if isinstance(verdict, ProofVerified) else "",
         conditional_on=list(verdict.conditional_on) if isinstance(verdict, ProofRejected) else [],
         toolchain=lean.toolchain,
         simulated=lean.simulated,

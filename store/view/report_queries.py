@@ -11,7 +11,7 @@ from typing import NamedTuple
 from store.domain.identity import line_url
 from store.view import queries
 from store.view.queries import on_watched_branch
-from store.view.rows import NotifierRow, ProofRow, make_all, read
+from store.view.rows import GRADES, NotifierRow, ProofRow, make_all, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,11 @@ class Ready:
     checked_sha: str
     checked_at: str
     pull_request_url: str | None
+
+    @property
+    def graded(self) -> str:
+        """The grade in words."""
+        return GRADES[self.grade]
 
 
 @dataclass(frozen=True, slots=True)

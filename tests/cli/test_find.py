@@ -21,7 +21,9 @@ def test_new_has_what_came_and_what_was_proved_and_not_what_was_there_at_first(f
     later_sorry(filled)
     news = filled.unsorry("new", "--since", "1d", "--json").json["news"]
     assert {(item["sorry"], item["what"]) for item in news} == {(SORRY, "proof verified"), (LATER, "opened")}
+    assert {item["grade"] for item in news} == {"not_replayed", ""}
     text = filled.unsorry("new", env={"COLUMNS": "80"}).out
+    assert "proof verified, no kernel replay" in text
     assert f"    {LATER[:8]}  30    opened" in text
     assert OTHER_SORRY[:8] not in text
     assert max(map(len, text.splitlines())) <= 80

@@ -125,6 +125,7 @@ def test_what_passes_every_check_of_lean_s_is_accepted(lean: Served, tools: Cred
     answer = check(lean, SWAP)
     assert answer["verdict"] == "accepted", answer
     assert (answer["axioms"], answer["toolchain"], answer["simulated"]) == (["propext"], TOOLCHAIN, False)
+    assert (answer["grade"], answer["kernel"]) == ("replayed_closure", "leanchecker")
     assert (answer["reason"], answer["remedy"]) == ("", "")
     assert answer["sorry"]["line"] == 4
 

@@ -18,7 +18,7 @@ from store.view.projections.rows import as_json, upsert
 from store.view.projections.sorries import proof_falls, proof_stands
 
 REQUIRED = frozenset(("text", "shape", "compile", "axioms", "statement"))
-"""The steps of the gate without which nothing is verified (DESIGN section 6)."""
+"""The steps of the gate without which nothing is verified."""
 LEAN_S = frozenset(("compile", "axioms"))
 NOT_LEAN = frozenset(("scanner", "simulator", "nobody"))
 

@@ -111,7 +111,8 @@ def test_the_first_screen_answers_what_a_maintainer_asks(view_of: Fill) -> None:
         "4 sorries are open in 2 of 2 watched repositories.",
         "4 new sorries; filled: 1 by people; 1 was there when their branches were first read.",
         "Shown false Logic.untrue github.com/ada/logic Logic/Basic.lean:8",
-        f"Patches ready Logic.proved github.com/ada/logic Logic/Basic.lean:8 unsorry proofs apply {proof}",
+        "Patches ready Logic.proved github.com/ada/logic Logic/Basic.lean:8"
+        f" unsorry proofs apply {proof}, no kernel replay",
         "Filled Logic.filled github.com/ada/logic Logic/Basic.lean:8 by people",
         "build fails in github.com/ada/logic: no toolchain v4.9.0 install it",
         "repository gone in local/ada/notes: not found remove the entry",
@@ -142,6 +143,7 @@ def test_every_open_sorry_has_its_goal_what_was_tried_how_far_it_got_and_its_lin
     assert "rung 0, tactics: shown false: a proof of its negation was accepted" in text
     assert "goal left" not in text.split("Logic.untrue")[1].split("Logic.new")[0], "it is not nearly there"
     assert "Logic.proved patch ready" in text
+    assert "A proof that Lean verified waits (no kernel replay): unsorry proofs apply" in text
     assert "Lean has not said the goal; this is what the declaration states." in text
     local = pages[f"{file_stem(LOCAL)}.html"]
     assert "Logic/Basic.lean:8 at" in said(local)
@@ -198,7 +200,7 @@ def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
     headings = [line for line in lines if line.endswith(":")]
     assert headings == ["Shown false:", "Patches ready:", "New:", "Filled:", "Needs somebody:", "Oldest:"]
     patch = f"- Logic.proved (github.com/ada/logic Logic/Basic.lean:8): unsorry proofs apply {made.ready[0].proof}"
-    assert patch in lines
+    assert f"{patch}, no kernel replay" in lines
 
 
 def test_a_job_that_ended_well_afterwards_needs_no_one(view_of: Fill) -> None:
