@@ -106,13 +106,12 @@ def test_the_first_screen_answers_what_a_maintainer_asks(view_of: Fill) -> None:
     data = gather(view_of(week()), made_at=MADE_AT, since=datetime(2000, 1, 1, tzinfo=UTC))
     text = said(render(data).html["index.html"])
     top, rest = text.split("Open sorries, by repository and file")
-    proof = data.front.ready[0].proof
+    ready = f"unsorry proofs apply {data.front.ready[0].proof}, no kernel replay"
     for words in (
         "4 sorries are open in 2 of 2 watched repositories.",
         "4 new sorries; filled: 1 by people; 1 was there when their branches were first read.",
         "Shown false Logic.untrue github.com/ada/logic Logic/Basic.lean:8",
-        "Patches ready Logic.proved github.com/ada/logic Logic/Basic.lean:8"
-        f" unsorry proofs apply {proof}, no kernel replay",
+        f"Patches ready Logic.proved github.com/ada/logic Logic/Basic.lean:8 {ready}",
         "Filled Logic.filled github.com/ada/logic Logic/Basic.lean:8 by people",
         "build fails in github.com/ada/logic: no toolchain v4.9.0 install it",
         "repository gone in local/ada/notes: not found remove the entry",
