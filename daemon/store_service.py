@@ -36,7 +36,7 @@ from store.errors import (
     LogError,
     ViewError,
 )
-from store.log.anchor import check_end, check_newest, check_part
+from store.log.anchor import anchor_path, check_end, check_newest, check_part
 from store.log.envelope import Appended, Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
@@ -393,7 +393,11 @@ class StoreService:
         check_end(self._paths.events_db)
         refuse_lost_end(self._paths.events_db, self._paths.database_db)
         self._writer_thread = threading.get_ident()
+        unanchored = self._paths.events_db.exists() and not anchor_path(self._paths.events_db).exists()
         self._log = EventLog.open(self._paths.events_db)
+        if unanchored:
+            reason = "it was not there: whether the log had lost its end, only the view could tell"
+            log.warning("anchor_made", position=self._log.head.seq, reason=reason)
         check_newest(self._paths.events_db, seconds=_CHECKED_AT_START_S / 2)
         self._check_part(_CHECKED_AT_START_S)
         self._reader = self._log.reader()

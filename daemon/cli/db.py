@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -124,10 +124,23 @@ class Rebuilt:
 
 
 def check(config: Config = None, as_json: Json = False) -> None:
+    from store.errors import LogDamagedError
     from store.log import backup as store_backup
+    from store.log.anchor import anchor_path
+    from store.view.view import refuse_lost_end
 
     instance = _with_log(config)
-    report = store_backup.check(instance.paths.events_db)
+    log_path = instance.paths.events_db
+    report = store_backup.check(log_path)
+    try:
+        refuse_lost_end(log_path, instance.paths.database_db)
+    except LogDamagedError as error:
+        report = replace(report, problems=(*report.problems, error.what))
+    if not anchor_path(log_path).exists():
+        note(
+            f"unsorry: {anchor_path(log_path)} is not there: whether the log lost its end, only the view could tell; "
+            "the daemon makes a new one when it starts"
+        )
     if as_json:
         emit_json(of_row(Checked, report, sound=report.ok), instance.head)
     elif report.ok:

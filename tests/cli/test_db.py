@@ -188,6 +188,19 @@ def test_a_damaged_log_is_found_by_check(filled: StateFolder) -> None:
     assert answer.json["problems"]
 
 
+def test_a_check_compares_the_log_with_its_view_and_says_that_the_anchor_is_gone(filled: StateFolder) -> None:
+    log = filled.state / "events.db"
+    log.with_name("events.db-anchor").unlink()
+    sound = filled.unsorry("db", "check")
+    assert (sound.code, "events.db-anchor is not there" in sound.err) == (0, True)
+    with closing(sqlite3.connect(filled.state / "database.db")) as connection, connection:
+        (last,) = connection.execute("SELECT max(seq) FROM view_position").fetchone()
+        connection.execute("UPDATE view_position SET seq = seq + 7")
+    answer = filled.unsorry("db", "check", "--json")
+    assert (answer.code, answer.json["sound"]) == (1, False)
+    assert f"it ends at event {last}, while database.db" in answer.json["problems"][-1]
+
+
 def test_without_a_log_every_verb_says_so(folder: StateFolder) -> None:
     for verb in ("verify", "rebuild", "check"):
         answer = folder.unsorry("db", verb)

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.store_service import NoRoomError, StoreFailedError, StoreService
 from store.errors import DatabaseFullError
@@ -46,6 +47,25 @@ def test_after_a_failure_nothing_is_recorded_any_more_even_if_the_store_is_well_
 
     asyncio.run(scenario())
     assert [item.data["pid"] for item in deployment.events()] == [1]
+
+
+def test_an_anchor_that_was_removed_is_made_anew_with_a_warning(tmp_path: Path) -> None:
+    settings = Deployment(tmp_path).write(repos=[])
+    settings.paths.state.mkdir(parents=True)
+    anchor = settings.paths.state / "events.db-anchor"
+
+    async def warned() -> list[str]:
+        with capture_logs() as lines:
+            store = await StoreService.open(settings.paths)
+            await store.append([event(1)])
+            await store.close()
+        return [line["event"] for line in lines]
+
+    assert asyncio.run(warned()) == []
+    anchor.unlink()
+    assert asyncio.run(warned()) == ["anchor_made"]
+    assert anchor.exists()
+    assert asyncio.run(warned()) == []
 
 
 @pytest.mark.parametrize("full", [(EventLog, "append"), (View, "catch_up")], ids=["log", "view"])
