@@ -164,7 +164,11 @@ class _Training:
             case "retriever":
                 return TrainRetrieverSpec(**dict(spec), indices=paths.embeddings / self._model)
             case "tactics":
-                return TrainTacticsSpec(**dict(spec), retriever=self._retriever(simulated=trace.simulated))
+                return TrainTacticsSpec(
+                    **dict(spec),
+                    retriever=self._retriever(simulated=trace.simulated),
+                    proofs_of=tuple(sorted(self._learnable)),
+                )
             case _:
                 return spec
 
@@ -202,13 +206,16 @@ class _Training:
             identity = job_id(self._kind, repo.key, f"triggered at {seq}")
             if self._standings.of(identity).state not in ("done", "parked"):
                 return identity, 0
-        since = max((one.data_seq for one in chain if self._is_of(one, trace)), default=0)
+        learned = [one for one in chain if self._is_of(one, trace)]
+        since = max((one.data_seq for one in learned), default=0)
         tried = [one for one in self._known if one.parent == parent and self._is_of(one, trace)]
-        train = self._settings.train
-        if trace.seq <= since or trace.n_theorems < train.new_theorems:
-            return None
         # What is not decided yet may come to be in use.
         if any(one.refused_at is None and one not in chain for one in tried):
+            return None
+        if learned and (by_proofs := self._due_by_proofs(repo, trace, parent, learned)) is not None:
+            return by_proofs, 0
+        train = self._settings.train
+        if trace.seq <= since or trace.n_theorems < train.new_theorems:
             return None
         same = [one for one in tried if not self._is_new(trace, one.data_seq)]
         if len(same) >= train.tries:
@@ -219,6 +226,30 @@ class _Training:
         )
         ready = self._standings.of(identity).state == "ready"
         return (identity, len(same)) if ready and self._is_new(trace, since) else None
+
+    def _due_by_proofs(
+        self, repo: Repo, trace: TraceRow, parent: str | None, learned: Sequence[Learned]
+    ) -> str | None:
+        """Return the id of the job that learns the repository again, with the proofs that the gate accepted since; None
+        where there are too few, or it was tried."""
+        if self._model != "tactics":
+            return None
+        latest = max(one.saved_at for one in learned)
+        proofs = model_queries.accepted_proofs(
+            self._view, repositories=(repo.key,), simulated=trace.simulated, since=latest
+        )
+        if len(proofs) < self._settings.train.new_proofs:
+            return None
+        # As many again make another job; one that came to nothing is not repeated for each proof more.
+        number = len(proofs) // self._settings.train.new_proofs
+        identity = job_id(
+            self._kind,
+            repo.key,
+            parent or "",
+            json.dumps(self._config),
+            f"{number} times new proofs since {latest}",
+        )
+        return identity if self._standings.of(identity).state == "ready" else None
 
     def _is_new(self, trace: TraceRow, since: int) -> bool:
         """Return whether a trace has enough that was not there at a log position."""

@@ -349,6 +349,9 @@ class Train(Section):
     """A repository is trained when its newest trace has at least this many theorems that the checkpoint in use has
     not learned. For the retriever, theorems with a tactic that uses a premise count; for the other models, theorems
     with a tactic. 1 or more"""
+    new_proofs: Annotated[int, Strict()] = Field(50, ge=1, examples=[50])
+    """The tactic model is trained on a repository again when so many of our own proofs of it were verified since the
+    checkpoint in use learned it; 1 or more"""
     tries: Annotated[int, Strict()] = Field(2, ge=1, le=100, examples=[2])
     """How often a trace is trained on top of the same checkpoint, each time with another seed, while what comes of it
     is refused; 1 to 100. New theorems, as many as `new_theorems`, begin the count anew"""
@@ -383,12 +386,13 @@ class Train(Section):
     tactics: Annotated[dict[str, Any], AfterValidator(_fields("tactics"))] = Field(default_factory=dict)
     """The table `[train.tactics]`: `enabled` (default `false`), `tolerance` (default 2 points of tactic@8), and the
     fields of `pipeline/models/config.py`. The model, causal or
-    an encoder-decoder, learns people's tactics, and is shown the premises of the retriever in use, but for the share
-    `premise_dropout` of the rows (0.25). Training with Lean's reward (GRPO)
+    an encoder-decoder, learns people's tactics and those of our own verified proofs, and is shown the premises of the
+    retriever in use, but for the share `premise_dropout` of the rows (0.25). Rows of earlier repositories are replayed,
+    the share `replay_share` (0.25) of all. Training with Lean's reward (GRPO)
     needs the commit's build and is run by an [agent](agents.md) with a `GRPOTrainer`"""
     progress: Annotated[dict[str, Any], AfterValidator(_fields("progress"))] = Field(default_factory=dict)
     """The table `[train.progress]`: `enabled` (default `false`), `tolerance` (default 0.1 steps of mean absolute
-    error), and the fields of `pipeline/models/config.py`"""
+    error), and the fields of `pipeline/models/config.py`. It is replayed like the tactic model"""
 
     def of(self, model: ModelKind) -> Learning:
         """Return how a model learns here."""

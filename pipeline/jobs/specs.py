@@ -517,9 +517,15 @@ class TrainRetrieverSpec(TrainSpec):
 
 
 class TrainTacticsSpec(TrainSpec):
-    """Train a tactic model. `retriever` finds the premises that its rows are shown; None: they are shown none."""
+    """Train a tactic model.
+
+    Attributes:
+        retriever: finds the premises that its rows are shown; None: they are shown none.
+        proofs_of: the repositories whose accepted proofs are learned, the task's own among them or not.
+    """
 
     retriever: RetrieverSpec | None = None
+    proofs_of: tuple[str, ...] = ()
 
 
 class EvaluateSpec(Spec):

@@ -25,12 +25,14 @@ class FieldLimits:
     Attributes:
         positive: numbers above 0.
         up_to_one: numbers from 0 to 1.
+        below_one: numbers from 0 to below 1.
         from_minus_one: numbers from -1.
         choices: texts, one of these.
     """
 
     positive: frozenset[str] = frozenset()
     up_to_one: frozenset[str] = frozenset()
+    below_one: frozenset[str] = frozenset()
     from_minus_one: frozenset[str] = frozenset()
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -106,6 +108,8 @@ def _wrong(name: str, value: Any, kind: Any, takes: FieldLimits) -> str | None:
         return f"{value}: it takes a number below 2**32"
     if name in takes.up_to_one and not 0 <= value <= 1:
         return f"{value}: it takes a number from 0 to 1"
+    if name in takes.below_one and not 0 <= value < 1:
+        return f"{value}: it takes a number from 0 to below 1"
     least = -1 if name in takes.from_minus_one else 0
     return f"{value}: it takes no number below {least}" if value < least else None
 
@@ -133,13 +137,19 @@ class TacticsConfig(Config):
             (`daemon.compat.HFAgent`).
         epochs: over the repository's training split.
         batch_size: rows at once.
-        lr: the highest learning rate; it falls to 0 in a line.
+        lr: the highest learning rate, reached after three hundredths of the steps; it falls to 0 in a line. 0: 2e-5
+            for every weight, 2e-4 for an adapter.
         lora: whether an adapter is trained, and not every weight. A parent that is an adapter is trained further as
             one in any case.
         lora_rank: of the adapter's matrices.
         max_seq_len: tokens of prompt and tactic together, a quarter of which are the tactic's.
+        enable_thinking: whether a model that can think before it answers is told to, which takes a `max_seq_len` with
+            room for it; people's tactics have no thoughts to learn from.
         premise_dropout: where rows are shown the premises of a retriever, the share that is shown none, so that the
             model can do without.
+        replay_size: rows of all earlier tasks together that replay chooses from, the same number of each repository.
+        replay_share: of the rows of an epoch, that of replayed ones, below 1; 0: none is replayed.
+        only_new: of a repository that was learned before, train on the steps that are new since; replay has the rest.
         device: where; "auto": a GPU where there is one.
         seed: of everything drawn.
         eval_steps: of a split that has more steps, so many are measured, the same ones every time; 0: all.
@@ -153,19 +163,24 @@ class TacticsConfig(Config):
     objective: Objective = "sft"
     epochs: int = 1
     batch_size: int = 8
-    lr: float = 2e-5
+    lr: float = 0.0
     lora: bool = False
     lora_rank: int = 16
     max_seq_len: int = 1024
+    enable_thinking: bool = False
     premise_dropout: float = 0.25
+    replay_size: int = 20_000
+    replay_share: float = 0.25
+    only_new: bool = True
     device: Device = "auto"
     seed: int = 3407
     eval_steps: int = 2000
     save_minutes: float = 10.0
 
     takes: ClassVar[FieldLimits] = FieldLimits(
-        positive=frozenset({"epochs", "batch_size", "lr", "lora_rank", "max_seq_len"}),
+        positive=frozenset({"epochs", "batch_size", "lora_rank", "max_seq_len"}),
         up_to_one=frozenset({"premise_dropout"}),
+        below_one=frozenset({"replay_share"}),
         choices={"objective": get_args(Objective), "device": get_args(Device)},
     )
     no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})
@@ -198,6 +213,9 @@ class ProgressConfig(Config):
         batch_size: rows at once.
         lr: of AdamW, falling to 0.
         max_seq_len: tokens of a text; fewer where the model takes fewer.
+        replay_size: rows of all earlier tasks together that replay chooses from, the same number of each repository.
+        replay_share: of the rows of an epoch, that of replayed ones, below 1; 0: none is replayed.
+        only_new: of a repository that was learned before, train on the proofs that are new since; replay has the rest.
         device: where; "auto": a GPU where there is one.
         seed: of a new head and the order of the rows.
         save_minutes: the most that a killed run loses, and a step; every epoch is saved too. 0: every step is.
@@ -211,12 +229,16 @@ class ProgressConfig(Config):
     batch_size: int = 8
     lr: float = 1e-5
     max_seq_len: int = 512
+    replay_size: int = 20_000
+    replay_share: float = 0.25
+    only_new: bool = True
     device: Device = "auto"
     seed: int = 42
     save_minutes: float = 10.0
 
     takes: ClassVar[FieldLimits] = FieldLimits(
         positive=frozenset({"epochs", "batch_size", "lr", "max_seq_len"}),
+        below_one=frozenset({"replay_share"}),
         choices={"device": get_args(Device)},
     )
     no_content: ClassVar[frozenset[str]] = frozenset({"save_minutes"})

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import abc
 import json
+import shutil
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -31,7 +33,7 @@ from pydantic import BaseModel
 
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import TrainSpec
-from pipeline.models.chain import Chain, Checkpoint, file_digest, weights_of, write_text_whole
+from pipeline.models.chain import Chain, Checkpoint, file_digest, sync, weights_of, write_text_whole
 from pipeline.models.config import Config
 from pipeline.models.datasets import TaskData, exported_position, forget, forget_others, freeze
 from pipeline.models.errors import (
@@ -234,12 +236,17 @@ def _read_kept(path: Path) -> _Kept | None:
         ) from error
 
 
-def frozen(order: TrainSpec, job: str) -> tuple[Path, int]:
+Beside = Callable[[Path, sqlite3.Connection, LogReader], object]
+"""Writes into a dataset's new folder what else of the view and the log a training reads."""
+
+
+def frozen(order: TrainSpec, job: str, beside: Beside = lambda *_: None) -> tuple[Path, int]:
     """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
 
     Args:
         order: the repository or its trace, and the log's paths; the daemon may be running.
         job: the training job's id.
+        beside: writes more into the folder.
 
     Raises:
         DatasetError: there is no such trace, or the dataset that is there is damaged.
@@ -249,13 +256,15 @@ def frozen(order: TrainSpec, job: str) -> tuple[Path, int]:
     """
 
     def export(place: Path) -> None:
+        new = place.with_name(f".new-{place.name}")
+        shutil.rmtree(new, ignore_errors=True)
         try:
             with (
                 closing(queries.connect(order.database_db)) as view,
                 LogReader.open(order.events_db) as log,
             ):
                 export_leandojo(
-                    place,
+                    new,
                     log=log,
                     view=view,
                     repositories=(order.repository,),
@@ -264,10 +273,15 @@ def frozen(order: TrainSpec, job: str) -> tuple[Path, int]:
                     # All the theorems again, which training does not read.
                     with_database=False,
                 )
+                beside(new, view, log)
+            new.rename(place)
+            sync(place.parent)
         except NothingToExportError as error:
             raise DatasetError(str(error)) from error
         except ImportCycleError as error:
             raise CorpusError(str(error)) from error
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
 
     place = freeze(order.chain, job, export)
     return place, exported_position(place, "unsorry", "position")

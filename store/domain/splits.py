@@ -17,8 +17,9 @@ that it can stand in any query. Standard library only.
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Literal, NamedTuple
 
 Split = Literal["random", "novel_premises"]
@@ -76,6 +77,34 @@ def files_of(trace: str = "traces", *, files: str = "traced_files") -> str:
         f"{files}.repository = {trace}.repository AND {files}.line = {trace}.line AND {files}.from_seq <= {trace}.seq "
         f"AND ({files}.until_seq IS NULL OR {files}.until_seq > {trace}.seq)"
     )
+
+
+_BELOW: tuple[tuple[Side, str], ...] = (("test", "1999999a"), ("val", "33333333"))
+
+
+def drawn_side(key: str) -> Side:
+    """Return the side of `random` that a `split_key` would be on, were nothing known of its theorem."""
+    return next((side for side, below in _BELOW if key[:8] < below), "train")
+
+
+def drawn_side_sql(key: str = '"key"') -> str:
+    """Return `drawn_side` as an SQL expression of a column."""
+    cases = " ".join(f"WHEN substr({key}, 1, 8) < '{below}' THEN '{side}'" for side, below in _BELOW)
+    return f"CASE {cases} ELSE 'train' END"
+
+
+def held_out(db: sqlite3.Connection, *, name: str, keys: Collection[str]) -> bool:
+    """Return whether a theorem must not be trained on: by its name, or by one of its `split_key`s, it is on val or test
+    of `random`; or nothing is known of it, and one of the keys would be drawn there."""
+    sides = [
+        side
+        for (side,) in db.execute(
+            "SELECT side FROM split_members WHERE split = 'random' AND (\"of\" = 'name' AND \"key\" = ?1 "
+            'OR "of" = \'theorem\' AND "key" IN (SELECT value FROM json_each(?2)))',
+            (name, json.dumps(sorted(keys))),
+        )
+    ]
+    return any(side != "train" for side in sides or map(drawn_side, keys))
 
 
 def side_of(db: sqlite3.Connection, split: Split, key: str) -> Side | None:

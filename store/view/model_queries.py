@@ -6,12 +6,13 @@ import json
 import sqlite3
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from store.domain.splits import files_of
-from store.view.rows import CheckpointRow, EvaluationRow, TraceRow, columns, make_all
+from store.domain.identity import split_key
+from store.domain.splits import files_of, held_out
+from store.view.rows import CheckpointRow, EvaluationRow, ProofRow, TraceRow, columns, make_all, read
 
 
 def checkpoints(db: sqlite3.Connection, model: str | None = None) -> list[CheckpointRow]:
@@ -90,6 +91,56 @@ class Learned:
     refused_at: str | None
     removed_at: str | None
     job_state: str
+
+
+def accepted_proofs(
+    db: sqlite3.Connection, *, repositories: Iterable[str], simulated: bool, since: str = ""
+) -> list[ProofRow]:
+    """Return the proofs of these repositories that the gate accepted, and that were found after a time, oldest first.
+
+    `simulated`: also what the simulator found and nothing spoke against. A conditional proof is none, nor one that
+    could not be judged whole.
+    """
+    return read(
+        db,
+        ProofRow,
+        "proofs",
+        conditions=[
+            "(state = 'verified' OR state = 'candidate' AND checked_at IS NOT NULL AND simulated AND ?)",
+            "repository IN (SELECT value FROM json_each(?))",
+            "found_at > ?",
+        ],
+        parameters=[int(simulated), json.dumps(sorted(repositories)), since],
+        order="found_at, proof",
+    )
+
+
+def is_held_out(db: sqlite3.Connection, proof: ProofRow) -> bool:
+    """Return whether a proof is of a theorem that must not be trained on (`store.domain.splits.held_out`).
+
+    The theorem is known by its name, its statement as any branch has it, and its statements in traces.
+    """
+    statements = db.execute(
+        "SELECT statement FROM sorries WHERE repository = ? AND sorry = ?", (proof.repository, proof.sorry)
+    )
+    traced = db.execute("SELECT split_key FROM traced_theorems WHERE full_name = ?", (proof.declaration,))
+    keys = {split_key(proof.declaration, statement or None) for (statement,) in statements}
+    keys |= {key for (key,) in traced}
+    return held_out(db, name=proof.declaration, keys=keys or {split_key(proof.declaration, None)})
+
+
+def held_out_goals(db: sqlite3.Connection) -> Iterator[str]:
+    """Yield the goals at which the proofs of theorems on val or test of `random` begin, in every version."""
+    first = (
+        'CROSS JOIN traced_tactics AS s ON s.content = t.content AND s.theorem = t."index" AND s."index" = 0 '
+        "WHERE m.split = 'random' AND m.side <> 'train' AND m.\"of\" ="
+    )
+    for row in db.execute(
+        'SELECT s.state_before FROM split_members AS m CROSS JOIN traced_theorems AS t ON t.split_key = m."key" '
+        f"{first} 'theorem' UNION SELECT s.state_before FROM split_members AS m "
+        f"CROSS JOIN traced_theorems AS t ON t.full_name = m.\"key\" {first} 'name'"
+    ):
+        yield row[0]
 
 
 _OF_JOBS = {"repository": "jobs.repository", "job_state": "jobs.state"}

@@ -1,7 +1,8 @@
 """Train a progress model on a task on top of a checkpoint, and measure its errors; the job `train_progress`.
 
 The configuration is a `ProgressConfig`. The model learns the steps of the training side, and those of the val side
-choose the best epoch (both in one file); the test side is in a file that only measuring reads.
+choose the best epoch (both in one file); the test side is in a file that only measuring reads. Proofs of earlier tasks'
+training sides are replayed beside the new ones (`pipeline.models.replay`).
 
 Metrics are "mae" and "mse", in steps and the square of them, lower being better, and "within_1", the share predicted
 within one step, 0..1; each with the bounds of its bootstrap interval, "…_low" and "…_high". A split without a step has
@@ -21,14 +22,15 @@ from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainSpec
-from pipeline.models.chain import Chain, Checkpoint, TrainingFacts, file_digest, versions
+from pipeline.models.chain import Chain, Checkpoint, TrainingFacts, versions
 from pipeline.models.config import ProgressConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.progress.model import ProgressModel
-from pipeline.models.progress.steps import LEARN, TEST, Row, frozen_progress, read_dataset
+from pipeline.models.progress.steps import LEARN, TEST, Dataset, Row, frozen_progress, read_dataset
 from pipeline.models.progress.training import ProgressTrainer, TrainedProgress
+from pipeline.models.replay import Replay, chosen
 from pipeline.models.running import Saves
 from pipeline.models.training_job import (
     Evaluator,
@@ -51,6 +53,7 @@ def learn(
     config: ProgressConfig,
     *,
     parent: str | None,
+    earlier: Sequence[TaskData] = (),
     on_step: OnStep = lambda _done, _total: None,
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
@@ -63,6 +66,7 @@ def learn(
         chain: of progress models.
         config: how.
         parent: the checkpoint to start from.
+        earlier: the tasks to replay, an earlier version of this one among them.
         on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
@@ -73,7 +77,8 @@ def learn(
     path = task.dataset / LEARN
     if not path.is_file():
         raise DatasetError(f"{task.name}: {path} is not there")
-    step = chain.step(task, config, parent=parent, data=file_digest(path))
+    data, replayed = lesson(task, config, earlier)
+    step = chain.step(task, config, parent=parent, data=data.digest)
 
     def make(run: Path) -> Checkpoint:
         trainer = ProgressTrainer(
@@ -87,18 +92,69 @@ def learn(
             seed=config.seed,
             device=config.device,
         )
-        made = trainer.fit(read_dataset(path), on_step, Saves(run / "steps", 60 * config.save_minutes))
+        made = trainer.fit(data, on_step, Saves(run / "steps", 60 * config.save_minutes))
         facts = TrainingFacts(
             steps=made.steps,
             device=made.device,
             seconds=made.seconds,
             versions=versions(_LIBRARIES),
             warnings=_warnings(made),
-            about={name: value for name, value in asdict(made).items() if name in _KEPT},
+            about={name: value for name, value in asdict(made).items() if name in _KEPT}
+            | {"replayed": replayed},
         )
         return chain.put(step, trainer.write, facts)
 
     return chain.once(step, make)
+
+
+def lesson(
+    task: TaskData, config: ProgressConfig, earlier: Sequence[TaskData] = ()
+) -> tuple[Dataset, dict[str, int]]:
+    """Return the rows to learn for a task, the replayed ones last, and how many are replayed of each task.
+
+    Args:
+        task: with a dataset of `frozen_progress`.
+        config: how many are replayed.
+        earlier: the tasks to replay; of one with the task's name, an earlier version of it, the rows that it has are
+            not learned again, only replayed (`ProgressConfig.only_new`), if what is new fills a batch.
+
+    Raises:
+        DatasetError: a dataset cannot be used.
+    """
+    read = read_dataset(task.dataset / LEARN)
+    own = read.rows
+    before = next((one for one in reversed(earlier) if one.name == task.name), None)
+    again = before is None or not config.only_new
+    if before is not None and config.only_new:
+        known = {row.step for row in _trained_on(before)}
+        new = tuple(row for row in own if row.side != "train" or row.step not in known)
+        again = sum(row.side == "train" for row in new) < config.batch_size
+        own = own if again else new
+    learned = {row.step for row in own}
+    # One statement is on one side for life; this holds for files that are no export of ours too.
+    held_out = {row.proof for row in own if row.side != "train"}
+
+    def chosen_of(one: TaskData, most: int) -> Sequence[Row]:
+        rows = [row for row in _trained_on(one) if row.step not in learned and row.proof not in held_out]
+        return chosen(rows, most, config.seed)
+
+    tasks = [one for one in earlier if one.name != task.name or not again]
+    replay: Replay[Row] = Replay.of_tasks(tasks, chosen_of, size=config.replay_size, seed=config.seed)
+    trained = sum(row.side == "train" for row in own)
+    found = replay.beside(trained, config.replay_share) if config.replay_size else []
+    if not found and own is read.rows:
+        return read, {}
+    rows = (*own, *(row for _, row in found))
+    replayed: dict[str, int] = {}
+    for name, _ in found:
+        replayed[name] = replayed.get(name, 0) + 1
+    digest = hashlib.sha256(f"{read.digest} {_digest(rows)}".encode()).hexdigest()
+    return Dataset(rows, read.incomplete, digest), replayed
+
+
+def _trained_on(task: TaskData) -> list[Row]:
+    """Return the rows of a task's training side."""
+    return [row for row in read_dataset(task.dataset / LEARN).rows if row.side == "train"]
 
 
 _KEPT = (
@@ -208,7 +264,14 @@ class ProgressJob(TrainingJob[ProgressConfig]):
         return frozen_progress(self.order, self.spec.job)
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
-        return learn(task, self.chain, self.config, parent=self.order.parent, on_step=on_step)
+        return learn(
+            task,
+            self.chain,
+            self.config,
+            parent=self.order.parent,
+            earlier=[TaskData(one.name, one.dataset) for one in self.order.tasks if one.replayed],
+            on_step=on_step,
+        )
 
     def evaluator(self, checkpoint: str, recorder: Recorder) -> ProgressEvaluator:
         return ProgressEvaluator(self.chain, checkpoint, self.measured_with, recorder)

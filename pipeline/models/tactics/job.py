@@ -1,7 +1,8 @@
 """Train a tactic model on a task on top of a checkpoint, measure it on people's steps; the job `train_tactics`.
 
 The configuration is a `TacticsConfig`. The task's dataset is in LeanDojo's form; training reads its training split
-only. A job that is started again continues from the last step that was saved.
+only, our own proofs that the gate accepted, and rows of earlier tasks (`pipeline.models.tactics.lesson`). A job that is
+started again continues from the last step that was saved.
 
 Measures, all in 0..1, each with the bounds of its bootstrap interval, "…_low" and "…_high"; a split without a tactic
 step has none:
@@ -23,6 +24,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import shutil
+import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -35,7 +37,7 @@ from peft import LoraConfig, PeftModel
 from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.jobs.specs import TrainSpec
+from pipeline.jobs.specs import TrainSpec, TrainTacticsSpec
 from pipeline.models.batching import by_length, padded
 from pipeline.models.chain import (
     Chain,
@@ -53,7 +55,9 @@ from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.running import Saves
+from pipeline.models.tactics.accepted import accepted, write_accepted
 from pipeline.models.tactics.generate import Generator
+from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import TacticModel, base_of, load_model, name_base
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import (
@@ -71,9 +75,14 @@ from pipeline.models.training_job import (
     OnStep,
     Recorder,
     TrainingJob,
+    frozen,
 )
 from store.events.models import ModelKind
+from store.log.reader import LogReader
 
+_LR, _LR_OF_AN_ADAPTER = 2e-5, 2e-4
+_WARMUP = 0.03
+"""Of a training's steps."""
 METRICS = ("tactic@1", "tactic@8", "token_accuracy")
 CANDIDATES = 8
 _AT_ONCE = 64
@@ -223,6 +232,7 @@ def learn(
     config: TacticsConfig,
     *,
     parent: str | None,
+    earlier: Sequence[TaskData] = (),
     premises: RowPremises = NO_PREMISES,
     on_step: OnStep = lambda _done, _total: None,
 ) -> Checkpoint:
@@ -232,10 +242,11 @@ def learn(
     the last step that was saved.
 
     Args:
-        task: with a dataset in LeanDojo's form, of which the training split counts.
+        task: with a dataset in LeanDojo's form, of which the training split counts, and accepted proofs beside it.
         chain: of tactic models.
         config: how.
         parent: the checkpoint to start from.
+        earlier: the tasks to replay, an earlier version of this one among them.
         premises: what the rows are shown beside their states, but for the share of `config.premise_dropout`.
         on_step: takes (optimiser steps done, in all) after each.
 
@@ -244,28 +255,28 @@ def learn(
             makes the same checkpoint.
         Yielded: the job was preempted, and the run is saved.
     """
-    rows = read_rows(task.dataset / "random" / "train.json")
+    given = lesson(task, config, earlier)
     data = (
-        hashlib.sha256(f"{rows.digest} {premises.name}".encode()).hexdigest()
+        hashlib.sha256(f"{given.digest} {premises.name}".encode()).hexdigest()
         if premises.name
-        else rows.digest
+        else given.digest
     )
     step = chain.step(task, config, parent=parent, data=data)
 
     def make(run: Path) -> Checkpoint:
         started = time.monotonic()
         trainer = _trainer(config, step.start, run, on_step)
-        shown = rows.shown(premises.of(task.dataset), dropout=config.premise_dropout, seed=config.seed)
+        shown = given.shown(premises, task, config)
         fitted = trainer.fit(shown, Saves(run / "steps", 60 * config.save_minutes))
         trainer.check_finite()
         warnings = (
-            (f"{fitted.dropped} of {len(rows.rows)} steps were left out: their tactics are too long",)
+            (f"{fitted.dropped} of {len(shown.rows)} steps were left out: their tactics are too long",)
             if fitted.dropped
             else ()
         )
         about = {
             "fitted": {**asdict(fitted), "measures": dict(fitted.measures)},
-            "rows": {"steps": len(rows.rows), "proofs": rows.proofs, "skipped": dict(rows.skipped)},
+            "rows": given.about(),
             "premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)},
         }
         seconds = time.monotonic() - started
@@ -290,9 +301,11 @@ def _trainer(config: TacticsConfig, start: str, run: Path, on_step: OnStep) -> S
         run / "model",
         config.epochs,
         config.batch_size,
-        config.lr,
+        config.lr or (_LR_OF_AN_ADAPTER if config.lora or base_of(start) != start else _LR),
         adapter if config.lora else None,
         max_seq_len=config.max_seq_len,
+        warmup_steps=_WARMUP,
+        enable_thinking=config.enable_thinking,
         device=config.device,
         seed=config.seed,
         # The run's log and the checkpoint's warnings have it.
@@ -353,9 +366,25 @@ class TacticsJob(TrainingJob[TacticsConfig]):
         super().__init__(config, spec, reporter)
         self._premises = premises
 
+    def frozen(self) -> tuple[Path, int]:
+        order = self.order
+
+        def beside(dataset: Path, view: sqlite3.Connection, log: LogReader) -> None:
+            of = order.proofs_of if isinstance(order, TrainTacticsSpec) else ()
+            write_accepted(dataset, accepted(view, log, repositories=of, simulated=order.simulated))
+
+        return frozen(order, self.spec.job, beside)
+
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
-        parent = self.order.parent
-        return learn(task, self.chain, self.config, parent=parent, premises=self._premises, on_step=on_step)
+        return learn(
+            task,
+            self.chain,
+            self.config,
+            parent=self.order.parent,
+            earlier=[TaskData(one.name, one.dataset) for one in self.order.tasks if one.replayed],
+            premises=self._premises,
+            on_step=on_step,
+        )
 
     def evaluator(self, checkpoint: str, recorder: Recorder) -> TacticsEvaluator:
         return TacticsEvaluator(self.chain, checkpoint, self.measured_with, recorder, self._premises)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class Row:
     """One step of a proof: `tactic` was run on `state`, which has no marks. `step` counts from 0 in the proof.
 
     `url` and `commit` are "" if the source lacks them, and `start` is then None. `premises` are shown beside the state:
-    marked code, the nearest first.
+    marked code, the nearest first. `proof` is the id of our own accepted proof that the step is from; "" of a trace.
     """
 
     state: str
@@ -43,8 +43,11 @@ class Row:
     commit: str = ""
     start: Position | None = None
     premises: tuple[str, ...] = ()
+    proof: str = ""
 
 
+_CONTENT = 8
+"""How many of a row's fields its digest has: all before `premises`."""
 FindPremises = Callable[[Sequence[Row]], Sequence[tuple[str, ...]]]
 """Returns for each row the marked code of the premises nearest to its state, of those that its theorem may use."""
 
@@ -77,10 +80,10 @@ class Rows:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the rows, order included, without what they are shown beside their states."""
+        """The SHA-256 of the rows, order included, without what is shown beside their states."""
         digest = hashlib.sha256()
         for row in self.rows:
-            digest.update(json.dumps(astuple(row)[:-1]).encode())
+            digest.update(json.dumps(astuple(row)[:_CONTENT]).encode())
         return digest.hexdigest()
 
     def shown(self, find: FindPremises, *, dropout: float = 0.0, seed: int = 0) -> Rows:
@@ -134,10 +137,23 @@ def read_rows(path: Path) -> Rows:
     return found
 
 
+def of_steps(steps: Iterable[tuple[str, str]], like: Row) -> list[Row]:
+    """Return the rows of a proof's steps, of its states and tactics; those that cannot be learned from are left out."""
+    read = (_read_texts(state, tactic) for state, tactic in steps)
+    return [
+        replace(like, state=state, tactic=tactic, step=at)
+        for at, (state, tactic, flaw) in enumerate(read)
+        if flaw is None
+    ]
+
+
 def _read(step: Tactic) -> tuple[str, str, str | None]:
     """Return a step's state, its tactic, and the reason for leaving it out, if any."""
-    state = without_marks(step.state_before).strip()
-    text = without_marks(step.tactic)
+    return _read_texts(without_marks(step.state_before), without_marks(step.tactic))
+
+
+def _read_texts(state: str, text: str) -> tuple[str, str, str | None]:
+    state = state.strip()
     answer = read_tactic(text)
     reason = None
     if holds_sorry(text):

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 from store.domain.identity import short_hash
-from store.domain.splits import HELD_OUT
+from store.domain.splits import HELD_OUT, drawn_side_sql
 from store.events.traces import CommitTraced
 from store.log.envelope import StoredEvent
 from store.sqlite import statements
@@ -39,10 +39,6 @@ _TABLES = {
 }
 _WITHOUT_ROWID = frozenset({"leaders", "uses", "users"})
 
-_RANDOM_SIDE = (
-    "CASE WHEN substr(\"key\", 1, 8) < '1999999a' THEN 'test' WHEN substr(\"key\", 1, 8) < '33333333' THEN 'val' "
-    "ELSE 'train' END"
-)
 # Other digits of the key than above: the two splits are independent of each other.
 _NOVEL_SIDE = (
     "CASE WHEN NOT held_out THEN 'train' WHEN substr(\"key\", 9, 4) < '8000' THEN 'val' ELSE 'test' END"
@@ -89,7 +85,7 @@ def _lead(db: sqlite3.Connection, run: Run) -> None:
 def _decide_random(db: sqlite3.Connection, seq: int) -> None:
     run = _runner(db, split="random", seq=seq)
     run("follow")
-    db.execute(f"UPDATE temp.units SET side = {_RANDOM_SIDE}")
+    db.execute(f"UPDATE temp.units SET side = {drawn_side_sql()}")
     run("join_units")
 
 

@@ -107,6 +107,20 @@ def test_each_task_is_a_link_and_is_measured_on_all_tasks_so_far(learned: Learne
         }
 
 
+def test_a_later_task_replays_the_earlier_one_s_training_split(learned: Learned) -> None:
+    bench, model = learned.bench, learned.model
+    chain = Chain(bench.chain(model))
+    one, two = (
+        chain.read(outcome.summary["checkpoint"]).about for outcome in (learned.first, learned.second)
+    )
+    if model == "tactics":
+        one, two = one["rows"], two["rows"]
+        assert two["accepted"] == {"proofs": 0, "steps": 0, "left_out": {}}
+    assert (one["replayed"], list(two["replayed"])) == ({}, [FIRST])
+    new = two["steps"] if model == "tactics" else two["rows"][0] - two["replayed"][FIRST]
+    assert two["replayed"][FIRST] == round(new / 3), "a quarter of all rows"
+
+
 def test_what_is_measured_was_not_trained_on_and_cannot_be_written(learned: Learned) -> None:
     dataset = Path(learned.first.summary["dataset"])
     assert dataset == dataset_of(learned.bench.chain(learned.model), f"{learned.model}-First")

@@ -28,6 +28,7 @@ from store.events.jobs import JobReleased, WorkTriggered
 from store.log.envelope import NewEvent
 from store.log.log import EventLog
 from tests.support.daemon.deployment import Deployment
+from tests.support.events import PATCH, declaration, place, proof_checked, proof_found, record, scanned
 from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
@@ -94,6 +95,16 @@ class World:
                 simulated=simulated,
             )
             return log.reader().position()
+
+    def prove(self, number: int, *, accepted: bool = True) -> None:
+        """Have the simulator find a proof of the first repository, and the gate take it or not look at it yet."""
+        scan = scanned("A.lean", [declaration("t")], with_sorry=["t"])
+        where = place(scan, scan.sorries[0], blob=sha(number))
+        found = proof_found(f"{number:016x}", where, commit=sha(1), simulated=True)
+        found = found.model_copy(update={"repository": ONE, "branch": "main"})
+        bodies = [proof_checked(found)] if accepted else []
+        with EventLog.open(self.settings.paths.events_db) as log:
+            record(log, [found, *bodies], folder=self.deployment.folder / "stage", payloads=(PATCH,))
 
     def learn(self, job: DueJob, name: str, *, at: int, promote: bool = True, simulated: bool = True) -> None:
         """Have a job of training end well with this checkpoint, and have that promoted or refused."""
@@ -352,6 +363,34 @@ def test_the_rows_of_a_tactic_model_are_shown_the_premises_of_the_retriever_in_u
     assert (found.checkpoint, found.premises, found.device) == ("r-1", 10, "cpu")
     world.configure(train=f"new_theorems = 10\n{TACTICS}[prove.generator]\npremises = 0\n")
     assert asked(world.one(), TrainTacticsSpec).retriever is None
+
+
+def test_a_tactic_model_learns_a_repository_again_when_enough_of_our_proofs_were_accepted(
+    world: World,
+) -> None:
+    at = world.trace(ONE)
+    world.learn(world.one(), "r-1", at=at)
+    world.configure(train=f"new_theorems = 10\nnew_proofs = 2\n{TACTICS}")
+    first = world.one()
+    assert asked(first, TrainTacticsSpec).proofs_of == (ONE, TWO)
+    world.prove(1)
+    world.learn(first, "t-1", at=at)
+    world.prove(2)
+    assert world.plan().due == (), "the first was there when it was learned"
+    world.prove(3, accepted=False)
+    assert kinds(world.plan()) == ["check"], "the gate has not looked at it"
+    world.prove(4)
+    again, _ = sorted(world.plan().due, key=lambda job: job.kind == "check")
+    assert (again.kind, asked(again, TrainSpec).parent) == ("train_tactics", "t-1")
+    world.learn(again, "t-2", at=at, promote=False)
+    assert kinds(world.plan()) == ["check"], "what was refused is not repeated with the same proofs"
+    world.prove(5)
+    assert kinds(world.plan()) == ["check"]
+    world.prove(6)
+    (later,) = [job for job in world.plan().due if job.kind != "check"]
+    assert later.job != again.job
+    world.configure(train=f"new_theorems = 10\nnew_proofs = 9\n{TACTICS}")
+    assert kinds(world.plan()) == ["check"]
 
 
 @pytest.mark.parametrize(("table", "kind"), [(TACTICS, "train_tactics"), (PROGRESS, "train_progress")])

@@ -1,0 +1,255 @@
+"""Proofs of our own that the gate accepted, as rows that a tactic model learns from: expert iteration.
+
+Beside a job's dataset lies what the log has of them when the job begins, read-only like the rest of it:
+
+    <chain>/.datasets/<job>/accepted.json      {"proofs": [{"proof": …, "repository": …, "steps": …}], "left_out": {…}}
+
+A proof counts only when the gate verified it; the simulator's, of which nothing spoke against, only in a simulated
+chain. Their states are those of the search's tree, as Lean said them. Left out, and counted by reason:
+
+    held_out      the proof's theorem is on val or test of the split `random`, by its name or its statement, or would
+                  be drawn there; or it has the goal of such a theorem, whatever its hypotheses are called; or it brings
+                  in the proof of one
+    no_states     no search tree says the states: the proof was written whole, or is not the one that the tree ends in
+    shortened     the tree has not all of a state
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from pipeline.lean.goal_text import hypotheses
+from pipeline.models.chain import write_text_whole
+from pipeline.models.errors import DatasetError
+from pipeline.models.tactics.rows import Row, of_steps
+from store.log.reader import LogReader
+from store.view import model_queries, queries
+from store.view.rows import ProofRow
+
+ACCEPTED = "accepted.json"
+HELD_OUT = "held_out"
+NO_STATES = "no_states"
+SHORTENED = "shortened"
+
+_CITED = re.compile(r"_([0-9a-f]{8})\b")
+"""The end of the name under which a search brings a proved lemma in: its proof's id (`pipeline.prove.lemmas`)."""
+_WORD = re.compile(r"[^\W\d][\w'✝]*")
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedStep:
+    """A state, as Lean prints it, and the tactic that was run on it."""
+
+    state: str
+    tactic: str
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedProof:
+    """A proof that the gate accepted: its id and its origin, and its steps.
+
+    `start` is where its sorry begins, (line, column) from 1. `model` is what was asked, "" for the curated tactics.
+    """
+
+    proof: str
+    sorry: str
+    repository: str
+    commit: str
+    path: str
+    start: tuple[int, int]
+    declaration: str
+    rung: int
+    model: str
+    simulated: bool
+    steps: tuple[AcceptedStep, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedProofs:
+    """The accepted proofs of some repositories, oldest first, and how many were left out by reason."""
+
+    proofs: tuple[AcceptedProof, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    def rows(self, repository: str) -> list[Row]:
+        """Return the steps of a repository's proofs, each different one once."""
+        rows = [
+            row
+            for proof in self.proofs
+            if proof.repository == repository
+            for row in of_steps(
+                ((step.state, step.tactic) for step in proof.steps),
+                Row(
+                    "",
+                    "",
+                    proof.declaration,
+                    proof.path,
+                    0,
+                    commit=proof.commit,
+                    start=proof.start,
+                    proof=proof.proof,
+                ),
+            )
+        ]
+        return list({(row.state, row.tactic): row for row in reversed(rows)}.values())[::-1]
+
+    @property
+    def repositories(self) -> tuple[str, ...]:
+        """The keys of the repositories that have one, in order."""
+        return tuple(sorted({proof.repository for proof in self.proofs}))
+
+
+_READER = TypeAdapter(AcceptedProofs)
+
+
+def accepted(
+    view: sqlite3.Connection, log: LogReader, *, repositories: Collection[str], simulated: bool
+) -> AcceptedProofs:
+    """Return what can be learned of the accepted proofs of these repositories.
+
+    Args:
+        view: of the log.
+        log: has the trees.
+        repositories: their keys.
+        simulated: also the simulator's.
+
+    Raises:
+        LogError: the view or a payload cannot be read.
+    """
+    rows = model_queries.accepted_proofs(view, repositories=repositories, simulated=simulated)
+    if not rows:
+        return AcceptedProofs()
+    # Of all repositories: a lemma may be brought in from a branch's other theorems.
+    secret = {row.proof[:8] for row in rows if model_queries.is_held_out(view, row)}
+    goals = {_nameless(state) for state in model_queries.held_out_goals(view)}
+    found: list[AcceptedProof] = []
+    left_out: Counter[str] = Counter()
+    for row in rows:
+        cites = {short for tactic in row.tactics for short in _CITED.findall(tactic)}
+        if secret & {row.proof[:8], *cites}:
+            left_out[HELD_OUT] += 1
+            continue
+        proof = _steps(view, log, row)
+        if isinstance(proof, str):
+            left_out[proof] += 1
+        elif _nameless(proof.steps[0].state) in goals:
+            left_out[HELD_OUT] += 1
+        else:
+            found.append(proof)
+    return AcceptedProofs(tuple(found), dict(left_out))
+
+
+def write_accepted(dataset: Path, proofs: AcceptedProofs) -> None:
+    """Write accepted proofs beside a dataset.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    write_text_whole(dataset / ACCEPTED, _READER.dump_json(proofs).decode())
+
+
+def read_accepted(dataset: Path) -> AcceptedProofs:
+    """Return the accepted proofs beside a dataset; none where an earlier version exported it.
+
+    Raises:
+        DatasetError: the file is damaged.
+    """
+    path = dataset / ACCEPTED
+    try:
+        return _READER.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return AcceptedProofs()
+    except ValidationError as error:
+        raise DatasetError(
+            f"{path} does not hold accepted proofs. Remove {dataset}: it is exported again"
+        ) from error
+
+
+def _steps(view: sqlite3.Connection, log: LogReader, row: ProofRow) -> AcceptedProof | str:
+    """Return a proof with its states, or the reason for leaving it out."""
+    attempt = queries.attempt_behind(view, row)
+    if attempt is None or attempt.tree_sha256 is None:
+        return NO_STATES
+    tree: Any = json.loads(log.blob(attempt.tree_sha256))
+    nodes = {node["number"]: node for node in tree["nodes"]}
+    way = [nodes[number] for number in tree["proof"]]
+    if len(way) != len(row.tactics) + 1:
+        return NO_STATES
+    steps = []
+    for node, after, tactic in zip(way, way[1:], row.tactics, strict=False):
+        # The tree has the beginning of a long tactic.
+        if not tactic.startswith(after["tactic"].removesuffix("…")) or not node["goals"]:
+            return NO_STATES
+        if any(goal.endswith("…") or goal.startswith("… and ") for goal in node["goals"]):
+            return SHORTENED
+        steps.append(AcceptedStep("\n\n".join(dict.fromkeys(map(printed, node["goals"]))), tactic))
+    line, column = _place(view, row)
+    return AcceptedProof(
+        proof=row.proof,
+        sorry=row.sorry,
+        repository=row.repository,
+        commit=row.checked_sha,
+        path=row.path,
+        start=(line, column),
+        declaration=row.declaration,
+        rung=row.rung,
+        model=attempt.model,
+        simulated=row.simulated,
+        steps=tuple(steps),
+    )
+
+
+def _place(view: sqlite3.Connection, row: ProofRow) -> tuple[int, int]:
+    found = view.execute(
+        'SELECT line, "column" + 1 FROM sorries WHERE repository = ? AND branch = ? AND sorry = ?',
+        (row.repository, row.branch, row.sorry),
+    ).fetchone()
+    return (1, 1) if found is None else (found[0], found[1])
+
+
+def printed(goal: str) -> str:
+    """Return a goal of a tree as Lean prints it: hypotheses of one type that follow one another share a line."""
+    lines: list[str] = []
+    joins = False
+    for said, is_hypothesis in _whole_lines(goal):
+        names, _, kind = said.partition(" : ")
+        if is_hypothesis and joins and lines[-1].partition(" : ")[2] == kind:
+            before = lines[-1].partition(" : ")[0]
+            lines[-1] = f"{before} {names} : {kind}"
+        else:
+            lines.append(said)
+        joins = is_hypothesis and " := " not in kind
+    return "\n".join(lines)
+
+
+def _whole_lines(goal: str) -> Iterator[tuple[str, bool]]:
+    """Yield a goal's lines, each with those that continue it, and whether it is a hypothesis."""
+    whole: list[str] = []
+    for line in goal.split("\n"):
+        if whole and line.startswith((" ", "\t")):
+            whole[-1] += f"\n{line}"
+        elif line.strip():
+            whole.append(line)
+    for line in whole:
+        yield line, " : " in line and not line.startswith(("⊢", "|", "case "))
+
+
+def _nameless(state: str) -> str:
+    """Return the first goal of a state without its tag, whatever its hypotheses are called."""
+    goal = printed(state.split("\n\n")[0])
+    lines = [line for line, _ in _whole_lines(goal) if not line.startswith("case ")]
+    names = [name for line in lines for name in line.partition(" : ")[0].split() if line.partition(" : ")[1]]
+    known = {
+        name: f"x{number}" for number, name in enumerate(dict.fromkeys(names)) if name in hypotheses(goal)
+    }
+    text = " ".join(" ".join(line.split()) for line in lines)
+    return _WORD.sub(lambda word: known.get(word[0], word[0]), text)

@@ -1,0 +1,131 @@
+"""What a training of a tactic model is given: the rows of its task, and those of earlier tasks that are replayed.
+
+A task's rows are the steps of its trace and those of our own accepted proofs of its repository
+(`pipeline.models.tactics.accepted`): expert iteration. Beside them rows of earlier tasks are replayed
+(`pipeline.models.replay`), of each repository first what our own accepted proofs have: what the model, or a search with
+it, has found itself is the nearest to what it says by itself, and so moves it least.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pipeline.models.config import TacticsConfig
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import NothingToLearnError
+from pipeline.models.replay import Replay, chosen
+from pipeline.models.tactics.accepted import read_accepted
+from pipeline.models.tactics.rows import Row, RowPremises, Rows, read_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """The rows that a training on a task has.
+
+    Attributes:
+        own: the task's: those of its trace, or what is new of them, and those of accepted proofs.
+        replayed: those of earlier tasks, each with its task's name.
+        datasets: the folders of the earlier tasks, by name.
+        left_out: how many accepted proofs are not learned from, by reason.
+    """
+
+    own: Rows
+    replayed: tuple[tuple[str, Row], ...] = ()
+    datasets: Mapping[str, Path] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the rows; of the task's own alone where none is replayed."""
+        if not self.replayed:
+            return self.own.digest
+        again = replace(self.own, rows=tuple(row for _, row in self.replayed)).digest
+        return hashlib.sha256(f"{self.own.digest} {again}".encode()).hexdigest()
+
+    def shown(self, premises: RowPremises, task: TaskData, config: TacticsConfig) -> Rows:
+        """Return all rows, the task's own first, with premises of their own repositories."""
+        together = list(self._shown(self.own.rows, premises, task.dataset, config))
+        for name in dict.fromkeys(name for name, _ in self.replayed):
+            rows = tuple(row for of, row in self.replayed if of == name)
+            dataset = self.datasets.get(name)
+            together += rows if dataset is None else self._shown(rows, premises, dataset, config)
+        return replace(self.own, rows=tuple(together))
+
+    def _shown(
+        self, rows: tuple[Row, ...], premises: RowPremises, dataset: Path, config: TacticsConfig
+    ) -> tuple[Row, ...]:
+        given = replace(self.own, rows=rows)
+        return given.shown(premises.of(dataset), dropout=config.premise_dropout, seed=config.seed).rows
+
+    def about(self) -> dict[str, Any]:
+        """Return what a checkpoint's description has of the rows."""
+        replayed: dict[str, int] = {}
+        for name, _ in self.replayed:
+            replayed[name] = replayed.get(name, 0) + 1
+        rows = (*self.own.rows, *(row for _, row in self.replayed))
+        return {
+            "steps": len(self.own.rows),
+            "proofs": self.own.proofs,
+            "skipped": dict(self.own.skipped),
+            "accepted": {
+                "proofs": len({row.proof for row in rows if row.proof}),
+                "steps": sum(bool(row.proof) for row in rows),
+                "left_out": dict(self.left_out),
+            },
+            "replayed": replayed,
+        }
+
+
+def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = ()) -> Lesson:
+    """Return the rows to learn for a task, and those to replay.
+
+    Args:
+        task: with a dataset in LeanDojo's form, and accepted proofs beside it.
+        config: how many are replayed.
+        earlier: the tasks to replay; of one with the task's name, an earlier version of it, what it has is not learned
+            again, only replayed (`TacticsConfig.only_new`), if what is new fills a batch.
+
+    Raises:
+        LearningError: a dataset cannot be used.
+    """
+    ours = read_accepted(task.dataset)
+    read = read_rows(task.dataset / "random" / "train.json")
+    own = _distinct(read.rows, ours.rows(task.name))
+    before = next((one for one in reversed(earlier) if one.name == task.name), None)
+    again = before is None or not config.only_new
+    if before is not None and config.only_new:
+        new = _distinct((), own, but=[*_traced(before), *read_accepted(before.dataset).rows(task.name)])
+        again = len(new) < config.batch_size
+        own = own if again else new
+    # Where an earlier version is learned again as a whole, it has its rows.
+    datasets = {one.name: one.dataset for one in earlier if one.name != task.name or not again}
+    names = [*datasets, *(name for name in ours.repositories if name not in datasets and name != task.name)]
+
+    def chosen_of(one: TaskData, most: int) -> list[Row]:
+        # As the log has them now: one that was refuted since is not replayed.
+        rows = list(chosen(_distinct((), ours.rows(one.name), but=own), most, config.seed))
+        rest = _distinct((), _traced(one) if one.name in datasets else (), but=(*rows, *own))
+        return [*rows, *chosen(rest, most - len(rows), config.seed)]
+
+    tasks = [TaskData(name, datasets.get(name, task.dataset)) for name in names]
+    replay: Replay[Row] = Replay.of_tasks(tasks, chosen_of, size=config.replay_size, seed=config.seed)
+    replayed = replay.beside(len(own), config.replay_share) if config.replay_size else []
+    return Lesson(replace(read, rows=tuple(own)), tuple(replayed), datasets, ours.left_out)
+
+
+def _traced(task: TaskData) -> Sequence[Row]:
+    """Return the rows of a task's training split."""
+    try:
+        return read_rows(task.dataset / "random" / "train.json").rows
+    except NothingToLearnError:
+        return ()
+
+
+def _distinct(first: Sequence[Row], then: Sequence[Row], *, but: Sequence[Row] = ()) -> list[Row]:
+    """Return rows, and of those that come then what they, and `but`, do not have."""
+    known = {(row.state, row.tactic) for row in (*first, *but)}
+    return [*first, *(row for row in then if (row.state, row.tactic) not in known)]

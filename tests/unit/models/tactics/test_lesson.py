@@ -1,0 +1,161 @@
+"""What a training of a tactic model is given: its task's steps, our own proofs, and what is replayed of earlier ones."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.models.config import TacticsConfig
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import ConfigError
+from pipeline.models.tactics.accepted import AcceptedProof, AcceptedProofs, AcceptedStep, write_accepted
+from pipeline.models.tactics.lesson import lesson
+from pipeline.models.tactics.rows import Row, RowPremises
+
+CONFIG = TacticsConfig(batch_size=2, replay_share=0.5)
+
+
+def task(folder: Path, name: str, steps: int, *, proofs: AcceptedProofs | None = None) -> TaskData:
+    """Write the dataset of a task whose training split has so many theorems of one step."""
+    dataset = folder / f"{name}-{steps}"
+    (dataset / "random").mkdir(parents=True)
+    theorems = [
+        {
+            "url": name,
+            "commit": "c",
+            "file_path": f"{name}.lean",
+            "full_name": f"{name}.t{number}",
+            "theorem_statement": None,
+            "start": [number + 1, 1],
+            "end": [number + 1, 9],
+            "traced_tactics": [
+                {
+                    "tactic": f"exact {name.lower()} {number}",
+                    "annotated_tactic": ["", []],
+                    "state_before": f"⊢ {name} {number}",
+                    "state_after": "no goals",
+                }
+            ],
+        }
+        for number in range(steps)
+    ]
+    (dataset / "random" / "train.json").write_text(json.dumps(theorems))
+    if proofs is not None:
+        write_accepted(dataset, proofs)
+    return TaskData(name, dataset)
+
+
+def ours(*of: tuple[str, int]) -> AcceptedProofs:
+    """Return accepted proofs of repositories, so many of each."""
+    return AcceptedProofs(
+        tuple(
+            AcceptedProof(
+                proof=f"{name}-{number}",
+                sorry="s",
+                repository=name,
+                commit="c",
+                path=f"{name}.lean",
+                start=(1, 1),
+                declaration=f"{name}.s{number}",
+                rung=2,
+                model="m",
+                simulated=False,
+                steps=(AcceptedStep(f"⊢ our {name} {number}", "ours"),),
+            )
+            for name, most in of
+            for number in range(most)
+        ),
+        {"held_out": 1},
+    )
+
+
+def of_proofs(rows: Sequence[Row]) -> list[str]:
+    return [row.proof for row in rows if row.proof]
+
+
+def test_a_first_task_without_proofs_of_our_own_is_its_trace(tmp_path: Path) -> None:
+    given = lesson(task(tmp_path, "A", 5), CONFIG)
+    assert len(given.own.rows) == 5
+    assert given.replayed == ()
+    assert given.digest == given.own.digest, "a checkpoint of an earlier version is found again"
+
+
+def test_our_own_accepted_proofs_are_rows_of_the_task_and_say_so(tmp_path: Path) -> None:
+    given = lesson(task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1))), CONFIG)
+    assert of_proofs(given.own.rows) == ["A-0", "A-1"]
+    about = given.about()
+    assert about["accepted"] == {"proofs": 3, "steps": 3, "left_out": {"held_out": 1}}
+    assert (about["steps"], about["replayed"]) == (7, {"B": 1})
+
+
+def test_a_step_that_people_wrote_too_is_learned_once(tmp_path: Path) -> None:
+    made = ours(("A", 1))
+    same = replace(made.proofs[0], steps=(AcceptedStep("⊢ A 3", "exact a 3"),))
+    given = lesson(task(tmp_path, "A", 5, proofs=replace(made, proofs=(same,))), CONFIG)
+    assert len(given.own.rows) == 5
+    assert of_proofs(given.own.rows) == []
+
+
+def test_every_earlier_repository_is_replayed_alike_whatever_its_size(tmp_path: Path) -> None:
+    earlier = [task(tmp_path, "Small", 40), task(tmp_path, "Large", 400)]
+    given = lesson(task(tmp_path, "New", 40), CONFIG, earlier)
+    assert given.about()["replayed"] == {"Small": 20, "Large": 20}, "as many as are new, by replay_share"
+    assert len({row.state for _, row in given.replayed}) == 40
+    assert given.digest != lesson(task(tmp_path / "again", "New", 40), CONFIG).digest
+    again = lesson(TaskData("New", tmp_path / "New-40"), CONFIG, earlier)
+    assert again.replayed == given.replayed, "drawn by the seed alone"
+
+
+@pytest.mark.parametrize("changes", [{"replay_share": 0.0}, {"replay_size": 0}])
+def test_replay_can_be_switched_off(tmp_path: Path, changes: dict[str, float]) -> None:
+    config = TacticsConfig.from_dict({**CONFIG.to_dict(), **changes})
+    assert lesson(task(tmp_path, "New", 9), config, [task(tmp_path, "Old", 9)]).replayed == ()
+
+
+def test_a_share_that_leaves_nothing_new_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"replay_share is 1.0: it takes a number from 0 to below 1"):
+        TacticsConfig(replay_share=1.0)
+
+
+def test_what_we_found_ourselves_is_replayed_first(tmp_path: Path) -> None:
+    config = replace(CONFIG, replay_size=6)
+    given = lesson(task(tmp_path, "New", 20, proofs=ours(("Old", 4))), config, [task(tmp_path, "Old", 50)])
+    assert Counter(bool(row.proof) for _, row in given.replayed) == {True: 4, False: 2}
+
+
+def test_a_proof_that_was_refuted_since_is_not_replayed(tmp_path: Path) -> None:
+    earlier = [task(tmp_path, "Old", 5, proofs=ours(("Old", 4)))]
+    given = lesson(task(tmp_path, "New", 20, proofs=ours()), CONFIG, earlier)
+    assert of_proofs([row for _, row in given.replayed]) == []
+
+
+def test_a_repository_that_grew_is_trained_on_what_is_new_and_the_rest_is_replayed(tmp_path: Path) -> None:
+    before = task(tmp_path, "A", 20, proofs=ours(("A", 1)))
+    given = lesson(task(tmp_path, "A", 23, proofs=ours(("A", 2))), CONFIG, [before])
+    assert [row.state for row in given.own.rows] == ["⊢ A 20", "⊢ A 21", "⊢ A 22", "⊢ our A 1"]
+    assert len(given.replayed) == 4
+    assert not {row.state for _, row in given.replayed} & {row.state for row in given.own.rows}
+    whole = lesson(TaskData("A", tmp_path / "A-23"), replace(CONFIG, only_new=False), [before])
+    assert (len(whole.own.rows), whole.replayed) == (25, ())
+
+
+def test_less_than_a_batch_that_is_new_is_learned_with_all_the_rest(tmp_path: Path) -> None:
+    given = lesson(task(tmp_path, "A", 21), CONFIG, [task(tmp_path, "A", 20)])
+    assert (len(given.own.rows), given.replayed) == (21, ())
+
+
+def test_rows_have_the_premises_of_their_own_repositories(tmp_path: Path) -> None:
+    new = task(tmp_path, "New", 6, proofs=ours(("Elsewhere", 1)))
+    given = lesson(new, CONFIG, [task(tmp_path, "Old", 6)])
+    premises = RowPremises("r", lambda folder: lambda rows: [(folder.name,)] * len(rows))
+    shown = given.shown(premises, new, replace(CONFIG, premise_dropout=0.0))
+    assert {(row.path, row.premises) for row in shown.rows} == {
+        ("New.lean", ("New-6",)),
+        ("Old.lean", ("Old-6",)),
+        ("Elsewhere.lean", ()),
+    }
