@@ -1,4 +1,4 @@
-"""The first screen: what came, what was filled, what is false, what is ready, and what needs somebody.
+"""The first screen: what came, what was filled, what is false, what is ready, and what needs attention.
 
 `front` reads it from the view with a few questions whose answers are small, so that the daemon can ask them for a
 digest too; `digest` writes it as text. What the simulator did is marked in each line that has it.
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from store.view import queries, report_queries
-from store.view.report_queries import News, Ready, ShownFalse, Since, Spot
+from store.view.report_queries import Candidate, News, Ready, ShownFalse, Since, Spot
 from store.view.rows import LARGER, PolledRepository, ServiceRow, TooLargeRow, too_large_said
 
 SIMULATED = "SIMULATED"
@@ -31,7 +31,7 @@ _KINDS = {"train_tactics": "training the tactic model", "train_progress": "train
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that needs somebody: what, where ("" where it is no repository's), why, and what to do."""
+    """Something that needs attention: what, where ("" where it is no repository's), why, and what to do."""
 
     what: str
     where: str
@@ -61,6 +61,7 @@ class Front:
     removed: int
     shown_false: tuple[ShownFalse, ...]
     ready: tuple[Ready, ...]
+    candidates: tuple[Candidate, ...]
     oldest: tuple[Since, ...]
     needs: tuple[Need, ...]
 
@@ -108,6 +109,7 @@ def front(view: sqlite3.Connection, *, since: str, until: str) -> Front:
         removed=sum(one.what == "removed" for one in news),
         shown_false=tuple(report_queries.shown_false(view)),
         ready=tuple(report_queries.ready(view)),
+        candidates=tuple(report_queries.candidates(view)),
         oldest=tuple(report_queries.known_since(view, MOST_OLDEST)),
         needs=tuple(_needs(view, queries.service(view), repositories, too_large)),
     )
@@ -155,7 +157,7 @@ def lead(front: Front) -> str:
     among = _many(front.watched, "watched repository", "watched repositories")
     if not front.open and not front.not_taken:
         return f"No sorry is open in {among}."
-    where = f" in {front.repositories:,} of {among}"
+    where = f" in {among}" if front.watched == 1 else f" in {front.repositories:,} of {among}"
     beyond = f", and {front.not_taken:,} more are beyond the limits of [scan]" if front.not_taken else ""
     return f"{_many(front.open, 'sorry is', 'sorries are')} open{where}{beyond}."
 
@@ -194,9 +196,13 @@ def digest(front: Front) -> list[str]:
         "Patches ready",
         [f"{placed(one.spot)}: unsorry proofs apply {one.proof}, {one.graded}" for one in front.ready],
     )
+    part(
+        "Accepted, not verified",
+        [f"{placed(one.spot)}: unsorry proofs show {one.proof}" for one in front.candidates],
+    )
     part("New", [placed(one.spot) for one in front.opened if one.here])
     part("Filled", [f"{placed(one.spot)}, {FILLED[one.what]}" for one in front.filled])
-    part("Needs somebody", [_mark(one.simulated) + needed(one) for one in front.needs])
+    part("Needs attention", [_mark(one.simulated) + needed(one) for one in front.needs])
     part("Oldest", [f"{placed(one.spot)}, {since(one)}" for one in front.oldest[:3]])
     return lines
 
@@ -212,7 +218,7 @@ def since(one: Since) -> str:
 
 
 def needed(one: Need) -> str:
-    """Say what needs somebody, in one line."""
+    """Say what needs attention, in one line."""
     where = f" in {one.where}" if one.where else ""
     return f"{one.what}{where}: {one.reason}{f' -> {one.remedy}' if one.remedy else ''}"
 

@@ -72,7 +72,7 @@ def history(data: ReportData) -> Section | None:
     names = [name for name in _FLOWS if any(getattr(one, name) for one in data.history)]
     title = "Sorries of the branches that are watched now"
     picture = line_chart(
-        "sorrys-picture",
+        "sorries-picture",
         title,
         positions=_without_repeats([moment(one.at) for one in data.history]),
         lines=[
@@ -82,7 +82,7 @@ def history(data: ReportData) -> Section | None:
         unit="sorries",
         at=[datetime.fromisoformat(one.at).timestamp() for one in data.history],
     )
-    return section("history", "Over time", "drawn", picture=Picture("sorrys-over-time", picture))
+    return section("history", "Over time", "drawn", picture=Picture("sorries-over-time", picture))
 
 
 def _without_repeats(times: Sequence[str]) -> list[str]:
@@ -126,7 +126,7 @@ def proofs(data: ReportData) -> Section | None:
         [(row.state, made_by(row.simulated), row.n) for row in data.proofs],
     )
     return section(
-        "proofs", "Proofs", "proofs",
+        "proofs", "Verdicts and attempts", "proofs",
         verdicts=verdicts, searches=_searches(data), searches_left=max(0, len(data.searches) - _MOST_SEARCHES),
         shown=shown, trees=any(one.tree for one in (*data.verified, *data.others)), legend=tree.legend(), total=total,
     )  # fmt: skip
@@ -301,6 +301,6 @@ def machine_time(data: ReportData) -> Section | None:
         ],
     )  # fmt: skip
     return section(
-        "machine-time", "Machine time", "machine_time",
+        "machine-time", "Jobs", "machine_time",
         drawn=drawn, periods=over, earlier=sum(over.before.values()), by_kind=by_kind,
     )  # fmt: skip

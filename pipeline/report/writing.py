@@ -13,7 +13,7 @@ from pipeline.report.charts import ORIGIN
 from pipeline.report.page import Pages
 
 _OURS = re.compile(
-    r"(sorrys-over-time|sorrys-by-period|rejections|machine-time(-over-time)?|training|"
+    r"(sorr(ie|y)s-over-time|sorrys-by-period|rejections|machine-time(-over-time)?|training|"
     r"(recall|tactics|progress)-(matrix|over-time|change)(-simulated)?(-\d+)?)\.svg|"
     r"(proofs|models|machine|sorries-[A-Za-z0-9.-]+-[0-9a-f]{8}(-\d+)?)\.html"
 )

@@ -168,6 +168,15 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """A sorry in the source with a text that a check accepted as far as it could judge, and the text's patch."""
+
+    spot: Spot
+    proof: str
+    found_at: str
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """A proof text of a sorry that is in the source and that no check rejected; the newest with its state."""
 
@@ -303,6 +312,18 @@ def ready(db: sqlite3.Connection) -> list[Ready]:
         f"WHERE s.state = 'verified' AND {on_watched_branch('s')} ORDER BY p.checked_at DESC, s.sorry, s.branch"
     )
     return [Ready(Spot(*row[:7]), *row[7:]) for row in map(tuple, rows)]
+
+
+def candidates(db: sqlite3.Connection) -> list[Candidate]:
+    """Return the open sorries with a patch that fits, and that Lean has seen and nobody could verify; newest first."""
+    rows = db.execute(
+        f"SELECT {_SPOT}, p.proof, max(p.found_at) FROM sorries AS s JOIN proofs AS p ON p.repository = s.repository "
+        "AND p.branch = s.branch AND p.sorry = s.sorry AND p.checked_blob = s.blob "
+        "WHERE s.state = 'open' AND p.state = 'candidate' AND p.simulated = 0 AND p.patch_sha256 IS NOT NULL "
+        f"AND {on_watched_branch('s')} GROUP BY s.repository, s.branch, s.sorry "
+        "ORDER BY p.found_at DESC, s.sorry, s.branch"
+    )
+    return [Candidate(Spot(*row[:7]), *row[7:]) for row in map(tuple, rows)]
 
 
 def known_since(db: sqlite3.Connection, limit: int) -> list[Since]:

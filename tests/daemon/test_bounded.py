@@ -62,7 +62,7 @@ def test_a_file_of_one_line_sorries_holds_the_daemon_within_its_memory_and_is_sa
     )
     pages = {path.name: path.read_text("utf-8") for path in (tmp_path / "out").glob("*.html")}
     assert (
-        f"{most + 1:,} sorries are open in 1 of 1 watched repository, and {n - most:,} more are beyond"
+        f"{most + 1:,} sorries are open in 1 watched repository, and {n - most:,} more are beyond"
         in pages["index.html"]
     )
     told = [name for name, html in pages.items() if said in html]

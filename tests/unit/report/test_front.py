@@ -24,6 +24,7 @@ from tests.support.events import (
     job_started,
     observed,
     place,
+    proof_checked,
     proof_found,
     proof_verified,
     scanned,
@@ -189,6 +190,29 @@ def test_what_the_simulator_found_is_marked_wherever_it_is_told(view_of: Fill) -
     assert data.front.ready == ()
 
 
+def test_what_was_accepted_and_not_verified_stands_on_the_first_screen_while_it_fits(view_of: Fill) -> None:
+    names = ("new", "moved", "unseen", "fake")
+    found = {
+        name: proof_found(name, spot(f"Logic.{name}"), commit=NEW, simulated=name == "fake").model_copy(
+            update={"repository": FORGE}
+        )
+        for name in names
+    }
+    life = {"repository": FORGE, "branch": "main", "sha": sha("newer"), "sorry": "moved"}
+    moved = SorryMoved(**life, place=spot("Logic.moved", text="another"), what=("context",))
+    checked = [proof_checked(found[name]) for name in ("new", "moved", "fake")]
+    told = of_forge(*(opened(name, f"Logic.{name}") for name in names), *found.values(), *checked, moved)
+    data = gather(view_of([*begun(), *told]), made_at=MADE_AT)
+    (only,) = data.front.candidates
+    assert only.proof == found["new"].proof
+    where = "Logic.new github.com/ada/logic Logic/Basic.lean:8"
+    index = said(render(data).html["index.html"])
+    assert f"Accepted, not verified {where} unsorry proofs show {only.proof}" in index
+    lines = digest(data.front)
+    line = f"- Logic.new (github.com/ada/logic Logic/Basic.lean:8): unsorry proofs show {only.proof}"
+    assert lines[lines.index("Accepted, not verified:") + 1] == line
+
+
 def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
     made = front(view_of(week()), since=BEGAN, until="2100-01-01T00:00:00.000000Z")
     lines = digest(made)
@@ -197,7 +221,7 @@ def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
         "4 new sorries; filled: 1 by people; 1 was there when their branches were first read.",
     ]
     headings = [line for line in lines if line.endswith(":")]
-    assert headings == ["Shown false:", "Patches ready:", "New:", "Filled:", "Needs somebody:", "Oldest:"]
+    assert headings == ["Shown false:", "Patches ready:", "New:", "Filled:", "Needs attention:", "Oldest:"]
     patch = f"- Logic.proved (github.com/ada/logic Logic/Basic.lean:8): unsorry proofs apply {made.ready[0].proof}"
     assert f"{patch}, no kernel replay" in lines
 

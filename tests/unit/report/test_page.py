@@ -34,7 +34,7 @@ Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
 WHEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOSTILE = "example.org/<script>alert('1')</script>/\"&\x00\x1b[31m\ufffe"
 PICTURES = [
-    "recall-change.svg", "recall-matrix.svg", "recall-over-time.svg", "rejections.svg", "sorrys-over-time.svg"
+    "recall-change.svg", "recall-matrix.svg", "recall-over-time.svg", "rejections.svg", "sorries-over-time.svg"
 ]  # fmt: skip
 
 
@@ -244,7 +244,7 @@ def test_every_picture_is_well_formed_named_and_says_its_numbers(
         root = ET.fromstring(svg)
         assert root.get("role") == "img"
         assert svg.strip() in whole
-    lines = ET.fromstring(pages.pictures["sorrys-over-time.svg"]).findtext("{http://www.w3.org/2000/svg}desc")
+    lines = ET.fromstring(pages.pictures["sorries-over-time.svg"]).findtext("{http://www.w3.org/2000/svg}desc")
     assert (
         f"{data.history[-1].open:g} at "
         in (lines or "").partition("Still in the source: ")[2].partition(";")[0]

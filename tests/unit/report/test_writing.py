@@ -46,7 +46,7 @@ def test_a_file_that_no_report_wrote_stops_everything_before_a_byte_is_written(
 ) -> None:
     (tmp_path / name).write_text("mine", encoding="utf-8")
     with pytest.raises(NotOursError, match=rf"{name}: no report wrote it.*--out"):
-        write(report("rejections.svg", "sorrys-over-time.svg", pages=("proofs.html",)), tmp_path)
+        write(report("rejections.svg", "sorries-over-time.svg", pages=("proofs.html",)), tmp_path)
     assert names(tmp_path) == [name]
     assert (tmp_path / name).read_text(encoding="utf-8") == "mine"
 
