@@ -5,7 +5,8 @@ a second name in a folder of their own before they lose the first: a kill at any
 next recovery goes on where that one ended.
 
 The first page of the file says where its tables are: where it is damaged, nothing else can be read. It is the same in
-each log but for some counters, so a copy of the file gets a new one, and what the chain then confirms is kept.
+each log but for some counters, so a copy of the file gets a new one, and what the chain then confirms is kept. (Not
+in a log that was begun before there was the chain and not restored since: nobody knows where its chain lies.)
 """
 
 from __future__ import annotations
@@ -145,8 +146,10 @@ def _assess(path: Path, spare: Path) -> _Sound:
             raise
         wrong, foreign = without_remedy(error), isinstance(error, NotALogError)
     sound = _walked(path)
-    if wrong and not (sound.chained and sound.kept.seq) and path.exists() and path.stat().st_size:
-        _copy_with_a_new_first_page(path, spare)
+    for restored in (False, True) if path.exists() and path.stat().st_size else ():
+        if not wrong or (sound.chained and sound.kept.seq):
+            break
+        _copy_with_a_new_first_page(path, spare, restored=restored)
         again = _walked(spare)
         if again.chained and again.kept.seq:
             sound = again
@@ -177,8 +180,11 @@ def _walked(path: Path) -> _Sound:
         return _Sound(path, chain.START, True, 0, without_remedy(error))
 
 
-def _copy_with_a_new_first_page(path: Path, spare: Path) -> None:
-    """Copy a log's file and -wal; the copy's first page is that of a new log, with the size of this one."""
+def _copy_with_a_new_first_page(path: Path, spare: Path, *, restored: bool) -> None:
+    """Copy a log's file and -wal; the copy's first page is that of a new log, with the size of this one.
+
+    In a log that was restored from a backup the tables lie in another order.
+    """
     _remove(spare)
     shutil.copyfile(path, spare)
     wal = path.with_name(f"{path.name}-wal")
@@ -187,6 +193,8 @@ def _copy_with_a_new_first_page(path: Path, spare: Path) -> None:
     with closing(in_memory(script("log/schema") + script("log/chain"))) as new:
         new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         new.execute(f"PRAGMA user_version = {LOG_VERSION}")
+        if restored:
+            new.execute("VACUUM")
         page = bytearray(new.serialize()[:_PAGE_BYTES])
     page[18:20] = b"\2\2"  # WAL, which a database in memory has not
     page[28:32] = (path.stat().st_size // _PAGE_BYTES).to_bytes(4, "big")
