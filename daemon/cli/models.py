@@ -150,6 +150,7 @@ def show(
             ("versions", clean(pairs(row.versions))),
             ("weights", f"{row.weights} ({size(row.size_bytes)})"),
             ("fisher", row.fisher or "none"),
+            ("loss", _loss(instance, row)),
             ("job", row.job),
         )
     )
@@ -170,6 +171,18 @@ def show(
             for item in measured
         ],
     )
+
+
+def _loss(instance: Instance, row: CheckpointRow) -> str:
+    """Say how the loss of a training fell."""
+    from pipeline.models.curve import LOSS, read_curve
+    from store.log.reader import LogReader
+
+    if row.curve is None:
+        return "not kept"
+    with LogReader.open(instance.paths.events_db) as log_reader:
+        points = read_curve(log_reader.blob(row.curve)).get(LOSS)
+    return f"{points[0][1]:.4g} -> {points[-1][1]:.4g}" if points else "no step was logged"
 
 
 def compare(

@@ -1,7 +1,7 @@
 """Checkpoints as links of a chain: each is a folder named by its id, is complete or absent, and names its parent.
 
     <folder>/<id>/checkpoint.json       its description, with the SHA-256 of its other files
-    <folder>/<id>/…                     the model
+    <folder>/<id>/…                     the model, and `curve.json`
     <folder>/.runs/<id>/                the files of a run in progress; removed once its checkpoint exists
 
 The id is a hash of everything that the checkpoint follows from, so a run that is repeated makes the same checkpoint,
@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.models.config import Config
+from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError, disk_reason
 
@@ -101,9 +102,9 @@ _MODEL_FILES = (
         "vocab.*",
         "merges.txt",
     ),
-    *("spiece.model", "training_args.bin", "prompt.json", "base.json", DESCRIPTION),
+    *("spiece.model", "training_args.bin", "prompt.json", "base.json", CURVE, DESCRIPTION),
 )
-_NO_START = (DESCRIPTION, "training_args.bin", "base.json")
+_NO_START = (DESCRIPTION, CURVE, "training_args.bin", "base.json")
 
 
 # ---- a model's files

@@ -35,6 +35,7 @@ from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import TrainSpec
 from pipeline.models.chain import Chain, Checkpoint, file_digest, sync, weights_of, write_text_whole
 from pipeline.models.config import Config
+from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData, exported_position, forget, forget_others, freeze
 from pipeline.models.errors import (
     CheckpointError,
@@ -46,6 +47,7 @@ from pipeline.models.errors import (
 from pipeline.models.measures import Evaluation, with_bounds
 from store.domain.identity import short_hash
 from store.errors import LogError
+from store.events.base import BlobRef
 from store.events.models import CheckpointSaved, EvaluationFinished, ModelKind
 from store.leandojo.choosing import ImportCycleError, NothingToExportError
 from store.leandojo.exporting import export_leandojo
@@ -375,12 +377,18 @@ class TrainingJob(abc.ABC, Generic[C]):
             weights=made.weights,
             size_bytes=sum((folder / name).stat().st_size for name in weights_of(made.files)),
             fisher=made.fisher,
+            curve=self._curve(folder),
             versions=made.versions,
             device=made.device,
             seconds=made.seconds,
             job=self.spec.job,
             simulated=simulated,
         )
+
+    def _curve(self, folder: Path) -> BlobRef | None:
+        """Stage the curve of a checkpoint; one of an earlier version has none."""
+        path = folder / CURVE
+        return self.reporter.stage(path.read_bytes()) if path.is_file() else None
 
     def _parent_simulated(self) -> bool:
         with closing(queries.connect(self.order.database_db)) as view:

@@ -1,4 +1,4 @@
-"""The data of the report, read from the view at one moment; only the trees of searches come from the log.
+"""The data of the report, read from the view at one moment; trees of searches and curves of trainings from the log.
 
 `gather` returns one frozen `ReportData`. Everything that is counted, added up or cut into periods is computed here, so
 that `pipeline.report.page` only writes.
@@ -15,6 +15,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from pipeline.models.curve import Point, read_curve
 from pipeline.report.front import Front, front
 from pipeline.report.matrix import Matrix, matrices
 from pipeline.report.opened import OpenSorry, open_sorries
@@ -47,6 +48,8 @@ MOST_PROOFS = 50
 """Verified proofs that are shown with their text, and as many of the other texts; the newest."""
 MOST_TREES = 20
 """Of each of the two, the newest that are shown with the tree of their search."""
+MOST_CURVES = 8
+"""Of each model, the newest trainings whose losses are drawn."""
 
 SORRY_COLUMNS = ("open", "verified", "by_people", "by_us", "by_simulation", "removed")
 """The counts of a repository's sorries: by state, and the filled ones by who filled them."""
@@ -199,11 +202,21 @@ class ShownProof:
 
 
 @dataclass(frozen=True, slots=True)
+class TrainingCurve:
+    """What a training measured, by name: (step, value), by step. Without any `problem` says why."""
+
+    row: CheckpointRow
+    measures: Mapping[str, Sequence[Point]] = field(default_factory=dict)
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ReportData:
     """The data of the pages. `position` is the last event that the view contains.
 
     `verified` are the newest proofs that Lean accepted, `others` the newest of all other texts; `proofs` counts them
-    all. `failed_trainings` are jobs, the newest start first. `machine_periods` has seconds by (kind, simulated).
+    all. `curves` are of each model's newest trainings, oldest
+    first; `failed_trainings` are jobs, the newest start first. `machine_periods` has seconds by (kind, simulated).
     """
 
     made_at: str
@@ -220,6 +233,7 @@ class ReportData:
     rejections: tuple[Rejection, ...]
     matrices: tuple[Matrix, ...]
     trainings: tuple[CheckpointRow, ...]
+    curves: tuple[TrainingCurve, ...]
     failed_trainings: tuple[JobRow, ...]
     measurements: tuple[EvaluationRow, ...]
     machine_time: tuple[MachineTime, ...]
@@ -265,7 +279,8 @@ def gather(
         view: opened by `queries.connect`, or a copy of an earlier moment.
         made_at: when the report is made.
         since: when the time of its first screen begins; None: a week before.
-        blob: reads the trees of searches, which are in the log; None: no log is at hand, and no tree is shown.
+        blob: reads the trees of searches and the curves of trainings, which are in the log; None: no log is at hand,
+            and none is shown.
     """
     view.execute("BEGIN")
     try:
@@ -331,6 +346,7 @@ def _gathered(
         ),
         matrices=matrices(checkpoints, evaluations),
         trainings=tuple(checkpoints),
+        curves=_curves(checkpoints, blob),
         failed_trainings=tuple(sorted(failed, key=lambda row: row.started_at, reverse=True)),
         measurements=tuple(evaluations),
         machine_time=by_kind(ran, report_queries.job_counts(view)),
@@ -359,6 +375,27 @@ def _proofs(verdicts: Iterable[ProofVerdict]) -> tuple[ProofCount, ...]:
     for row in verdicts:
         found[row.simulated, row.state] += row.n
     return tuple(ProofCount(state, simulated, n) for (simulated, state), n in sorted(found.items()))
+
+
+def _curves(checkpoints: Sequence[CheckpointRow], blob: Blob | None) -> tuple[TrainingCurve, ...]:
+    """Return the curves of each model's newest trainings, oldest first."""
+    with_one = [row for row in checkpoints if row.curve is not None]
+    newest = {
+        row.checkpoint
+        for model in TRAINED_BY.values()
+        for row in [row for row in with_one if row.model == model][-MOST_CURVES:]
+    }
+    return tuple(_curve(row, blob) for row in with_one if row.checkpoint in newest)
+
+
+def _curve(row: CheckpointRow, blob: Blob | None) -> TrainingCurve:
+    if blob is None:
+        return TrainingCurve(row, problem="it is in the log, which was not at hand")
+    try:
+        return TrainingCurve(row, read_curve(blob(row.curve or "")))
+    except (LogError, ValueError, RecursionError) as error:
+        # As with a tree: what is damaged costs this curve alone.
+        return TrainingCurve(row, problem=f"it cannot be read: {error}")
 
 
 def _shown(view: sqlite3.Connection, blob: Blob | None, *, verified: bool) -> tuple[ShownProof, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pipeline.models.curve import LOSS, Point
 from pipeline.report.charts import (
     Scale,
     Series,
@@ -23,6 +24,7 @@ from pipeline.report.charts import (
 from pipeline.report.front import SIMULATED
 from pipeline.report.gather import (
     ReportData,
+    TrainingCurve,
 )
 from pipeline.report.html import (
     DATA_OF,
@@ -32,8 +34,10 @@ from pipeline.report.html import (
     Table,
     Value,
     data_of,
+    figure,
     made_by,
     many,
+    marked,
     measure,
     moment,
     section,
@@ -315,6 +319,65 @@ def training(data: ReportData) -> Section | None:
         checkpoints=checkpoints, left=left, settings=settings, failed=failed,
         failed_left=max(0, len(data.failed_trainings) - _MOST_FAILED),
     )  # fmt: skip
+
+
+_ALONG = 100
+"""Parts of a run at which its loss is drawn."""
+
+
+def losses(data: ReportData) -> Iterator[Section]:
+    """Yield a section for each model that was trained: how the losses of its newest trainings fell."""
+    for model, words in _WORDS.items():
+        shown = [one for one in data.curves if one.row.model == model]
+        if not shown:
+            continue
+        name = f"{words.stem}-losses"
+        lines = [
+            Series(marked(one.row.checkpoint, one.row.simulated), along, one.row.simulated)
+            for one in shown
+            if (along := _along(one.measures.get(LOSS, ())))
+        ]
+        svg = line_chart(
+            f"{name}-picture",
+            f"Loss of the {words.trained} along its newest trainings",
+            positions=[f"{percent} %" for percent in range(1, _ALONG + 1)],
+            lines=lines,
+            unit="loss; across: the part of the training's steps",
+        )
+        runs = Table(
+            f"Losses of the {words.trained}, oldest training first",
+            ("Checkpoint", DATA_OF, "Steps", "First loss", "Lowest", "Last", "Other measures at the end", "Not drawn"),
+            [_run(one) for one in shown],
+            long=("Other measures at the end", "Not drawn"),
+        )  # fmt: skip
+        left = sum(row.model == model and row.curve is not None for row in data.trainings) - len(shown)
+        yield section(
+            name, f"Losses of the {words.trained}", "losses",
+            runs=runs, drawn=Picture(name, svg) if lines else None, left=left,
+        )  # fmt: skip
+
+
+def _along(points: Sequence[Point]) -> tuple[float | None, ...]:
+    """Return the last value at each part of a run; None before the first."""
+    if not points:
+        return ()
+    last, found, at = points[-1][0], [], 0
+    for part in range(1, _ALONG + 1):
+        while at < len(points) and points[at][0] * _ALONG <= last * part:
+            at += 1
+        found.append(points[at - 1][1] if at else None)
+    return tuple(found)
+
+
+def _run(one: TrainingCurve) -> tuple[Value, ...]:
+    values = [value for _, value in one.measures.get(LOSS, ())]
+    first, lowest, last = map(figure, (values[0], min(values), values[-1])) if values else (None,) * 3
+    others = ", ".join(
+        f"{name} {figure(points[-1][1])}" for name, points in one.measures.items() if name != LOSS and points
+    )
+    missing = one.problem or ("" if values else "no step was logged")
+    row = one.row
+    return (row.checkpoint, data_of(row.simulated), row.steps, first, lowest, last, others or "none", missing)
 
 
 def _standing(row: CheckpointRow) -> str:

@@ -53,7 +53,8 @@ _CHAPTERS = {
         "Models and learning",
         lambda data: bool(data.trainings or data.failed_trainings or data.measurements),
         lambda data: (
-            *model_sections.matrices(data), model_sections.training(data), model_sections.evaluations(data)
+            *model_sections.matrices(data), model_sections.training(data), *model_sections.losses(data),
+            model_sections.evaluations(data),
         ),
     ),
     "machine.html": _Chapter(

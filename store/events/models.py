@@ -19,11 +19,12 @@ class CheckpointSaved(EventBody):
     `checkpoint` is its id, `parent` the checkpoint that the run started from (None: from `base`, a hub name or
     folder). `data_seq` is the log position of the training data. `weights` is the SHA-256 of the weights' file (of
     several parts: of the names and SHA-256 of all) and `fisher` of the Fisher information's, safetensors below the
-    artifact folder; neither is in the log. `size_bytes` is that of all parts.
+    artifact folder; neither is in the log. `size_bytes` is that of all parts. `curve` is JSON: of each measure of the
+    training, its loss among them, the steps and the values (`pipeline.models.curve`). None: it was not kept.
     """
 
     type: ClassVar[str] = "checkpoint_saved"
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
     model: ModelKind
     checkpoint: str
     parent: str | None
@@ -35,6 +36,7 @@ class CheckpointSaved(EventBody):
     weights: Digest
     size_bytes: int
     fisher: Digest | None
+    curve: BlobRef | None
     versions: dict[str, str]
     device: str
     seconds: float

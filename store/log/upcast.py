@@ -81,6 +81,7 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
         ("attempt_finished", 1): _attempt_finished_1,
         ("proof_verified", 1): _proof_verified_1,
         ("checkpoint_saved", 1): _of_lean,
+        ("checkpoint_saved", 2): lambda data: {**data, "curve": None},
         ("checkpoint_promoted", 1): _of_lean,
         ("evaluation_finished", 1): _of_lean,
         ("evaluation_finished", 2): lambda data: {**data, "scores": None},

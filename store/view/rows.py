@@ -850,6 +850,8 @@ class CheckpointRow:
     size_bytes: int
     """Of the weights."""
     fisher: str | None
+    curve: str | None
+    """SHA-256 of the blob with the training's losses; null where an older version trained."""
     versions: dict[str, str]
     """Of the libraries."""
     device: str

@@ -104,6 +104,19 @@ def test_show_says_why_one_was_refused_and_warns_of_what_is_simulated(decided: A
     assert "all repositories (random) SIMULATED" in text
 
 
+def test_show_says_how_the_loss_fell_where_it_was_kept(folder: Any) -> None:
+    curve = folder.blob(b'{"loss": [[1, 2.5], [2, 0.75]]}')
+    folder.add("model:retriever", checkpoint_saved("r-1", curve=curve))
+    folder.add("model:retriever", checkpoint_saved("r-2"))
+    folder.write()
+    losses = [
+        next(line.split(maxsplit=1)[1] for line in shown.out.splitlines() if line.split()[:1] == ["loss"])
+        for shown in (folder.unsorry("models", "show", name) for name in ("r-1", "r-2"))
+    ]
+    assert losses == ["2.5 -> 0.75", "not kept"]
+    assert folder.unsorry("models", "show", "r-1", "--json").json["checkpoint"]["curve"] == curve.sha256
+
+
 def test_compare_marks_what_is_simulated_and_never_prefers_it(decided: Any) -> None:
     text = decided.unsorry("models", "compare", "r-1", "s-1").out
     assert text.startswith("r-1 -> s-1 SIMULATED  retriever\n")

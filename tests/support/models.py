@@ -35,6 +35,7 @@ def checkpoint_saved(
         weights=short_hash("weights", checkpoint) * 4,
         size_bytes=1 << 20,
         fisher=None,
+        curve=None,
         versions={"torch": "2.7.1"},
         device="cpu",
         seconds=12.5,

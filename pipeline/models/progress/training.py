@@ -34,6 +34,7 @@ from torch.utils.data import Dataset as TorchDataset
 from transformers import EvalPrediction, PreTrainedTokenizerBase, Trainer, TrainerState, TrainingArguments
 
 from pipeline.models.chain import lock_folder, publish
+from pipeline.models.curve import Curve
 from pipeline.models.errors import ConfigError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries, tensors_digest
 from pipeline.models.progress.model import batch_of, ids_of, load_model, text_length
@@ -212,6 +213,7 @@ class ProgressTrainer:
             torch.manual_seed(seed)
             self.tokenizer, self.model = load_model(model_name, new_head=True)
         self._begun = tensors_digest(self.model.state_dict())
+        self._curve = Curve()
         self.max_length = text_length(self.tokenizer, self.model, max_length)
 
     def train(
@@ -258,6 +260,7 @@ class ProgressTrainer:
         held_out = StepDataset(halves.held_out, self.tokenizer, self.max_length)
         trainer = self._trainer(train, held_out, saves.folder)
         run(trainer, on_step, saves)
+        self._curve = Curve.of_history(trainer.state.log_history)
         kept: Any = trainer.model
         self.model = kept
         made = self._described(trainer.state, data, halves, (train, held_out), time.monotonic() - started)
@@ -266,7 +269,7 @@ class ProgressTrainer:
         return made
 
     def write(self, folder: Path) -> None:
-        """Write the model and its tokenizer into a folder.
+        """Write the model, its tokenizer and the curve of its training into a folder.
 
         Raises:
             OSError, SafetensorError: the disk refused.
@@ -274,6 +277,7 @@ class ProgressTrainer:
         with quiet_libraries():
             self.model.save_pretrained(folder)
             self.tokenizer.save_pretrained(folder)
+        self._curve.write(folder)
 
     def _trainer(self, train: StepDataset, held_out: StepDataset, folder: Path) -> Trainer:
         checkpointing: dict[str, Any] = {CHECKPOINTING: self.gradient_checkpointing}

@@ -120,6 +120,7 @@ def learn(
         def write(folder: Path) -> None:
             model.save(folder)
             kept.save(folder)
+            trained.curve.write(folder)
 
         if first:
             about = {"digest": tensors_digest(model.encoder.state_dict())}

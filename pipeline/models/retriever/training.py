@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -24,11 +25,11 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
-from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.plugins import DoublePrecision, HalfPrecision, Precision
 from pytorch_lightning.strategies import DDPStrategy
 
 from pipeline.jobs import preemption
+from pipeline.models.curve import LOSS, Curve
 from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
 from pipeline.models.libraries import device_of, quiet_libraries
 from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
@@ -56,7 +57,8 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """The summary of a run: optimiser steps in all, the step it resumed from (0: the beginning), epochs, seconds of
-    this process, the device, and LeanDojo's validation measures of the kept epoch (empty without a val split)."""
+    this process, the device, LeanDojo's validation measures of the kept epoch (empty without a val split), and what was
+    measured on the way."""
 
     steps: int
     resumed_at: int
@@ -64,6 +66,7 @@ class RunSummary:
     seconds: float
     device: str
     validation: Mapping[str, float]
+    curve: Curve
 
 
 def data_module(
@@ -170,7 +173,8 @@ def train_task(
     # Lightning moves it back to the CPU.
     model.to(made["device"] if on_cuda(config) else "cpu")
     kept = strategy.after_task(model.encoder, task)
-    return model, kept, RunSummary(**made, seconds=time.monotonic() - started)
+    curve = Curve.of_state(made.pop("curve"))
+    return model, kept, RunSummary(**made, curve=curve, seconds=time.monotonic() - started)
 
 
 def _fit(
@@ -193,10 +197,9 @@ def _fit(
         else None
     )
     resumed = newest_step(run / "steps")
+    progress = _Progress(on_step)
     with quiet_libraries():
-        trainer = _trainer(
-            data, config, run, validate=validate, best=best, on_step=on_step, at=resumed[1] if resumed else 0
-        )
+        trainer = _trainer(data, config, run, validate=validate, best=best, progress=progress)
         try:
             # A file of our own: optimiser states hold more than tensors.
             trainer.fit(
@@ -209,8 +212,8 @@ def _fit(
             if error.errno not in _FULL:
                 raise
             raise CheckpointError(
-                f"the log of the run in {run} cannot be written ({error.strerror}). Make room, then run it again: it "
-                "continues from the saved files"
+                f"the run in {run} cannot be written ({error.strerror}). Make room, then run it again: it continues "
+                "from the saved files"
             ) from error
     measured = {key: float(value) for key, value in trainer.callback_metrics.items()}
     if best is not None and best.epoch is not None:
@@ -225,6 +228,7 @@ def _fit(
         "epochs": trainer.current_epoch,
         "device": str(trainer.strategy.root_device),
         "validation": {key: measured[key] for key in MEASURES if key in measured},
+        "curve": progress.curve.state(),
     }
     # Other processes may still be reading the best epoch's weights.
     trainer.strategy.barrier("the best weights are taken")
@@ -256,11 +260,10 @@ def _trainer(
     *,
     validate: bool,
     best: BestWeights | None,
-    on_step: Callable[[int], object],
-    at: int,
+    progress: _Progress,
 ) -> pl.Trainer:
     world = _devices(config)
-    callbacks: list[Callback] = [_Progress(on_step)]
+    callbacks: list[Callback] = [progress]
     if best is not None:
         callbacks += [
             EarlyStopping(
@@ -292,7 +295,7 @@ def _trainer(
         num_sanity_val_steps=config.num_sanity_val_steps,
         deterministic="warn" if cuda else True,
         callbacks=callbacks,
-        logger=CSVLogger(run, name="", version=f"log-from-step-{at}"),
+        logger=False,
         enable_progress_bar=sys.stdout.isatty(),  # where Lightning draws it
         enable_model_summary=False,
         default_root_dir=run,
@@ -320,15 +323,43 @@ _PURE_PRECISIONS: Mapping[str, Callable[[], Precision]] = {"bf16-true": _AllBFlo
 
 
 class _Progress(Callback):
+    """Reports each step, and keeps the run's curve, which is saved with the run; of several processes each its own."""
+
     def __init__(self, on_step: Callable[[int], object]) -> None:
         self._on_step = on_step
-        self._reported = 0
+        self._step = 0
+        self._losses: list[float] = []
+        self.curve = Curve()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"curve": self.curve.state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.curve = Curve.of_state(state_dict["curve"])
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+        self._step = trainer.global_step
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
+        measured = trainer.callback_metrics
+        self._losses.append(float(measured["loss_train"]))
+        if trainer.global_step == self._step:
+            return
+        self._step = trainer.global_step
+        others = {"penalty": float(measured["penalty"])} if "penalty" in measured else {}
+        rate = float(trainer.optimizers[0].param_groups[0]["lr"])
+        self.curve.add(self._step, {LOSS: statistics.fmean(self._losses), **others, "learning_rate": rate})
+        self._losses.clear()
         # After a preemption saving comes first: the reader of these lines may have exited.
-        if trainer.global_step > self._reported and not preemption.wanted():
-            self._reported = trainer.global_step
-            self._on_step(trainer.global_step)
+        if not preemption.wanted():
+            self._on_step(self._step)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
+        measured = trainer.callback_metrics
+        if not trainer.sanity_checking:
+            self.curve.add(
+                trainer.global_step, {name: float(measured[name]) for name in MEASURES if name in measured}
+            )
 
 
 def validation_examples(data: RetrievalDataModule) -> tuple[Example, ...]:

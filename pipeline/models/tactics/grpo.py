@@ -29,7 +29,6 @@ from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.errors import ConfigError, NothingToLearnError
-from pipeline.models.running import run
 from pipeline.models.tactics.goals import Places, place_here
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.requests import text_of
@@ -161,7 +160,7 @@ class GRPOTrainer(RepositoryTrainer):
             )
         trainer = self.trainer(examples)
         try:
-            steps = run(trainer, self.on_step)
+            steps = self.drive(trainer)
         finally:
             self.close()
             model = self.loaded().model
@@ -196,7 +195,6 @@ class GRPOTrainer(RepositoryTrainer):
             beta=self.kl_beta,
             reward_weights=self.reward_weights,
             max_steps=-1 if self.max_steps is None else self.max_steps,
-            logging_steps=1,
         )
         return _Trainer(
             model=found.model,

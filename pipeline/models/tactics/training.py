@@ -35,6 +35,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Protocol, get_args
 
 import torch
@@ -53,6 +54,7 @@ from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
 
 from pipeline.models.chain import lock_folder, publish, read_about, set_aside, settle, start_of
 from pipeline.models.config import Device
+from pipeline.models.curve import Curve
 from pipeline.models.errors import ConfigError, DivergedError, NothingToLearnError
 from pipeline.models.libraries import (
     DType,
@@ -217,6 +219,7 @@ class RepositoryTrainer(abc.ABC):
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(model_name)
         self._loaded: TacticModel | None = None
         self._learned: list[dict[str, str]] = []
+        self._curve = Curve()
 
     @property
     def use_lora(self) -> bool:
@@ -333,6 +336,16 @@ class RepositoryTrainer(abc.ABC):
             DivergedError: a loss was no finite number.
         """
 
+    def drive(self, trainer: Any, saves: Saves | None = None) -> int:
+        """Run TRL's trainer, or transformers', to its end, and keep its curve; return its optimiser steps.
+
+        Raises:
+            DivergedError, CheckpointError, Yielded: as `running.run`.
+        """
+        steps = run(trainer, self.on_step, saves)
+        self._curve = Curve.of_history(trainer.state.log_history)
+        return steps
+
     def about(self) -> dict[str, Any]:
         """Return further fields of a checkpoint's description."""
         return {}
@@ -365,7 +378,7 @@ class RepositoryTrainer(abc.ABC):
         return LearnedRepository(key["url"], key["commit"], rows, fitted, seconds)
 
     def write(self, folder: Path, *, home: Path | None = None) -> None:
-        """Write the model, its tokenizer and the lengths of its prompts into a folder, made if need be.
+        """Write the model, its tokenizer, the lengths of its prompts and its curve into a folder, made if need be.
 
         Args:
             folder: where to.
@@ -379,6 +392,7 @@ class RepositoryTrainer(abc.ABC):
             found.model.save_pretrained(str(folder))
             found.tokenizer.save_pretrained(folder)
         found.lengths.save(folder)
+        self._curve.write(folder)
         name_base(folder, found.base, home=home or folder)
         # An empty model card from PEFT.
         (folder / "README.md").unlink(missing_ok=True)
@@ -459,6 +473,7 @@ class RepositoryTrainer(abc.ABC):
             "ddp_find_unused_parameters": False,
             "save_strategy": "no",
             "report_to": "none",
+            "logging_steps": 1,
             "logging_nan_inf_filter": False,
             "disable_tqdm": True,
         }
@@ -495,6 +510,10 @@ def encode(rows: Rows, prompts: Prompts, *, answer_length: int) -> tuple[list[di
     return examples, len(rows.rows) - len(examples)
 
 
+_AT_THE_END = 10
+"""Steps."""
+
+
 class SFTTrainer(RepositoryTrainer):
     """LeanDojo-v2's `SFTTrainer`, with its constructor; see `RepositoryTrainer`."""
 
@@ -523,14 +542,12 @@ class SFTTrainer(RepositoryTrainer):
         if not examples:
             raise NothingToLearnError(f"all {dropped} steps are dropped. Set max_seq_len higher")
         trainer = self.trainer(examples)
-        steps = run(trainer, self.on_step, saves)
+        steps = self.drive(trainer, saves)
         logged: list[dict[str, float]] = trainer.state.log_history
         measures = {"loss": mean_loss(logged)}
-        accuracy = next(
-            (item["mean_token_accuracy"] for item in reversed(logged) if "mean_token_accuracy" in item), None
-        )
-        if accuracy is not None:
-            measures["token_accuracy"] = accuracy
+        accuracies = [item["mean_token_accuracy"] for item in logged if "mean_token_accuracy" in item]
+        if accuracies:
+            measures["token_accuracy"] = fmean(accuracies[-_AT_THE_END:])
         return FitResult(len(examples), dropped, steps, measures)
 
     def trainer(self, examples: list[dict[str, list[int]]]) -> Any:

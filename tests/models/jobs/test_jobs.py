@@ -166,7 +166,9 @@ def test_what_is_cut_off_is_not_taken_for_a_checkpoint_goes_on_and_comes_out_the
     ended = bench.train(model, "First", **given)
     assert ended.events[:2] == unmeasured.events
     (made,) = ended.of("checkpoint_saved")
-    assert (made["checkpoint"], made["weights"]) == (whole["checkpoint"], whole["weights"])
+    assert [made[name] for name in ("checkpoint", "weights", "curve")] == [
+        whole[name] for name in ("checkpoint", "weights", "curve")
+    ]
     numbers = [
         [item["metrics"] for item in outcome.of("evaluation_finished")] for outcome in (ended, learned.first)
     ]

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 
 from pipeline.jobs import preemption
+from pipeline.models.curve import read_curve
 from pipeline.models.datasets import dataset_of
 from pipeline.models.training_job import stream_of
 from store.leandojo.reading import import_leandojo
+from store.log.reader import LogReader
 from store.view import model_queries, queries
 from tests.support.daemon.disk import SmallDisk, small_disk
 from tests.support.job_processes import JobProcesses, Outcome, record
@@ -160,6 +162,9 @@ def test_each_task_is_a_link_of_the_chain_and_is_measured_on_all_tasks_so_far(le
     assert steps[-1]["done"] == steps[-1]["total"] == one["steps"]
     assert {event["stream"] for event in second.events} == {STREAM}
     assert {event["data"]["simulated"] for event in first.events + second.events} == {False}
+    with LogReader.open(bench.root / "events.db") as log:
+        losses = read_curve(log.blob(one["curve"]["sha256"]))["loss"]
+    assert [step for step, _ in losses] == list(range(1, one["steps"] + 1))
     # Where `daemon.results.models` looks before it puts a checkpoint in use.
     assert (bench.chain / one["checkpoint"] / "model.safetensors").stat().st_size == one["size_bytes"]
     with closing(queries.connect(bench.root / "database.db")) as view:

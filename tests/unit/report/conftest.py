@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from sqlite3 import Connection
@@ -16,7 +16,8 @@ from store.view.view import View
 from tests.support.events import PATCH, stage
 from tests.support.memory_log import MemoryLog
 
-Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
+Fill = Callable[..., Connection]
+"""Takes (stream, event) pairs, and the payloads that they cite beside `PATCH`."""
 
 
 @pytest.fixture
@@ -34,15 +35,17 @@ def shared_view_of(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fill]:
 
 
 def filler(folder: Path, opened: ExitStack) -> Fill:
-    def fill(events: Sequence[tuple[str, EventBody]]) -> Connection:
+    def fill(events: Sequence[tuple[str, EventBody]], payloads: Iterable[bytes] = ()) -> Connection:
         log = opened.enter_context(MemoryLog())
         path = folder / "database.db"
         view = View.open(path, log.reader())
-        _, patch = stage(folder / "staging", PATCH)
+        staged = dict(
+            item for payload in (PATCH, *payloads) for item in stage(folder / "staging", payload)[1].items()
+        )
         opened.callback(view.close)
         # One at a time: a moment of the history is a time of the log.
         for stream, body in events:
-            log.append([NewEvent(stream, body)], expect={stream: Expect.ANY}, blobs=patch)
+            log.append([NewEvent(stream, body)], expect={stream: Expect.ANY}, blobs=staged)
         view.catch_up()
         connection = queries.connect(path)
         opened.callback(connection.close)

@@ -30,7 +30,7 @@ def checkpoint(
 ) -> CheckpointRow:
     return CheckpointRow(
         checkpoint=identity, model=model, parent=parent, base="b", data_seq=1, config={}, seed=1, steps=1,
-        weights="w", size_bytes=1, fisher=None, versions={}, device="cpu", seconds=1.0, job="train-1",
+        weights="w", size_bytes=1, fisher=None, curve=None, versions={}, device="cpu", seconds=1.0, job="train-1",
         simulated=simulated, saved_at="2026-01-01", promoted=promoted, promoted_at=None, reason="", refused_at=None,
         refused_reason="", removed_at=None, removed_reason="",
     )  # fmt: skip
