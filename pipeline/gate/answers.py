@@ -60,8 +60,8 @@ class BuiltModule:
         return self.name.split(".")[0] in CORE
 
     def lies_in(self, folder: Path) -> bool:
-        """Return whether its file is below the folder, links followed."""
-        return self.path.resolve().is_relative_to(folder)
+        """Return whether its files are below the folder, links followed: each that Lean finds beside the first."""
+        return all(file.resolve().is_relative_to(folder) for file in (self.path, *self.files))
 
     @property
     def files(self) -> list[Path]:

@@ -37,7 +37,7 @@ from pipeline.gate.answers import (
     same_constant,
 )
 from pipeline.gate.export import shown
-from pipeline.gate.preconditions import other_lean, shadowed_library, trusted_packages
+from pipeline.gate.preconditions import other_lean, shadowed_library
 from pipeline.gate.second_kernel import Judged, SecondKernel, find_second_kernel, judge_export
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
@@ -412,6 +412,7 @@ def findings(
     declaration: str,
     made: frozenset[str] | None,
     declared: frozenset[str],
+    trusted: tuple[Path, ...],
     second_kernel: str,
 ) -> Generator[Finding, None, None]:
     """Yield what the toolchain says of the patched file, in order; the caller stops at the first that failed.
@@ -421,6 +422,7 @@ def findings(
     Args:
         made: the constants of the proof's own command, as Lean names them; None if no REPL was asked.
         declared: those of the whole file.
+        trusted: the folders of compiled modules that need no replay.
         second_kernel: as `[lean] second_kernel` says it.
     """
     runner = LakeRunner.find(backend, project=project)
@@ -441,7 +443,7 @@ def findings(
     inquiry = _Inquiry(
         runner,
         library.resolve(),
-        trusted_packages(project),
+        trusted,
         backend.toolchain,
         by,
         path,
@@ -460,7 +462,7 @@ def findings(
 class _Inquiry:
     """One proof and the lake that builds it.
 
-    `library` is the folder of the toolchain's own modules, `trusted` those of the packages that are not replayed.
+    `library` is the folder of the toolchain's own modules, `trusted` are those of packages' that are not replayed.
     """
 
     runner: LakeRunner
@@ -592,7 +594,17 @@ class _Inquiry:
                 return (
                     f"{one.name} is a prelude file, which may say what the names of Lean's own library mean"
                 )
+            if self._hides(one):
+                return f"{one.name} in {one.path} hides a module of a package, on which that package's proofs rest"
         return answer
+
+    def _hides(self, one: BuiltModule) -> bool:
+        """Return whether a module has the name of one in a package that is not replayed.
+
+        What imports it there was proved of the package's own.
+        """
+        there = any((folder / f"{module_path(one.name)}.olean").is_file() for folder in self.trusted)
+        return there and not any(one.lies_in(folder) for folder in self.trusted)
 
     def _below(self, answer: Answer, module: str) -> tuple[BuiltModule, ...]:
         """Return the modules below the proof's whose makers nobody vouches for: the project's, and its packages'."""

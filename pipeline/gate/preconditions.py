@@ -76,25 +76,26 @@ def shadowed_library(project: Path) -> str | None:
 
 
 def trusted_packages(project: Path) -> tuple[Path, ...]:
-    """Return the folders of the packages whose modules need no replay here.
+    """Return the folders of the compiled modules that need no replay here, each of a package.
 
-    They are those of a manifest that names only what Lean's own organisations have published, as the daemon fetched
-    and built them for this manifest in a folder that no project can write to. One package of somebody else's could
-    have changed what was built of the others, so that with it none is trusted.
+    Asked before any of the project's code has run, which could lead `.lake/packages` elsewhere. The packages are those
+    of a manifest that names only what Lean's own organisations have published, as the daemon fetched and built them for
+    this manifest in a folder that no project can write to. One package of somebody else's could have changed what was
+    built of the others, so that with it none is trusted.
     """
     folder = linked_packages(project)
     if folder is None or (folder := folder.resolve()).is_relative_to(project.resolve()):
         return ()
     try:
         data = read_inside(project, MANIFEST)
-        packages = read_manifest(data).packages
+        read_manifest(data)
     except (OSError, ManifestError):
         return ()
     cache, key = folder.parent.parent.parent, folder.parent.name
     found = read_dependencies(cache, key)
     if found is None or not found.trusted or key != key_of(found.toolchain, data):
         return ()
-    return tuple(folder / one.name for one in packages)
+    return tuple(one for each in built_folders(project) if (one := each.resolve()).is_relative_to(folder))
 
 
 def unseen_by_the_kernel(project: Path, *, path: str, text: bytes, imports: Iterable[str]) -> str | None:

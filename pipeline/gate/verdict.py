@@ -16,7 +16,7 @@ from pathlib import Path
 from pipeline.gate import lake_checks
 from pipeline.gate.elaborate import Compiled, Files, elaborate, known, track
 from pipeline.gate.lake_checks import Finding
-from pipeline.gate.preconditions import other_toolchain, unseen_by_the_kernel
+from pipeline.gate.preconditions import other_toolchain, trusted_packages, unseen_by_the_kernel
 from pipeline.gate.second_kernel import AUTO
 from pipeline.gate.source_checks import (
     cites_itself,
@@ -87,6 +87,7 @@ class Gate:
     before: bytes
     second_kernel: str = AUTO
     verdict: Verdict = field(default_factory=Verdict)
+    _trusted: tuple[Path, ...] = ()
 
     @property
     def after(self) -> bytes:
@@ -99,6 +100,7 @@ class Gate:
         Raises:
             ReplError: Lean could not be asked; the job failed, the proof was not judged.
         """
+        self._trusted = trusted_packages(self.project)
         try:
             self._text()
             self._shape()
@@ -231,6 +233,7 @@ class Gate:
                 declaration=proof.declaration,
                 made=None if compiled is None else compiled.made,
                 declared=self._declared if compiled is None else compiled.declared,
+                trusted=self._trusted,
                 second_kernel=self.second_kernel,
             )
             with closing(findings):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.gate import lake_checks
 from pipeline.lean.build import dependencies
 from pipeline.lean.build.dependencies import Dependencies, key_of
 from store.events.proofs import ProofChecked, ProofVerified
@@ -18,6 +19,7 @@ from tests.support.gate import FILE, Case, GateProject
 from tests.support.lean.credulous import TOOLCHAIN, Rule
 
 PROOF = "exact ⟨h.2, h.1⟩"
+LIBRARY = ".lake/build/lib/lean"
 UNCHECKED = "-- theorem cheat : False, unchecked\n"
 REFUSED = Rule("unchecked", replay="(kernel) declaration type mismatch")
 WITH_IMPORT = Case(PROOF, file="import Evil\n" + FILE, others={"Evil.lean": UNCHECKED})
@@ -156,6 +158,50 @@ def test_published_packages_of_lean_s_own_organisations_are_not_replayed(court: 
 def test_any_other_package_is_replayed_like_the_project(court: GateProject) -> None:
     verdict = court.candidate(with_package(court, trusted=False))
     assert "refuses what A imports, one of Lib" in evidence(verdict)
+
+
+@pytest.mark.parametrize("link", [False, True], ids=["beside it", "with links in its place"])
+def test_a_module_below_a_package_that_is_not_replayed_is_the_package_s_own(
+    court: GateProject, link: bool
+) -> None:
+    """Another `Lib.Base` could make false what `Lib` has proved of the package's, and nobody would replay `Lib`."""
+    case = with_package(court, trusted=True)
+    packages = court.project / ".lake" / "packages"
+    lib = packages.resolve() / "lib" / LIBRARY
+    (lib / "Lib.olean").write_text(json.dumps({"text": "", "statements": {}, "imports": ["Lib.Base"]}))
+    base = json.dumps({"text": "", "statements": {}, "imports": []})
+    own = court.project / LIBRARY
+    for folder in (lib, own):
+        (folder / "Lib").mkdir(parents=True)
+        (folder / "Lib" / "Base.olean").write_text(base)
+    if link:
+        (own / "Lib.olean").symlink_to(lib / "Lib.olean")
+    told = next(one.evidence for one in court.candidate(case).checks if one.verdict == "not_checked")
+    assert "Lib.Base" in told
+    assert "hides a module of a package" in told
+
+
+def test_a_link_to_a_package_s_module_vouches_for_nothing_beside_it(court: GateProject) -> None:
+    """Of a module in several files Lean takes the others from where the link stands."""
+    case = with_package(court, trusted=True)
+    own = court.project / LIBRARY
+    own.mkdir(parents=True)
+    (own / "Lib.olean").symlink_to(court.project / ".lake" / "packages" / "lib" / LIBRARY / "Lib.olean")
+    court.verified(case)
+    (own / "Lib.olean.private").touch()
+    assert court.candidate(case).not_checked[0] == "axioms"
+
+
+def test_packages_that_a_build_links_to_are_not_trusted(
+    court: GateProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can name a folder that another build of the project's has filled."""
+    case = with_package(court, trusted=True)
+    link = court.project / ".lake" / "packages"
+    packages = link.readlink()
+    link.unlink()
+    monkeypatch.setattr(lake_checks, "build_imports", lambda *_: link.symlink_to(packages))
+    assert court.candidate(case).not_checked == ("kernel",)
 
 
 def test_packages_of_another_manifest_are_not_trusted(court: GateProject) -> None:
