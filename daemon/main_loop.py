@@ -142,6 +142,7 @@ class MainLoop:
         requests, jump = self.context.requests, self.jumps.look()
         if jump is not None:
             log.warning("clock_jumped", set_s=round(jump.set_s), slept_s=round(jump.slept_s))
+            self.work.clock_set()
             requests.plan = True
         if self.store.room.problem:
             requests.plan = True

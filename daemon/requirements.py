@@ -79,6 +79,9 @@ def lacking(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
     """
     if leans.fixed is not None:
         return ()
+    # Nearly always all of them are there; the branches of thousands of repositories are read only where not.
+    if all(leans.for_toolchain(text).kind != "none" for text in queries.toolchains(database)):
+        return ()
     return tuple(need for need in needs(database, leans) if not need.met)
 
 

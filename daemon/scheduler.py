@@ -24,9 +24,8 @@ from daemon.jobs.gpus import Gpus
 from daemon.jobs.runner import JobRunner, cancelled_event
 from daemon.maintenance import Maintenance
 from daemon.planning.admission import Admission, SlotQueue, admit, turn_ends
-from daemon.planning.plan import Plan, make_plan
+from daemon.planning.plan import Plan, Planner
 from daemon.planning.schedule import Wait, in_vain, read_timetable, why_not, why_yield
-from daemon.planning.training import Counted
 from daemon.requirements import Need, lacking, why_no_models, why_not_trainable
 from daemon.settings import Settings
 from daemon.store_service import StoreService
@@ -50,6 +49,9 @@ from store.view.rows import JobRow
 PLAN_EVERY_S = 15.0
 """A plan is made at least this often: a toolchain may have been installed, a build removed."""
 
+_PATIENCE_S = 0.5
+"""For so long a turn finds out what is due; what is left is the next turn's."""
+
 log = structlog.get_logger("daemon.scheduler")
 
 
@@ -68,7 +70,7 @@ class Scheduler:
     ) -> None:
         self.leans = leans
         """What can run Lean here."""
-        self.plan = Plan((), None)
+        self.plan = Plan()
         self.admission = Admission()
         """What of it could begin when it was made, and what the rest waited for."""
         self.for_slot = SlotQueue()
@@ -84,7 +86,8 @@ class Scheduler:
         self._upkeep = upkeep
         self._context = context
         self._swept = False
-        self._counted: Counted = {}
+        self._planner = Planner(patience_s=_PATIENCE_S)
+        store.subscribe(lambda events: self._planner.changed(event.body for event in events))
         self._look_for_models()
 
     async def look_around(self) -> None:
@@ -106,7 +109,7 @@ class Scheduler:
         settings = self._context.settings
         try:
             builds = await asyncio.to_thread(present, settings.paths.cache)
-            self.plan, self.lacking, self.in_vain = await self._store.ask(self._found(settings, builds))
+            await self._store.ask(self._found(settings, builds))
             gpus = await self.gpus.look(self._runner.lent)
         except (LogError, sqlite3.Error, OSError) as error:
             self._context.problems.set("plan", f"what is due cannot be found out: {error}")
@@ -134,12 +137,16 @@ class Scheduler:
             gpus=gpus,
         )
         self._runner.grace_s = settings.schedule.grace_s
+        begin = {one.due.job: one for one in self.admission.start}
+        whole = await self._store.ask(
+            partial(self._planner.complete, jobs=[one.due for one in self.admission.start])
+        )
         if self._store.room.problem:
             # Since this turn began a job has found no room, told so and left: the plan has it as due again. From here
             # on nothing is awaited, so that no other task can.
             return
-        for one in self.admission.start:
-            self._runner.start(one.due, one.gpu)
+        for job in whole:
+            self._runner.start(job, begin[job.job].gpu)
         self.for_slot.update(self.admission.for_slot, self._runner.holders(), now=now)
         if stops is not None and (next_one := self.admission.for_slot.get(overdue[0])) is not None:
             self._runner.preempt(stops.job, f"{next_one.describes} waits for a slot; what is done stays")
@@ -149,28 +156,35 @@ class Scheduler:
 
     def _found(
         self, settings: Settings, builds: Collection[tuple[str, str]]
-    ) -> Callable[[sqlite3.Connection], tuple[Plan, tuple[Need, ...], list[TriggerEnded]]]:
+    ) -> Callable[[sqlite3.Connection], None]:
         """Return one question for all that a turn has to know of the view: each by itself costs a thread's turn."""
         leans, runner = self.leans, self._runner
         plan = partial(
-            make_plan,
+            self._planner.plan,
             settings=settings,
             leans=leans,
             builds=builds,
             trainable=not self.untrainable,
             no_models=self._no_models,
-            counted=self._counted,
             reserved_s=runner.reserved_s,
             now=datetime.now(UTC),
             running=runner.lanes,
             last_started=dict(runner.last_started),
             waits_s=runner.retries.waits_s(),
         )
-        return lambda view: (
-            plan(view),
-            lacking(view, leans),
-            in_vain(view, settings=settings, leans=leans),
-        )
+
+        def ask(view: sqlite3.Connection) -> None:
+            before, made = self.plan, plan(view)
+            if made.version != before.version:
+                self.lacking = lacking(view, leans)
+                self.in_vain = in_vain(view, settings=settings, leans=leans)
+            self.plan = made
+
+        return ask
+
+    def clock_set(self) -> None:
+        """Plan anew what waits for a time of day."""
+        self._planner.clock_set()
 
     async def polls_wait(self) -> Wait | None:
         """Return what keeps the polls from beginning now, None where nothing does."""
@@ -205,7 +219,8 @@ class Scheduler:
         retry = None
         if self.plan.next_retry_at is not None:
             retry = max(0.0, (self.plan.next_retry_at - datetime.now(UTC)).total_seconds())
-        return min((one for one in (turn, retry) if one is not None), default=PLAN_EVERY_S)
+        more = None if self.plan.complete else 0.0
+        return min((one for one in (turn, retry, more) if one is not None), default=PLAN_EVERY_S)
 
     def sweep(self, just_built: Collection[tuple[str, str]] = ()) -> None:
         """Begin to sweep the cache, but for what is or is about to be used."""
@@ -325,9 +340,10 @@ class Operator:
 
     async def end_in_vain(self) -> None:
         """End the triggers for which nothing is left to do: what they were for was done before a job of them began."""
-        ends, self.work.in_vain = self.work.in_vain, []
-        for body in ends:
+        while self.work.in_vain:
+            body = self.work.in_vain[0]
             await self.store.append([NewEvent(_STREAM, body, actor="daemon")])
+            self.work.in_vain.pop(0)
             log.info("trigger_ended", work=body.work, repository=body.repository, reason=body.reason)
 
     async def retry(self, job: str) -> None:

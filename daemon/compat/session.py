@@ -13,7 +13,6 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,9 +28,8 @@ from daemon.lock import DaemonLock, make_folder
 from daemon.maintenance import Maintenance
 from daemon.paths import ConfigNotFoundError, Paths, find_config
 from daemon.planning.admission import admit
-from daemon.planning.plan import make_plan
+from daemon.planning.plan import Plan, Planner
 from daemon.planning.proving import Ladder
-from daemon.planning.training import Counted
 from daemon.polling.git import Git
 from daemon.polling.github import Forge
 from daemon.requirements import why_no_models, why_not_trainable
@@ -126,7 +124,8 @@ class AgentSession:
             finished=self._job_ended.set,
             gpus=self._gpus,
         )
-        self._counted: Counted = {}
+        self._planner = Planner(whole=True)
+        store.subscribe(lambda events: self._planner.changed(event.body for event in events))
 
     @classmethod
     @contextmanager
@@ -239,21 +238,20 @@ class AgentSession:
         settings, runner = self.settings, self._runner
         plan = await self.store.ask(
             partial(
-                make_plan,
+                self._planner.plan,
                 settings=settings,
                 leans=self.leans,
                 builds=await asyncio.to_thread(present, settings.paths.cache),
                 trainable="train" in kinds and not why_not_trainable(settings.train),
                 no_models=why_no_models(settings.prove),
                 tactics=self.tactics,
-                counted=self._counted,
                 now=now,
                 running=runner.lanes,
                 last_started=dict(runner.last_started),
             )
         )
         admission = admit(
-            replace(plan, due=tuple(due for due in plan.due if due.kind in kinds)),
+            Plan.of(due for due in plan.due if due.kind in kinds),
             running=runner.kinds,
             max_running=settings.jobs.max_running,
             most=settings.schedule.running,

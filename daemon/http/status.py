@@ -66,8 +66,7 @@ class RuntimeStatus:
     def status(self) -> LiveStatus:
         """Return the whole status, for the control socket."""
         settings, health = self.context.settings, self.health()
-        waits = self.work.admission.waits
-        queued = [(due, waits.get(due.job)) for due in self.queued()]
+        queued = [(due, self.work.admission.why(due)) for due in self.queued()]
         queued += [(held.due, held.waits) for held in self.work.plan.held]
         lean = self.work.leans.summary
         return LiveStatus(

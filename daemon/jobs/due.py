@@ -17,6 +17,7 @@ class DueJob:
     `tree_bytes` is what it and all that it starts may hold together; None: as much as each. `gpu`: it holds a GPU for
     as long as it runs; `cpu_too`: where none works, it runs on the processor. `rank`: of one kind, the lower go first.
     `cost_s`: what it may take of the day's seconds of search. `key`: where the one secret is that it is handed.
+    `spec` is None while it waits in a plan: what a million sorries need is made when their jobs begin.
     """
 
     job: str
@@ -28,7 +29,7 @@ class DueJob:
     sha: str
     describes: str
     simulated: bool
-    spec: Spec = field(repr=False)
+    spec: Spec | None = field(repr=False)
     timeout_s: float = 1800.0
     memory_bytes: int = 2**32
     built: bool = False
@@ -43,6 +44,17 @@ class DueJob:
     def whole_bytes(self) -> int:
         """The memory limit of the job with all its children, in bytes."""
         return self.memory_bytes if self.tree_bytes is None else self.tree_bytes
+
+    @property
+    def whole_spec(self) -> Spec:
+        """The specification.
+
+        Raises:
+            ValueError: the job is as it waits in a plan; `Planner.complete` gives it one.
+        """
+        if self.spec is None:
+            raise ValueError(f"{self.job} has no specification yet")
+        return self.spec
 
     @property
     def needs_worktree(self) -> bool:

@@ -30,7 +30,7 @@ class Readiness:
 
 
 class ReadinessOfJobs:
-    """Answers for one plan. `next_retry_at` is the earliest time that a job which was asked about waits for.
+    """Answers for one plan. `next_retry_at` is the earliest time at which the answer for a job may be another one.
 
     Args:
         waits_s: how long jobs that failed in this daemon's life still wait, by the monotonic clock; of others the
@@ -88,10 +88,14 @@ class ReadinessOfJobs:
         if moment <= self._now:
             return True
         if since is not None and self._now + timedelta(seconds=SET_S) < since < moment:
+            self._look_again(since)
             return True
+        self._look_again(moment)
+        return False
+
+    def _look_again(self, moment: datetime) -> None:
         if self.next_retry_at is None or moment < self.next_retry_at:
             self.next_retry_at = moment
-        return False
 
 
 # ---- When a job that failed is tried again: later and later, counted on the monotonic clock

@@ -137,7 +137,7 @@ def is_cancelled(view: sqlite3.Connection, *, job: str) -> bool:
 
 def spec_now(view: sqlite3.Connection, *, job: DueJob) -> Spec:
     """Return a job's specification with what it needs of the view at the moment that it starts."""
-    spec, repository, branch = job.spec, job.repository, job.branch
+    spec, repository, branch = job.whole_spec, job.repository, job.branch
     match spec:
         case ScanSpec():
             known = known_to_scan(view, repository=repository, branch=branch, by_files=spec.by_files)
@@ -664,7 +664,7 @@ class JobRunner:
 
     def _spec(self, due: DueJob) -> JobSpec[Spec]:
         directory = self._paths.jobs / due.job / str(due.attempt)
-        return JobSpec(due.job, due.kind, due.attempt, directory, due.spec)
+        return JobSpec(due.job, due.kind, due.attempt, directory, due.whole_spec)
 
     def _gpu_lock(self, due: DueJob) -> Path | None:
         gpu = self._live[due.job].gpu

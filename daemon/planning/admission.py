@@ -8,17 +8,20 @@ beside the slots.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import SlotHolder
-from daemon.planning.plan import Plan
+from daemon.planning.plan import JobClass, Plan
 from pipeline.jobs.kinds import KINDS, Kind
 
 _SLOTS = "a slot; the running jobs have them all ([jobs] max_running)"
 _LAST_SLOT = "a slot; the last one is kept free for short jobs"
+_NO_SLOT = (_SLOTS, _LAST_SLOT)
+_LANE = "the job before it, which is of the same branch or model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +34,26 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The jobs that begin now, most urgent first, and the reason for waiting of each other job, by its id.
+    """The jobs that begin now, most urgent first, and what the others wait for.
 
-    `for_gpu` are the proofs among those that only wait for a GPU which another job has, as people call them;
-    `for_slot` is the first job of each repository that waits for a slot.
+    `waits` has the reasons of single jobs, `classes` those of all jobs of a class that `waits` does not name.
+    `for_gpu` are the proofs that only wait for a GPU which another job has, as people call them; `for_slot` is the
+    first job of each repository that waits for a slot.
     """
 
     start: tuple[Admitted, ...] = ()
     waits: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[JobClass, str] = field(default_factory=dict)
     for_gpu: tuple[str, ...] = ()
     for_slot: Mapping[str, DueJob] = field(default_factory=dict)
+
+    def why(self, job: DueJob) -> str | None:
+        """Return what a job of the plan waits for; None for one that begins."""
+        if any(one.due.job == job.job for one in self.start):
+            return None
+        if any(one.due.lane == job.lane for one in self.start):
+            return _LANE
+        return self.waits.get(job.job) or self.classes.get(JobClass.of(job))
 
 
 class SlotQueue:
@@ -114,12 +127,15 @@ def admit(
     free = [gpu for gpu in gpus if gpu.state == "free"]
     start: list[Admitted] = []
     waits: dict[str, str] = {}
+    classes: dict[JobClass, str] = {}
+    passed: set[JobClass] = set()
     for_gpu: list[str] = []
     for_slot: dict[str, DueJob] = {}
-    for job in _in_turn(plan.due, overdue, any_kind=max_running == 1):
-        more = int(beside and job.repository in overdue)
-        why = next(_reasons(job, kinds, lanes, max_running, most or {}, more), "")
-        if why in (_SLOTS, _LAST_SLOT) and (KINDS[job.kind].long or max_running == 1):
+    first = _first_of(plan, overdue, any_kind=max_running == 1)
+    for job in _in_turn(plan, first, passed, any_kind=max_running == 1):
+        ahead = job.repository in first
+        why = next(_reasons(job, kinds, lanes, max_running, most or {}, int(beside and ahead)), "")
+        if why in _NO_SLOT and (KINDS[job.kind].long or max_running == 1):
             for_slot.setdefault(job.repository, job)
         gpu = None
         if not why and job.gpu:
@@ -129,26 +145,57 @@ def admit(
                 why = f"a GPU; {_why_none(gpus)}"
                 if job.kind == "prove" and any(one.state == "lent" for one in gpus):
                     for_gpu.append(job.describes)
-        if why:
-            waits[job.job] = why
+        if not why:
+            # The more urgent come first, so that training gets a GPU when nothing else wants it.
+            lanes.add(job.lane)
+            kinds.append(job.kind)
+            start.append(Admitted(job, gpu))
             continue
-        # The more urgent come first, so that training gets a GPU when nothing else wants it.
-        lanes.add(job.lane)
-        kinds.append(job.kind)
-        start.append(Admitted(job, gpu))
-        for_slot.pop(job.repository, None)
-    return Admission(tuple(start), waits, tuple(for_gpu), for_slot)
+        waits[job.job] = why
+        one = JobClass.of(job)
+        if why is not _LANE and one not in passed and not ahead:
+            # Nothing is freed while this goes on: what keeps this one keeps all others that need the same.
+            classes[one] = why
+            passed.add(one)
+    for one in passed:
+        if classes[one] in _NO_SLOT and (KINDS[one.kind].long or max_running == 1):
+            for_slot = {**plan.first[one], **for_slot}
+    for begun in start:
+        if KINDS[begun.due.kind].long or max_running == 1:
+            for_slot.pop(begun.due.repository, None)
+    return Admission(tuple(start), waits, classes, tuple(for_gpu), for_slot)
 
 
-def _in_turn(due: Sequence[DueJob], overdue: Sequence[str], *, any_kind: bool) -> Iterator[DueJob]:
-    """Yield the jobs with the overdue repositories' first long ones in the places of the first long ones."""
-    waits = [(any_kind or KINDS[job.kind].long) and not KINDS[job.kind].beside for job in due]
-    long = [job for job, is_long in zip(due, waits, strict=True) if is_long]
-    ahead = [next((job for job in long if job.repository == key), None) for key in overdue]
-    first = [job for job in ahead if job is not None]
-    ordered = iter([*first, *(job for job in long if job not in first)])
-    for job, is_long in zip(due, waits, strict=True):
-        yield next(ordered) if is_long else job
+def _first_of(plan: Plan, repositories: Sequence[str], *, any_kind: bool) -> dict[str, DueJob]:
+    """Return the first long job of each of these repositories, in their order."""
+    if not repositories:
+        return {}
+    found: dict[str, DueJob] = {}
+    for job in plan.in_order(set()):
+        if job.repository in repositories and _takes_long(job, any_kind=any_kind):
+            found.setdefault(job.repository, job)
+    return {key: found[key] for key in repositories if key in found}
+
+
+def _in_turn(
+    plan: Plan, first: Mapping[str, DueJob], passed: set[JobClass], *, any_kind: bool
+) -> Iterator[DueJob]:
+    """Yield the jobs of a plan with these in the places of the first long ones."""
+    pending = deque(first.values())
+    ahead = {job.job for job in first.values()}
+    for job in plan.in_order(passed):
+        if not _takes_long(job, any_kind=any_kind):
+            yield job
+            continue
+        if job.job not in ahead:
+            pending.append(job)
+        if pending:
+            yield pending.popleft()
+    yield from pending
+
+
+def _takes_long(job: DueJob, *, any_kind: bool) -> bool:
+    return (any_kind or KINDS[job.kind].long) and not KINDS[job.kind].beside
 
 
 def _reasons(
@@ -156,7 +203,7 @@ def _reasons(
 ) -> Iterator[str]:
     """Yield what a job waits for beside a GPU; `more`: slots beyond those that there are."""
     if job.lane in lanes:
-        yield "the job before it, which is of the same branch or model"
+        yield _LANE
     if kinds.count(job.kind) >= most.get(job.kind, len(kinds) + 1):
         yield f"another {job.kind} job; {most[job.kind]} run at the same time ([schedule.running])"
     if KINDS[job.kind].beside:

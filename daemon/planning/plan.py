@@ -5,410 +5,69 @@ hashed into its id, so that "the same work" has one name: a failure that the sam
 (`deterministic`) makes the job not due for good, and changed inputs make another job. Whether and when any other
 failure is tried again is written on the failure itself (`retry_at`, see `daemon.jobs.history`).
 
+A planner keeps what each repository has due, and finds it out again where something of it changed: an event of it, a
+build, a wait that is over, or what all of them depend on (settings, what can run Lean, the models in use, the day).
+
 Lanes: of the jobs with one lane at most one runs. A branch's commits are scanned one after another.
-What one repository has due is `daemon.planning.plan`'s, what there is to learn `daemon.planning.training`'s, what may
-not begin yet `daemon.planning.schedule`'s; which of the due jobs begin, `daemon.planning.admission`'s.
+What one repository has due is `daemon.planning.repository`'s, what there is to learn `daemon.planning.training`'s, what
+may not begin yet `daemon.planning.schedule`'s; which of the due jobs begin, `daemon.planning.admission`'s.
 """
 
 from __future__ import annotations
 
-import json
+import heapq
+import math
 import sqlite3
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+import time
+from bisect import bisect_left, insort
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from operator import itemgetter
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.proving import Proving, repl_limits, seconds_left
+from daemon.planning.proving import searches_left, seconds_left
+from daemon.planning.repository import RepositoryJobs
 from daemon.planning.schedule import Timetable, read_timetable
-from daemon.planning.training import Counted, training_jobs
-from daemon.polling.branch_diff import asked_for
+from daemon.planning.training import Counted, TrainingJobs
 from daemon.settings import Repo, Settings
-from pipeline.jobs.kinds import KINDS
-from pipeline.jobs.specs import (
-    TRACER_VERSION,
-    BuildSpec,
-    CheckSpec,
-    ScanLimits,
-    ScanSpec,
-    SearchOrigin,
-    TraceSpec,
+from pipeline.jobs.kinds import KINDS, TRAINS, Kind
+from pipeline.lean.backend import Leans
+from store.events.base import EventBody
+from store.events.models import (
+    CheckpointPromoted,
+    CheckpointRefused,
+    CheckpointRemoved,
+    CheckpointSaved,
+    EvaluationFinished,
 )
-from pipeline.lean.backend import LeanBackend, Leans
-from store.domain.identity import job_id
-from store.events.proofs import ProofFound
-from store.view import model_queries, queries, trace_queries
-from store.view.rows import BranchRow, CommitRow, ProofRow, SorryRow
-
-# ---- Which jobs one repository has due, kind by kind; `daemon.planning.plan` puts those of all repositories in order
-# A tip that is scanned is worked on by the Lean that its `lean-toolchain` names. Where that is a real one, it is
-# built before anything else, and what cannot be built is neither traced nor proved in.
-
-
-_SLACK_S = 60.0
-_MOST_COMMITS = 1000
-_SEARCH = ("model", "seed", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd")
-
-
-class Planner:
-    """Collects the due jobs of repositories for one plan.
-
-    Args:
-        builds: (repository, commit) of the builds that lie in the cache.
-        no_models: why no model can run here; "" where one can.
-        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
-        tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
-        waits_s: how long jobs that failed still wait (`daemon.jobs.history`).
-    """
-
-    def __init__(
-        self,
-        view: sqlite3.Connection,
-        *,
-        settings: Settings,
-        leans: Leans,
-        builds: Collection[tuple[str, str]],
-        now: datetime,
-        no_models: str = "",
-        left_s: float | None = None,
-        tactics: tuple[str, str] | None = None,
-        waits_s: Mapping[str, float] | None = None,
-    ) -> None:
-        self._view = view
-        self._settings = settings
-        self._leans = leans
-        self._builds = builds
-        self.standings = ReadinessOfJobs(view, now=now, waits_s=waits_s)
-        self.proving = Proving(
-            view,
-            settings=settings,
-            standings=self.standings,
-            no_models=no_models,
-            left_s=left_s,
-            now=now,
-            tactics=tactics,
-        )
-        # A trigger's position makes another job of the same work; it stays in the names of those that follow.
-        self._triggered = {(row.work, row.repository): str(row.seq) for row in queries.triggers(view)}
-        self._builds_due: set[str] = set()
-        self._waiting: dict[str, None] = {}
-        self._proofs_to_check: dict[str, list[ProofRow]] = {}
-        for proof in queries.proofs_to_check(view):
-            self._proofs_to_check.setdefault(proof.repository, []).append(proof)
-
-    @property
-    def waiting(self) -> list[str]:
-        """The reasons for which rungs wait, of the repositories planned so far."""
-        return list(self._waiting)
-
-    def of(self, repo: Repo) -> Iterator[DueJob]:
-        branches = [
-            row
-            for row in queries.branches(self._view, repo.key)
-            # What left the watchlist is not worked on from now on, even before a poll has recorded that.
-            if row.state == "live" and (not repo.branches or asked_for(row.branch, repo.branches))
-        ]
-        yield from self._alike([job for branch in branches for job in self._scan(repo, branch)])
-        if not repo.opt_out:
-            yield from self._checks(repo, {branch.branch: branch for branch in branches})
-        for branch in branches:
-            # On anything but a scanned tip the work would be for a text that is being replaced.
-            if branch.scanned != branch.tip or branch.toolchain is None:
-                continue
-            lean = self._leans.for_toolchain(branch.toolchain)
-            if lean.kind == "none":
-                continue
-            uses = [*self._uses(repo, branch, lean)]
-            # A build that nothing is to be done in may leave the cache; to make it again would push out another.
-            if uses and self._must_build(lean, repo, branch.tip):
-                yield from self._build(repo, branch, lean, branch.tip)
-                continue
-            yield from uses
-
-    def _uses(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
-        """Yield the jobs of a tip that is built."""
-        if self._settings.trace.enabled:
-            yield from self._trace(repo, branch, lean)
-        if self._settings.prove.enabled and not repo.opt_out:
-            self._waiting.update(dict.fromkeys(map(str, self.proving.ladder.waiting(lean))))
-            yield from self.proving.of(repo, branch, lean)
-
-    def _trigger(self, work: str, repo: Repo) -> Iterator[str]:
-        if (seq := self._triggered.get((work, repo.key))) is not None:
-            yield f"triggered at {seq}"
-
-    # --- build --------------------------------------------------------------------------------------------
-
-    def _must_build(self, lean: LeanBackend, repo: Repo, sha: str) -> bool:
-        """Return whether Lean needs the commit built first. The simulator reads sources."""
-        return lean.is_lean and self._settings.build.enabled and (repo.key, sha) not in self._builds
-
-    def _build(self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str) -> Iterator[DueJob]:
-        build = self._settings.build
-        identity = job_id("build", repo.key, sha, lean.toolchain)
-        standing = self.standings.of(identity)
-        # One that ended well is not in the cache any more: it is made again.
-        if standing.state not in ("ready", "done") or identity in self._builds_due:
-            return
-        self._builds_due.add(identity)
-        yield DueJob(
-            job=identity,
-            kind="build",
-            attempt=standing.attempt + (standing.state == "done"),
-            lane=f"build:{repo.key}",
-            repository=repo.key,
-            branch=branch.branch,
-            sha=sha,
-            describes=f"build {repo.key} {branch.branch} {sha[:10]}",
-            simulated=False,
-            spec=BuildSpec(
-                repository=repo.key,
-                branch=branch.branch,
-                sha=sha,
-                lean=lean,
-                cache=self._settings.paths.cache,
-                timeout_s=build.timeout_s,
-                memory_bytes=build.memory_bytes,
-                disk_bytes=build.disk_bytes,
-                hosts=build.hosts,
-            ),
-            # The job itself ends lake in time and says how far it came; the daemon's limit is for a job that hangs.
-            timeout_s=build.timeout_s + _SLACK_S,
-            memory_bytes=build.memory_bytes,
-        )
-
-    # --- trace --------------------------------------------------------------------------------------------
-
-    def _trace(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
-        trace = self._settings.trace
-        patterns = json.dumps([repo.include, repo.exclude])
-        # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back;
-        # the other tracer's last word on the line makes Lean's turn come again after the simulator's. What the job
-        # itself records changes neither, so that it is done once it has ended well.
-        since = trace_queries.closed_by_other(
-            self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
-        )
-        identity = job_id(
-            "trace",
-            repo.key,
-            branch.branch,
-            branch.tip,
-            str(branch.scanned_seq),
-            str(since),
-            lean.kind,
-            lean.toolchain,
-            TRACER_VERSION,
-            patterns,
-            *self._trigger("trace", repo),
-        )
-        standing = self.standings.of(identity)
-        if standing.state != "ready":
-            return
-        yield DueJob(
-            job=identity,
-            kind="trace",
-            attempt=standing.attempt,
-            lane=f"trace:{repo.key}:{branch.branch}",
-            repository=repo.key,
-            branch=branch.branch,
-            sha=branch.tip,
-            describes=f"trace {repo.key} {branch.branch} {branch.tip[:10]}",
-            simulated=lean.simulated,
-            spec=TraceSpec(
-                repository=repo.key,
-                branch=branch.branch,
-                sha=branch.tip,
-                lean=lean,
-                url=repo.url,
-                name="/".join(repo.key.split("/")[-2:]),
-                include=repo.include,
-                exclude=repo.exclude,
-                file_timeout_s=trace.file_timeout_s,
-                limits=repl_limits(self._settings, most=trace.parallel),
-            ),
-            built=lean.is_lean and self._settings.build.enabled,
-            **self._limits(),
-        )
-
-    def _limits(self) -> dict[str, Any]:
-        jobs = self._settings.jobs
-        return {"timeout_s": jobs.timeout_s, "memory_bytes": jobs.memory_bytes}
-
-    # --- scan ---------------------------------------------------------------------------------------------
-
-    def _scan(self, repo: Repo, branch: BranchRow) -> Iterator[DueJob]:
-        scan = self._settings.scan
-        patterns = json.dumps([repo.include, repo.exclude])
-        same_patterns = [list(repo.include), list(repo.exclude)] == [
-            branch.scanned_include,
-            branch.scanned_exclude,
-        ]
-        # An older version did not look which Lean a commit is for: its tip is scanned once more.
-        as_now = same_patterns and branch.toolchain is not None
-        for commit, after in self._unscanned(repo, branch, as_now=as_now):
-            # The observation's position makes a commit that came back after a force-push a new job, and what was
-            # scanned before makes patterns that came back one. With other patterns a failure may not repeat.
-            identity = job_id(
-                "scan", repo.key, branch.branch, commit.sha, str(commit.seq), patterns, str(after)
-            )
-            standing = self.standings.of(identity)
-            if standing.state in ("parked", "done"):
-                continue  # what cannot be scanned must not hold up the commits after it
-            if standing.state == "ready":
-                yield DueJob(
-                    job=identity,
-                    kind="scan",
-                    attempt=standing.attempt,
-                    lane=f"scan:{repo.key}:{branch.branch}",
-                    repository=repo.key,
-                    branch=branch.branch,
-                    sha=commit.sha,
-                    describes=f"scan {repo.key} {branch.branch} {commit.sha[:10]}",
-                    simulated=False,
-                    spec=ScanSpec(
-                        repository=repo.key,
-                        branch=branch.branch,
-                        sha=commit.sha,
-                        base=branch.scanned,
-                        include=repo.include,
-                        exclude=repo.exclude,
-                        then=() if standing.attempt > 1 else self._then(repo, branch, commit),
-                        limits=ScanLimits(
-                            sorries_per_file=scan.max_sorries_per_file,
-                            sorries=scan.max_sorries,
-                            sorries_of_repository=scan.max_sorries_per_repository,
-                            declarations_per_file=scan.max_declarations_per_file,
-                            declarations=scan.max_declarations,
-                            declarations_of_repository=scan.max_declarations_per_repository,
-                        ),
-                        # Other patterns mean other files, and a base may be lost with its mirror: then the tables
-                        # say what to compare with.
-                        by_files=branch.scanned is not None and (not as_now or standing.attempt > 1),
-                    ),
-                    **self._limits(),
-                )
-            return
-
-    def _alike(self, scans: Sequence[DueJob]) -> Iterator[DueJob]:
-        """Yield scans, the first ones of branches at the same commit as one job; first ones go one after the other."""
-        first: dict[str, DueJob] = {}
-        alike: dict[str, list[str]] = {}
-        for job in scans:
-            if not isinstance(job.spec, ScanSpec) or job.spec.base is not None:
-                yield job
-            elif first.setdefault(job.sha, job) is not job:
-                alike.setdefault(job.sha, []).append(job.branch)
-        for sha, job in first.items():
-            spec = job.spec.model_copy(update={"alike": tuple(alike.get(sha, ()))})
-            # A branch that is scanned along must not be scanned by itself meanwhile, whatever it moved to.
-            yield replace(job, spec=spec, lane=f"scan:{job.repository}: first")
-
-    def _then(self, repo: Repo, branch: BranchRow, first: CommitRow) -> tuple[str, ...]:
-        """Return the commits that a scan goes on with after this one, oldest first."""
-        if first.sha == branch.tip:
-            return ()
-        rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="observed")
-        later = sorted((row for row in rows if row.seq > first.seq), key=lambda row: row.seq)
-        return tuple(row.sha for row in later[:_MOST_COMMITS])
-
-    def _unscanned(
-        self, repo: Repo, branch: BranchRow, *, as_now: bool
-    ) -> Iterator[tuple[CommitRow, int | None]]:
-        """Yield the commits to scan, and for a tip that is scanned again the position of its last scan."""
-        first = queries.next_commit_to_scan(self._view, repo.key, branch.branch)
-        if first is not None:
-            yield first, None
-            rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="observed")
-            rest = sorted((row for row in rows if row.sha != first.sha), key=lambda row: row.seq)
-            yield from ((row, None) for row in rest)
-        if branch.scanned == branch.tip and not as_now:
-            rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="scanned")
-            yield from ((row, branch.scanned_seq) for row in rows if row.sha == branch.tip)
-
-    def _search_of(self, proof: ProofRow) -> SearchOrigin | None:
-        """Return what the patch tells of the search that found a proof."""
-        found = queries.attempt_behind(self._view, proof)
-        if found is None:
-            return None
-        weights = model_queries.weights_of(self._view, found.model)
-        return SearchOrigin(**{name: getattr(found, name) for name in _SEARCH}, weights=weights)
-
-    # --- check --------------------------------------------------------------------------------------------
-
-    def _checks(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[DueJob]:
-        for proof in self._proofs_to_check.get(repo.key, ()):
-            if (branch := branches.get(proof.branch)) is not None:
-                yield from self._check(repo, branch, proof)
-        if not repo.pull_requests:
-            return
-        # A pull request is made on the branch's tip, so that is where the proof has to be checked.
-        for proof, sorry in queries.proofs_to_check_again(self._view, repo.key):
-            if (branch := branches.get(proof.branch)) is not None:
-                yield from self._check(repo, branch, proof, at_tip=sorry)
-
-    def _check(
-        self, repo: Repo, branch: BranchRow, proof: ProofRow, *, at_tip: SorryRow | None = None
-    ) -> Iterator[DueJob]:
-        """Yield the job that checks a proof where it was found, or where its sorry is at the branch's tip."""
-        if at_tip is None:
-            sha, blob, start, toolchain = proof.sha, proof.blob, proof.byte_start, proof.toolchain
-        else:
-            sha, blob, start, toolchain = branch.tip, at_tip.blob, at_tip.byte_start, branch.toolchain or ""
-        # The Lean that it was found with: the branch may have gone on to another one since.
-        lean = self._leans.for_toolchain(toolchain or branch.toolchain or "")
-        if lean.kind == "none" or proof.simulated != lean.simulated:
-            return  # what the simulator found is no matter for Lean, nor the other way round
-        if self._must_build(lean, repo, sha):
-            yield from self._build(repo, branch, lean, sha)
-            return
-        again = () if at_tip is None else (sha,)
-        identity = job_id("check", proof.proof, lean.kind, lean.toolchain, *again)
-        standing = self.standings.of(identity)
-        if standing.state == "ready":
-            yield DueJob(
-                job=identity,
-                kind="check",
-                attempt=standing.attempt,
-                lane=f"check:{proof.proof}",
-                repository=repo.key,
-                branch=proof.branch,
-                sha=sha,
-                describes=f"check {proof.declaration} ({proof.proof}){' at the tip' if again else ''}",
-                simulated=lean.simulated,
-                built=lean.is_lean and self._settings.build.enabled,
-                **self._limits(),
-                spec=CheckSpec(
-                    lean=lean,
-                    search=self._search_of(proof),
-                    second_kernel=self._settings.lean.second_kernel,
-                    proof=ProofFound(
-                        proof=proof.proof,
-                        sorry=proof.sorry,
-                        repository=proof.repository,
-                        branch=proof.branch,
-                        sha=sha,
-                        path=proof.path,
-                        blob=blob,
-                        byte_start=start,
-                        byte_end=start + proof.byte_end - proof.byte_start,
-                        declaration=proof.declaration,
-                        declaration_text_hash=proof.declaration_text_hash,
-                        replacement=proof.replacement,
-                        tactics=tuple(proof.tactics),
-                        prover=proof.prover,
-                        rung=proof.rung,
-                        toolchain=toolchain,
-                        simulated=proof.simulated,
-                        job=proof.job,
-                    ),
-                ),
-            )
-
+from store.view import model_queries, queries
 
 _OF_THE_BUILD_ITSELF = 2**30
 """[build] memory is lake's and what it starts."""
+_FEW = 64
+"""So many jobs are put in their places one by one; with more, sorting all is quicker."""
+_LEARNS = frozenset(("evaluate", *TRAINS.values()))
+
+Key = tuple[float | int, ...]
+"""The place of a job in the plan, the most urgent first; no two jobs have the same."""
+Entry = tuple[Key, DueJob]
+
+
+@dataclass(frozen=True, slots=True)
+class JobClass:
+    """The jobs that need the same to begin: of two in different lanes the later never begins in place of the first."""
+
+    kind: Kind
+    gpu: bool
+    cpu_too: bool
+
+    @classmethod
+    def of(cls, job: DueJob) -> JobClass:
+        return cls(job.kind, job.gpu, job.cpu_too)
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,92 +80,420 @@ class WaitingJob:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The due jobs, and the time when the next one becomes due by the clock alone (None: no job waits).
-
-    `waiting` says of rungs of the ladder what they wait for. `held` would be due but for a pause, quiet hours or a
-    night's budget, as `timetable` says.
-    """
-
-    due: tuple[DueJob, ...]
-    next_retry_at: datetime | None
-    waiting: tuple[str, ...] = ()
-    held: tuple[WaitingJob, ...] = ()
-    timetable: Timetable | None = None
-
-
-def make_plan(
-    view: sqlite3.Connection,
-    *,
-    settings: Settings,
-    leans: Leans,
-    now: datetime,
-    builds: Collection[tuple[str, str]] = (),
-    trainable: bool = False,
-    no_models: str = "",
-    counted: Counted | None = None,
-    reserved_s: float = 0.0,
-    tactics: tuple[str, str] | None = None,
-    running: Collection[str] = (),
-    last_started: Mapping[str, float] | None = None,
-    waits_s: Mapping[str, float] | None = None,
-) -> Plan:
-    """Return the due jobs.
+    """The due jobs of all repositories.
 
     Args:
-        builds: (repository, commit) of the builds that lie in the cache.
-        trainable: whether a model can be trained here (`daemon.requirements`).
-        no_models: why no model can be asked here (`daemon.requirements`); "" where one can.
-        counted: what earlier plans of this view have counted; this one adds to it.
-        reserved_s: what running jobs may still take of the day's seconds of search.
-        tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
-        running: lanes that are taken.
-        last_started: when a job of a repository last started (any clock): the longest unserved goes first.
-        waits_s: how long jobs that failed still wait (`daemon.jobs.history`); of others the time written down counts.
+        entries: by class, in order.
+        first: by class, the first job of each repository.
+        running: lanes that are taken; their jobs are not due.
+        next_retry_at: the time when the next one becomes due by the clock alone (None: no job waits).
+        waiting: what rungs of the ladder wait for, sorted.
+        timetable: the pauses, quiet hours and nights' budgets that hold jobs.
+        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
+        complete: every repository is in it; else the next plan, which should follow at once, has more of them.
+        version: another number than an earlier plan's where anything of what repositories have due may differ.
     """
-    timetable = read_timetable(view, schedule=settings.schedule, now=now)
-    left_s = seconds_left(view, settings=settings, now=now, reserved_s=reserved_s)
-    planner = Planner(
-        view,
-        settings=settings,
-        leans=leans,
-        builds=builds,
-        now=now,
-        no_models=no_models,
-        left_s=left_s,
-        tactics=tactics,
-        waits_s=waits_s,
-    )
-    served = last_started or {}
-    found = [job for repo in settings.repos if repo.enabled for job in planner.of(repo)]
-    if trainable and settings.train.enabled:
-        known = {} if counted is None else counted
-        found += training_jobs(
-            view, settings=settings, leans=leans, standings=planner.standings, counted=known
+
+    entries: Mapping[JobClass, Sequence[Entry]] = field(default_factory=dict)
+    first: Mapping[JobClass, Mapping[str, DueJob]] = field(default_factory=dict)
+    running: Collection[str] = ()
+    next_retry_at: datetime | None = None
+    waiting: tuple[str, ...] = ()
+    timetable: Timetable | None = None
+    left_s: float | None = None
+    complete: bool = True
+    version: int = 0
+
+    @classmethod
+    def of(cls, jobs: Iterable[DueJob]) -> Plan:
+        """Return a plan of these jobs in their order."""
+        entries: dict[JobClass, list[Entry]] = {}
+        first: dict[JobClass, dict[str, DueJob]] = {}
+        for at, job in enumerate(jobs):
+            one = JobClass.of(job)
+            entries.setdefault(one, []).append(((at,), job))
+            first.setdefault(one, {}).setdefault(job.repository, job)
+        return cls(entries, first)
+
+    @property
+    def due(self) -> tuple[DueJob, ...]:
+        """The jobs that may begin, most urgent first."""
+        return tuple(self.in_order(set()))
+
+    @property
+    def held(self) -> tuple[WaitingJob, ...]:
+        """The jobs that would be due but for a pause, quiet hours or a night's budget."""
+        waits = self._waits()
+        found = heapq.merge(*(self.entries[one] for one in self.entries if one.kind in waits), key=_place)
+        return tuple(WaitingJob(job, waits[job.kind]) for _, job in found if job.lane not in self.running)
+
+    def in_order(self, passed: set[JobClass]) -> Iterator[DueJob]:
+        """Yield the due jobs, most urgent first; those of classes that get into `passed` meanwhile are passed over.
+
+        Where today's time is short, none is: what a job may take of it counts whether it begins or waits.
+        """
+        waits = self._waits()
+        its = {one: iter(entries) for one, entries in self.entries.items() if one.kind not in waits}
+        heads = [(entry[0], one, entry[1]) for one, rest in its.items() if (entry := next(rest, None))]
+        heads.sort(key=_place)
+        left_s = self.left_s
+        while heads:
+            _, one, job = heads.pop(0)
+            if one in passed and left_s is None:
+                continue
+            if (entry := next(its[one], None)) is not None:
+                insort(heads, (entry[0], one, entry[1]), key=_place)
+            if job.lane in self.running:
+                continue
+            if left_s is not None:
+                if job.cost_s > max(left_s, 0.0):
+                    continue
+                left_s -= job.cost_s
+            if one not in passed:
+                yield job
+
+    def ends(self) -> list[datetime]:
+        """Return when the waits that hold jobs end by the clock alone."""
+        if self.timetable is None:
+            return []
+        kinds = {one.kind for one, entries in self.entries.items() if entries}
+        waits = filter(None, map(self.timetable.of_kind, kinds))
+        return [wait.until for wait in waits if wait.until is not None]
+
+    def _waits(self) -> dict[Kind, str]:
+        if self.timetable is None:
+            return {}
+        found = {one.kind: self.timetable.of_kind(one.kind) for one in self.entries}
+        return {kind: wait.text for kind, wait in found.items() if wait is not None}
+
+
+_place = itemgetter(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Inputs:
+    """What the jobs of every repository depend on; `searches` is how many sorries the day's time leaves a job."""
+
+    settings: Settings
+    leans: Leans
+    trainable: bool
+    no_models: str
+    tactics: tuple[str, str] | None
+    searches: tuple[int, ...]
+    day: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """When a plan is made, and what is only so at that time."""
+
+    now: datetime
+    left_s: float | None
+    served: Mapping[str, float]
+    waits_s: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one repository has due; `until` is when that may change by the clock alone (None: never)."""
+
+    entries: tuple[Entry, ...] = ()
+    waiting: tuple[str, ...] = ()
+    until: datetime | None = None
+
+
+_WORK, _LEARNING = range(2)
+_PartKey = tuple[int, str]
+"""Which of a repository's jobs: those on its commits, or those that learn from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What an event is about: a repository, or a proof or a job by which it is found; or the models."""
+
+    repository: str = ""
+    proof: str = ""
+    job: str = ""
+    models: bool = False
+
+
+class Planner:
+    """Makes plans of one view, turn after turn.
+
+    Args:
+        patience_s: what takes longer is left to the next plan; each has one repository more at least.
+        whole: give jobs with their specifications; else `complete` makes those of the jobs that begin.
+    """
+
+    def __init__(self, *, patience_s: float = math.inf, whole: bool = False) -> None:
+        self._patience_s = patience_s
+        self._whole = whole
+        self._inputs: _Inputs | None = None
+        self._moment = _Moment(datetime.min.replace(tzinfo=UTC), None, {}, {})
+        self._in_use: set[tuple[str, str]] = set()
+        self._builds: frozenset[tuple[str, str]] = frozenset()
+        self._repos: dict[str, tuple[int, Repo]] = {}
+        self._changes: deque[_Change] = deque()
+        self._parts: dict[_PartKey, _Part] = {}
+        self._stale: dict[_PartKey, None] = {}
+        self._waits: dict[_PartKey, datetime] = {}
+        self._entries: dict[JobClass, list[Entry]] = {}
+        self._first: dict[JobClass, dict[str, DueJob]] = {}
+        self._waiting: Counter[str] = Counter()
+        self._version = 0
+        self._counted: Counted = {}
+
+    def changed(self, bodies: Iterable[EventBody]) -> None:
+        """Take note of what was recorded since the last plan; any thread may call this at any time."""
+        self._changes.extend(change for body in bodies if (change := _change(body)) is not None)
+
+    def clock_set(self) -> None:
+        """Find out anew what waits for a time of day, since the clock was set; not while a plan is made."""
+        self._stale |= dict.fromkeys(self._waits)
+
+    def plan(
+        self,
+        view: sqlite3.Connection,
+        *,
+        settings: Settings,
+        leans: Leans,
+        now: datetime,
+        builds: Collection[tuple[str, str]] = (),
+        trainable: bool = False,
+        no_models: str = "",
+        reserved_s: float = 0.0,
+        tactics: tuple[str, str] | None = None,
+        running: Collection[str] = (),
+        last_started: Mapping[str, float] | None = None,
+        waits_s: Mapping[str, float] | None = None,
+    ) -> Plan:
+        """Return the due jobs.
+
+        Args:
+            view: of the log whose events `changed` is told.
+            builds: (repository, commit) of the builds that lie in the cache.
+            trainable: whether a model can be trained here (`daemon.requirements`).
+            no_models: why no model can be asked here (`daemon.requirements`); "" where one can.
+            reserved_s: what running jobs may still take of the day's seconds of search.
+            tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
+            running: lanes that are taken.
+            last_started: when a job of a repository last started (any clock): the longest unserved goes first.
+            waits_s: how long jobs that failed still wait (`daemon.jobs.history`); of others the time that was written
+                down counts.
+        """
+        left_s = seconds_left(view, settings=settings, now=now, reserved_s=reserved_s)
+        self._moment = _Moment(now, left_s, last_started or {}, waits_s or {})
+        inputs = _Inputs(
+            settings=settings,
+            leans=leans,
+            trainable=trainable and settings.train.enabled,
+            no_models=no_models,
+            tactics=tactics,
+            searches=() if left_s is None else searches_left(settings.prove, left_s),
+            # What the day's cap kept from being asked is asked tomorrow.
+            day=now.astimezone(UTC).date().isoformat() if 4 in settings.prove.rungs else "",
         )
-    first = {repo.key: -repo.priority for repo in settings.repos}
-    urgency = settings.schedule.urgency
-    due = [_limited(job, settings) for job in found if job.lane not in running]
-    # Sorting is stable: within one repository the planner's order stays.
-    due.sort(
-        key=lambda job: (
-            urgency(job.kind),
-            first.get(job.repository, 0),
-            job.rank,
-            served.get(job.repository, 0.0),
+        try:
+            self._take_in(view, inputs, frozenset(builds))
+            if self._stale:
+                self._find(view)
+        except BaseException:
+            self._inputs = None  # what was found out is half of it
+            raise
+        plan = Plan(
+            dict(self._entries),
+            dict(self._first),
+            frozenset(running),
+            waiting=tuple(sorted(reason for reason, parts in self._waiting.items() if parts)),
+            timetable=read_timetable(view, schedule=settings.schedule, now=now),
+            left_s=left_s,
+            complete=not self._stale,
+            version=self._version,
         )
-    )
-    waits = {
-        kind: wait for kind in {job.kind for job in due} if (wait := timetable.of_kind(kind)) is not None
-    }
-    may_begin = [job for job in due if job.kind not in waits]
-    ends = [wait.until for wait in waits.values() if wait.until is not None]
-    return Plan(
-        tuple(may_begin if left_s is None else _affordable(may_begin, left_s)),
-        min(filter(None, [planner.standings.next_retry_at, *ends]), default=None),
-        tuple(planner.waiting),
-        tuple(WaitingJob(job, waits[job.kind].text) for job in due if job.kind in waits),
-        timetable,
-    )
+        return replace(plan, next_retry_at=min((*self._waits.values(), *plan.ends()), default=None))
+
+    def complete(self, view: sqlite3.Connection, jobs: Collection[DueJob]) -> list[DueJob]:
+        """Return jobs of the last plan with their specifications, but those that are no longer due."""
+        if self._whole or self._inputs is None:
+            return [*jobs]
+        finder = _Finder(view, self._inputs, self._builds, self._moment, self._counted)
+        found = {
+            job.job: job
+            for key in dict.fromkeys(job.repository for job in jobs)
+            for group in (_WORK, _LEARNING)
+            for job in finder.jobs(group, self._repos[key][1])
+        }
+        return [_limited(found[job.job], self._inputs.settings) for job in jobs if job.job in found]
+
+    def _take_in(self, view: sqlite3.Connection, inputs: _Inputs, builds: frozenset[tuple[str, str]]) -> None:
+        """Find what of the last plan may not be so any more."""
+        about, models = self._read_changes(view)
+        if models or self._inputs is None:
+            promoted = (row for row in model_queries.checkpoints(view) if row.promoted)
+            in_use = {(row.model, row.checkpoint) for row in promoted}
+            another, self._in_use = in_use != self._in_use, in_use
+        else:
+            another = False
+        if another or self._inputs != inputs:
+            self._begin_anew(inputs, builds)
+            return
+        for repository, _ in self._builds ^ builds:
+            self._stale[_WORK, repository] = None
+        for repository in about:
+            self._stale[_WORK, repository] = self._stale[_LEARNING, repository] = None
+        if models:
+            self._stale |= dict.fromkeys((_LEARNING, key) for key in self._repos)
+        now = self._moment.now
+        self._stale |= dict.fromkeys(key for key, until in self._waits.items() if until <= now)
+        self._builds = builds
+        self._stale = {key: None for key in self._stale if key[1] in self._repos}
+
+    def _begin_anew(self, inputs: _Inputs, builds: frozenset[tuple[str, str]]) -> None:
+        self._inputs, self._builds = inputs, builds
+        self._repos = {repo.key: (at, repo) for at, repo in enumerate(inputs.settings.repos) if repo.enabled}
+        first = sorted(self._repos, key=lambda key: -self._repos[key][1].priority)
+        self._parts, self._waits, self._entries, self._first = {}, {}, {}, {}
+        self._waiting.clear()
+        self._stale = {(group, key): None for group in (_WORK, _LEARNING) for key in first}
+        self._version += 1
+
+    def _read_changes(self, view: sqlite3.Connection) -> tuple[set[str], bool]:
+        """Return the repositories that the events since the last plan are about, and whether the models are."""
+        changes = {self._changes.popleft() for _ in range(len(self._changes))}
+        about = {change.repository for change in changes}
+        models = any(change.models for change in changes)
+        for change in changes:
+            if change.job:
+                for row in queries.jobs_by_prefix(view, change.job):
+                    about.add(row.repository or "")
+                    models = models or row.kind in _LEARNS
+            if change.proof:
+                about.update(row.repository for row in queries.proofs_by_prefix(view, change.proof))
+        return about, models
+
+    def _find(self, view: sqlite3.Connection) -> None:
+        """Find out what is due in the repositories where that may have changed."""
+        assert self._inputs is not None
+        finder = _Finder(view, self._inputs, self._builds, self._moment, self._counted)
+        began = time.monotonic()
+        gone: list[Entry] = []
+        come: list[Entry] = []
+        for done, part in enumerate([*self._stale]):
+            if done and time.monotonic() - began > self._patience_s:
+                break
+            del self._stale[part]
+            before, (group, key) = self._parts.get(part, _Part()), part
+            self._parts[part] = found = finder.part(group, *self._repos[key], whole=self._whole)
+            gone += before.entries
+            come += found.entries
+            self._waiting.subtract(before.waiting)
+            self._waiting.update(found.waiting)
+            self._waits.pop(part, None)
+            if found.until is not None:
+                self._waits[part] = found.until
+        self._replace(gone, come)
+        self._version += 1
+
+    def _replace(self, gone: Sequence[Entry], come: Sequence[Entry]) -> None:
+        """Put entries in their places; plans that were given out keep the lists that they have."""
+        changes: dict[JobClass, tuple[list[Entry], list[Entry]]] = {}
+        for at, entries in enumerate((gone, come)):
+            for entry in entries:
+                changes.setdefault(JobClass.of(entry[1]), ([], []))[at].append(entry)
+        for one, (old, new) in changes.items():
+            entries = self._entries.get(one, [])
+            if len(old) + len(new) > _FEW:
+                keys = {key for key, _ in old}
+                entries = sorted([*(entry for entry in entries if entry[0] not in keys), *new], key=_place)
+            else:
+                entries = [*entries]
+                for key, _ in old:
+                    del entries[bisect_left(entries, key, key=_place)]
+                for entry in new:
+                    insort(entries, entry, key=_place)
+            first = dict(self._first.get(one, {}))
+            for _, job in old:
+                first.pop(job.repository, None)
+            for _, job in sorted(new, key=_place):
+                first.setdefault(job.repository, job)
+            self._entries[one], self._first[one] = entries, first
+
+
+def _change(body: EventBody) -> _Change | None:
+    """Return what an event is about; None where no job depends on it."""
+    if isinstance(body, (CheckpointSaved, CheckpointPromoted, CheckpointRefused, CheckpointRemoved)):
+        return _Change(models=True)
+    if isinstance(body, EvaluationFinished):
+        return _Change(models=True)
+    for name in ("repository", "proof", "job"):
+        if about := getattr(body, name, None):
+            return _Change(**{name: about})
+    return None
+
+
+class _Finder:
+    """Finds out what single repositories have due at one moment."""
+
+    def __init__(
+        self,
+        view: sqlite3.Connection,
+        inputs: _Inputs,
+        builds: Collection[tuple[str, str]],
+        moment: _Moment,
+        counted: Counted,
+    ) -> None:
+        self._view = view
+        self._inputs = inputs
+        self._builds = builds
+        self._moment = moment
+        self._counted = counted
+        self._standings = ReadinessOfJobs(view, now=moment.now, waits_s=moment.waits_s)
+
+    def part(self, group: int, at: int, repo: Repo, *, whole: bool) -> _Part:
+        """Return what the repository with this place in the settings has due."""
+        self._standings.next_retry_at = None
+        settings, jobs = self._inputs.settings, self.jobs(group, repo)
+        served = self._moment.served.get(repo.key, 0.0)
+        entries = (
+            ((settings.schedule.urgency(job.kind), -repo.priority, job.rank, served, group, at, number), job)
+            for number, job in enumerate(_limited(job, settings) for job in jobs)
+        )
+        return _Part(
+            tuple(entries if whole else ((key, replace(job, spec=None)) for key, job in entries)),
+            self._work.waiting if group == _WORK else (),
+            self._standings.next_retry_at,
+        )
+
+    def jobs(self, group: int, repo: Repo) -> list[DueJob]:
+        if group == _WORK:
+            return self._work.of(repo)
+        return [*self._learning.of(repo)] if self._inputs.trainable else []
+
+    @cached_property
+    def _work(self) -> RepositoryJobs:
+        inputs = self._inputs
+        return RepositoryJobs(
+            self._view,
+            settings=inputs.settings,
+            leans=inputs.leans,
+            builds=self._builds,
+            standings=self._standings,
+            now=self._moment.now,
+            no_models=inputs.no_models,
+            left_s=self._moment.left_s,
+            tactics=inputs.tactics,
+        )
+
+    @cached_property
+    def _learning(self) -> TrainingJobs:
+        inputs = self._inputs
+        return TrainingJobs(
+            self._view,
+            settings=inputs.settings,
+            leans=inputs.leans,
+            standings=self._standings,
+            counted=self._counted,
+        )
 
 
 def _limited(job: DueJob, settings: Settings) -> DueJob:
@@ -520,11 +507,3 @@ def _limited(job: DueJob, settings: Settings) -> DueJob:
     if job.kind == "build":
         beside = _OF_THE_BUILD_ITSELF
     return replace(job, timeout_s=timeout_s, memory_bytes=memory_bytes, tree_bytes=memory_bytes + beside)
-
-
-def _affordable(due: Sequence[DueJob], left_s: float) -> Iterator[DueJob]:
-    """Yield what today still has time for, in the same order; what costs nothing of it always."""
-    for job in due:
-        if job.cost_s <= max(left_s, 0.0):
-            left_s -= job.cost_s
-            yield job

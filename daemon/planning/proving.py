@@ -386,8 +386,6 @@ class Proving:
         self._left_s = left_s
         self._today = now.astimezone(UTC).date().isoformat()
         self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "prove"}
-        self._traced = {row.repository for row in trace_queries.newest_traces(view, simulated=True)}
-        self._traced_by_lean = {row.repository for row in trace_queries.newest_traces(view)}
         in_use = [row for row in model_queries.checkpoints(view) if row.promoted]
         self.ladder = Ladder(settings, in_use, no_models=no_models, tactics=tactics)
 
@@ -408,7 +406,7 @@ class Proving:
 
     def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
         """The ladder's rungs; a trigger counts as another budget, so that everything is tried once more."""
-        traced = repo.key in (self._traced if lean.simulated else self._traced_by_lean)
+        traced = trace_queries.newest_trace(self._view, repo.key, simulated=lean.simulated) is not None
         rungs, seq = self.ladder.rungs(lean, traced=traced), self._triggered.get(repo.key)
         return (
             rungs
@@ -595,6 +593,13 @@ def seconds_left(
     if limit is None:
         return None
     return limit - spent_today(view, now=now) - reserved_s
+
+
+def searches_left(prove: Prove, left_s: float) -> tuple[int, ...]:
+    """Return for how many sorries, at most a job's, the day has time left, by rung."""
+    return tuple(
+        max(0, min(prove.sorries_per_job, int(left_s / prove.seconds(rung)))) for rung in prove.rungs
+    )
 
 
 def spent_today(view: sqlite3.Connection, *, now: datetime) -> float:

@@ -208,8 +208,7 @@ def _is_scanned(branch: BranchRow) -> bool:
 def _nothing_to_learn(view: sqlite3.Connection, repo: Repo, leans: Leans, untrainable: str) -> str:
     if untrainable:
         return f"nothing can be trained here: {untrainable}"
-    traced = trace_queries.newest_traces(view, simulated=True)
-    trace = next((trace for trace in traced if trace.repository == repo.key), None)
+    trace = trace_queries.newest_trace(view, repo.key, simulated=True)
     if trace is None:
         return "has no trace to learn from; `unsorry trigger trace` makes one"
     if not _by_its_lean(view, trace, leans):

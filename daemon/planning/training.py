@@ -45,27 +45,30 @@ Counted = MutableMapping[tuple[str, int, int, Learnable], int]
 not change, and counting a large repository takes a third of a second: what was counted once is kept here."""
 
 
-def training_jobs(
-    view: sqlite3.Connection,
-    *,
-    settings: Settings,
-    leans: Leans,
-    standings: ReadinessOfJobs,
-    counted: Counted,
-) -> Iterator[DueJob]:
-    """Yield the due jobs of training and evaluation, of every repository of the watchlist."""
-    for model in TRAINS:
-        learning = settings.train.of(model)
-        if not learning.enabled:
-            continue
-        planner = _Training(
-            view, learning, settings=settings, leans=leans, standings=standings, counted=counted
-        )
-        for repo in settings.repos:
-            if repo.enabled and not repo.opt_out:
-                if model == EVALUATED:
-                    yield from planner.evaluate(repo)
-                yield from planner.train(repo)
+class TrainingJobs:
+    """Finds out which trainings and evaluations repositories have due at one moment."""
+
+    def __init__(
+        self,
+        view: sqlite3.Connection,
+        *,
+        settings: Settings,
+        leans: Leans,
+        standings: ReadinessOfJobs,
+        counted: Counted,
+    ) -> None:
+        self._models = [
+            _Training(view, learning, settings=settings, leans=leans, standings=standings, counted=counted)
+            for learning in map(settings.train.of, TRAINS)
+            if learning.enabled
+        ]
+
+    def of(self, repo: Repo) -> Iterator[DueJob]:
+        """Yield a repository's due jobs, model by model."""
+        if repo.opt_out:
+            return
+        for model in self._models:
+            yield from model.of(repo)
 
 
 class _Training:
@@ -103,13 +106,16 @@ class _Training:
         # Not even again: what opted out, or left the watchlist. It is still measured.
         self._learnable = {repo.key for repo in settings.repos if not repo.opt_out}
         self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "train"}
-        self._traces = {
-            trace.repository: trace for trace in trace_queries.newest_traces(view, simulated=True)
-        }
 
-    def train(self, repo: Repo) -> Iterator[DueJob]:
+    def of(self, repo: Repo) -> Iterator[DueJob]:
+        """Yield a repository's due jobs."""
+        if self._model == EVALUATED:
+            yield from self._evaluate(repo)
+        yield from self._train(repo)
+
+    def _train(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the repository's newest trace as a task, if it is due."""
-        trace = self._traces.get(repo.key)
+        trace = trace_queries.newest_trace(self._view, repo.key, simulated=True)
         if trace is None or not self._made_by_its_lean(repo, trace):
             return
         parent = self._parent(simulated=trace.simulated)
@@ -259,7 +265,7 @@ class _Training:
     def _is_of(learned: Learned, trace: TraceRow) -> bool:
         return learned.repository == trace.repository and learned.simulated == trace.simulated
 
-    def evaluate(self, repo: Repo) -> Iterator[DueJob]:
+    def _evaluate(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the measurement of the checkpoint in use on the repository's newest test set, where it has none."""
         in_use = self._in_use
         if in_use is None:

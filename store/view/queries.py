@@ -298,6 +298,12 @@ def attempts(db: sqlite3.Connection, *, sorry: str | None = None) -> list[Attemp
     return read(db, AttemptRow, "attempts", equal={"sorry": sorry}, order=order)
 
 
+def toolchains(db: sqlite3.Connection) -> list[str]:
+    """Return the texts of the `lean-toolchain` files of the live branches, each once."""
+    found = "SELECT DISTINCT toolchain FROM branches WHERE state = 'live' AND toolchain IS NOT NULL"
+    return [text for (text,) in db.execute(found)]
+
+
 def proofs(
     db: sqlite3.Connection,
     *,

@@ -80,6 +80,16 @@ def newest_traces(db: sqlite3.Connection, *, simulated: bool = False) -> list[Tr
     )
 
 
+def newest_trace(db: sqlite3.Connection, repository: str, *, simulated: bool = False) -> TraceRow | None:
+    """Return the newest trace of a repository; one that the simulator made only if asked for."""
+    rows = db.execute(
+        f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE repository = ? AND state = 'current' "
+        "AND simulated <= ? ORDER BY seq DESC LIMIT 1",
+        (repository, int(simulated)),
+    )
+    return next(iter(make_all(TraceRow, rows)), None)
+
+
 def gaps_of_trace(db: sqlite3.Connection, trace: str) -> list[GapRow]:
     """Return what a trace lacks, each thing with its reason, by path."""
     rows = db.execute(

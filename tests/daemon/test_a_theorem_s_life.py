@@ -17,7 +17,7 @@ import pytest
 from daemon.http.control_client import request
 from daemon.jobs.lines import Batch, parse_line
 from daemon.jobs.runner import spec_now
-from daemon.planning.plan import make_plan
+from daemon.planning.plan import Planner
 from pipeline.jobs.protocol import Reporter
 from pipeline.jobs.specs import ScanSpec
 from pipeline.lean.backend import find_leans
@@ -103,7 +103,7 @@ class History:
 
     def _scan(self, *, follow: bool, changed: Mapping[str, Any]) -> None:
         with closing(self.connect()) as view:
-            (job,) = make_plan(view, settings=self.settings, leans=NO_LEAN, now=NOW).due
+            (job,) = Planner(whole=True).plan(view, settings=self.settings, leans=NO_LEAN, now=NOW).due
             given = spec_now(view, job=job)
         assert isinstance(given, ScanSpec)
         known = given.known.model_copy(update={name: changed[name] for name in ("files",) if name in changed})

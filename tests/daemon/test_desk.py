@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from daemon.cli.app import build
 from daemon.cli.context import DaemonAnswer
 from daemon.cli.status_report import work_of
 from daemon.http.control_client import request
-from daemon.planning.plan import Plan, WaitingJob
+from daemon.planning.plan import Plan
 from daemon.planning.schedule import Timetable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings.schema import Schedule
@@ -27,6 +28,7 @@ from store.events.jobs import WorkPaused
 from store.events.scans import SorryOpened, SorryPlace
 from store.log.envelope import NewEvent
 from store.view import queries
+from store.view.rows import PauseRow
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
@@ -50,9 +52,7 @@ async def desk(
     deployment: Deployment, *, plan: Plan | None = None, **about: Any
 ) -> AsyncIterator[tuple[Operator, Bench]]:
     async with bench(deployment) as b:
-        work = SimpleNamespace(
-            **{"plan": plan or Plan((), None), "untrainable": "", "leans": SIMULATOR, **about}
-        )
+        work = SimpleNamespace(**{"plan": plan or Plan(), "untrainable": "", "leans": SIMULATOR, **about})
         yield Operator(b.parts.store, b.runner, work, b.parts.context), b  # type: ignore[arg-type] # what it needs of it
 
 
@@ -84,7 +84,7 @@ def test_a_trigger_that_waits_is_not_recorded_twice_and_says_what_it_waits_for(
     deployment: Deployment,
 ) -> None:
     table = Timetable(Schedule.model_validate({"quiet": {"train": ["00:00-24:00"]}}), datetime.now(UTC))
-    paused = Plan((), None, timetable=table)
+    paused = Plan(timetable=table)
 
     async def go() -> list[dict[str, Any]]:
         async with desk(deployment, plan=paused) as (it, b):
@@ -118,7 +118,7 @@ def test_what_cannot_be_done_in_a_repository_is_refused_with_the_reason(
 
     async def go() -> None:
         async with deployment.opened() as parts:
-            stub: Any = SimpleNamespace(plan=Plan((), None), leans=SIMULATOR, **{"untrainable": "", **about})
+            stub: Any = SimpleNamespace(plan=Plan(), leans=SIMULATOR, **{"untrainable": "", **about})
             runner: Any = None
             it = Operator(parts.store, runner, stub, parts.context)
             with pytest.raises(WorkStateError, match=why):
@@ -241,7 +241,8 @@ def test_a_job_can_be_cancelled_while_it_runs_while_it_waits_and_before_it_ever_
     async def go() -> list[str]:
         async with bench(deployment) as b:
             never = b.due("succeed")
-            plan = Plan((), None, held=(WaitingJob(never, "quiet hours until 06:00"),))
+            paused = Timetable(Schedule(), datetime.now(UTC), [PauseRow("all", "ada", "", "")])
+            plan = replace(Plan.of([never]), timetable=paused)
             stub: Any = SimpleNamespace(plan=plan, leans=SIMULATOR, untrainable="")
             it = Operator(b.parts.store, b.runner, stub, b.parts.context)
             b.runner.start(b.due("hang"))
@@ -265,7 +266,7 @@ def test_a_job_that_was_cancelled_since_the_plan_was_made_does_not_begin(deploym
     async def go() -> None:
         async with bench(deployment) as b:
             due = b.due("succeed")
-            stub: Any = SimpleNamespace(plan=Plan((due,), None), leans=SIMULATOR, untrainable="")
+            stub: Any = SimpleNamespace(plan=Plan.of([due]), leans=SIMULATOR, untrainable="")
             it = Operator(b.parts.store, b.runner, stub, b.parts.context)
             assert await it.cancel(due.job, by="ada") == "waiting"
             await b.run(due)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from daemon.jobs.due import DueJob
+from daemon.planning.plan import Plan, Planner
+from daemon.settings import Settings
 from pipeline.lean.backend import find_leans
 from store.events.base import EventBody
 from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
 from store.events.repositories import BranchCreated
+from store.log.reader import LogReader
+from store.log.upcast import read_body
 from tests.support import events
 
 KEY = "local/remotes/demo"
@@ -18,6 +24,34 @@ NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 NOWHERE = Path("/nonexistent")
 SIMULATOR = find_leans(backend="simulator", repl="", sandbox="none", toolchains=NOWHERE)
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=NOWHERE)
+
+
+class TurnByTurn:
+    """A planner that goes on from plan to plan; each plan of it is the same as one that is made anew."""
+
+    def __init__(self) -> None:
+        self._planner = Planner()
+        self._seq = 0
+
+    def plan(self, view: sqlite3.Connection, *, settings: Settings, **about: Any) -> Plan:
+        """Return the plan, with the specifications of all its jobs."""
+        with LogReader.open(settings.paths.events_db) as log:
+            events = [*log.read(after=self._seq)]
+        self._planner.changed(map(read_body, events))
+        self._seq = events[-1].seq if events else self._seq
+        about["settings"] = settings
+        kept, anew = self._planner.plan(view, **about), Planner(whole=True).plan(view, **about)
+        assert [*map(_bare, kept.due)] == [*map(_bare, anew.due)]
+        assert [(_bare(one.due), one.waits) for one in kept.held] == [
+            (_bare(one.due), one.waits) for one in anew.held
+        ]
+        assert (kept.waiting, kept.next_retry_at) == (anew.waiting, anew.next_retry_at)
+        assert self._planner.complete(view, kept.due) == [*anew.due]
+        return anew
+
+
+def _bare(job: DueJob) -> DueJob:
+    return replace(job, spec=None)
 
 
 def sha(number: int) -> str:

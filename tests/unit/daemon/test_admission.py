@@ -38,7 +38,7 @@ def due(name: str, kind: Kind = "prove", *, gpu: bool = False, cpu_too: bool = F
 
 
 def plan(*jobs: DueJob) -> Plan:
-    return Plan(jobs, None)
+    return Plan.of(jobs)
 
 
 def test_several_gpus_are_lent_to_several_jobs_and_each_to_one() -> None:

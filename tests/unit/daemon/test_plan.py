@@ -7,7 +7,6 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import pytest
 from daemon.jobs.due import DueJob
 from daemon.jobs.runner import spec_now
 from daemon.planning.admission import admit
-from daemon.planning.plan import Plan, make_plan
+from daemon.planning.plan import Plan, Planner
 from daemon.planning.proving import budget_key
 from daemon.settings import Settings, load
 from pipeline.jobs.specs import BuildSpec, CheckSpec, ProveSpec, ScanSpec
@@ -43,6 +42,7 @@ from tests.support.planning import (
     NO_LEAN,
     NOW,
     SIMULATOR,
+    TurnByTurn,
     cancelled,
     commit_scanned,
     created,
@@ -115,6 +115,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.deployment = Deployment(folder)
+        self.turns = TurnByTurn()
         self.settings = self.configure()
 
     def configure(self, *, entry: str = "", extra: str = "", trace: bool = False) -> Settings:
@@ -146,7 +147,7 @@ class World:
                 if new:
                     await parts.store.append(new, blobs=cited)
                 return await parts.store.ask(
-                    lambda view: make_plan(
+                    lambda view: self.turns.plan(
                         view,
                         settings=self.settings,
                         leans=leans,
@@ -176,7 +177,8 @@ def kinds(plan: Plan) -> list[str]:
 
 
 def test_nothing_is_due_where_nothing_was_seen(world: World) -> None:
-    assert replace(world.plan(), timetable=None) == Plan((), None)
+    plan = world.plan()
+    assert (plan.due, plan.held, plan.next_retry_at, plan.waiting) == ((), (), None, ())
 
 
 def test_the_oldest_unscanned_commit_of_each_branch_is_due_and_only_that_one(world: World) -> None:
@@ -350,6 +352,13 @@ def test_scans_come_first_and_proofs_never_take_the_last_slot(world: World) -> N
     assert admit(plan, running=("scan", "prove"), max_running=2).start == ()
 
 
+def test_a_sorry_whose_proof_was_rejected_is_due_again(world: World) -> None:
+    (candidate,) = found("p" * 16)
+    assert kinds(world.plan(created(), sorry("a"), scanned(1), [candidate])) == ["check"]
+    assert isinstance(candidate, ProofFound)
+    assert kinds(world.plan([events.proof_rejected(candidate)])) == ["prove"]
+
+
 def test_the_repository_that_was_served_last_waits(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path)
     settings = deployment.write(repos=[tmp_path / "remotes" / "one", tmp_path / "remotes" / "two"])
@@ -360,7 +369,7 @@ def test_the_repository_that_was_served_last_waits(tmp_path: Path) -> None:
                 bodies = [body.model_copy(update={"repository": repo.key}) for body in created()]
                 await parts.store.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
             plan = await parts.store.ask(
-                lambda view: make_plan(
+                lambda view: Planner(whole=True).plan(
                     view,
                     settings=settings,
                     leans=NO_LEAN,
@@ -707,7 +716,9 @@ def test_a_repository_with_a_priority_goes_first_whoever_was_served_last(tmp_pat
                 await parts.store.append([NewEvent(f"repository:{repo.key}", body) for body in bodies])
             served = {"local/remotes/one": 1.0, "local/remotes/two": 5.0}
             plan = await parts.store.ask(
-                lambda view: make_plan(view, settings=settings, leans=NO_LEAN, now=NOW, last_started=served)
+                lambda view: Planner(whole=True).plan(
+                    view, settings=settings, leans=NO_LEAN, now=NOW, last_started=served
+                )
             )
             return [job.repository for job in plan.due]
 

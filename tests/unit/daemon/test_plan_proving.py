@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from daemon.jobs.due import DueJob
-from daemon.planning.plan import Plan, make_plan
+from daemon.planning.plan import Plan
 from daemon.planning.proving import Ladder, Rung, budget_key
 from daemon.requirements import why_no_models
 from daemon.settings import Settings
@@ -44,7 +44,7 @@ from tests.support.events import (
     sha,
 )
 from tests.support.models import checkpoint_promoted, checkpoint_saved
-from tests.support.planning import SIMULATOR, failed, interrupted
+from tests.support.planning import SIMULATOR, TurnByTurn, failed, interrupted
 from tests.support.specs import asked
 from tests.support.traced_repository import closing, head
 
@@ -64,6 +64,7 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.now = datetime.now(UTC)
         self.deployment = Deployment(folder)
+        self.turns = TurnByTurn()
         self.settings = self.configure()
         self._scans: dict[str, tuple[ScannedFile, Sorry]] = {}
         self._cited: dict[str, Path] = {}
@@ -132,7 +133,7 @@ class World:
                     events = [NewEvent(_stream(body), body) for body in bodies]
                     await parts.store.append(events, blobs=self._cited)
                 return await parts.store.ask(
-                    lambda view: make_plan(
+                    lambda view: self.turns.plan(
                         view,
                         settings=self.settings,
                         leans=leans,
@@ -195,7 +196,7 @@ def test_what_a_rung_left_without_a_proof_is_due_at_the_next_one(world: World) -
         False,
     )
     (rest, second) = world.plan(world.tried("a", first, outcome="budget")).due
-    assert shown(Plan((rest, second), None)) == [(0, ["b"]), (2, ["a"])]
+    assert shown(Plan.of([rest, second])) == [(0, ["b"]), (2, ["a"])]
     assert (asked(second, ProveSpec).prover, asked(second, ProveSpec).model) == ("generator", "the/base")
     assert part(asked(second, ProveSpec).rung, "generator")["path"] == "the/base"
     assert (asked(second, ProveSpec).seed, second.lane) == (7, first.lane)
@@ -214,7 +215,7 @@ def test_who_has_a_proof_of_this_lean_goes_no_further_unless_it_was_rejected(
     assert [due.kind for due in plan.due] == ["check"]
     others = world.plan(leans=LEAN if simulated else SIMULATOR)
     to_prove = tuple(due for due in others.due if due.kind == "prove")
-    assert shown(Plan(to_prove, None)) == [(0, ["a"])], "another judge begins anew"
+    assert shown(Plan.of(to_prove)) == [(0, ["a"])], "another judge begins anew"
     (again,) = world.plan(proof_rejected(found), leans=leans).due
     assert (again.kind, asked(again, ProveSpec).rung.number) == ("prove", 2)
 

@@ -15,7 +15,7 @@ from daemon.context import Context
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.planning.admission import admit
-from daemon.planning.plan import Plan, make_plan
+from daemon.planning.plan import Plan
 from daemon.requirements import why_not_trainable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings import Settings
@@ -39,6 +39,7 @@ from tests.support.planning import (
     NO_LEAN,
     NOW,
     SIMULATOR,
+    TurnByTurn,
     commit_scanned,
     created,
     failed,
@@ -58,6 +59,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.deployment = Deployment(folder)
+        self.turns = TurnByTurn()
         self.settings = self.configure()
         self.traced = 0
 
@@ -129,7 +131,7 @@ class World:
         async def go() -> Plan:
             async with self.deployment.opened() as parts:
                 return await parts.store.ask(
-                    lambda view: make_plan(
+                    lambda view: self.turns.plan(
                         view,
                         settings=self.settings,
                         leans=leans,
@@ -474,24 +476,24 @@ def kinds_begun(plan: Plan, gpus: Sequence[Gpu], running: Sequence[Kind] = (), s
 
 
 def test_training_never_starts_while_another_job_has_the_gpu() -> None:
-    plan = Plan((due("train", gpu=True),), None)
+    plan = Plan.of([due("train", gpu=True)])
     waits = admit(plan, running=("prove",), max_running=4, gpus=[LENT])
     assert waits.start == ()
     assert waits.waits == {"train-1": "a GPU; GPU 0 (Test GPU) is leased by: prove Demo.alpha"}
     assert kinds_begun(plan, [FREE], ["prove"]) == ["train"]
-    on_the_processor = Plan((due("train", gpu=False),), None)
+    on_the_processor = Plan.of([due("train", gpu=False)])
     assert kinds_begun(on_the_processor, [LENT], ["prove"]) == ["train"]
 
 
 def test_training_takes_no_slot_from_the_others_and_waits_for_none_of_theirs() -> None:
-    plan = Plan((due("scan", gpu=False), due("prove", gpu=False), due("train", gpu=True)), None)
+    plan = Plan.of([due("scan", gpu=False), due("prove", gpu=False), due("train", gpu=True)])
     assert kinds_begun(plan, [FREE], slots=2) == ["scan", "prove", "train"]
     assert kinds_begun(plan, [FREE], ["scan", "trace"], slots=2) == ["train"]
     assert kinds_begun(plan, [LENT], ["train"], slots=2) == ["scan", "prove"]
 
 
 def test_what_is_more_urgent_gets_the_gpu_first() -> None:
-    plan = Plan((due("prove", gpu=True), due("train", gpu=True)), None)
+    plan = Plan.of([due("prove", gpu=True), due("train", gpu=True)])
     assert kinds_begun(plan, [FREE], slots=8) == ["prove"]
 
 
@@ -551,7 +553,7 @@ def test_a_trigger_is_refused_where_the_newest_trace_is_not_by_the_lean_that_wor
     world: World, leans: Leans, refused: bool
 ) -> None:
     world.trace(ONE)
-    stub: Any = SimpleNamespace(plan=Plan((), None), leans=leans, untrainable="")
+    stub: Any = SimpleNamespace(plan=Plan(), leans=leans, untrainable="")
     runner: Any = None
 
     async def go() -> None:

@@ -1,0 +1,398 @@
+"""Pure: which jobs one repository has due, kind by kind; `daemon.planning.plan` puts those of all in order.
+
+A tip that is scanned is worked on by the Lean that its `lean-toolchain` names. Where that is a real one, it is built
+before anything else, and what cannot be built is neither traced nor proved in.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from daemon.jobs.due import DueJob
+from daemon.jobs.history import ReadinessOfJobs
+from daemon.planning.proving import Proving, repl_limits
+from daemon.polling.branch_diff import asked_for
+from daemon.settings import Repo, Settings
+from pipeline.jobs.specs import (
+    TRACER_VERSION,
+    BuildSpec,
+    CheckSpec,
+    ScanLimits,
+    ScanSpec,
+    SearchOrigin,
+    TraceSpec,
+)
+from pipeline.lean.backend import LeanBackend, Leans
+from store.domain.identity import job_id
+from store.events.proofs import ProofFound
+from store.view import model_queries, queries, trace_queries
+from store.view.rows import BranchRow, CommitRow, ProofRow, SorryRow
+
+_SLACK_S = 60.0
+_MOST_COMMITS = 1000
+_SEARCH = ("model", "seed", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd")
+
+
+class RepositoryJobs:
+    """Finds out what repositories have due at one moment.
+
+    Args:
+        builds: (repository, commit) of the builds that lie in the cache.
+        standings: how jobs stand at that moment.
+        no_models: why no model can run here; "" where one can.
+        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
+        tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
+    """
+
+    def __init__(
+        self,
+        view: sqlite3.Connection,
+        *,
+        settings: Settings,
+        leans: Leans,
+        builds: Collection[tuple[str, str]],
+        standings: ReadinessOfJobs,
+        now: datetime,
+        no_models: str,
+        left_s: float | None,
+        tactics: tuple[str, str] | None,
+    ) -> None:
+        self._view = view
+        self._settings = settings
+        self._leans = leans
+        self._builds = builds
+        self._standings = standings
+        self._proving = Proving(
+            view,
+            settings=settings,
+            standings=standings,
+            no_models=no_models,
+            left_s=left_s,
+            now=now,
+            tactics=tactics,
+        )
+        # A trigger's position makes another job of the same work; it stays in the names of those that follow.
+        self._triggered = {(row.work, row.repository): str(row.seq) for row in queries.triggers(view)}
+        self._builds_due: set[str] = set()
+        self._waiting: dict[str, None] = {}
+        self._proofs_to_check: dict[str, list[ProofRow]] = {}
+        for proof in queries.proofs_to_check(view):
+            self._proofs_to_check.setdefault(proof.repository, []).append(proof)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The reasons for which rungs wait in the repository that was asked about last."""
+        return tuple(self._waiting)
+
+    def of(self, repo: Repo) -> list[DueJob]:
+        """Return a repository's due jobs."""
+        self._builds_due, self._waiting = set(), {}
+        return [*self._due(repo)]
+
+    def _due(self, repo: Repo) -> Iterator[DueJob]:
+        branches = [
+            row
+            for row in queries.branches(self._view, repo.key)
+            # What left the watchlist is not worked on from now on, even before a poll has recorded that.
+            if row.state == "live" and (not repo.branches or asked_for(row.branch, repo.branches))
+        ]
+        yield from self._alike([job for branch in branches for job in self._scan(repo, branch)])
+        if not repo.opt_out:
+            yield from self._checks(repo, {branch.branch: branch for branch in branches})
+        for branch in branches:
+            # On anything but a scanned tip the work would be for a text that is being replaced.
+            if branch.scanned != branch.tip or branch.toolchain is None:
+                continue
+            lean = self._leans.for_toolchain(branch.toolchain)
+            if lean.kind == "none":
+                continue
+            uses = [*self._uses(repo, branch, lean)]
+            # A build that nothing is to be done in may leave the cache; to make it again would push out another.
+            if uses and self._must_build(lean, repo, branch.tip):
+                yield from self._build(repo, branch, lean, branch.tip)
+                continue
+            yield from uses
+
+    def _uses(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
+        """Yield the jobs of a tip that is built."""
+        if self._settings.trace.enabled:
+            yield from self._trace(repo, branch, lean)
+        if self._settings.prove.enabled and not repo.opt_out:
+            self._waiting.update(dict.fromkeys(map(str, self._proving.ladder.waiting(lean))))
+            yield from self._proving.of(repo, branch, lean)
+
+    def _trigger(self, work: str, repo: Repo) -> Iterator[str]:
+        if (seq := self._triggered.get((work, repo.key))) is not None:
+            yield f"triggered at {seq}"
+
+    # --- build --------------------------------------------------------------------------------------------
+
+    def _must_build(self, lean: LeanBackend, repo: Repo, sha: str) -> bool:
+        """Return whether Lean needs the commit built first. The simulator reads sources."""
+        return lean.is_lean and self._settings.build.enabled and (repo.key, sha) not in self._builds
+
+    def _build(self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str) -> Iterator[DueJob]:
+        build = self._settings.build
+        identity = job_id("build", repo.key, sha, lean.toolchain)
+        standing = self._standings.of(identity)
+        # One that ended well is not in the cache any more: it is made again.
+        if standing.state not in ("ready", "done") or identity in self._builds_due:
+            return
+        self._builds_due.add(identity)
+        yield DueJob(
+            job=identity,
+            kind="build",
+            attempt=standing.attempt + (standing.state == "done"),
+            lane=f"build:{repo.key}",
+            repository=repo.key,
+            branch=branch.branch,
+            sha=sha,
+            describes=f"build {repo.key} {branch.branch} {sha[:10]}",
+            simulated=False,
+            spec=BuildSpec(
+                repository=repo.key,
+                branch=branch.branch,
+                sha=sha,
+                lean=lean,
+                cache=self._settings.paths.cache,
+                timeout_s=build.timeout_s,
+                memory_bytes=build.memory_bytes,
+                disk_bytes=build.disk_bytes,
+                hosts=build.hosts,
+            ),
+            # The job itself ends lake in time and says how far it came; the daemon's limit is for a job that hangs.
+            timeout_s=build.timeout_s + _SLACK_S,
+            memory_bytes=build.memory_bytes,
+        )
+
+    # --- trace --------------------------------------------------------------------------------------------
+
+    def _trace(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> Iterator[DueJob]:
+        trace = self._settings.trace
+        patterns = json.dumps([repo.include, repo.exclude])
+        # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back;
+        # the other tracer's last word on the line makes Lean's turn come again after the simulator's. What the job
+        # itself records changes neither, so that it is done once it has ended well.
+        since = trace_queries.closed_by_other(
+            self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
+        )
+        identity = job_id(
+            "trace",
+            repo.key,
+            branch.branch,
+            branch.tip,
+            str(branch.scanned_seq),
+            str(since),
+            lean.kind,
+            lean.toolchain,
+            TRACER_VERSION,
+            patterns,
+            *self._trigger("trace", repo),
+        )
+        standing = self._standings.of(identity)
+        if standing.state != "ready":
+            return
+        yield DueJob(
+            job=identity,
+            kind="trace",
+            attempt=standing.attempt,
+            lane=f"trace:{repo.key}:{branch.branch}",
+            repository=repo.key,
+            branch=branch.branch,
+            sha=branch.tip,
+            describes=f"trace {repo.key} {branch.branch} {branch.tip[:10]}",
+            simulated=lean.simulated,
+            spec=TraceSpec(
+                repository=repo.key,
+                branch=branch.branch,
+                sha=branch.tip,
+                lean=lean,
+                url=repo.url,
+                name="/".join(repo.key.split("/")[-2:]),
+                include=repo.include,
+                exclude=repo.exclude,
+                file_timeout_s=trace.file_timeout_s,
+                limits=repl_limits(self._settings, most=trace.parallel),
+            ),
+            built=lean.is_lean and self._settings.build.enabled,
+            **self._limits(),
+        )
+
+    def _limits(self) -> dict[str, Any]:
+        jobs = self._settings.jobs
+        return {"timeout_s": jobs.timeout_s, "memory_bytes": jobs.memory_bytes}
+
+    # --- scan ---------------------------------------------------------------------------------------------
+
+    def _scan(self, repo: Repo, branch: BranchRow) -> Iterator[DueJob]:
+        scan = self._settings.scan
+        patterns = json.dumps([repo.include, repo.exclude])
+        same_patterns = [list(repo.include), list(repo.exclude)] == [
+            branch.scanned_include,
+            branch.scanned_exclude,
+        ]
+        # An older version did not look which Lean a commit is for: its tip is scanned once more.
+        as_now = same_patterns and branch.toolchain is not None
+        for commit, after in self._unscanned(repo, branch, as_now=as_now):
+            # The observation's position makes a commit that came back after a force-push a new job, and what was
+            # scanned before makes patterns that came back one. With other patterns a failure may not repeat.
+            identity = job_id(
+                "scan", repo.key, branch.branch, commit.sha, str(commit.seq), patterns, str(after)
+            )
+            standing = self._standings.of(identity)
+            if standing.state in ("parked", "done"):
+                continue  # what cannot be scanned must not hold up the commits after it
+            if standing.state == "ready":
+                yield DueJob(
+                    job=identity,
+                    kind="scan",
+                    attempt=standing.attempt,
+                    lane=f"scan:{repo.key}:{branch.branch}",
+                    repository=repo.key,
+                    branch=branch.branch,
+                    sha=commit.sha,
+                    describes=f"scan {repo.key} {branch.branch} {commit.sha[:10]}",
+                    simulated=False,
+                    spec=ScanSpec(
+                        repository=repo.key,
+                        branch=branch.branch,
+                        sha=commit.sha,
+                        base=branch.scanned,
+                        include=repo.include,
+                        exclude=repo.exclude,
+                        then=() if standing.attempt > 1 else self._then(repo, branch, commit),
+                        limits=ScanLimits(
+                            sorries_per_file=scan.max_sorries_per_file,
+                            sorries=scan.max_sorries,
+                            sorries_of_repository=scan.max_sorries_per_repository,
+                            declarations_per_file=scan.max_declarations_per_file,
+                            declarations=scan.max_declarations,
+                            declarations_of_repository=scan.max_declarations_per_repository,
+                        ),
+                        # Other patterns mean other files, and a base may be lost with its mirror: then the tables
+                        # say what to compare with.
+                        by_files=branch.scanned is not None and (not as_now or standing.attempt > 1),
+                    ),
+                    **self._limits(),
+                )
+            return
+
+    def _alike(self, scans: Sequence[DueJob]) -> Iterator[DueJob]:
+        """Yield scans, the first ones of branches at the same commit as one job; first ones go one after the other."""
+        first: dict[str, DueJob] = {}
+        alike: dict[str, list[str]] = {}
+        for job in scans:
+            if not isinstance(job.spec, ScanSpec) or job.spec.base is not None:
+                yield job
+            elif first.setdefault(job.sha, job) is not job:
+                alike.setdefault(job.sha, []).append(job.branch)
+        for sha, job in first.items():
+            spec = job.whole_spec.model_copy(update={"alike": tuple(alike.get(sha, ()))})
+            # A branch that is scanned along must not be scanned by itself meanwhile, whatever it moved to.
+            yield replace(job, spec=spec, lane=f"scan:{job.repository}: first")
+
+    def _then(self, repo: Repo, branch: BranchRow, first: CommitRow) -> tuple[str, ...]:
+        """Return the commits that a scan goes on with after this one, oldest first."""
+        if first.sha == branch.tip:
+            return ()
+        rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="observed")
+        later = sorted((row for row in rows if row.seq > first.seq), key=lambda row: row.seq)
+        return tuple(row.sha for row in later[:_MOST_COMMITS])
+
+    def _unscanned(
+        self, repo: Repo, branch: BranchRow, *, as_now: bool
+    ) -> Iterator[tuple[CommitRow, int | None]]:
+        """Yield the commits to scan, and for a tip that is scanned again the position of its last scan."""
+        first = queries.next_commit_to_scan(self._view, repo.key, branch.branch)
+        if first is not None:
+            yield first, None
+            rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="observed")
+            rest = sorted((row for row in rows if row.sha != first.sha), key=lambda row: row.seq)
+            yield from ((row, None) for row in rest)
+        if branch.scanned == branch.tip and not as_now:
+            rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="scanned")
+            yield from ((row, branch.scanned_seq) for row in rows if row.sha == branch.tip)
+
+    def _search_of(self, proof: ProofRow) -> SearchOrigin | None:
+        """Return what the patch tells of the search that found a proof."""
+        found = queries.attempt_behind(self._view, proof)
+        if found is None:
+            return None
+        weights = model_queries.weights_of(self._view, found.model)
+        return SearchOrigin(**{name: getattr(found, name) for name in _SEARCH}, weights=weights)
+
+    # --- check --------------------------------------------------------------------------------------------
+
+    def _checks(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[DueJob]:
+        for proof in self._proofs_to_check.get(repo.key, ()):
+            if (branch := branches.get(proof.branch)) is not None:
+                yield from self._check(repo, branch, proof)
+        if not repo.pull_requests:
+            return
+        # A pull request is made on the branch's tip, so that is where the proof has to be checked.
+        for proof, sorry in queries.proofs_to_check_again(self._view, repo.key):
+            if (branch := branches.get(proof.branch)) is not None:
+                yield from self._check(repo, branch, proof, at_tip=sorry)
+
+    def _check(
+        self, repo: Repo, branch: BranchRow, proof: ProofRow, *, at_tip: SorryRow | None = None
+    ) -> Iterator[DueJob]:
+        """Yield the job that checks a proof where it was found, or where its sorry is at the branch's tip."""
+        if at_tip is None:
+            sha, blob, start, toolchain = proof.sha, proof.blob, proof.byte_start, proof.toolchain
+        else:
+            sha, blob, start, toolchain = branch.tip, at_tip.blob, at_tip.byte_start, branch.toolchain or ""
+        # The Lean that it was found with: the branch may have gone on to another one since.
+        lean = self._leans.for_toolchain(toolchain or branch.toolchain or "")
+        if lean.kind == "none" or proof.simulated != lean.simulated:
+            return  # what the simulator found is no matter for Lean, nor the other way round
+        if self._must_build(lean, repo, sha):
+            yield from self._build(repo, branch, lean, sha)
+            return
+        again = () if at_tip is None else (sha,)
+        identity = job_id("check", proof.proof, lean.kind, lean.toolchain, *again)
+        standing = self._standings.of(identity)
+        if standing.state == "ready":
+            yield DueJob(
+                job=identity,
+                kind="check",
+                attempt=standing.attempt,
+                lane=f"check:{proof.proof}",
+                repository=repo.key,
+                branch=proof.branch,
+                sha=sha,
+                describes=f"check {proof.declaration} ({proof.proof}){' at the tip' if again else ''}",
+                simulated=lean.simulated,
+                built=lean.is_lean and self._settings.build.enabled,
+                **self._limits(),
+                spec=CheckSpec(
+                    lean=lean,
+                    search=self._search_of(proof),
+                    second_kernel=self._settings.lean.second_kernel,
+                    proof=ProofFound(
+                        proof=proof.proof,
+                        sorry=proof.sorry,
+                        repository=proof.repository,
+                        branch=proof.branch,
+                        sha=sha,
+                        path=proof.path,
+                        blob=blob,
+                        byte_start=start,
+                        byte_end=start + proof.byte_end - proof.byte_start,
+                        declaration=proof.declaration,
+                        declaration_text_hash=proof.declaration_text_hash,
+                        replacement=proof.replacement,
+                        tactics=tuple(proof.tactics),
+                        prover=proof.prover,
+                        rung=proof.rung,
+                        toolchain=toolchain,
+                        simulated=proof.simulated,
+                        job=proof.job,
+                    ),
+                ),
+            )
