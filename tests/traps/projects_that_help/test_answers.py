@@ -24,13 +24,13 @@ def reason(verdict: ProofChecked, step: str = "axioms") -> str:
     "module", ["Lean", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Init", "Std"))]
 )
 def test_building_the_proof_puts_no_module_before_lean_s_own(court: GateProject, module: str) -> None:
-    """F2: written by the second build, the project's `Lean` would be what `import Lean` of the question means."""
+    """Written by the second build, the project's `Lean` would be what `import Lean` of the question means."""
     rules = (Rule(WITH_THE_PROOF, writes=f"{LIBRARY}{module}.olean"),)
     assert f"a module {module} of its own" in reason(court.candidate(Case(PROOF, rules=rules)))
 
 
 def test_the_toolchain_s_library_is_first_on_the_search_path(court: GateProject) -> None:
-    """F2: nothing that a project builds can hide a module of Lean's."""
+    """Nothing that a project builds can hide a module of Lean's."""
     (court.project / LIBRARY).mkdir(parents=True)
     library = court.backend("credulous").library
     assert library is not None
@@ -51,7 +51,7 @@ def test_a_module_with_a_name_of_lean_s_library_comes_from_there_or_nothing_coun
 
 
 def test_a_question_without_an_exact_answer_is_not_answered_by_a_printed_one(court: GateProject) -> None:
-    """F5: the module can redefine `#print axioms`, and make our script silent by what it declares."""
+    """The module can redefine `#print axioms`, and make our script silent by what it declares."""
     data = "'CONSTANT' does not depend on any axioms"
     said = json.dumps({"severity": "information", "pos": {"line": 2}, "fileName": "FILE", "data": data})
     verdict = court.candidate(Case(PROOF, rules=(Rule("", questions=1, printed=said),)))
@@ -75,7 +75,7 @@ def test_a_constant_without_the_sorry_is_not_what_the_sorry_is_in(court: GatePro
     ["propext", *(pytest.param(name, marks=pytest.mark.slow) for name in ("Quot.sound", "Classical.choice"))],
 )
 def test_an_axiom_is_allowed_by_its_home_and_not_by_its_name(court: GateProject, axiom: str) -> None:
-    """F6: `axiom propext : ∀ p : Prop, p` of a file without Lean's beginning proves anything."""
+    """`axiom propext : ∀ p : Prop, p` of a file without Lean's beginning proves anything."""
     allowed = Case(PROOF, rules=(Rule("", axioms=(axiom,)),))
     assert court.verified(allowed).axioms == (axiom,)
     event = court.rejected(Case(PROOF, rules=(Rule("", axioms=(axiom,), home="Evil"),)), step="axioms")
@@ -84,7 +84,7 @@ def test_an_axiom_is_allowed_by_its_home_and_not_by_its_name(court: GateProject,
 
 @pytest.mark.parametrize("where", ["the file itself", "what it imports"])
 def test_a_prelude_file_is_refused(court: GateProject, where: str) -> None:
-    """F6: it declares Lean's own names for itself."""
+    """It declares Lean's own names for itself."""
     case = (
         Case(PROOF, file="prelude\nimport Init.Core\n" + FILE)
         if where == "the file itself"

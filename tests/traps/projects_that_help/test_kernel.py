@@ -46,14 +46,14 @@ def test_a_replay_of_all_modules_is_the_first_grade_and_names_the_kernel(court: 
 
 
 def test_an_imported_file_that_the_kernel_refuses_verifies_nothing(court: GateProject) -> None:
-    """F1: a replay of one module adds it to its imports as they are."""
+    """A replay of one module adds it to its imports as they are."""
     verdict = court.candidate(Case(PROOF, file=WITH_IMPORT.file, others=WITH_IMPORT.others, rules=(REFUSED,)))
     assert verdict.not_checked == ("kernel",)
     assert "refuses what A imports, one of Evil" in evidence(verdict)
 
 
 def test_a_module_that_the_kernel_refuses_even_without_the_proof_verifies_nothing(court: GateProject) -> None:
-    """F3: the one with an unchecked `theorem cheat : False` is refused with and without the proof that cites it."""
+    """The one with an unchecked `theorem cheat : False` is refused with and without the proof that cites it."""
     verdict = court.candidate(Case(PROOF, file=UNCHECKED + FILE, rules=(REFUSED,)))
     assert verdict.not_checked == ("kernel",)
     assert "refuses it without the proof too" in evidence(verdict)
@@ -76,7 +76,7 @@ HIDDEN = {
 def test_without_a_replay_the_grade_says_so_however_the_project_reads(
     court: GateProject, edit: dict[str, object]
 ) -> None:
-    """F4: whether a project can bypass the kernel cannot be read off its text."""
+    """Whether a project can bypass the kernel cannot be read off its text."""
     without_checker(court)
     verdict = court.verified(Case(PROOF, **edit))  # type: ignore[arg-type]
     assert (verdict.grade, verdict.kernel, verdict.not_checked) == ("not_replayed", "", ("kernel",))
@@ -101,7 +101,7 @@ def test_a_quoted_module_is_replayed_by_the_plain_part_of_its_name(court: GatePr
 
 
 def test_a_checker_that_the_project_built_is_not_run(court: GateProject) -> None:
-    """F8: it may be any program."""
+    """It may be any program."""
     without_checker(court)
     own = court.project / ".lake" / "packages" / "lean4checker" / ".lake" / "build" / "bin" / "lean4checker"
     own.parent.mkdir(parents=True)
@@ -113,7 +113,7 @@ def test_a_checker_that_the_project_built_is_not_run(court: GateProject) -> None
 
 
 def test_a_build_of_the_proof_that_changes_what_it_imports_verifies_nothing(court: GateProject) -> None:
-    """F11: the statement would mean another thing with the proof than without it."""
+    """The statement would mean another thing with the proof than without it."""
     other = Rule(r"theorem mine .*\n  exact", writes=".lake/build/lib/lean/Evil.olean")
     case = Case(PROOF, file=WITH_IMPORT.file, others=WITH_IMPORT.others, rules=(other,))
     verdict = court.candidate(case)

@@ -1,4 +1,4 @@
-"""Red team: a file that opens Lean's own namespaces, so that a proof's text reaches the world by short names (F9)."""
+"""Red team: a file that opens Lean's own namespaces, so that a proof's text reaches the world by short names."""
 
 from __future__ import annotations
 
