@@ -59,6 +59,7 @@ KINDS = (
     "check",
     "train",
     "train_tactics",
+    "train_grpo",
     "train_progress",
     "evaluate",
 )

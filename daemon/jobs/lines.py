@@ -179,7 +179,7 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
     match job.kind:
         case "prove" | "check":
             _check_proof(body, job=job)
-        case "train" | "train_tactics" | "train_progress" | "evaluate":
+        case "train" | "train_tactics" | "train_grpo" | "train_progress" | "evaluate":
             _check_model(body, job=job)
 
 

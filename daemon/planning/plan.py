@@ -34,7 +34,7 @@ from daemon.planning.repository import RepositoryJobs
 from daemon.planning.schedule import Timetable, read_timetable
 from daemon.planning.training import Counted, TrainingJobs
 from daemon.settings import Repo, Settings
-from pipeline.jobs.kinds import KINDS, TRAINS, Kind
+from pipeline.jobs.kinds import KINDS, TRAININGS, Kind
 from pipeline.lean.backend import Leans
 from store.events.base import EventBody
 from store.events.models import (
@@ -50,7 +50,7 @@ _OF_THE_BUILD_ITSELF = 2**30
 """[build] memory is lake's and what it starts."""
 _FEW = 64
 """So many jobs are put in their places one by one; with more, sorting all is quicker."""
-_LEARNS = frozenset(("evaluate", *TRAINS.values()))
+_LEARNS = frozenset(("evaluate", *TRAININGS))
 
 Key = tuple[float | int, ...]
 """The place of a job in the plan, the most urgent first; no two jobs have the same."""
@@ -337,8 +337,7 @@ class Planner:
         if another or self._inputs != inputs:
             self._begin_anew(inputs, builds)
             return
-        for repository, _ in self._builds ^ builds:
-            self._stale[_WORK, repository] = None
+        about |= {repository for repository, _ in self._builds ^ builds}
         for repository in about:
             self._stale[_WORK, repository] = self._stale[_LEARNING, repository] = None
         if models:
@@ -493,6 +492,7 @@ class _Finder:
             leans=inputs.leans,
             standings=self._standings,
             counted=self._counted,
+            build_first=self._work.build_first,
         )
 
 

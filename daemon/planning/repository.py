@@ -136,6 +136,10 @@ class RepositoryJobs:
         """Return whether Lean needs the commit built first. The simulator reads sources."""
         return lean.is_lean and self._settings.build.enabled and (repo.key, sha) not in self._builds
 
+    def build_first(self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str) -> list[DueJob] | None:
+        """Return the due jobs that build a commit; None where it is built, or need not be."""
+        return [*self._build(repo, branch, lean, sha)] if self._must_build(lean, repo, sha) else None
+
     def _build(self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str) -> Iterator[DueJob]:
         build = self._settings.build
         identity = job_id("build", repo.key, sha, lean.toolchain)

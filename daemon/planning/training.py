@@ -1,7 +1,8 @@
 """Plan training: the jobs that train the models, and those that measure the retriever.
 
 A task is one repository's newest trace. It is learned on top of the checkpoint in use of the same model, when enough
-theorems that the chain of that one has not seen have come. What was learned from the simulator and what was learned
+theorems that the chain of that one has not seen have come. What a tactic model has learned so is then trained with
+Lean's reward, where the settings say so, once on each trace. What was learned from the simulator and what was learned
 from Lean are two chains: neither ever starts from the other. A repository's newest test set is also put to the
 retriever in use, where that one did not learn the task, so that both sides of every comparison are known.
 """
@@ -10,32 +11,33 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.proving import retriever_spec
+from daemon.planning.proving import repl_limits, retriever_spec
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
-from daemon.settings.models import Learning
-from pipeline.jobs.kinds import TRAINS
+from daemon.settings.models import GrpoSettings, Learning
+from pipeline.jobs.kinds import TRAINS, Kind
 from pipeline.jobs.specs import (
     EvaluateSpec,
     LearnedTask,
     RetrieverSpec,
+    TrainGrpoSpec,
     TrainRetrieverSpec,
     TrainSpec,
     TrainTacticsSpec,
 )
-from pipeline.lean.backend import Leans
+from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.models.datasets import dataset_of
 from store.domain.identity import job_id
 from store.events.models import ModelKind
 from store.view import model_queries, queries, trace_queries
 from store.view.model_queries import Learnable, Learned, ancestry
-from store.view.rows import TraceRow
+from store.view.rows import BranchRow, TraceRow
 
 EVALUATED: ModelKind = "retriever"
 """The model that the kind `evaluate` measures."""
@@ -45,8 +47,13 @@ Counted = MutableMapping[tuple[str, int, int, Learnable], int]
 not change, and counting a large repository takes a third of a second: what was counted once is kept here."""
 
 
+BuildFirst = Callable[[Repo, BranchRow, LeanBackend, str], "list[DueJob] | None"]
+"""Returns the due jobs that build a commit; None where it is built, or need not be."""
+_REWARDS: Kind = "train_grpo"
+
+
 class TrainingJobs:
-    """Finds out which trainings and evaluations repositories have due at one moment."""
+    """Finds out which trainings and evaluations repositories have due at one moment, and the builds that they need."""
 
     def __init__(
         self,
@@ -56,7 +63,9 @@ class TrainingJobs:
         leans: Leans,
         standings: ReadinessOfJobs,
         counted: Counted,
+        build_first: BuildFirst,
     ) -> None:
+        self._build_first = build_first
         self._models = [
             _Training(view, learning, settings=settings, leans=leans, standings=standings, counted=counted)
             for learning in map(settings.train.of, TRAINS)
@@ -68,7 +77,7 @@ class TrainingJobs:
         if repo.opt_out:
             return
         for model in self._models:
-            yield from model.of(repo)
+            yield from model.of(repo, self._build_first)
 
 
 class _Training:
@@ -88,6 +97,7 @@ class _Training:
         self._model = learning.model
         self._kind = TRAINS[learning.model]
         self._config = learning.config
+        self._grpo = learning.grpo
         self._settings = settings
         self._leans = leans
         self._standings = standings
@@ -100,18 +110,22 @@ class _Training:
         self._unfinished = [
             row.job
             for state in ("running", "failed", "interrupted", "released")
-            for row in queries.jobs(view, state=state, kind=self._kind)
+            for kind in ((self._kind, _REWARDS) if self._model == "tactics" else (self._kind,))
+            for row in queries.jobs(view, state=state, kind=kind)
             if row.started_at > began_after and (state != "failed" or row.retry_at is not None)
         ]
         # Not even again: what opted out, or left the watchlist. It is still measured.
         self._learnable = {repo.key for repo in settings.repos if not repo.opt_out}
         self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "train"}
 
-    def of(self, repo: Repo) -> Iterator[DueJob]:
+    def of(self, repo: Repo, build_first: BuildFirst) -> Iterator[DueJob]:
         """Yield a repository's due jobs."""
         if self._model == EVALUATED:
             yield from self._evaluate(repo)
-        yield from self._train(repo)
+        trains = [*self._train(repo)]
+        yield from trains
+        if self._grpo is not None and not trains:
+            yield from self._train_with_rewards(repo, self._grpo, build_first)
 
     def _train(self, repo: Repo) -> Iterator[DueJob]:
         """Yield the repository's newest trace as a task, if it is due."""
@@ -140,6 +154,74 @@ class _Training:
             describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}{again}",
             simulated=trace.simulated,
             spec=self._to_train(repo, trace, parent, chain, others).model_copy(update={"refused": refused}),
+            **self._limits(),
+        )
+
+    def _train_with_rewards(
+        self, repo: Repo, grpo: GrpoSettings, build_first: BuildFirst
+    ) -> Iterator[DueJob]:
+        """Yield the training with Lean's reward on the repository's newest trace, or the build that it needs, if it is
+        due: the model in use has learned the repository, and no reward on it since it got so many new theorems."""
+        trace = trace_queries.newest_trace(self._view, repo.key, simulated=True)
+        if trace is None or not self._made_by_its_lean(repo, trace):
+            return
+        parent = self._parent(simulated=trace.simulated)
+        chain = ancestry(self._known, parent)
+        of_it = [one for one in chain if self._is_of(one, trace)]
+        rewarded = [one for one in of_it if _by_rewards(one)]
+        if parent is None or len(rewarded) == len(of_it) or self._new_theorems(trace, 0) < grpo.goals:
+            return
+        if any(not self._is_new(trace, one.data_seq) for one in rewarded):
+            return
+        tried = [
+            one
+            for one in self._known
+            if one.parent == parent and self._is_of(one, trace) and _by_rewards(one)
+        ]
+        if any(one.refused_at is None for one in tried) or len(tried) >= self._settings.train.tries:
+            return
+        branch = self._branch_of(trace)
+        if branch is None:
+            return
+        lean = self._leans.for_toolchain(branch.toolchain or "")
+        again = (f"refused {len(tried)}",) if tried else ()
+        identity = job_id(
+            _REWARDS,
+            repo.key,
+            parent,
+            json.dumps(self._config),
+            grpo.spec().model_dump_json(),
+            str(trace.seq),
+            *again,
+        )
+        standing = self._standings.of(identity)
+        if standing.state != "ready":
+            return
+        builds = build_first(repo, branch, lean, trace.sha)
+        if builds is not None:
+            yield from builds
+            return
+        others = [job for job in self._unfinished if job != identity]
+        spec = TrainGrpoSpec(
+            **dict(
+                self._to_train(repo, trace, parent, chain, others).model_copy(update={"refused": len(tried)})
+            ),
+            lean=lean,
+            limits=repl_limits(self._settings),
+            grpo=grpo.spec(),
+        )
+        yield DueJob(
+            job=identity,
+            kind=_REWARDS,
+            attempt=standing.attempt,
+            lane=_LANE,
+            repository=repo.key,
+            branch=_branch(trace),
+            sha=trace.sha,
+            describes=f"train the {_called(self._model)} with Lean's reward on {repo.key} {trace.sha[:10]}",
+            simulated=trace.simulated,
+            spec=spec,
+            built=lean.is_lean and self._settings.build.enabled,
             **self._limits(),
         )
 
@@ -212,9 +294,13 @@ class _Training:
             identity = job_id(self._kind, repo.key, f"triggered at {seq}")
             if self._standings.of(identity).state not in ("done", "parked"):
                 return identity, 0
-        learned = [one for one in chain if self._is_of(one, trace)]
+        learned = [one for one in chain if self._is_of(one, trace) and not _by_rewards(one)]
         since = max((one.data_seq for one in learned), default=0)
-        tried = [one for one in self._known if one.parent == parent and self._is_of(one, trace)]
+        tried = [
+            one
+            for one in self._known
+            if one.parent == parent and self._is_of(one, trace) and not _by_rewards(one)
+        ]
         # What is not decided yet may come to be in use.
         if any(one.refused_at is None and one not in chain for one in tried):
             return None
@@ -324,8 +410,7 @@ class _Training:
 
     def _made_by_its_lean(self, repo: Repo, trace: TraceRow) -> bool:
         """Return whether the branch's backend is the one that traced it; otherwise another trace follows, or none."""
-        branches = queries.branches(self._view, trace.repository)
-        branch = next((row for row in branches if trace_queries.branch_line(row.branch) == trace.line), None)
+        branch = self._branch_of(trace)
         if branch is None or branch.state != "live" or branch.toolchain is None:
             return False
         # What left the watchlist is not learned from, even before a poll has recorded that.
@@ -333,6 +418,10 @@ class _Training:
             return False
         lean = self._leans.for_toolchain(branch.toolchain)
         return lean.kind != "none" and lean.simulated == trace.simulated
+
+    def _branch_of(self, trace: TraceRow) -> BranchRow | None:
+        branches = queries.branches(self._view, trace.repository)
+        return next((row for row in branches if trace_queries.branch_line(row.branch) == trace.line), None)
 
     def _parent(self, *, simulated: bool) -> str | None:
         if self._in_use is None or self._in_use.simulated != simulated:
@@ -355,6 +444,11 @@ class _Training:
             "gpu": train.device != "cpu",
             "cpu_too": train.device == "auto",
         }
+
+
+def _by_rewards(learned: Learned) -> bool:
+    # A job's id begins with its kind.
+    return learned.job.startswith(f"{_REWARDS}-")
 
 
 def _times(number: int) -> str:

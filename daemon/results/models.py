@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import structlog
 
 from daemon.store_service import StoreService
-from pipeline.jobs.kinds import TRAINS
+from pipeline.jobs.kinds import KINDS, TRAININGS
 from pipeline.models.chain import Chain, weights_of
 from store import promotion
 from store.errors import ConcurrencyError
@@ -99,7 +99,10 @@ class Models:
         """
         recorded = []
         for model in get_args(ModelKind):
-            if await self._store.ask(partial(queries.jobs, state="running", kind=TRAINS[model])):
+            kinds = [kind for kind in TRAININGS if KINDS[kind].model == model]
+            if any(
+                [await self._store.ask(partial(queries.jobs, state="running", kind=kind)) for kind in kinds]
+            ):
                 continue
             state = await self._state(model)
             promoted = await self._store.look_up(partial(_promotions, model=model))

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    Strict,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from daemon.settings.types import (
     Flag,
@@ -29,6 +37,7 @@ from daemon.settings.types import (
     size,
     table_list,
 )
+from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import ProgressConfig, tactics_config
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
@@ -283,8 +292,45 @@ _CONFIGS: Mapping[ModelKind, Callable[[Mapping[str, Any]], Any]] = {
     "tactics": tactics_config,
     "progress": ProgressConfig.from_dict,
 }
-_OWN = ("enabled", "tolerance")
-"""What [train.tactics] and [train.progress] say beside the fields of the training itself."""
+class GrpoSettings(GrpoSpec):
+    """[train.tactics.grpo]: training with Lean's reward, and when.
+
+    Attributes:
+        enabled: whether it is done.
+        goals: how many theorems with a tactic a repository's trace must have.
+    """
+
+    enabled: bool = False
+    goals: Annotated[int, Field(ge=1)] = 100
+
+    def spec(self) -> GrpoSpec:
+        """Return the job's part."""
+        return GrpoSpec(**self.model_dump(exclude={"enabled", "goals"}))
+
+
+def _grpo(value: Any) -> GrpoSettings:
+    """Return what the table says.
+
+    Raises:
+        ValueError: with the field and the reason.
+    """
+    try:
+        return GrpoSettings.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(("grpo", *map(str, first["loc"])))
+        fields = ", ".join(GrpoSettings.model_fields)
+        raise ValueError(
+            f"{where}: {first['msg'][:1].lower()}{first['msg'][1:]}; its fields are {fields}"
+        ) from None
+
+
+_OWN: Mapping[ModelKind, tuple[str, ...]] = {
+    "retriever": (),
+    "tactics": ("enabled", "tolerance", "grpo"),
+    "progress": ("enabled", "tolerance"),
+}
+"""What the tables of models say beside the fields of the training itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +338,7 @@ class Learning:
     """The training of one model: `config` are all fields of its job's configuration, `tolerance` is in its rule's unit.
 
     `named` is the model that the file itself names for the first checkpoint to begin with; "" where it names none.
+    `grpo` is the tactic model's training with rewards; None: there is none.
     """
 
     model: ModelKind
@@ -299,11 +346,12 @@ class Learning:
     tolerance: float
     config: dict[str, Any]
     named: str
+    grpo: GrpoSettings | None = None
 
 
 def _fields(model: ModelKind) -> Callable[[dict[str, Any], ValidationInfo], dict[str, Any]]:
     """Return the check of a table: a training's fields, and what this model's table says beside them."""
-    own = () if model == "retriever" else _OWN
+    own = _OWN[model]
 
     def read(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         if "device" in value:
@@ -316,6 +364,8 @@ def _fields(model: ModelKind) -> Callable[[dict[str, Any], ValidationInfo], dict
             raise ValueError("enabled must be true or false; write enabled = true")
         if "tolerance" in own:
             _check_tolerance(settled.get("tolerance", 0), model)
+        if "grpo" in own:
+            _grpo(settled.get("grpo", {}))
         try:
             _CONFIGS[model]({key: item for key, item in settled.items() if key not in own})
         except ConfigError as error:
@@ -388,8 +438,10 @@ class Train(Section):
     fields of `pipeline/models/config.py`. The model, causal or
     an encoder-decoder, learns people's tactics and those of our own verified proofs, and is shown the premises of the
     retriever in use, but for the share `premise_dropout` of the rows (0.25). Rows of earlier repositories are replayed,
-    the share `replay_share` (0.25) of all. Training with Lean's reward (GRPO)
-    needs the commit's build and is run by an [agent](agents.md) with a `GRPOTrainer`"""
+    the share `replay_share` (0.25) of all. `grpo`
+    is the table `[train.tactics.grpo]`, training with [Lean's reward](how-it-works.md#training-with-leans-reward):
+    `enabled` (default `false`), `goals` (theorems with a tactic that a trace must have; 100), the fields of `GrpoSpec`
+    (`pipeline/jobs/specs.py`), and `trl` for arguments of TRL's `GRPOConfig`"""
     progress: Annotated[dict[str, Any], AfterValidator(_fields("progress"))] = Field(default_factory=dict)
     """The table `[train.progress]`: `enabled` (default `false`), `tolerance` (default 0.1 steps of mean absolute
     error), and the fields of `pipeline/models/config.py`. It is replayed like the tactic model"""
@@ -397,13 +449,15 @@ class Train(Section):
     def of(self, model: ModelKind) -> Learning:
         """Return how a model learns here."""
         table: dict[str, Any] = getattr(self, model)
-        config = {key: item for key, item in table.items() if model == "retriever" or key not in _OWN}
+        config = {key: item for key, item in table.items() if key not in _OWN[model]}
+        grpo = _grpo(table.get("grpo", {})) if model == "tactics" else None
         return Learning(
             model,
             enabled=self.enabled and (model == "retriever" or bool(table.get("enabled", False))),
             tolerance=self.tolerance(model),
             config=_CONFIGS[model]({**config, "device": self.device}).to_dict(),
             named=str(config.get("model_name", "")),
+            grpo=grpo if grpo is not None and grpo.enabled else None,
         )
 
     def tolerance(self, model: ModelKind) -> float:

@@ -47,6 +47,7 @@ OF_SORT: dict[Kind, Sort] = {
     "check": "prove",
     "train": "train",
     "train_tactics": "train",
+    "train_grpo": "train",
     "train_progress": "train",
     "evaluate": "train",
 }
@@ -183,8 +184,8 @@ class Schedule(Section):
         (), examples=[["check", "scan"]]
     )
     """Kinds of jobs to start first, in this order; the others follow in the default order: scan, check, build,
-    trace, prove, evaluate, train, train_tactics, train_progress. Among jobs of one kind, repositories with a higher
-    `priority` go first"""
+    trace, prove, evaluate, train, train_tactics, train_grpo, train_progress. Among jobs of one kind, repositories with
+    a higher `priority` go first"""
     preempt: Annotated[tuple[Text, ...], AfterValidator(_preempt), BeforeValidator(table_list)] = Field(
         ("quiet", "pause"), examples=[["prove", "quiet", "pause"]]
     )
@@ -743,8 +744,8 @@ class Jobs(Section):
     """Folders of ended jobs kept on disk; at least 1"""
     limits: Limits = Field(default_factory=dict)
     """The table `[jobs.limits]`: `memory`, `timeout` or both for single kinds (`scan`, `trace`, `prove`, `check`,
-    `train`, `train_tactics`, `train_progress`, `evaluate`), in place of their defaults: `prove = { memory = "8G",
-    timeout = "1h" }`. Limits of builds are in `[build]`"""
+    `train`, `train_tactics`, `train_grpo`, `train_progress`, `evaluate`), in place of their defaults: `prove = {
+    memory = "8G", timeout = "1h" }`. Limits of builds are in `[build]`"""
 
     def limit(self, kind: Kind) -> Limit:
         """Return the limits that a kind has for itself."""

@@ -17,6 +17,7 @@ from pipeline.jobs.specs import (
     ScanSpec,
     Spec,
     TraceSpec,
+    TrainGrpoSpec,
     TrainRetrieverSpec,
     TrainSpec,
     TrainTacticsSpec,
@@ -24,7 +25,16 @@ from pipeline.jobs.specs import (
 from store.events.models import ModelKind
 
 Kind = Literal[
-    "scan", "check", "build", "trace", "prove", "evaluate", "train", "train_tactics", "train_progress"
+    "scan",
+    "check",
+    "build",
+    "trace",
+    "prove",
+    "evaluate",
+    "train",
+    "train_tactics",
+    "train_grpo",
+    "train_progress",
 ]
 
 
@@ -165,6 +175,18 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         model="tactics",
     ),
     JobKind(
+        "train_grpo",
+        "pipeline.models",
+        TrainGrpoSpec,
+        _TRAINED,
+        _TRAIN_LONGER,
+        "raise [train] memory, or lower batch_size or num_generations under [train.tactics.grpo]",
+        beside=True,
+        in_worktree=True,
+        lean_processes=None,
+        model="tactics",
+    ),
+    JobKind(
         "train_progress",
         "pipeline.models",
         TrainSpec,
@@ -177,7 +199,11 @@ BY_PRIORITY: tuple[JobKind, ...] = (
 )
 """All kinds, the most urgent first (`[schedule] priority` says otherwise)."""
 KINDS: Mapping[Kind, JobKind] = {kind.name: kind for kind in BY_PRIORITY}
+TRAININGS: tuple[Kind, ...] = tuple(
+    kind.name for kind in BY_PRIORITY if "checkpoint_saved" in kind.may_record
+)
+"""The kinds of the jobs that train."""
 TRAINS: Mapping[ModelKind, Kind] = {
-    kind.model: kind.name for kind in BY_PRIORITY if kind.model and "checkpoint_saved" in kind.may_record
+    model: name for name in TRAININGS if name != "train_grpo" and (model := KINDS[name].model)
 }
-"""The kind of the jobs that train each model."""
+"""The kind of the jobs that train each model on a trace; a tactic model also learns from rewards (`train_grpo`)."""

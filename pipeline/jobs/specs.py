@@ -528,6 +528,39 @@ class TrainTacticsSpec(TrainSpec):
     proofs_of: tuple[str, ...] = ()
 
 
+class GrpoSpec(Spec):
+    """How a tactic model is trained with Lean's reward (GRPO): settings of `pipeline.models.tactics.GRPOTrainer`.
+
+    Attributes:
+        lr: the highest learning rate; it falls to 0 in a line.
+        batch_size: answers that are learned from at once.
+        num_generations: answers to each goal.
+        temperature: of sampling.
+        kl_beta: the weight of the distance to the model that training begins with.
+        max_steps: of the optimiser.
+        trl: further arguments of TRL's `GRPOConfig`, by name.
+    """
+
+    lr: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1e-6
+    batch_size: _Positive = 8
+    num_generations: Annotated[int, Field(ge=2)] = 8
+    temperature: _Temperature = 1.0
+    kl_beta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    max_steps: _Positive = 200
+    trl: dict[str, bool | int | float | str] = Field(default_factory=dict)
+
+
+class TrainGrpoSpec(TrainTacticsSpec):
+    """Train a tactic model with Lean's reward, in a worktree of the trace's commit that is built.
+
+    `lean` judges, in processes with these `limits`.
+    """
+
+    lean: LeanBackend
+    limits: PoolLimits
+    grpo: GrpoSpec = GrpoSpec()
+
+
 class EvaluateSpec(Spec):
     """Measure a retriever's checkpoint on one split of a dataset.
 

@@ -14,6 +14,7 @@ from pipeline.jobs.specs import Spec
 _JOBS: Mapping[Kind, tuple[str, str]] = {
     "train": ("retriever.job", "train"),
     "train_tactics": ("tactics_job", "train"),
+    "train_grpo": ("tactics_job", "train_grpo"),
     "train_progress": ("progress.job", "train"),
     "evaluate": ("retriever.job", "evaluate_checkpoint"),
 }

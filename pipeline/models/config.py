@@ -120,9 +120,8 @@ Objective = Literal["sft"]
 _OF_REWARDS = frozenset({"reward_func", "reward_weights", "kl_beta", "num_generations"})
 """Of `pipeline.models.tactics.GRPOTrainer`."""
 _NO_REWARDS = (
-    "a job of training holds no build and no Lean to run a model's tactics in, and learns people's tactics "
-    '(objective = "sft"). Give an HFAgent a `pipeline.models.tactics.GRPOTrainer`: it checks the repositories out, '
-    "built (docs/agents.md)"
+    'this job learns people\'s tactics and those of our own proofs (objective = "sft"). Training with Lean\'s reward '
+    "is set up under [train.tactics.grpo]; or give an HFAgent a `pipeline.models.tactics.GRPOTrainer` (docs/agents.md)"
 )
 
 
@@ -132,9 +131,8 @@ class TacticsConfig(Config):
 
     Attributes:
         model_name: the first checkpoint's base: a folder or hub name of a causal language model or an encoder-decoder.
-        objective: "sft": people's tactics are learned. Not "grpo", whose reward runs a model's tactics: its job would
-            need the build of the trace's commit and a Lean, like the jobs that prove. An agent does so
-            (`daemon.compat.HFAgent`).
+        objective: "sft": people's tactics are learned, and those of our own proofs. Training with Lean's reward is a
+            job of its own (`train_grpo`) with settings of its own (`GrpoSpec`) beside these.
         epochs: over the repository's training split.
         batch_size: rows at once.
         lr: the highest learning rate, reached after three hundredths of the steps; it falls to 0 in a line. 0: 2e-5

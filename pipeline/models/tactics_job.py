@@ -1,4 +1,4 @@
-"""The job `train_tactics` with the retriever's premises beside its rows: the one place that knows both models."""
+"""The jobs `train_tactics` and `train_grpo` with the retriever's premises: the one place that knows both models."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from pipeline.jobs.lease import hold_that_lean_is_there, lean_held
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.jobs.specs import RetrieverSpec, TrainTacticsSpec
+from pipeline.jobs.specs import RetrieverSpec, TrainGrpoSpec, TrainTacticsSpec
 from pipeline.models.config import tactics_config
 from pipeline.models.libraries import device_of
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.tactics.grpo_job import GrpoJob
 from pipeline.models.tactics.job import TacticsJob
 from pipeline.models.tactics.rows import NO_PREMISES, FindPremises, Row, RowPremises
 from pipeline.models.training_job import configured
@@ -22,6 +24,16 @@ def train(spec: JobSpec[TrainTacticsSpec], reporter: Reporter) -> dict[str, Any]
     config, retriever = configured(tactics_config, spec.parameters.config), spec.parameters.retriever
     premises = NO_PREMISES if retriever is None else row_premises(retriever)
     return TacticsJob(config, spec, reporter, premises).run()
+
+
+def train_grpo(spec: JobSpec[TrainGrpoSpec], reporter: Reporter) -> dict[str, Any]:
+    """Train a tactic model with Lean's reward on one task's goals and measure it on all tasks so far."""
+    order = spec.parameters
+    config, retriever = configured(tactics_config, order.config), order.retriever
+    premises = NO_PREMISES if retriever is None else row_premises(retriever)
+    hold_that_lean_is_there(order.lean)
+    with lean_held(order.lean):
+        return GrpoJob(config, spec, reporter, premises).run()
 
 
 def row_premises(retriever: RetrieverSpec) -> RowPremises:

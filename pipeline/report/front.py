@@ -26,7 +26,11 @@ FILLED = {
     "by_us": "by unsorry",
     "by_simulation": f"with a {SIMULATED} text, which is no proof",
 }
-_KINDS = {"train_tactics": "training the tactic model", "train_progress": "training the progress model"}
+_KINDS = {
+    "train_tactics": "training the tactic model",
+    "train_grpo": "training the tactic model with rewards",
+    "train_progress": "training the progress model",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,12 @@ SORRY_COLUMNS = ("open", "verified", "by_people", "by_us", "by_simulation", "rem
 """The counts of a repository's sorries: by state, and the filled ones by who filled them."""
 DEVICES = ("gpu", "cpu", "unknown")
 """The device of an attempt: with a GPU, on the processor alone, or not recorded."""
-TRAINED_BY = {"train": "retriever", "train_tactics": "tactics", "train_progress": "progress"}
+TRAINED_BY = {
+    "train": "retriever",
+    "train_tactics": "tactics",
+    "train_grpo": "tactics",
+    "train_progress": "progress",
+}
 """The kinds of jobs that train, and the model that each trains."""
 
 Unit = Literal["day", "week", "month"]
@@ -382,7 +387,7 @@ def _curves(checkpoints: Sequence[CheckpointRow], blob: Blob | None) -> tuple[Tr
     with_one = [row for row in checkpoints if row.curve is not None]
     newest = {
         row.checkpoint
-        for model in TRAINED_BY.values()
+        for model in set(TRAINED_BY.values())
         for row in [row for row in with_one if row.model == model][-MOST_CURVES:]
     }
     return tuple(_curve(row, blob) for row in with_one if row.checkpoint in newest)

@@ -28,5 +28,5 @@ def small_computations() -> None:
 @pytest.fixture(scope="session")
 def jobs() -> Iterator[JobProcesses]:
     """One warm interpreter for the jobs of all models."""
-    with JobProcesses(("train", "evaluate", "train_tactics", "train_progress")) as started:
+    with JobProcesses(("train", "evaluate", "train_tactics", "train_grpo", "train_progress")) as started:
         yield started

@@ -112,6 +112,7 @@ _MODELS = {
     "train": "retriever",
     "evaluate": "retriever",
     "train_tactics": "tactics",
+    "train_grpo": "tactics",
     "train_progress": "progress",
 }
 """The jobs of `pipeline.models`, each with the model whose libraries it needs."""

@@ -14,11 +14,12 @@ the texts of the tactics, whatever the model's template makes of them, and a tor
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,13 +29,51 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
 from pipeline.lean.pool import PoolLimits
-from pipeline.models.errors import ConfigError, NothingToLearnError
+from pipeline.models.errors import ConfigError, NothingToLearnError, first_line
+from pipeline.models.running import Saves
 from pipeline.models.tactics.goals import Places, place_here
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.requests import text_of
 from pipeline.models.tactics.reward import LeanReward, RewardValues
 from pipeline.models.tactics.rows import Rows
 from pipeline.models.tactics.training import FitResult, RepositoryTrainer
+
+_OURS = frozenset(
+    {
+        *("output_dir", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
+        *(
+            "learning_rate",
+            "num_generations",
+            "max_completion_length",
+            "temperature",
+            "beta",
+            "reward_weights",
+        ),
+        *("max_steps", "seed", "save_strategy", "use_cpu", "logging_steps", "resume_from_checkpoint"),
+    }
+)
+"""TRL's arguments that follow from a trainer's own settings, or from how a job saves."""
+
+
+def checked_arguments(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return further arguments of TRL's `GRPOConfig`.
+
+    Raises:
+        ConfigError: TRL has no such argument, or a setting of our own decides it.
+    """
+    known = [item.name for item in fields(GRPOConfig)]
+    for name in given:
+        if name in _OURS:
+            raise ConfigError(
+                f"trl.{name} follows from our own settings, and is none to pass on: leave it out"
+            )
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise ConfigError(
+                f"trl.{name} is no argument of TRL's GRPOConfig" + (f"; is {near[0]} meant?" if near else "")
+            )
+    return dict(given)
+
 
 RewardFunc = Callable[..., Any]
 LEAN: Literal["lean"] = "lean"
@@ -96,6 +135,7 @@ class GRPOTrainer(RepositoryTrainer):
         places: Places | None = None,
         values: RewardValues | None = None,
         limits: PoolLimits | None = None,
+        trl: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
         """Args:
@@ -111,6 +151,8 @@ class GRPOTrainer(RepositoryTrainer):
         places: where Lean states goals (`pipeline.models.tactics.goals`); None: Lean in the working directory.
         values: what Lean's outcomes earn.
         limits: of the pool of REPL processes.
+        trl: further arguments of TRL's `GRPOConfig`, such as `loss_type`, or `use_vllm` and `vllm_mode` for a generator
+            that TRL manages.
         others: those of `RepositoryTrainer`.
 
         Raises:
@@ -136,6 +178,7 @@ class GRPOTrainer(RepositoryTrainer):
         self.num_generations = num_generations
         self.temperature = float(temperature)
         self.max_steps = max_steps
+        self.trl = checked_arguments(trl or {})
         self._rewards = given
         self.places = places
         self._values = values
@@ -147,8 +190,18 @@ class GRPOTrainer(RepositoryTrainer):
         """Return whether Lean rewards and has no places yet to state the goals in: `places` can be set."""
         return self.places is None and LEAN in self._rewards
 
-    def fit(self, rows: Rows) -> FitResult:
-        """Train the model on the goals of rows: measures are means over the run, of those of `_MEASURES`."""
+    def fit(self, rows: Rows, saves: Saves | None = None) -> FitResult:
+        """Train the model on the goals of rows: measures are means over the run, of those of `_MEASURES`.
+
+        Args:
+            rows: whose goals are proved.
+            saves: folder and interval of the run's saves; None: no saves. What a killed run goes on with is the same
+                to the bit where generating and judging are: on one machine, with no tactic near its time limit.
+
+        Raises:
+            NothingToLearnError, DivergedError: as `RepositoryTrainer.fit`.
+            CheckpointError: the run cannot be saved. Yielded: the job was preempted, and the run is saved.
+        """
         examples = prompts_of(rows, self.loaded())
         if not examples:
             raise NothingToLearnError("there is no goal to learn from")
@@ -160,7 +213,7 @@ class GRPOTrainer(RepositoryTrainer):
             )
         trainer = self.trainer(examples)
         try:
-            steps = self.drive(trainer)
+            steps = self.drive(trainer, saves)
         finally:
             self.close()
             model = self.loaded().model
@@ -186,16 +239,25 @@ class GRPOTrainer(RepositoryTrainer):
             # TRL loads the model to stay near from where this one says that it is from.
             found.model.config._name_or_path = self.output_dir
         batches, _ = self._gathered()
-        config = GRPOConfig(
+        arguments: dict[str, Any] = {
             **self.arguments(),
-            gradient_accumulation_steps=batches,
-            num_generations=self.num_generations,
-            max_completion_length=found.lengths.answer,
-            temperature=self.temperature,
-            beta=self.kl_beta,
-            reward_weights=self.reward_weights,
-            max_steps=-1 if self.max_steps is None else self.max_steps,
-        )
+            "gradient_accumulation_steps": batches,
+            "num_generations": self.num_generations,
+            "max_completion_length": found.lengths.answer,
+            "temperature": self.temperature,
+            "beta": self.kl_beta,
+            "reward_weights": self.reward_weights,
+            "max_steps": -1 if self.max_steps is None else self.max_steps,
+            **self.trl,
+        }
+        try:
+            config = GRPOConfig(**arguments)
+        except (ValueError, TypeError, ImportError) as error:
+            if not self.trl:
+                raise
+            raise ConfigError(
+                f"TRL does not take these arguments ({dict(self.trl)}): {first_line(error)}"
+            ) from error
         return _Trainer(
             model=found.model,
             args=config,
@@ -218,6 +280,7 @@ class GRPOTrainer(RepositoryTrainer):
                 "temperature": self.temperature,
                 "max_steps": self.max_steps,
                 "values": asdict(self._values or RewardValues()) if LEAN in self._rewards else None,
+                **({"trl": dict(self.trl)} if self.trl else {}),
             },
         }
 
@@ -274,3 +337,6 @@ def _name(reward: Any) -> str:
 class _Trainer(TRLTrainer):
     def _send_telemetry(self) -> None:
         """Send nothing."""
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write none: it would lie in the folder of a run."""

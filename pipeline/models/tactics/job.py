@@ -223,7 +223,7 @@ def _encoder_decoder_logits(
     return logits
 
 
-_LIBRARIES = ("torch", "transformers", "trl", "peft")
+LIBRARIES = ("torch", "transformers", "trl", "peft")
 
 
 def learn(
@@ -281,28 +281,38 @@ def learn(
         }
         seconds = time.monotonic() - started
         facts = TrainingFacts(
-            fitted.steps, trainer.device.type, seconds, versions(_LIBRARIES), warnings, about
+            fitted.steps, trainer.device.type, seconds, versions(LIBRARIES), warnings, about
         )
         return chain.put(step, trainer.write, facts)
 
     return chain.once(step, make)
 
 
-def _trainer(config: TacticsConfig, start: str, run: Path, on_step: OnStep) -> SFTTrainer:
-    adapter = LoraConfig(
+def adapter_of(config: TacticsConfig) -> LoraConfig:
+    """Return the shape of an adapter."""
+    return LoraConfig(
         r=config.lora_rank,
         lora_alpha=2 * config.lora_rank,
         target_modules="all-linear",
         task_type="CAUSAL_LM",
     )
+
+
+def learning_rate(config: TacticsConfig, start: str) -> float:
+    """Return the learning rate of a training from a model: what the configuration says, else what is usual."""
+    adapter = config.lora or base_of(start) != start
+    return config.lr or (_LR_OF_AN_ADAPTER if adapter else _LR)
+
+
+def _trainer(config: TacticsConfig, start: str, run: Path, on_step: OnStep) -> SFTTrainer:
     return SFTTrainer(
         start,
         # Nothing is written there: the checkpoint goes into the chain.
         run / "model",
         config.epochs,
         config.batch_size,
-        config.lr or (_LR_OF_AN_ADAPTER if config.lora or base_of(start) != start else _LR),
-        adapter if config.lora else None,
+        learning_rate(config, start),
+        adapter_of(config) if config.lora else None,
         max_seq_len=config.max_seq_len,
         warmup_steps=_WARMUP,
         enable_thinking=config.enable_thinking,

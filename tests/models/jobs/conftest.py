@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,21 @@ class Bench:
     def chain(self, model: ModelKind) -> Path:
         return self.root / model
 
-    def trace(self, name: str, proofs: int = 40) -> None:
-        """Import a repository `example.org/<name>` whose theorems have one step to three, to be read off the goal."""
+    def trace(
+        self, name: str, proofs: int = 40, *, goal: str = "", tactics: Sequence[str] = ("rfl",)
+    ) -> None:
+        """Import a repository `example.org/<name>` whose theorems have one step to three, to be read off the goal; or
+        each this goal alone, with these tactics in turn."""
         folder = self.root / f"imported-{name}"
         (folder / "random").mkdir(parents=True)
         theorems = []
         for number in range(proofs):
             length = 1 + number % 3
-            goals = [f"⊢ {' ∧ '.join(['p'] * left)} {name}{number}" for left in range(length, 0, -1)]
+            goals = (
+                [goal]
+                if goal
+                else [f"⊢ {' ∧ '.join(['p'] * left)} {name}{number}" for left in range(length, 0, -1)]
+            )
             theorems.append(
                 {
                     "url": f"https://example.org/{name}",
@@ -47,12 +55,12 @@ class Bench:
                     "end": [number + 1, 9],
                     "traced_tactics": [
                         {
-                            "tactic": "rfl" if left == 1 else "and",
+                            "tactic": tactics[number % len(tactics)] if left == 1 else "and",
                             "annotated_tactic": ["", []],
                             "state_before": goal,
                             "state_after": "no goals",
                         }
-                        for goal, left in zip(goals, range(length, 0, -1), strict=True)
+                        for goal, left in zip(goals, range(len(goals), 0, -1), strict=True)
                     ],
                 }
             )

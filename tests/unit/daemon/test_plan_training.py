@@ -20,7 +20,7 @@ from daemon.requirements import why_not_trainable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings import Settings
 from pipeline.jobs.kinds import KINDS, Kind
-from pipeline.jobs.specs import EvaluateSpec, LearnedTask, Spec, TrainSpec, TrainTacticsSpec
+from pipeline.jobs.specs import EvaluateSpec, LearnedTask, Spec, TrainGrpoSpec, TrainSpec, TrainTacticsSpec
 from pipeline.lean.backend import Leans
 from pipeline.models.config import ProgressConfig, tactics_config
 from store.events.base import EventBody
@@ -393,6 +393,58 @@ def test_a_tactic_model_learns_a_repository_again_when_enough_of_our_proofs_were
     assert later.job != again.job
     world.configure(train=f"new_theorems = 10\nnew_proofs = 9\n{TACTICS}")
     assert kinds(world.plan()) == ["check"]
+
+
+GRPO = f"{TACTICS}[train.tactics.grpo]\nenabled = true\ngoals = 10\nmax_steps = 7\n"
+
+
+def test_a_tactic_model_is_trained_with_rewards_on_what_it_has_learned_once_for_each_trace(
+    world: World,
+) -> None:
+    at = world.trace(ONE)
+    world.learn(world.one(), "r-1", at=at)
+    world.configure(train=f"new_theorems = 10\n{GRPO}trl = {{ loss_type = 'dapo' }}\n")
+    first = world.one()
+    assert first.kind == "train_tactics", "people's tactics come first"
+    world.learn(first, "t-1", at=at)
+    rewarded = world.one()
+    order = asked(rewarded, TrainGrpoSpec)
+    assert (rewarded.kind, rewarded.sha, rewarded.needs_worktree) == ("train_grpo", sha(1), True)
+    assert (order.parent, order.lean.simulated, order.grpo.max_steps) == ("t-1", True, 7)
+    assert order.grpo.trl == {"loss_type": "dapo"}
+    assert [task.name for task in order.tasks] == [ONE]
+    assert "grpo" not in order.config
+    assert tactics_config(order.config).device == "cpu"
+    world.learn(rewarded, "t-2", at=at)
+    assert world.plan().due == (), "one trace is rewarded once"
+    world.trace(TWO, seed=1)
+    _, second = world.plan().due
+    assert (second.kind, second.repository, asked(second, TrainSpec).parent) == ("train_tactics", TWO, "t-2")
+
+
+def test_what_rewards_made_is_tried_again_when_it_is_refused_and_counts_as_no_learning_of_the_trace(
+    world: World,
+) -> None:
+    at = world.trace(ONE)
+    world.learn(world.one(), "r-1", at=at)
+    world.configure(train=f"new_theorems = 10\ntries = 2\n{GRPO}")
+    world.learn(world.one(), "t-1", at=at)
+    first = world.one()
+    world.learn(first, "t-2", at=at, promote=False)
+    again = world.one()
+    assert (again.kind, asked(again, TrainSpec).refused) == ("train_grpo", 1)
+    assert again.job != first.job
+    world.learn(again, "t-3", at=at, promote=False)
+    assert world.plan().due == ()
+
+
+@pytest.mark.parametrize("changes", ["enabled = false\ngoals = 10", "enabled = true\ngoals = 1000"])
+def test_no_rewards_without_enough_goals_or_where_they_are_switched_off(world: World, changes: str) -> None:
+    at = world.trace(ONE)
+    world.learn(world.one(), "r-1", at=at)
+    world.configure(train=f"new_theorems = 10\n{TACTICS}[train.tactics.grpo]\n{changes}\n")
+    world.learn(world.one(), "t-1", at=at)
+    assert world.plan().due == ()
 
 
 @pytest.mark.parametrize(("table", "kind"), [(TACTICS, "train_tactics"), (PROGRESS, "train_progress")])
