@@ -157,18 +157,21 @@ def show(
     if not measured:
         say("not measured yet")
         return
+    from pipeline.models.measures import BASELINES, baselines_of
+
     say(styled("measured", "bold"))
     table(
         ("TASK", "N", *(name.upper() for name in SHOWN[row.model]), "DATASET", "WHEN"),
         [
             (
-                marked(task_of(item), item.simulated),
+                f"  {BASELINES[who]}" if who else marked(task_of(item), item.simulated),
                 str(item.n),
-                *(share(item.metrics, name) for name in SHOWN[row.model]),
+                *(share(metrics, name) for name in SHOWN[row.model]),
                 item.dataset[:12],
                 ago(item.recorded_at),
             )
             for item in measured
+            for who, metrics in baselines_of(item.metrics).items()
         ],
     )
 

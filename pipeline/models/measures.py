@@ -2,7 +2,9 @@
 
 Ranking. The formulas are LeanDojo's (`RetrievalTrainer._evaluate_retrieval_metrics`), for a step with positives P and
 its ranked premises R: recall@k = |P ∩ R[:k]| / |P|, so recall@1 stays below 1 where |P| > 1; the reciprocal rank is one
-over the rank of the first hit, 0 without one; MRR is its mean. All in 0..1. Steps without a positive do not count.
+over the rank of the first hit, 0 without one; MRR is its mean. nDCG@10 (Järvelin and Kekäläinen 2002, with gains of 0
+and 1) is the sum of 1 / log2(1 + rank) over the hits among the first ten, over the most that the sum can be. All in
+0..1. Steps without a positive do not count.
 
 Steps of one theorem resemble each other, so intervals are from resampling theorems, not steps (the cluster bootstrap:
 Cameron, Gelbach and Miller 2008).
@@ -32,7 +34,34 @@ from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Real
 
-METRICS = ("recall@1", "recall@10", "mrr")
+CUTS = (1, 5, 10, 32, 100)
+_GAINS_TO = 10
+
+
+def metrics_of(retrieved: int) -> tuple[str, ...]:
+    """Return the names of what `rate` measures of rankings of this length: no recall beyond it and beyond ten."""
+    return (*(f"recall@{k}" for k in _cuts(retrieved)), "mrr", f"ndcg@{_GAINS_TO}")
+
+
+def _cuts(retrieved: int) -> tuple[int, ...]:
+    return tuple(k for k in CUTS if k <= max(retrieved, 10))
+
+
+METRICS = metrics_of(max(CUTS))
+
+
+BASELINES: Mapping[str, str] = {"bm25": "BM25", "mepo": "MePo"}
+"""Selectors that learn nothing, by the word before their metrics ("bm25 recall@10"): what people call them."""
+
+
+def baselines_of(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Return an evaluation's metrics by whose they are: the model's under "", each baseline's under its word."""
+    found: dict[str, dict[str, float]] = {"": {}}
+    for name, value in metrics.items():
+        word, _, metric = name.rpartition(" ")
+        of = word if word in BASELINES else ""
+        found.setdefault(of, {})[metric if of else name] = value
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +90,10 @@ class Evaluation:
     new_embeddings: int = 0
 
 
-def rate(positives: Collection[int], ranked: Sequence[int]) -> tuple[float, float, float]:
-    """Return recall@1, recall@10 and the reciprocal rank of one step's ranking.
+def rate(
+    positives: Collection[int], ranked: Sequence[int], *, retrieved: int = max(CUTS)
+) -> tuple[float, ...]:
+    """Return the measures of one step's ranking of at most `retrieved` premises, in the order of `metrics_of`.
 
     Raises:
         ValueError: there is no positive.
@@ -72,10 +103,12 @@ def rate(positives: Collection[int], ranked: Sequence[int]) -> tuple[float, floa
     wanted = set(positives)
     hits = [index in wanted for index in ranked]
     first = next((rank for rank, hit in enumerate(hits, start=1) if hit), None)
+    ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(wanted), _GAINS_TO) + 1))
+    gained = sum(1 / math.log2(rank + 1) for rank, hit in enumerate(hits[:_GAINS_TO], start=1) if hit)
     return (
-        sum(hits[:1]) / len(wanted),
-        sum(hits[:10]) / len(wanted),
+        *(sum(hits[:k]) / len(wanted) for k in _cuts(retrieved)),
         0.0 if first is None else 1 / first,
+        gained / ideal,
     )
 
 

@@ -149,6 +149,10 @@ class Evaluator(abc.ABC, Generic[C]):
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
         """Return the files of a dataset that a measurement reads, there or not."""
 
+    def named(self, split: str) -> str:
+        """Return the name under which a side of the split is recorded."""
+        return split
+
     @abc.abstractmethod
     def settings(self) -> list[Any]:
         """Return the other values that decide a measurement."""
@@ -207,7 +211,7 @@ class Evaluator(abc.ABC, Generic[C]):
             evaluation=evaluation,
             checkpoint=self.checkpoint,
             repository=repository,
-            split=split,
+            split=self.named(split),
             dataset=found.dataset,
             metrics=with_bounds(found.metrics),
             n=found.n,

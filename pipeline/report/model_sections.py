@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pipeline.models.curve import LOSS, Point
+from pipeline.models.measures import BASELINES, METRICS, baselines_of
 from pipeline.report.charts import (
     Scale,
     Series,
@@ -254,7 +255,7 @@ def _lifelong(found: Forgetting, mark: str) -> Table:
 _STANDING = "In use, and why or why not"
 _TELLING = ("against_forgetting", "lambda_value", "loss", "lr", "max_epochs")
 _SHOWN = {
-    "retriever": ("recall@1", "recall@10", "mrr"),
+    "retriever": METRICS,
     "tactics": ("tactic@1", "tactic@8", "token_accuracy"),
     "progress": ("mae", "mse", "within_1"),
 }
@@ -422,25 +423,37 @@ def _evaluations_of(caption: str, names: Sequence[str], shown: Sequence[Evaluati
          "Recorded (UTC)"),
         [
             (
-                row.checkpoint, row.repository or "several repositories", row.split, row.dataset[:8],
-                data_of(row.simulated), row.n, *(_measured(row, name) for name in names), _others(row, names),
+                who, row.repository or "several repositories", row.split, row.dataset[:8],
+                data_of(row.simulated), row.n, *(_measured(metrics, name) for name in names), _others(metrics, names),
                 moment(row.recorded_at),
             )
-            for row in shown
+            for who, row, metrics in _rows(shown)
         ],
         long=("Repository", "Other measures"),
     )  # fmt: skip
 
 
-def _measured(row: EvaluationRow, name: str) -> str:
-    value = row.metrics.get(name)
-    low, high = row.metrics.get(f"{name}_low"), row.metrics.get(f"{name}_high")
+def _rows(shown: Sequence[EvaluationRow]) -> Iterator[tuple[str, EvaluationRow, Mapping[str, float]]]:
+    """Yield who was measured, the measurement and the measures: checkpoints, and once a dataset the baselines."""
+    told: set[str] = set()
+    for row in shown:
+        of = baselines_of(row.metrics)
+        yield row.checkpoint, row, of.pop("")
+        if of and row.dataset not in told:
+            told.add(row.dataset)
+            for name, metrics in of.items():
+                yield f"{BASELINES[name]} (baseline)", row, metrics
+
+
+def _measured(metrics: Mapping[str, float], name: str) -> str:
+    value = metrics.get(name)
+    low, high = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
     if value is None:
         return "not recorded"
     return f"{value:.4f}" + ("" if low is None or high is None else f" ({low:.4f} to {high:.4f})")
 
 
-def _others(row: EvaluationRow, names: Sequence[str]) -> str:
+def _others(metrics: Mapping[str, float], names: Sequence[str]) -> str:
     shown = {f"{name}{end}" for name in names for end in ("", "_low", "_high")}
-    others = [f"{name} {value:.4f}" for name, value in sorted(row.metrics.items()) if name not in shown]
+    others = [f"{name} {value:.4f}" for name, value in sorted(metrics.items()) if name not in shown]
     return ", ".join(others) or "none"

@@ -581,7 +581,9 @@ class RetrievalDataModule(pl.LightningDataModule):
             self._to_learn = self.examples("train").with_premises
             if self._learned is not None:
                 corpus = Corpus(self._learned / "corpus.jsonl")
-                before = read_examples(self._learned / "random" / "train.json", corpus).with_premises
+                before = read_examples(
+                    self._learned / self.data_path.name / "train.json", corpus
+                ).with_premises
                 known = {_content(example, corpus) for example in before}
                 new = tuple(one for one in self._to_learn if _content(one, self.corpus) not in known)
                 self._only_new = sum(len(one.positives) for one in new) >= self.batch_size

@@ -20,6 +20,7 @@ FisherLabels = Literal["empirical", "sampled"]
 FisherScale = Literal["normalised", "compat"]
 Schedule = Literal["cosine", "constant"]
 Mode = Literal["min", "max"]
+Split = Literal["random", "novel_premises"]
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true")
 _TAKES = FieldLimits(
     positive=frozenset(
@@ -54,6 +55,7 @@ _TAKES = FieldLimits(
         "against_forgetting": get_args(AgainstForgetting),
         "fisher_labels": get_args(FisherLabels),
         "fisher_scale": get_args(FisherScale),
+        "split": get_args(Split),
     },
 )
 
@@ -66,6 +68,10 @@ LEANDOJO_ALONE: Mapping[str, object] = {
     "checkpoint_save_top_k": -1,
 }
 """Fields of LeanDojo's configuration that are none of ours, with LeanDojo's defaults."""
+
+
+_EARLIER: Mapping[str, object] = {"split": "random"}
+"""What earlier versions did that have no such field."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +90,9 @@ class RetrieverConfig(Config):
         replay_size: rows of all earlier tasks together, the same number of each repository.
         replay_share: of a step's loss, that of replayed rows.
         only_new: of a repository that was learned before, train on the steps that are new since; replay has the rest.
+        split: of LeanDojo's two, the one to train and measure on; in "novel_premises" every proof that is measured on
+            uses a premise that no proof to learn from uses. A chain stays with its first.
+        baselines: BM25 and MePo are measured on each test set too, once.
 
     Raises:
         ConfigError: a field has a value that it does not take.
@@ -130,12 +139,25 @@ class RetrieverConfig(Config):
     replay_size: int = 20_000
     replay_share: float = 0.5
     only_new: bool = True
+    split: Split = "random"
+    baselines: bool = True
 
     takes: ClassVar[FieldLimits] = _TAKES
     # Intervals of saving and logging, processes, and the size of an evaluation's batches.
     no_content: ClassVar[frozenset[str]] = frozenset(
-        {"num_workers", "timeout_seconds", "log_every_n_steps", "checkpoint_every_n_steps", "eval_batch_size"}
+        {
+            "num_workers",
+            "timeout_seconds",
+            "log_every_n_steps",
+            "checkpoint_every_n_steps",
+            "eval_batch_size",
+            "baselines",
+        }
     )
+
+    def task_split(self, side: str) -> str:
+        """Return the name of a measurement's split: that of "random" is its side's alone."""
+        return side if self.split == "random" else f"{self.split}/{side}"
 
     def __post_init__(self) -> None:
         self.checked()
@@ -160,7 +182,9 @@ class RetrieverConfig(Config):
     def content(self) -> dict[str, Any]:
         """Return the fields that decide the weights, and LeanDojo's: earlier versions had them in a checkpoint's id."""
         # Not `super()`: a dataclass with slots is another class than the one that is written here.
-        return {**LEANDOJO_ALONE, **Config.content(self)}
+        own = Config.content(self)
+        without = {name for name, value in _EARLIER.items() if own[name] == value}
+        return {**LEANDOJO_ALONE, **{name: value for name, value in own.items() if name not in without}}
 
     def model_arguments(self) -> dict[str, Any]:
         """Return the arguments of `PremiseRetriever`."""

@@ -1,8 +1,9 @@
 """The jobs `train` and `evaluate`: what `pipeline.models.retriever.learning` makes and measures, as events.
 
-Metrics are in 0..1: "recall@1", "recall@10", "mrr", each with the bounds of its bootstrap interval, "…_low" and
-"…_high"; a split without a step that uses a premise has none. A job that is started again continues from the last step
-that was saved.
+Metrics are in 0..1: "recall@1", "@5", "@10", "@32" and "@100", "mrr" and "ndcg@10", and those of the baselines as "bm25
+recall@10", "mepo recall@10" (`pipeline.models.retriever.baselines`); each with the bounds of its bootstrap interval,
+"…_low" and "…_high". A split without a step that uses a premise has none. A job that is started again continues from
+the last step that was saved.
 
 `evaluate` measures one checkpoint on one split of one dataset. It emits one `evaluation_finished`; a measurement that
 was made before is repeated from its file. A split without a step that uses a premise is a failure, `bad_dataset`.
@@ -32,7 +33,7 @@ from pipeline.models.training_job import (
 )
 from store.events.models import ModelKind
 
-_FOLLOWS_FROM = ("max_seq_len", "data_max_seq_len", "num_retrieved", "seed")
+_FOLLOWS_FROM = ("max_seq_len", "data_max_seq_len", "num_retrieved", "seed", "split", "baselines")
 """Fields of a configuration that decide a measurement."""
 
 
@@ -48,7 +49,10 @@ class RetrieverEvaluator(Evaluator[RetrieverConfig]):
         self.indices = indices
 
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        return (task.dataset / "corpus.jsonl", task.dataset / "random" / f"{split}.json")
+        return (task.dataset / "corpus.jsonl", task.dataset / self.config.split / f"{split}.json")
+
+    def named(self, split: str) -> str:
+        return self.config.task_split(split)
 
     def settings(self) -> list[Any]:
         return [getattr(self.config, name) for name in _FOLLOWS_FROM]

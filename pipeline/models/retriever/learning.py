@@ -10,21 +10,31 @@ are folders in LeanDojo's format (`pipeline.models.datasets`), whoever wrote the
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts, file_digest, versions
+from pipeline.models.chain import (
+    Chain,
+    Checkpoint,
+    Step,
+    TrainingFacts,
+    file_digest,
+    versions,
+    write_text_whole,
+)
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import EmptySplitError, NothingToMeasureError
+from pipeline.models.errors import ConfigError, EmptySplitError, NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.measures import Evaluation, by_theorem, rate, summarise
+from pipeline.models.measures import Evaluation, Interval, by_theorem, metrics_of, rate, summarise
+from pipeline.models.retriever.baselines import measure_baselines
 from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
@@ -33,6 +43,8 @@ from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, em
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import OnStep, data_module, on_cuda, train_task, validation_examples
 
+_COUNTED = "recall@10"
+"""What promotion looks at."""
 _LIBRARIES = ("torch", "transformers", "pytorch-lightning", "numpy")
 
 
@@ -59,7 +71,13 @@ def _planned(
     task: TaskData, chain: Chain, config: RetrieverConfig, parent: str | None, earlier: Sequence[TaskData]
 ) -> tuple[Step, RetrievalDataModule, ReplayRows | None]:
     if parent is not None:
-        chain.read(parent)
+        learned = chain.read(parent).config.get("split", "random")
+        if learned != config.split:
+            # The sides of one split are not those of the other: what was learned from may be what is measured on.
+            raise ConfigError(
+                f"split is {config.split!r}, and the checkpoint {parent} learned from {learned!r}, whose training side "
+                f"has theorems of the other's test side. Set split = {learned!r}, or begin another chain of checkpoints"
+            )
     before = next((one.dataset for one in reversed(earlier) if one.name == task.name), None)
     data = data_module(
         task.dataset,
@@ -190,11 +208,12 @@ def measure(
             max_seq_len=data.document_length,
             d_model=encoder.config.hidden_size,
         )
-    return evaluate(
+    examples = data.examples(split).with_premises
+    found = evaluate(
         encoder,
         data.tokens,
         data.corpus,
-        data.examples(split).with_premises,
+        examples,
         index=index,
         max_seq_len=data.document_length,
         query_length=data.max_seq_len,
@@ -203,6 +222,25 @@ def measure(
         seed=config.seed,
         on_batch=on_batch,
     )
+    if not config.baselines:
+        return found
+    baselines = _baselines(found, data.corpus, examples, config, indices)
+    return replace(found, metrics={**found.metrics, **baselines})
+
+
+def _baselines(
+    found: Evaluation, corpus: Corpus, examples: Sequence[Example], config: RetrieverConfig, kept: Path | None
+) -> Mapping[str, Interval]:
+    """Return the measures of the baselines on a dataset; kept in a folder, they are made once."""
+    path = None
+    if kept is not None:
+        path = kept / f"baselines-{found.dataset[:16]}-{config.num_retrieved}-{config.seed}.json"
+    if path is not None and path.is_file():
+        return {name: Interval(*values) for name, values in json.loads(path.read_bytes()).items()}
+    made = measure_baselines(corpus, examples, retrieved=config.num_retrieved, seed=config.seed)
+    if path is not None:
+        write_text_whole(path, json.dumps({name: astuple(one) for name, one in made.items()}))
+    return made
 
 
 def evaluate(
@@ -252,7 +290,7 @@ def evaluate(
     else:
         stored, new = index.vectors(documents, encoder, tokens)
         vectors = torch.from_numpy(stored).to(encoder.device)
-    rated = []
+    rated, names = [], metrics_of(retrieved)
     for start in range(0, len(asked), batch_size):
         part = asked[start : start + batch_size]
         queries = embed_texts(encoder, tokens, [example.query for example in part], query_length)
@@ -260,11 +298,11 @@ def evaluate(
         on_batch(start + len(part), len(asked))
     theorems = [(example.file_path, example.full_name, example.start) for example in asked]
     return Evaluation(
-        metrics=summarise(rated, theorems, seed=seed),
+        metrics=summarise(rated, theorems, seed=seed, names=names),
         n=len(asked),
         theorems=len(set(theorems)),
         dataset=dataset_digest(corpus, asked),
-        scores=by_theorem([recall for _, recall, _ in rated], theorems),
+        scores=by_theorem([one[names.index(_COUNTED)] for one in rated], theorems),
         new_embeddings=new,
         seconds=time.monotonic() - started,
     )
@@ -272,13 +310,13 @@ def evaluate(
 
 def _rate(
     queries: Tensor, vectors: Tensor, corpus: Corpus, examples: Sequence[Example], retrieved: int
-) -> list[tuple[float, float, float]]:
+) -> list[tuple[float, ...]]:
     allowed = accessible_masks(
         corpus, [(example.file_path, example.start) for example in examples], queries.device
     )
     found = top_k(queries, vectors, allowed, retrieved)
     return [
-        rate(example.positives, indices.tolist())
+        rate(example.positives, indices.tolist(), retrieved=retrieved)
         for example, (indices, _) in zip(examples, found, strict=True)
     ]
 

@@ -47,7 +47,7 @@ class ReplayRows(Replay[ReplayPair]):
         """
 
         def read(task: TaskData, most: int) -> Sequence[ReplayPair]:
-            return _chosen(task, most, config.seed)
+            return _chosen(task, most, config)
 
         return cls.of_tasks(earlier, read, size=config.replay_size, seed=config.seed)
 
@@ -102,17 +102,17 @@ class ReplayRows(Replay[ReplayPair]):
         )
 
 
-def _chosen(task: TaskData, most: int, seed: int) -> Sequence[ReplayPair]:
+def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> Sequence[ReplayPair]:
     """Return at most so many pairs of a task's training split, each with the same chance, in their order."""
     corpus = Corpus(task.dataset / "corpus.jsonl")
     try:
-        examples = read_examples(task.dataset / "random" / "train.json", corpus).with_premises
+        examples = read_examples(task.dataset / config.split / "train.json", corpus).with_premises
     except EmptySplitError:
         return ()
     places = [(example, positive) for example in examples for positive in example.positives]
     return [
         ReplayPair(example.query, corpus[positive].serialize())
-        for example, positive in chosen(places, most, seed)
+        for example, positive in chosen(places, most, config.seed)
     ]
 
 

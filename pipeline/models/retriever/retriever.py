@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from transformers import (
 from pipeline.models.datasets import Position
 from pipeline.models.errors import CheckpointError, CorpusError, DivergedError, first_line
 from pipeline.models.libraries import quiet_libraries
-from pipeline.models.measures import rate
+from pipeline.models.measures import METRICS, rate
 from pipeline.models.retriever.batches import Batch, Example
 from pipeline.models.retriever.config import Schedule
 from pipeline.models.retriever.corpus import Corpus, Premise
@@ -31,6 +32,8 @@ from pipeline.models.retriever.strategies import NoStrategy, Strategy
 from pipeline.models.text import query_text
 
 MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
+_leandojo_s = itemgetter(*map(METRICS.index, ("recall@1", "recall@10", "mrr")))
+"""Returns those of a step's measures, in the order of `MEASURES`."""
 """The measures that a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""
 _WARMUP_SHARE = 0.1
 _PENALTY_EVERY = 50  # steps: its value for the log costs a pass over the weights
@@ -93,7 +96,7 @@ class PremiseRetriever(pl.LightningModule):
         self._replay_share = replay_share
         self._strategy: Strategy = NoStrategy()
         self._vectors: Tensor | None = None
-        self._rated: list[tuple[float, float, float]] = []
+        self._rated: list[tuple[float, ...]] = []
 
     @classmethod
     def load(
@@ -235,7 +238,7 @@ class PremiseRetriever(pl.LightningModule):
             self.num_retrieved,
         )
         self._rated += [
-            rate(example.positives, [place for place, _ in ranked])
+            _leandojo_s(rate(example.positives, [place for place, _ in ranked]))
             for example, ranked in zip(examples, found, strict=True)
         ]
 

@@ -72,11 +72,11 @@ class RunSummary:
 def data_module(
     dataset: Path, config: RetrieverConfig, *, tokens_of: str | Path, learned: Path | None = None
 ) -> RetrievalDataModule:
-    """Return the data module of an exported dataset's split `random`, with a configuration's sizes.
+    """Return the data module of an exported dataset's split, with a configuration's sizes.
 
     Args:
-        dataset: the folder with corpus.jsonl and random/.
-        config: sizes, seed and loss.
+        dataset: the folder with corpus.jsonl and the split's folder.
+        config: sizes, split, seed and loss.
         tokens_of: the folder or hub name of the model that will read it.
         learned: the folder of an earlier dataset of the same repository, which is not learned again.
 
@@ -84,7 +84,7 @@ def data_module(
         CorpusError, DatasetError, CheckpointError: something of it cannot be used.
     """
     return RetrievalDataModule(
-        dataset / "random",
+        dataset / config.split,
         dataset / "corpus.jsonl",
         config.num_negatives,
         config.num_in_file_negatives,

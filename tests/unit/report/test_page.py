@@ -91,8 +91,24 @@ def test_every_number_is_the_one_that_the_view_answers(made: tuple[Connection, R
         (row.checkpoint, row.steps) for row in saved
     ]
     measured = model_queries.evaluations(view)
-    assert [row[7].split(" (")[0] for row in models.table("Evaluations")] == [
+    assert [row[8].split(" (")[0] for row in models.table("Evaluations")] == [
         f"{row.metrics['recall@10']:.4f}" for row in measured
+    ]
+
+
+def test_baselines_stand_once_a_dataset_in_the_table_of_the_checkpoints(view_of: Fill) -> None:
+    told: list[tuple[str, EventBody]] = []
+    for at in ("k0", "k1"):
+        body = evaluation_finished(at, recall=0.5)
+        metrics = {**body.metrics, "bm25 recall@10": 0.25, "mepo recall@10": 0.125, "mepo recall@32": 0.375}
+        told += [("model:retriever", checkpoint_saved(at))]
+        told += [("model:retriever", body.model_copy(update={"evaluation": at, "metrics": metrics}))]
+    models = read(render(gather(view_of(told), made_at=WHEN)).html["models.html"])
+    assert [(row[0], row[8], row[9]) for row in models.table("Evaluations")] == [
+        ("k0", "0.5000", "not recorded"),
+        ("BM25 (baseline)", "0.2500", "not recorded"),
+        ("MePo (baseline)", "0.1250", "0.3750"),
+        ("k1", "0.5000", "not recorded"),
     ]
 
 

@@ -1,0 +1,77 @@
+"""LeanDojo's other split: trained and measured like `random`, and never mixed with it in one chain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.models.chain import Chain
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import ConfigError
+from pipeline.models.measures import METRICS, baselines_of
+from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.learning import learn, learn_all, measure
+from tests.support.retrieval import small_config, write_dataset
+from tests.support.tiny_models import make_tiny_retriever
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RetrieverConfig:
+    model = make_tiny_retriever(tmp_path / "model")
+    return small_config(
+        model, batch_size=8, accumulate_grad_batches=1, against_forgetting="replay", split="novel_premises"
+    )
+
+
+def task(folder: Path, name: str, seed: int) -> TaskData:
+    """Return a task that has the one split alone: whoever read the other would not find it."""
+    dataset = write_dataset(folder / name, seed=seed, theorems=40, files=3)
+    (dataset / "random").rename(dataset / "novel_premises")
+    return TaskData(name, dataset)
+
+
+def test_a_chain_learns_replays_and_is_measured_on_it_with_its_baselines(
+    tmp_path: Path, config: RetrieverConfig
+) -> None:
+    tasks = [task(tmp_path, name, seed) for seed, name in enumerate("ab")]
+    indices = tmp_path / "indices"
+    report = learn_all(tasks, Chain(tmp_path / "chain"), config, indices=indices)
+    assert [len(row) for row in report.recall] == [2, 1]
+    of = [
+        baselines_of({name: one.mean for name, one in report.results[k, 0].metrics.items()}) for k in (0, 1)
+    ]
+    assert of[0].keys() == {"", "bm25", "mepo"}
+    assert all(set(metrics) == set(METRICS) for metrics in of[0].values())
+    # They learn nothing, and are measured on a dataset once.
+    assert (of[0]["bm25"], of[0]["mepo"]) == (of[1]["bm25"], of[1]["mepo"])
+    assert len(list(indices.glob("baselines-*.json"))) == 4  # each task's test and val
+    alone = measure(
+        config.model_name,
+        tasks[0],
+        small_config(Path(config.model_name), split=config.split, baselines=False),
+    )
+    assert baselines_of({name: one.mean for name, one in alone.metrics.items()}).keys() == {""}
+
+
+def test_a_chain_of_one_split_is_not_trained_on_the_other(tmp_path: Path, config: RetrieverConfig) -> None:
+    novel, chain = task(tmp_path, "a", 1), Chain(tmp_path / "chain")
+    first = learn(novel, chain, config, parent=None)
+    other = TaskData("b", write_dataset(tmp_path / "b", theorems=40, files=3))
+    random = small_config(Path(config.model_name), against_forgetting="replay")
+    with pytest.raises(
+        ConfigError, match=r"learned from 'novel_premises'.*Set split = 'novel_premises', or begin"
+    ):
+        learn(other, chain, random, parent=first.checkpoint)
+    assert [path.name for path in chain.folder.iterdir() if not path.name.startswith(".")] == [
+        first.checkpoint
+    ]
+
+
+def test_the_split_is_part_of_a_checkpoint_s_id_and_of_a_measurement_s_name(config: RetrieverConfig) -> None:
+    random = small_config(Path(config.model_name))
+    assert random.task_split("test") == "test"
+    assert config.task_split("test") == "novel_premises/test"
+    assert config.content()["split"] == "novel_premises"
+    # Checkpoints of earlier versions have no such field.
+    assert "split" not in random.content()
