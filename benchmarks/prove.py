@@ -7,8 +7,6 @@
     scaling     the same theorems on 1, 2 and 4 REPL processes, as fast as the simulator answers and once more with
                 20 ms before each answer, as a Lean at work takes; and how full the generator's batches are
     learning    fine-tuning on easy theorems and Lean's reward, judged on harder ones (benchmarks/prove_learning.py)
-    premises    rung 0 with retrieved, random and no premises (benchmarks/prove_premises.py), on the simulator and on
-                each real Lean of the machine
     gpu         a random model of the 0.5B class (benchmarks/prove_gpu.py); reported as skipped without a GPU
 
 All else that is Lean is the simulator, whose processes start in a fraction of a second and answer in milliseconds: what
@@ -43,7 +41,6 @@ from benchmarks import prove_peer
 from benchmarks.prove_family import Theorem, make_model, shapes, steps_of
 from benchmarks.prove_gpu import GpuSizes, measure_gpu
 from benchmarks.prove_learning import LearningSizes, measure_learning
-from benchmarks.prove_premises import PremiseSizes, measure_premises
 from benchmarks.prove_search import Proved, prove
 from benchmarks.store_bench import BenchmarkError, Row, machine, say, table
 from pipeline.jobs.specs import Budget
@@ -59,7 +56,6 @@ class Sizes:
     """How much of everything. The theorems are of 3 to 5 atoms; the model has learned from others of 2 to 4."""
 
     learning: LearningSizes = field(default_factory=LearningSizes)
-    premises: PremiseSizes = field(default_factory=PremiseSizes)
     gpu: GpuSizes = field(default_factory=GpuSizes)
     theorems: int = 200
     learned_from: int = 80
@@ -89,9 +85,6 @@ QUICK = Sizes(
         generations=4,
         candidates=2,
         nodes=2,
-    ),
-    premises=PremiseSizes(
-        seeds=(1,), atoms=6, rules=8, learned_from=32, held_out=2, held_out_lean=1, calls=40
     ),
     theorems=4,
     learned_from=4,
@@ -225,7 +218,6 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "throughput": measure_throughput,
     "scaling": measure_scaling,
     "learning": lambda bench: measure_learning(bench.folder / "learning", bench.sizes.learning),
-    "premises": lambda bench: measure_premises(bench.folder / "premises", bench.sizes.premises),
     "gpu": lambda bench: measure_gpu(bench.folder / "gpu", bench.sizes.gpu),
 }
 
@@ -242,9 +234,7 @@ def main(given: Sequence[str] | None = None) -> int:
         "--only", nargs="+", choices=sorted(MEASUREMENTS), metavar="NAME", help="some of them"
     )
     parser.add_argument("--quick", action="store_true", help="a fraction of the size: does it run?")
-    parser.add_argument(
-        "--seeds", nargs="+", type=int, help="of theorems and weights, for learning and premises"
-    )
+    parser.add_argument("--seeds", nargs="+", type=int, help="of theorems and weights, for learning")
     parser.add_argument("--folder", type=Path, help="make the temporary folder in here (a local disk)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     options = parser.parse_args(given)
@@ -252,11 +242,7 @@ def main(given: Sequence[str] | None = None) -> int:
     sizes = QUICK if options.quick else Sizes()
     if options.seeds:
         seeds = tuple(options.seeds)
-        sizes = replace(
-            sizes,
-            learning=replace(sizes.learning, seeds=seeds),
-            premises=replace(sizes.premises, seeds=seeds),
-        )
+        sizes = replace(sizes, learning=replace(sizes.learning, seeds=seeds))
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     torch.set_num_threads(1)
     measured_on = about()

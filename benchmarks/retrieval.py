@@ -1,13 +1,12 @@
-"""Measure the retriever: forgetting, training batches against LeanDojo-v2's, exact search against ReProver's way.
+"""Measure the retriever: training batches against LeanDojo-v2's, exact search against ReProver's way.
 
     python benchmarks/retrieval.py [--quick] [--only NAME ...] [--peer FOLDER | --no-peer] [--json FILE]
-        [--folder FOLDER] [--seeds N ...] [--losses LOSS ...] [--lambdas WEIGHT ...]
+        [--folder FOLDER]
 
     search      the exact top 100 of 180,000 premises for 64 queries with masks, against a sort of everything
     embedding   premises of many lengths embedded by like length, against 64 at a time as they come
     batches     training batches, pairs a second, against LeanDojo-v2's data module on the same 100,000 premises
     gpu         ByT5-small in bfloat16 (benchmarks/retrieval_gpu.py); reported as skipped without a GPU
-    forgetting  five small repositories in turn: none, ewc, average, replay (benchmarks/retrieval_forgetting.py)
 
 Prints a table; --json writes it with what it was measured on. Every ratio is of two figures of the same run: on the CPU
 of processor time, each on one thread. --quick takes a fraction of everything and only tests this program. The peer is
@@ -20,13 +19,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -40,7 +38,6 @@ if __name__ == "__main__":
     here = Path(__file__).resolve().parent
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
 
-from benchmarks.retrieval_forgetting import LOSSES, ForgettingSizes, measure_forgetting
 from benchmarks.retrieval_gpu import GpuSizes, measure_gpu, texts_of_many_lengths
 from benchmarks.store_bench import BenchmarkError, Row, fetch_peer, machine, run, say, table
 from pipeline.models.retriever.batches import RetrievalDataModule
@@ -58,7 +55,6 @@ ROOT = Path(__file__).resolve().parents[1]
 class Sizes:
     """How much of everything."""
 
-    forgetting: ForgettingSizes = field(default_factory=ForgettingSizes)
     files: int = 2_000
     premises_per_file: int = 50
     batch_size: int = 8
@@ -72,14 +68,6 @@ class Sizes:
 
 
 QUICK = Sizes(
-    forgetting=ForgettingSizes(
-        tasks=2,
-        theorems=40,
-        seeds=(1,),
-        d_model=16,
-        layers=1,
-        fisher_samples=4,
-    ),
     files=10,
     premises_per_file=10,
     pairs=40,
@@ -288,16 +276,11 @@ def _gpu(bench: Bench) -> Iterator[Row]:
     return measure_gpu(bench.folder / "byt5-small", GpuSizes(), device=device)
 
 
-def _forgetting(bench: Bench) -> Iterator[Row]:
-    return measure_forgetting(bench.folder / "forgetting", bench.sizes.forgetting)
-
-
 MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "search": measure_search,
     "embedding": measure_embedding,
     "batches": measure_batches,
     "gpu": _gpu,
-    "forgetting": _forgetting,
 }
 
 
@@ -314,19 +297,13 @@ def main(given: Sequence[str] | None = None) -> int:
         "--only", nargs="+", choices=sorted(MEASUREMENTS), metavar="NAME", help="some of them"
     )
     parser.add_argument("--quick", action="store_true", help="a fraction of the size: does it run?")
-    parser.add_argument("--losses", nargs="+", choices=LOSSES, metavar="LOSS", help=" and ".join(LOSSES))
-    parser.add_argument("--lambdas", nargs="+", type=float, help="strengths of EWC to try (lambda_value)")
-    parser.add_argument("--seeds", nargs="+", type=int, help="of the repositories and the first weights")
     parser.add_argument("--peer", type=Path, metavar="FOLDER", help="where LeanDojo-v2 is unpacked")
     parser.add_argument("--no-peer", action="store_true", help="measure nothing against LeanDojo-v2")
     parser.add_argument("--folder", type=Path, help="make the temporary folder in here (a local disk)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     options = parser.parse_args(given)
     names = [name for name in MEASUREMENTS if not options.only or name in options.only]
-    sizes = QUICK if options.quick else Sizes(forgetting=ForgettingSizes(processes=os.cpu_count() or 1))
-    asked = {name: tuple(getattr(options, name) or ()) for name in ("losses", "lambdas", "seeds")}
-    forgetting: Any = {name: values for name, values in asked.items() if values}
-    sizes = replace(sizes, forgetting=replace(sizes.forgetting, **forgetting))
+    sizes = QUICK if options.quick else Sizes()
     torch.set_num_threads(1)
     measured_on = about()
     rows: list[Row] = []

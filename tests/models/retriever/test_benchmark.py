@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import T5Config, T5EncoderModel
 
 from benchmarks.retrieval import Sizes, import_neighbours, main, sorted_whole
-from benchmarks.retrieval_forgetting import LOSSES, ForgettingSizes, configurations, interval, rows_of
 from benchmarks.retrieval_gpu import BYT5_SMALL, GpuSizes, measure_gpu, operations
-from benchmarks.store_bench import Row
-from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.index import top_k
 from tests.support.retrieval import write_dataset
@@ -25,24 +21,13 @@ from tests.support.retrieval import write_dataset
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 
-def measures(final: float, forgotten: float) -> dict[str, float]:
-    return {"final_average": final, "FM": forgotten, "BWT": -forgotten, "learning_accuracy": 90.0}
-
-
-def gain(rows: list[Row], start: str) -> Row:
-    (row,) = [row for row in rows if row.what.startswith(start) and row.what.endswith("gain over none")]
-    return row
-
-
-# What a loss changes is in `configurations`, which has its own test; each way to forget less is learned with one loss.
-@pytest.mark.parametrize("losses", [["contrastive"], pytest.param([*LOSSES], marks=pytest.mark.slow)])
 def test_every_measurement_prints_its_figures_and_those_without_a_peer_say_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], losses: list[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     threads, target = torch.get_num_threads(), tmp_path / "retrieval.json"
     try:
         arguments = ["--quick", "--no-peer", "--folder", str(tmp_path), "--json", str(target)]
-        assert main([*arguments, "--losses", *losses]) == 0
+        assert main(arguments) == 0
     finally:
         torch.set_num_threads(threads)
     assert [path.name for path in tmp_path.iterdir()] == ["retrieval.json"]
@@ -52,7 +37,6 @@ def test_every_measurement_prints_its_figures_and_those_without_a_peer_say_so(
         ("search", "above 1"),
         ("embedding", "above 1"),
         ("batches", "at least 20"),
-        *[("forgetting", "above 0 beyond the interval")] * len(losses),
     ]
     printed = capsys.readouterr().out
     for row in document["rows"]:
@@ -68,38 +52,6 @@ def test_both_ways_of_searching_find_the_same_premises() -> None:
     allowed = torch.from_numpy(rng.random((4, 60)) < 0.5)
     ours = [indices.tolist() for indices, _ in top_k(queries, documents, allowed, 10)]
     assert ours == [[place for place, _ in best] for best in sorted_whole(queries, documents, allowed, 10)]
-
-
-def test_forgetting_less_counts_only_beyond_the_interval_of_the_paired_differences() -> None:
-    none = [measures(50, 40), measures(60, 20), measures(40, 60)]
-    steady = [measures(55, 30), measures(64, 11), measures(46, 49)]
-    scattered = [measures(55, 10), measures(59, 25), measures(41, 55)]
-    rows = list(rows_of("mse", {"none": none, "ewc, steady": steady, "ewc, scattered": scattered}))
-    assert gain(rows, "mse, ewc, steady: FM").reached is True
-    row = gain(rows, "mse, ewc, scattered: FM")
-    assert row.value is not None
-    assert row.value > 0
-    assert row.reached is False
-    assert "NOT better than none" in row.note
-
-
-def test_an_interval_is_student_s_and_of_one_value_endless() -> None:
-    mean, half = interval([1.0, 2.0, 3.0])
-    assert mean == 2.0
-    assert half == pytest.approx(4.303 / math.sqrt(3))
-    assert interval([7.0]) == (7.0, math.inf)
-
-
-def test_both_losses_are_compared_with_ewc_at_its_default(tmp_path: Path) -> None:
-    sizes = ForgettingSizes()
-    assert set(sizes.losses) == {"mse", "contrastive"}
-    for loss in sizes.losses:
-        ways = configurations(tmp_path, 1, loss, sizes)
-        assert [way.against_forgetting for way in ways.values()] == ["none", "ewc", "average", "replay"]
-        assert {way.loss for way in ways.values()} == {loss}
-        assert ways["ewc"].lambda_value == RetrieverConfig().lambda_value
-    tried = configurations(tmp_path, 1, "mse", ForgettingSizes(lambdas=(0.5, 2.0)))
-    assert [way.lambda_value for way in tried.values() if way.against_forgetting == "ewc"] == [0.5, 2.0]
 
 
 def test_a_file_of_the_large_corpus_sees_a_third_to_a_half_of_it_as_in_mathlib(tmp_path: Path) -> None:

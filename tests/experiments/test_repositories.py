@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from benchmarks.retrieval_repositories import Tracing, write_tasks
 from examples import demo_library
+from experiments.repositories import Tracing, write_tasks
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.job import learn, measure
+from pipeline.models.retriever.learning import learn, measure
+from tests.support.exercises.families_repository import RepositorySize
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -28,7 +29,7 @@ THEOREMS = 12
 @pytest.fixture(scope="module")
 def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[TaskData]:
     """Two small repositories; not to be changed."""
-    return write_tasks(tmp_path_factory.mktemp("tasks"), 1, tasks=2, theorems=THEOREMS)
+    return write_tasks(tmp_path_factory.mktemp("tasks"), 1, 2 * [RepositorySize(THEOREMS)])
 
 
 def theorems(task: TaskData) -> list[dict[str, Any]]:
@@ -72,14 +73,14 @@ def test_a_dataset_says_that_it_is_simulated_and_follows_from_its_seed(
 ) -> None:
     metadata = json.loads((tasks[0].dataset / "metadata.json").read_text(encoding="utf-8"))
     assert metadata["unsorry"]["simulated"] is True
-    (again,) = write_tasks(tmp_path, 1, tasks=1, theorems=THEOREMS)
+    (again,) = write_tasks(tmp_path, 1, [RepositorySize(THEOREMS)])
     assert theorems(again) == theorems(tasks[0])
     assert corpus(again) == corpus(tasks[0])
 
 
 def test_more_repositories_than_there_are_names_for_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="tasks is 9"):
-        write_tasks(tmp_path, 1, tasks=9, theorems=10)
+    with pytest.raises(ValueError, match="9 repositories are asked for"):
+        write_tasks(tmp_path, 1, 9 * [RepositorySize(10)])
 
 
 @pytest.mark.parametrize("revisions", [1, pytest.param(2, marks=pytest.mark.slow)])

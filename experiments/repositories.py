@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -83,7 +83,7 @@ class Tracing:
             enabled=True,
             opt_out=False,
         )
-        self._append([NewEvent(f"repository:{key}", watched, actor="benchmark")], key, None)
+        self._append([NewEvent(f"repository:{key}", watched, actor="experiment")], key, None)
         with closing(queries.connect(self._folder / "database.db")) as db:
             known = known_to_trace(db, repository=key, branch="main")
         given = TraceSpec(
@@ -138,21 +138,20 @@ class Tracing:
         self._view.catch_up()
 
 
-def write_tasks(folder: Path, seed: int, *, tasks: int, theorems: int) -> list[TaskData]:
-    """Write the datasets of so many repositories of so many theorems each into `folder`, in the order to learn them.
+def write_tasks(folder: Path, seed: int, sizes: Sequence[RepositorySize]) -> list[TaskData]:
+    """Write the datasets of repositories of these sizes into `folder`, in their order.
 
-    Half of the theorems that need one lemma use the shared library, half their own; a third needs two lemmas, of both.
+    Half of the theorems that need one lemma use the shared library, half their own; one that needs more, both.
 
     Raises:
         ValueError: there are no names for so many, or not so many different theorems.
         RuntimeError: see `Tracing.trace`.
     """
-    if not 1 <= tasks <= len(NAMES):
-        raise ValueError(f"tasks is {tasks}: there are names for 1 to {len(NAMES)} repositories")
-    size = RepositorySize(theorems=theorems)
+    if not 1 <= len(sizes) <= len(NAMES):
+        raise ValueError(f"{len(sizes)} repositories are asked for: there are names for 1 to {len(NAMES)}")
     made = []
     with Tracing(folder / "tracing") as tracing:
-        for name in NAMES[:tasks]:
+        for name, size in zip(NAMES, sizes, strict=False):
             tracing.trace(name, next(revisions(seed, name, shared=seed, size=size)))
             report = tracing.export(name, folder / name)
             made.append(TaskData(name, report.path, data_seq=report.position))

@@ -1,0 +1,286 @@
+"""An experiment's file: YAML, read into one frozen model. An unknown key is refused with the nearest name.
+
+Two kinds: `learning` (what a retriever knows of each task as it learns them one after another: by arm, by order of the
+tasks) and `proving` (what share of theorems is proved: by rung, by the premises that are shown, by budget). Imports no
+torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from daemon.settings.errors import setting_name, suggestion
+from pipeline.models.errors import ConfigError
+from pipeline.models.retriever.config import RetrieverConfig
+
+Value = bool | int | float | str
+Seeds = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**32)], ...], Field(min_length=1)]
+
+
+class ExperimentError(Exception):
+    """The experiment cannot go on; the message names the reason and the remedy."""
+
+
+class Part(BaseModel):
+    """A table of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: object) -> object:
+        for key in given if isinstance(given, Mapping) else ():
+            if key not in cls.model_fields:
+                raise ValueError(f"{key} is no key here; {suggestion(str(key), list(cls.model_fields))}")
+        return given
+
+
+# ---- tasks
+
+
+class Letters(Part):
+    """Tasks of `tests.support.letters`, which no Lean is in: a substitution of letters each, another one for each.
+
+    `steps` of `rows` pairs are what a task has to learn, `held_out` pairs what it is asked.
+    """
+
+    source: Literal["letters"]
+    tasks: int = Field(16, ge=1, le=26)
+    steps: int = Field(100, ge=1)
+    rows: int = Field(32, ge=1)
+    held_out: int = Field(200, ge=1)
+
+
+class GeneratedRepository(Part):
+    """A repository that the simulator traces: theorems that follow by so many lemmas each, in turn."""
+
+    theorems: int = Field(ge=1)
+    difficulties: tuple[Annotated[int, Field(ge=1)], ...] = (1, 1, 2)
+
+
+class Simulated(Part):
+    """Generated repositories (`experiments.repositories`), another draw for each seed."""
+
+    source: Literal["simulator"]
+    repositories: tuple[GeneratedRepository, ...] = Field(min_length=1, max_length=8)
+
+
+class Datasets(Part):
+    """Folders in LeanDojo's format, by the task's name: LeanDojo Benchmark 4 as unpacked, or `unsorry export`."""
+
+    source: Literal["datasets"]
+    folders: dict[str, Path] = Field(min_length=1)
+
+
+class Repository(Part):
+    """A repository and what to trace of it: a commit in full, or a branch for its newest; none: that of its HEAD."""
+
+    url: str
+    commit: str | None = None
+
+
+class Repositories(Part):
+    """Repositories that are fetched, built and traced by Lean first, as the daemon does it.
+
+    `state`: the state folder that has the traces, made if need be. `config`: a config.toml of the daemon's, if any.
+    `lean`: as `[lean] backend`; "simulator" is for trials without Lean.
+    """
+
+    source: Literal["repositories"]
+    state: Path
+    config: Path | None = None
+    lean: Literal["auto", "simulator"] = "auto"
+    repositories: tuple[Repository, ...] = Field(min_length=1)
+
+
+Tasks = Annotated[Letters | Simulated | Datasets | Repositories, Field(discriminator="source")]
+
+# ---- learning
+
+
+class TinyModel(Part):
+    """An encoder of T5's shape with random weights, drawn by the seed."""
+
+    d_model: int = Field(64, ge=4, multiple_of=4)
+    layers: int = Field(1, ge=1)
+
+
+class Arm(Part):
+    """A way to learn the tasks.
+
+    Attributes:
+        learned: "in turn"; "together": all of them at once, which is the upper bound; "by adapters": the first in
+            full, and on top of it one adapter (LoRA, Hu et al. 2021, arXiv:2106.09685) for each of the others.
+        rank: of an adapter's matrices.
+        training: fields of `RetrieverConfig`, over the experiment's.
+    """
+
+    learned: Literal["in turn", "together", "by adapters"] = "in turn"
+    rank: int = Field(16, ge=1)
+    training: dict[str, Value] = {}
+
+
+Order = Literal["given", "easiest first", "hardest first", "shuffled"]
+"""Easiest: the most easy theorems, as `store.curriculum` counts them. Shuffled: by the seed."""
+
+
+class Learning(Part):
+    """Attributes:
+    about: for the result's page.
+    arms: by name; the first is the one that the others are compared with.
+    orders: of the tasks; every arm learns them in each.
+    metric: of the retriever's evaluation, shown in percent; the log has all of them.
+    keep_checkpoints: in the experiment's folder; else a trial's are removed once everything is measured.
+    """
+
+    kind: Literal["learning"]
+    about: str
+    seeds: Seeds
+    tasks: Tasks
+    model: TinyModel | str = TinyModel()
+    training: dict[str, Value] = {}
+    arms: dict[str, Arm] = Field(min_length=1)
+    orders: tuple[Order, ...] = Field(("given",), min_length=1)
+    metric: str = "recall@10"
+    keep_checkpoints: bool = False
+
+    @model_validator(mode="after")
+    def _trainings(self) -> Learning:
+        for name, arm in self.arms.items():
+            try:
+                self.config(arm, "a model", 0)
+            except ConfigError as error:
+                raise ValueError(f"the training of {name}: {error}") from error
+        return self
+
+    def config(self, arm: Arm, model: str, seed: int) -> RetrieverConfig:
+        """Return how an arm is trained."""
+        given: dict[str, Any] = {**self.training, **arm.training}
+        # What is learned at once or apart has nothing to forget.
+        alone = {"against_forgetting": "none"} if arm.learned != "in turn" else {}
+        return RetrieverConfig.from_dict({**given, **alone, "model_name": model, "seed": seed})
+
+
+# ---- proving
+
+
+class RulesFamily(Part):
+    """Theorems that nothing but retrieved axioms proves (`experiments.families.Rules`)."""
+
+    source: Literal["rules"]
+    atoms: int = Field(24, ge=4)
+    rules: int = Field(60, ge=4)
+    learned_from: int = Field(2400, ge=1)
+    held_out: int = Field(60, ge=1)
+
+
+class ShapesFamily(Part):
+    """Theorems by their connectives (`experiments.families.Shapes`): of `learned` atoms and of `proved` ones."""
+
+    source: Literal["shapes"]
+    learned: tuple[int, ...] = (2, 3, 4)
+    learned_each: int = Field(80, ge=1)
+    proved: int = 5
+    held_out: int = Field(100, ge=1)
+
+
+class SorryDB(Part):
+    """The sorries of a list of SorryDB's (JSON), at its commits. The other keys are those of `Repositories`."""
+
+    source: Literal["sorrydb"]
+    file: Path
+    state: Path
+    config: Path | None = None
+    lean: Literal["auto", "simulator"] = "auto"
+
+
+class Prover(Part):
+    """A rung, and what its goals are shown.
+
+    Attributes:
+        rung: of the ladder. Of generated theorems 0 and 2, whose model is fine-tuned here on theorems of the family; of
+            repositories all five, with the models that the configuration names.
+        premises: of generated theorems. Those that are retrieved come from a retriever that is trained here.
+        epochs: of rung 2's fine-tuning.
+        candidates: tactics that rung 2 asks for at a state.
+    """
+
+    rung: int = Field(ge=0, le=4)
+    premises: Literal["none", "random", "retrieved"] = "none"
+    epochs: int = Field(6, ge=1)
+    candidates: int = Field(4, ge=1)
+
+
+class Proving(Part):
+    """Attributes:
+    about: for the result's page.
+    theorems: what is to be proved; of repositories their open sorries.
+    lean: of generated theorems; "real" takes the one of the extra `lean435`.
+    shown: premises that a goal is shown.
+    budgets: rising. Of generated theorems tactics sent to Lean for each; of repositories seconds a sorry.
+    arms: by name; the first is the one that the others are compared with.
+    """
+
+    kind: Literal["proving"]
+    about: str
+    seeds: Seeds
+    theorems: Annotated[RulesFamily | ShapesFamily | Repositories | SorryDB, Field(discriminator="source")]
+    lean: Literal["simulator", "real"] = "simulator"
+    shown: int = Field(10, ge=1)
+    budgets: tuple[Annotated[int, Field(ge=1)], ...] = Field(min_length=1)
+    arms: dict[str, Prover] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Proving:
+        if list(self.budgets) != sorted(set(self.budgets)):
+            raise ValueError(f"budgets is {list(self.budgets)}: they have to rise")
+        for name, arm in self.arms.items():
+            if self.theorems.source in ("repositories", "sorrydb"):
+                if arm.premises != "none":
+                    raise ValueError(
+                        f"{name}: a repository's sorries are shown what the retriever in use finds"
+                    )
+            elif arm.rung not in (0, 2):
+                raise ValueError(f"{name}: generated theorems have rungs 0 and 2")
+            elif arm.premises != "none" and self.theorems.source != "rules":
+                raise ValueError(f"{name}: only theorems of rules have premises")
+        return self
+
+
+Experiment = Annotated[Learning | Proving, Field(discriminator="kind")]
+
+
+def read(path: Path) -> tuple[str, Learning | Proving]:
+    """Return an experiment's text and what it says.
+
+    Raises:
+        ExperimentError: it cannot be read, or says something wrong; each mistake is a line of the message.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        given = yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ExperimentError(
+            f"{path} cannot be read: {error}; name a YAML file such as experiments/small/*.yaml"
+        ) from error
+    if not isinstance(given, dict):
+        raise ExperimentError(f"{path}: it holds no keys; see experiments/small/*.yaml")
+    try:
+        return text, TypeAdapter[Learning | Proving](Experiment).validate_python(given)
+    except ValidationError as error:
+        lines = [
+            f"{path}: {setting_name(each['loc']) or 'the file'}: {each['msg'].removeprefix('Value error, ')}"
+            for each in error.errors(include_url=False)
+        ]
+        raise ExperimentError("\n".join(lines)) from error
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a file's text."""
+    return hashlib.sha256(text.encode()).hexdigest()

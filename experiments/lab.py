@@ -1,0 +1,270 @@
+"""The log of an experiment: an event log of its own, and the measuring that it saves.
+
+    <folder>/events.db      what was begun, measured and finished; the product's log, with a chain of hashes
+    <folder>/...            what a trial works on
+
+A figure's key is its trial's identity, a hash of all that the file says about the trial, and its name. A figure that
+the log has is read and not measured again: after a kill at any moment a run goes on with the first one that is missing,
+and a changed file measures what the change concerns. A new version of the program measures nothing anew: it takes
+another folder. The versions and the machine of each run are events too, and the page says where there were several.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from experiments.file import digest
+from store.domain.identity import event_id
+from store.events.base import Digest, EventBody, Part
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+
+LIBRARIES = ("unsorry", "torch", "transformers", "pytorch-lightning", "peft", "trl", "numpy")
+
+
+class Machine(Part):
+    """What a run ran on."""
+
+    processor: str
+    cores: int
+    system: str
+    python: str
+    gpu: str
+
+
+class RunBegun(EventBody):
+    """A run of the experiment began, on this machine with these versions; `file` is the whole text of its file."""
+
+    type: ClassVar[str] = "experiment_run_begun"
+    experiment: str
+    file: str
+    digest: Digest
+    machine: Machine
+    versions: dict[str, str]
+
+
+class FiguresMeasured(EventBody):
+    """A trial's figures of one thing, with the seconds of processor time that they took this process.
+
+    `simulated`: the simulator, or no Lean at all, and not Lean made what they are measured on.
+    """
+
+    type: ClassVar[str] = "experiment_figures_measured"
+    experiment: str
+    trial: str
+    arm: str
+    seed: int
+    what: str
+    figures: dict[str, float]
+    seconds: float
+    simulated: bool
+
+
+class TrialFinished(EventBody):
+    """All of a trial is measured. `order`: the names of its parts in the order in which they were worked on."""
+
+    type: ClassVar[str] = "experiment_trial_finished"
+    experiment: str
+    trial: str
+    arm: str
+    seed: int
+    order: tuple[str, ...]
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One arm with one seed. `follows_from`: all that the file says about it."""
+
+    arm: str
+    seed: int
+    follows_from: tuple[str, ...]
+    simulated: bool
+
+    @property
+    def identity(self) -> str:
+        content = json.dumps([self.seed, *self.follows_from])
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def as_text(part: BaseModel) -> str:
+    """Return a part of a file as text, for what a trial follows from."""
+    return json.dumps(part.model_dump(mode="json"), sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the log has of one trial. `seconds`: of processor time, all its figures together."""
+
+    figures: Mapping[str, Mapping[str, float]]
+    order: tuple[str, ...]
+    seconds: float
+
+
+class Lab:
+    """The log of an experiment in its folder, which one process has open at a time."""
+
+    def __init__(self, folder: Path, name: str, text: str, say: Callable[[str], None]) -> None:
+        """Open the log, made if need be, and record that a run begins.
+
+        Raises:
+            LogError: another process has it, it is damaged, or the disk refuses.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.name, self.say = folder, name, say
+        self._log = EventLog.open(folder / "events.db")
+        self._figures: dict[tuple[str, str], FiguresMeasured] = {}
+        self._finished: dict[str, TrialFinished] = {}
+        try:
+            self.runs: list[RunBegun] = []
+            with self._log.reader() as reader:
+                for event in reader.read():
+                    self._take(event.type, event.data_json)
+            begun = RunBegun(
+                experiment=name, file=text, digest=digest(text), machine=machine(), versions=versions()
+            )
+            self._append(begun, None)
+        except BaseException:
+            self._log.close()
+            raise
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._log.close()
+
+    def once(
+        self, trial: Trial, what: str, measure: Callable[[], Mapping[str, float]]
+    ) -> Mapping[str, float]:
+        """Return figures as the log has them; measure and record them where it has none.
+
+        Raises:
+            ValueError: a figure is no finite number.
+        """
+        known = self._figures.get((trial.identity, what))
+        if known is not None:
+            return known.figures
+        began = time.process_time()
+        found = dict(measure())
+        seconds = time.process_time() - began
+        if wrong := [name for name, value in found.items() if not math.isfinite(value)]:
+            raise ValueError(f"{trial.arm}, seed {trial.seed}, {what}: {wrong[0]} is {found[wrong[0]]}")
+        body = FiguresMeasured(
+            experiment=self.name,
+            trial=trial.identity,
+            arm=trial.arm,
+            seed=trial.seed,
+            what=what,
+            figures=found,
+            seconds=seconds,
+            simulated=trial.simulated,
+        )
+        self._append(body, event_id("figures of an experiment", trial.identity, what))
+        return found
+
+    def finish(self, trial: Trial, order: Sequence[str]) -> None:
+        """Record that everything of a trial is measured."""
+        body = TrialFinished(
+            experiment=self.name,
+            trial=trial.identity,
+            arm=trial.arm,
+            seed=trial.seed,
+            order=tuple(order),
+            simulated=trial.simulated,
+        )
+        self._append(body, event_id("end of a trial of an experiment", trial.identity))
+
+    def finished(self, trial: Trial) -> Known | None:
+        """Return what was measured of a trial; None where that is not all yet."""
+        ended = self._finished.get(trial.identity)
+        if ended is None:
+            return None
+        own = {what: one for (identity, what), one in self._figures.items() if identity == trial.identity}
+        seconds = sum(one.seconds + one.figures.get("processor_seconds", 0.0) for one in own.values())
+        return Known({what: one.figures for what, one in own.items()}, ended.order, seconds)
+
+    @property
+    def head(self) -> str:
+        """The last event's number, and the hash that the log ends with."""
+        return f"{self._log.head.seq} events, ending with {self._log.head.hash.hex()[:16]}"
+
+    def _append(self, body: EventBody, identity: str | None) -> None:
+        stream = f"experiment:{self.name}"
+        event = NewEvent(stream, body, event_id=identity, actor="experiment")
+        self._log.append([event], expect={stream: Expect.ANY})
+        self._take(body.type, body.model_dump_json())
+
+    def _take(self, kind: str, text: str) -> None:
+        match kind:
+            case RunBegun.type:
+                self.runs.append(RunBegun.model_validate_json(text))
+            case FiguresMeasured.type:
+                one = FiguresMeasured.model_validate_json(text)
+                self._figures[one.trial, one.what] = one
+            case TrialFinished.type:
+                ended = TrialFinished.model_validate_json(text)
+                self._finished[ended.trial] = ended
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of this program and of the libraries that figures follow from, of those that are there."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> Machine:
+    """Return what this process runs on."""
+    processor = platform.processor() or platform.machine()
+    information = Path("/proc/cpuinfo")
+    for line in information.read_text(encoding="utf-8").splitlines() if information.exists() else ():
+        if line.startswith("model name"):
+            processor = line.partition(":")[2].strip()
+            break
+    import torch
+
+    return Machine(
+        processor=processor,
+        cores=os.cpu_count() or 1,
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        gpu=torch.cuda.get_device_name() if torch.cuda.is_available() else "none",
+    )
+
+
+_T95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+"""Student's t for a two-sided interval of 95%, by degrees of freedom."""
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and half of Student's 95% interval; infinity for one value, 1.96 deviations beyond ten.
+
+    Raises:
+        statistics.StatisticsError: there is no value.
+    """
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return mean, math.inf
+    t = _T95.get(len(values) - 1, 1.96)
+    return mean, t * statistics.stdev(values) / math.sqrt(len(values))

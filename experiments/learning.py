@@ -1,0 +1,331 @@
+"""Learn tasks one after another, in several ways and orders, and measure every task so far after each.
+
+The training, the measuring and the measures are the product's: `pipeline.models.retriever.learning` and
+`pipeline.models.measures`. In the log a trial has one figure a task and checkpoint, "NAME after K"; with the same
+tasks, seed and first weights the arms differ in the way of learning alone.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.file import Arm, ExperimentError, Learning, Order, TinyModel
+from experiments.lab import Known, Lab, Trial, as_text
+from experiments.results import Result, gain, mean_at, with_interval
+from experiments.tasks import contents, is_simulated, joined, make_tasks, ordered
+from pipeline.models.chain import Chain
+from pipeline.models.datasets import TaskData
+from pipeline.models.libraries import quiet_libraries
+from pipeline.models.measures import averages, lifelong_metrics
+from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.encoder import embed, load_encoder, row_losses
+from pipeline.models.retriever.learning import learn, measure
+from pipeline.models.retriever.training import data_module, on_cuda
+from pipeline.report.charts import Series, line_chart
+from tests.support.tiny_models import make_tiny_retriever
+
+LEARNING = "learning"
+
+
+@dataclass(frozen=True, slots=True)
+class _Arm:
+    """An arm in one order of the tasks."""
+
+    label: str
+    name: str
+    arm: Arm
+    order: Order
+
+
+def _arms(experiment: Learning) -> list[_Arm]:
+    """Return the rows of the table. Where there are several orders, the label names it."""
+    found = []
+    for (name, arm), order in product(experiment.arms.items(), experiment.orders):
+        shown = [name] if len(experiment.arms) > 1 or len(experiment.orders) == 1 else []
+        shown += [order] if len(experiment.orders) > 1 else []
+        found.append(_Arm(", ".join(shown), name, arm, order))
+    return found
+
+
+def _trial(experiment: Learning, one: _Arm, seed: int) -> Trial:
+    arm = one.arm
+    follows_from = (
+        as_text(experiment.tasks),
+        *contents(experiment.tasks),
+        experiment.model if isinstance(experiment.model, str) else as_text(experiment.model),
+        json.dumps({**experiment.training, **arm.training}, sort_keys=True),
+        f"{arm.learned}, rank {arm.rank}" if arm.learned == "by adapters" else arm.learned,
+        one.order,
+    )
+    return Trial(one.label, seed, follows_from, is_simulated(experiment.tasks))
+
+
+Matrix = list[list[float]]
+"""R: row j has a task's metric in percent after its own and after each later task, in the order of learning."""
+
+
+def run(experiment: Learning, lab: Lab) -> Result:
+    """Measure what the log lacks, and return the result of all of it.
+
+    Raises:
+        ExperimentError: a task cannot be made, or there is no such metric.
+        LearningError: a task cannot be learned or measured.
+    """
+    return _result(experiment, _measured(experiment, lab))
+
+
+def matrices(experiment: Learning, lab: Lab) -> dict[str, list[Matrix]]:
+    """Measure what the log lacks, and return each seed's matrix by arm.
+
+    Raises:
+        ExperimentError, LearningError: as `run`.
+    """
+    arms = {one.label: one.arm for one in _arms(experiment)}
+    found = _measured(experiment, lab)
+    return {
+        label: [_matrix(known, arms[label], experiment.metric) for known in each]
+        for label, each in found.items()
+    }
+
+
+def _measured(experiment: Learning, lab: Lab) -> dict[str, list[Known]]:
+    rows: dict[str, list[Known]] = {}
+    for seed in experiment.seeds:
+        for one in _arms(experiment):
+            trial = _trial(experiment, one, seed)
+            if lab.finished(trial) is None:
+                _Run(experiment, one, trial, lab).run()
+            known = lab.finished(trial)
+            assert known is not None
+            rows.setdefault(one.label, []).append(known)
+    return rows
+
+
+def halves(rows: Matrix) -> tuple[float, float]:
+    """Return the mean over the first half of the tasks, and over the second, right after each was learned."""
+    learned = [row[0] for row in rows]
+    middle = len(learned) // 2
+    return statistics.fmean(learned[:middle] or learned), statistics.fmean(learned[middle:])
+
+
+def final(rows: Matrix) -> float:
+    """Return the mean over all tasks after the last one."""
+    return statistics.fmean(row[-1] for row in rows)
+
+
+# ---- the result
+
+_MEANING = """{metric} in percent on the tasks' held-out steps, mean over the seeds with Student's 95% interval.
+*Learned*: of a task right after it was learned, over the first and over the second half of the tasks. *Final*: of all
+tasks after the last one. *Gain*: the paired difference of final to the first row, "within" where its interval has zero
+in it. *Forgetting* (FM, Chaudhry et al. 2018): the best that a task ever had less what it has at the end; *transfer*
+(BWT, Lopez-Paz and Ranzato 2017): what it has at the end less what it had right after it was learned. The chart has the
+average over the tasks seen so far."""
+
+
+def _result(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Result:
+    arms = {one.label: one for one in _arms(experiment)}
+    metric = experiment.metric
+    measured = {
+        label: [_matrix(known, arms[label].arm, metric) for known in each] for label, each in found.items()
+    }
+    ends = {label: [final(rows) for rows in each] for label, each in measured.items()}
+    first = next(iter(ends.values()))
+    rows, lines = [], []
+    for label, each in measured.items():
+        # Those that learn everything at once were measured at the end alone.
+        along = all(len(row) == len(rows_) - j for rows_ in each for j, row in enumerate(rows_))
+        textbook = [lifelong_metrics(one, [0.0] * len(one)).textbook for one in each] if along else []
+        several = along and all(len(one) > 1 for one in each)
+        learned = [halves(one) for one in each] if along else []
+        said = [with_interval([one[half] for one in learned]) for half in (0, 1)]
+        said.append(with_interval(ends[label]))
+        said.append("" if ends[label] is first else gain(ends[label], first))
+        said += [with_interval([one[name] for one in textbook]) if several else "" for name in ("FM", "BWT")]
+        seconds = sum(known.seconds for known in found[label]) / len(found[label])
+        rows.append((label, *said, f"{seconds:.0f}"))
+        n = len(each[0])
+        curves: list[Sequence[float | None]] = [
+            averages(one) if along else [*[None] * (n - 1), final(one)] for one in each
+        ]
+        lines.append(Series(label, tuple(mean_at(curves, k) for k in range(n))))
+    n = len(next(iter(measured.values()))[0])
+    simulated = is_simulated(experiment.tasks)
+    chart = line_chart(
+        "experiment",
+        f"Average {metric} of the tasks learned so far" + (" (simulated)" if simulated else ""),
+        positions=[f"{k + 1} learned" if k in (0, n - 1) else str(k + 1) for k in range(n)],
+        lines=lines,
+        unit="percent",
+        ends=(0.0, 100.0),
+    )
+    head = (
+        "",
+        "learned: first half",
+        "second half",
+        "final",
+        "gain",
+        "forgetting",
+        "transfer",
+        "processor s a seed",
+    )
+    total = sum(known.seconds for each in found.values() for known in each)
+    return Result(head, tuple(rows), chart, _MEANING.format(metric=metric), total, simulated)
+
+
+def _matrix(known: Known, arm: Arm, metric: str) -> Matrix:
+    n = len(known.order)
+    rows = []
+    for j, name in enumerate(known.order):
+        row: list[float] = []
+        for k in range(j, n):
+            one = known.figures.get(f"{name} after {k + 1}")
+            if one is None and arm.learned == "by adapters" and row:
+                row.append(row[-1])  # later adapters are apart from it
+            elif one is not None:
+                if metric not in one:
+                    raise ExperimentError(f"metric is {metric!r}: the log has {', '.join(sorted(one))}")
+                row.append(100 * one[metric])
+        rows.append(row)
+    return rows
+
+
+# ---- one trial
+
+
+class _Run:
+    """One trial: the tasks of a seed in an order, learned in one way."""
+
+    def __init__(self, experiment: Learning, one: _Arm, trial: Trial, lab: Lab) -> None:
+        self._arm, self._trial, self._lab, seed = one.arm, trial, lab, trial.seed
+        self._keep = experiment.keep_checkpoints
+        self._tasks_folder = lab.folder / "tasks" / str(seed)
+        given = make_tasks(experiment.tasks, self._tasks_folder, seed, lab.say)
+        self._tasks = ordered(given, one.order, seed)
+        self._folder = lab.folder / "trials" / trial.identity
+        self._chain = Chain(self._folder / "chain")
+        model = experiment.model
+        if isinstance(model, TinyModel):
+            place = lab.folder / "models" / f"{model.d_model}x{model.layers}-{seed}"
+            model = str(make_tiny_retriever(place, seed=seed, d_model=model.d_model, layers=model.layers))
+        self._config = experiment.config(one.arm, model, seed)
+
+    def run(self) -> None:
+        names = [task.name for task in self._tasks]
+        self._lab.say(f"{self._trial.arm}, seed {self._trial.seed}: {', '.join(names)}")
+        match self._arm.learned:
+            case "in turn":
+                self._in_turn()
+            case "together":
+                self._together()
+            case "by adapters":
+                self._by_adapters()
+        self._lab.finish(self._trial, names)
+        if not self._keep:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _in_turn(self) -> None:
+        parent: str | None = None
+        for k, task in enumerate(self._tasks):
+            parent = self._learned(task, parent, self._tasks[:k])
+            for seen in self._tasks[: k + 1]:
+                self._measure(seen, self._chain.path(parent), k)
+
+    def _together(self) -> None:
+        """Learn everything at once: as many steps as the arms that learn in turn take in all."""
+        everything = joined(self._tasks, self._tasks_folder.with_name(f"{self._trial.seed}-joined"))
+        made = self._chain.path(self._learned(everything, None, ()))
+        for task in self._tasks:
+            self._measure(task, made, len(self._tasks) - 1)
+
+    def _by_adapters(self) -> None:
+        first, *others = self._tasks
+        base = self._chain.path(self._learned(first, None, ()))
+        self._measure(first, base, 0)
+        for k, task in enumerate(others, start=1):
+            place = self._folder / "adapted" / task.name.replace("/", "-")
+            began = time.process_time()
+            steps = learn_adapter(base, task, self._config, self._arm.rank, place)
+            self._learning(task, steps, time.process_time() - began)
+            self._measure(task, place, k)
+
+    def _learned(self, task: TaskData, parent: str | None, earlier: Sequence[TaskData]) -> str:
+        """Return the checkpoint of a task: made now, or found, or continued from its run's last saved step."""
+        began = time.process_time()
+        made = learn(task, self._chain, self._config, parent=parent, earlier=earlier)
+        spent = time.process_time() - began
+        self._learning(task, made.steps, spent)
+        return made.checkpoint
+
+    def _learning(self, task: TaskData, steps: int, seconds: float) -> None:
+        self._lab.once(
+            self._trial, f"{LEARNING} {task.name}", lambda: {"steps": steps, "processor_seconds": seconds}
+        )
+
+    def _measure(self, task: TaskData, model: Path, after: int) -> None:
+        def found() -> Mapping[str, float]:
+            # Of one checkpoint's measurements, all that follow the first find its premises embedded.
+            indices = (
+                None
+                if self._config.model_name.startswith(str(self._lab.folder))
+                else self._folder / "indices"
+            )
+            metrics = measure(model, task, self._config, indices=indices).metrics
+            return {name: one.mean for name, one in metrics.items()}
+
+        self._lab.once(self._trial, f"{task.name} after {after + 1}", found)
+
+
+def learn_adapter(base: Path, task: TaskData, config: RetrieverConfig, rank: int, out: Path) -> int:
+    """Train LoRA matrices on all linear layers of an encoder, write the encoder with them merged in, return the steps.
+
+    Batches, loss and number of steps are those of a training in full; the rate is constant, and an interrupted one
+    begins anew. What is there already stays.
+
+    Raises:
+        LearningError: the dataset or the encoder cannot be used.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    data = data_module(task.dataset, config, tokens_of=base)
+    batches = data.batches(world=1)
+    steps = config.max_epochs * batches.steps_per_epoch
+    if out.exists():
+        return steps
+    device = torch.device("cuda" if on_cuda(config) else "cpu")
+    with torch.random.fork_rng(devices=[]), quiet_libraries():
+        torch.manual_seed(config.seed)
+        encoder = load_encoder(base)
+        adapter = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
+        adapted: Any = get_peft_model(encoder, adapter).to(device)
+    adapted.train()
+    losses = row_losses(config.loss, temperature=config.temperature)
+    trained = [weights for weights in adapted.parameters() if weights.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=config.lr)
+    for step in range(steps):
+        batch = batches.at(step).to(device)
+        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16-mixed"):
+            queries = embed(encoder, batch.context_ids, batch.context_mask)
+            scores = queries @ embed(encoder, batch.premise_ids, batch.premise_mask).T
+        optimiser.zero_grad()
+        losses(scores, batch.label, batch.ignore).mean().backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(trained, config.gradient_clip_val or float("inf"))
+        optimiser.step()
+    adapted.eval()
+    beside = out.with_name(f".{out.name}")
+    shutil.rmtree(beside, ignore_errors=True)
+    shutil.copytree(base, beside, ignore=shutil.ignore_patterns("*.safetensors", "checkpoint.json"))
+    with quiet_libraries():
+        adapted.merge_and_unload().cpu().save_pretrained(beside)
+    beside.rename(out)
+    return steps

@@ -1,0 +1,112 @@
+"""The result of an experiment: a page with its table, and a chart, written from its log alone."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.file import Learning, Proving, digest
+from experiments.lab import Lab, interval
+from pipeline.models.chain import write_text_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What an experiment found.
+
+    Attributes:
+        head: the columns' names.
+        rows: of the table.
+        chart: an SVG.
+        meaning: what the columns say, for the page.
+        seconds: of processor time, of everything in the table.
+        simulated: not Lean, but the simulator, or letters in place of Lean, made what is measured on.
+    """
+
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    chart: str
+    meaning: str
+    seconds: float
+    simulated: bool
+
+    @property
+    def table(self) -> str:
+        """The table in Markdown."""
+        lines = [self.head, ("---",) * len(self.head), *self.rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def with_interval(values: Sequence[float]) -> str:
+    """Return a mean with half of Student's 95% interval; of a single seed the value, "" for no value."""
+    if not values or any(map(math.isnan, values)):
+        return ""
+    mean, half = interval(values)
+    return f"{mean:.1f}" if math.isinf(half) else f"{mean:.1f} ± {half:.1f}"
+
+
+def gain(values: Sequence[float], others: Sequence[float]) -> str:
+    """Return the paired difference of two arms over the seeds; "within" where its interval has zero in it."""
+    differences = [one - other for one, other in zip(values, others, strict=True)]
+    mean, half = interval(differences)
+    if math.isinf(half):
+        return f"{mean:+.1f}"
+    return f"{mean:+.1f} ± {half:.1f}" + ("" if abs(mean) > half else " (within)")
+
+
+def mean_at(each: Sequence[Sequence[float | None]], at: int) -> float | None:
+    """Return the mean over seeds of the values at a position; None where one has none."""
+    values = [one[at] for one in each]
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if len(known) == len(values) else None
+
+
+def write(result: Result, experiment: Learning | Proving, lab: Lab, text: str, out: Path, shown: str) -> Path:
+    """Write NAME.md and NAME.svg into `out`, and return the page's path.
+
+    Args:
+        result: of the experiment.
+        experiment: the file's content.
+        lab: its open log.
+        text: of the file.
+        out: a folder.
+        shown: the file's path, as the page names it.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    run = lab.runs[-1]
+    versions = ", ".join(f"{name} {version}" for name, version in run.versions.items())
+    others = (
+        len({one.model_dump_json(exclude={"file", "digest"}) for one in lab.runs if one.digest == run.digest})
+        - 1
+    )
+    machine = run.machine
+    page = [
+        f"# {lab.name}",
+        experiment.about.strip(),
+        *(["**Simulated: no Lean is in it.**"] if result.simulated else []),
+        f"    python -m experiments {shown}",
+        result.table,
+        f"![{lab.name}]({lab.name}.svg)",
+        result.meaning,
+        f"Seeds {', '.join(map(str, experiment.seeds))}. {duration(result.seconds)} of processor time on "
+        f"{machine.processor} ({machine.cores} cores, {machine.system}), GPU: {machine.gpu}. Python {machine.python}, "
+        f"{versions}."
+        + (f" {others} other machines or versions measured parts of it: see the log." if others else ""),
+        f"Log: {lab.head}. File: SHA-256 `{digest(text)}`.",
+    ]
+    out.mkdir(parents=True, exist_ok=True)
+    write_text_whole(out / f"{lab.name}.svg", result.chart + "\n")
+    write_text_whole(out / f"{lab.name}.md", "\n\n".join(page) + "\n")
+    return out / f"{lab.name}.md"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people read them."""
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"

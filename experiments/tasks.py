@@ -1,0 +1,297 @@
+"""The tasks of a learning experiment, written once as datasets in LeanDojo's format, and their orders."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.file import Datasets, ExperimentError, Letters, Order, Repositories, Simulated
+from pipeline.models.chain import file_digest
+from pipeline.models.datasets import TaskData
+from store.curriculum import difficulty, thresholds
+from store.domain.records import holds_sorry
+from tests.support.exercises.families_repository import RepositorySize
+from tests.support.letters import letter_pairs
+
+Source = Letters | Simulated | Datasets | Repositories
+SPLITS = ("train", "val", "test")
+
+
+def is_simulated(source: Source) -> bool:
+    """Return whether anything but Lean made what is learned. Of datasets their own word counts."""
+    match source:
+        case Datasets(folders=folders):
+            return any(
+                _metadata(folder).get("unsorry", {}).get("simulated", False) for folder in folders.values()
+            )
+        case Repositories(lean=lean):
+            return lean == "simulator"
+        case _:
+            return True
+
+
+def contents(source: Source) -> tuple[str, ...]:
+    """Return what a source's files hold, as a hash of each file; () where the experiment makes them itself.
+
+    Raises:
+        ExperimentError: a dataset is not there.
+    """
+    if not isinstance(source, Datasets):
+        return ()
+    found = []
+    for name, folder in source.folders.items():
+        paths = [folder / "corpus.jsonl", *(folder / "random" / f"{split}.json" for split in SPLITS)]
+        for path in paths:
+            if not path.is_file():
+                raise ExperimentError(
+                    f"{name}: {path} is not there; unpack or export the dataset into {folder}, or name its folder"
+                )
+            found.append(file_digest(path))
+    return tuple(found)
+
+
+def make_tasks(source: Source, folder: Path, seed: int, say: Callable[[str], None]) -> list[TaskData]:
+    """Return the tasks in the file's order, made in `folder` where they are not there yet.
+
+    Raises:
+        ExperimentError: a repository cannot be traced.
+    """
+    match source:
+        case Datasets():
+            return [TaskData(name, path.absolute()) for name, path in source.folders.items()]
+        case Letters():
+            names: Sequence[str] = string.ascii_uppercase[: source.tasks]
+
+            def make(place: Path) -> None:
+                for name in names:
+                    write_letters(place / name, name, seed, source)
+        case Simulated():
+            from experiments.repositories import NAMES, write_tasks
+
+            names = NAMES[: len(source.repositories)]
+            sizes = [
+                RepositorySize(one.theorems, difficulties=one.difficulties) for one in source.repositories
+            ]
+
+            def make(place: Path) -> None:
+                say(f"{len(sizes)} repositories of seed {seed} are generated and traced")
+                write_tasks(place, seed, sizes)
+        case Repositories():
+            return _traced(source, folder, say)
+    _once(folder, make)
+    return [TaskData(name, folder / name) for name in names]
+
+
+def _once(folder: Path, make: Callable[[Path], object]) -> None:
+    """Make a folder whole or not at all."""
+    if folder.exists():
+        return
+    beside = folder.with_name(f".{folder.name}")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    make(beside)
+    beside.rename(folder)
+
+
+def _metadata(folder: Path) -> dict[str, Any]:
+    path = folder / "metadata.json"
+    found: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
+    return found
+
+
+def _traced(source: Repositories, folder: Path, say: Callable[[str], None]) -> list[TaskData]:
+    """Trace repositories as the daemon does, and export each; what is traced or exported already stays."""
+    from daemon.compat import AgentError
+    from experiments.ladder import RungAgent
+    from store.leandojo.exporting import export_leandojo
+    from store.log.reader import LogReader
+    from store.view import queries
+
+    try:
+        agent, traced = RungAgent.of(source, say)
+        folder.mkdir(parents=True, exist_ok=True)
+        tasks: list[TaskData] = []
+        for pinned in traced:
+            name = pinned.key.rpartition("/")[2]
+            if any(task.name == name for task in tasks):
+                name = pinned.key
+            place = folder / pinned.commit
+            paths = agent.settings.paths
+            if not place.exists():
+                with (
+                    closing(queries.connect(paths.database_db)) as view,
+                    LogReader.open(paths.events_db) as log,
+                ):
+                    trace = pinned.trace(view)
+                    export_leandojo(
+                        place,
+                        log=log,
+                        view=view,
+                        repositories=[pinned.key],
+                        trace=None if trace is None else trace.trace,
+                        simulated=pinned.lean.simulated,
+                        with_database=False,
+                    )
+            tasks.append(TaskData(name, place))
+    except AgentError as error:
+        raise ExperimentError(str(error)) from error
+    return tasks
+
+
+# ---- letters
+
+
+def write_letters(folder: Path, name: str, seed: int, sizes: Letters) -> TaskData:
+    """Write a task's dataset. A held-out query is asked over the held-out documents alone: they are a file's own."""
+    rng = np.random.Generator(np.random.Philox(key=[seed, 99], counter=[0, 0, 0, ord(name)]))
+    counts = {"Held": sizes.held_out, "Shown": sizes.steps * sizes.rows}
+    corpus: list[dict[str, Any]] = []
+    proved: dict[str, list[dict[str, Any]]] = {}
+    for module, count in counts.items():
+        path = f"{module}.lean"
+        premises: list[dict[str, Any]] = []
+        proved[module] = []
+        for number, (query, document) in enumerate(letter_pairs(name, seed, rng, count)):
+            premises.append(_premise(module, number, document))
+            proved[module].append(_theorem(path, module, number, count, query))
+        corpus.append({"path": path, "imports": [], "premises": premises})
+    write_dataset(folder, corpus, {"train": proved["Shown"], "val": [], "test": proved["Held"]})
+    return TaskData(name, folder)
+
+
+def _premise(module: str, number: int, code: str) -> dict[str, Any]:
+    return {
+        "full_name": f"{module}.p{number}",
+        "code": code,
+        "start": [number + 1, 1],
+        "end": [number + 1, 20],
+        "kind": "commanddeclaration",
+    }
+
+
+def _theorem(path: str, module: str, number: int, premises: int, state: str) -> dict[str, Any]:
+    row = premises + number + 1  # behind all premises of its file
+    use = {
+        "full_name": f"{module}.p{number}",
+        "def_path": path,
+        "def_pos": [number + 1, 9],
+        "def_end_pos": [number + 1, 11],
+    }
+    step = {
+        "tactic": "exact p",
+        "annotated_tactic": ["exact <a>p</a>", [use]],
+        "state_before": state,
+        "state_after": "no goals",
+    }
+    return {
+        "url": "https://example.org/letters",
+        "commit": "a" * 40,
+        "file_path": path,
+        "full_name": f"{module}.t{number}",
+        "theorem_statement": None,
+        "start": [row, 1],
+        "end": [row, 30],
+        "traced_tactics": [step],
+    }
+
+
+def write_dataset(
+    folder: Path, corpus: Sequence[dict[str, Any]], splits: dict[str, list[dict[str, Any]]]
+) -> None:
+    """Write corpus.jsonl and the split `random`."""
+    (folder / "random").mkdir(parents=True)
+    lines = "".join(json.dumps(file) + "\n" for file in corpus)
+    (folder / "corpus.jsonl").write_text(lines, encoding="utf-8")
+    for split, content in splits.items():
+        (folder / "random" / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+# ---- all tasks at once
+
+
+def joined(tasks: Sequence[TaskData], folder: Path) -> TaskData:
+    """Return the tasks' training splits as one task, made in `folder`: what joint training learns from.
+
+    A file that several tasks have with the same premises and imports is one file; another one of its path is called
+    `<task>/<path>`. The other splits are empty: each task is measured on its own.
+    """
+
+    def make(place: Path) -> None:
+        written: dict[str, str] = {}
+        corpus: list[dict[str, Any]] = []
+        proved: list[dict[str, Any]] = []
+        for task in tasks:
+            names: dict[str, str] = {}
+            with (task.dataset / "corpus.jsonl").open(encoding="utf-8") as given:
+                # Imports come before their users.
+                for file in map(json.loads, given):
+                    path, imports = file["path"], [names.get(one, one) for one in file["imports"]]
+                    content = json.dumps([imports, file["premises"]], sort_keys=True)
+                    same = written.get(path, content) == content
+                    names[path] = name = path if same else f"{task.name}/{path}"
+                    if name not in written:
+                        written[name] = content
+                        corpus.append({**file, "path": name, "imports": imports})
+            train = json.loads((task.dataset / "random" / "train.json").read_text(encoding="utf-8"))
+            for theorem in train:
+                theorem["file_path"] = names.get(theorem["file_path"], theorem["file_path"])
+                for step in theorem["traced_tactics"]:
+                    for use in step["annotated_tactic"][1]:
+                        use["def_path"] = names.get(use["def_path"], use["def_path"])
+            proved += train
+        write_dataset(place, corpus, {"train": proved, "val": [], "test": []})
+
+    _once(folder, make)
+    return TaskData("all tasks", folder)
+
+
+# ---- orders
+
+
+def ordered(tasks: Sequence[TaskData], order: Order, seed: int) -> list[TaskData]:
+    """Return the tasks in this order. Of tasks with as many easy theorems the file's order decides."""
+    if order == "given":
+        return list(tasks)
+    if order == "shuffled":
+        return random.Random(f"order/{seed}").sample(list(tasks), len(tasks))
+    easy = easy_theorems(tasks)
+    sign = -1 if order == "easiest first" else 1
+    return sorted(tasks, key=lambda task: sign * easy[task.name])
+
+
+def easy_theorems(tasks: Sequence[TaskData]) -> dict[str, int]:
+    """Return each task's easy theorems: with at most as many steps as the easiest third of all, as `store.curriculum`.
+
+    Theorems without steps, which it deals out evenly over the thirds, count as none here.
+    """
+    counted: dict[str, Counter[int]] = {}
+    for task in tasks:
+        own: Counter[int] = Counter()
+        counted[task.name] = own
+        for split in SPLITS:
+            for theorem in json.loads(
+                (task.dataset / "random" / f"{split}.json").read_text(encoding="utf-8")
+            ):
+                tactics = [step["tactic"] for step in theorem["traced_tactics"]]
+                steps = difficulty(len(tactics), has_sorry=any(map(holds_sorry, tactics)))
+                if steps is not None:
+                    own[steps] += 1
+    everything: Counter[int] = Counter()
+    for own in counted.values():
+        everything.update(own)
+    limits = thresholds(everything)
+    if limits is None:
+        return dict.fromkeys(counted, 0)
+    return {
+        name: sum(number for steps, number in own.items() if steps <= limits.easy)
+        for name, own in counted.items()
+    }

@@ -1,0 +1,59 @@
+"""experiments/long: sixteen tasks learned one after another by the product's own training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from experiments import file
+from experiments.file import Learning, Letters
+from experiments.lab import Lab
+from experiments.learning import final, halves, matrices
+from pipeline.models.retriever.config import Loss, RetrieverConfig
+
+LONG = Path(file.__file__).with_name("long")
+
+
+def experiment(loss: str, *arms: str, tasks: int = 16, seed: int = 1) -> Learning:
+    _, found = file.read(LONG / f"chain-{loss}.yaml")
+    assert isinstance(found, Learning)
+    assert isinstance(found.tasks, Letters)
+    return found.model_copy(
+        update={
+            "arms": {name: found.arms[name] for name in arms},
+            "seeds": (seed,),
+            "tasks": found.tasks.model_copy(update={"tasks": tasks}),
+        }
+    )
+
+
+# 3 to 5 s of processor time a task.
+@pytest.mark.timeout(300)
+def test_plain_training_learns_each_task_and_forgets_the_one_before(tmp_path: Path) -> None:
+    given = experiment("contrastive", "none", tasks=2)
+    with Lab(tmp_path, "chain", "", print) as lab:
+        ((rows,),) = matrices(given, lab).values()
+    assert min(row[0] for row in rows) >= 90
+    assert rows[0][-1] <= 30
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("loss", get_args(Loss))
+def test_sixteen_tasks_do_not_stiffen_the_default_which_keeps_more_than_each_way_alone(
+    tmp_path: Path, loss: Loss, seed: int
+) -> None:
+    default = "replay and averaging"
+    given = experiment(loss, default, "none", "replay", "online EWC", "averaging", seed=seed)
+    usual = RetrieverConfig().against_forgetting
+    assert given.config(given.arms[default], "a model", seed).against_forgetting == usual
+    with Lab(tmp_path, "chain", "", print) as lab:
+        found = {name: rows for name, (rows,) in matrices(given, lab).items()}
+    first, second = halves(found[default])
+    assert second >= first - 5
+    assert final(found[default]) >= 4 * final(found["none"])
+    for way in found.keys() - {default}:
+        assert final(found[default]) > final(found[way]), way

@@ -1,0 +1,120 @@
+"""Experiments of provers: budgets that add up, premises that decide, and rungs on a repository's sorries."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import learning, proving
+from experiments.file import Learning, Proving
+from experiments.lab import Lab
+from tests.support.daemon.traced_project import TracedProject
+
+RULES = {"source": "rules", "atoms": 6, "rules": 8, "learned_from": 64, "held_out": 4}
+
+
+def experiment(theorems: object, **others: object) -> Proving:
+    return Proving.model_validate(
+        {"kind": "proving", "about": "a try", "seeds": [1], "theorems": theorems, **others}
+    )
+
+
+def figures(lab: Lab, given: Proving, name: str) -> list[dict[str, float]]:
+    """Of each budget, the theorems that it tried."""
+    known = lab.finished(proving._trial(given, name, given.arms[name], 1))
+    assert known is not None
+    return [dict(known.figures[what]) for what in known.order]
+
+
+@pytest.mark.timeout(120)
+def test_a_larger_budget_tries_what_a_smaller_one_left_and_premises_decide(tmp_path: Path) -> None:
+    arms = {"none": {"rung": 0}, "retrieved": {"rung": 0, "premises": "retrieved"}}
+    given = experiment(RULES, shown=4, budgets=[10, 60], arms=arms)
+    with Lab(tmp_path, "premises", "", print) as lab:
+        result = proving.run(given, lab)
+        first, second = figures(lab, given, "retrieved")
+        assert len(first) == 4
+        assert second.keys() == {name for name, proved in first.items() if not proved}
+        assert not any(value for each in figures(lab, given, "none") for value in each.values())
+    none, retrieved = result.rows
+    assert none[:3] == ("none", "0.0", "0.0")
+    assert float(retrieved[2]) == 25 * sum(value for each in (first, second) for value in each.values())
+    assert float(retrieved[2]) > 0
+    assert result.simulated
+    assert "(simulated)" in result.chart
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_rung_2_is_fine_tuned_on_other_theorems_of_the_family(tmp_path: Path) -> None:
+    shapes = {"source": "shapes", "learned": [2], "learned_each": 8, "proved": 3, "held_out": 2}
+    given = experiment(shapes, budgets=[4], arms={"a model": {"rung": 2, "epochs": 1}})
+    rules = experiment(
+        RULES, budgets=[4], arms={"a model": {"rung": 2, "epochs": 1, "premises": "retrieved"}}
+    )
+    for number, one in enumerate((given, rules)):
+        with Lab(tmp_path / str(number), "rungs", "", print) as lab:
+            proving.run(one, lab)
+            assert len(figures(lab, one, "a model")[0]) == one.theorems.held_out  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_rungs_try_the_sorries_of_a_repository_each_in_a_store_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = TracedProject.begin(tmp_path)
+    monkeypatch.delenv("UNSORRY_CONFIG", raising=False)
+    source = {
+        "source": "repositories",
+        "state": study.state,
+        "lean": "simulator",
+        "repositories": [{"url": study.url, "commit": study.sha}],
+    }
+    place = {"path": "Open.lean", "start_line": 4, "start_column": 2, "end_line": 4, "end_column": 7}
+    row = {"repo": {"remote": study.url, "branch": "main", "commit": study.sha}, "location": place, "id": "1"}
+    elsewhere = {**row, "location": {**place, "start_line": 5}}
+    for number, (rows, found) in enumerate((([row], [1.0]), ([elsewhere], []))):
+        listed = {**source, "source": "sorrydb", "file": tmp_path / f"{number}.json"}
+        del listed["repositories"]
+        (tmp_path / f"{number}.json").write_text(json.dumps({"sorries": rows}), encoding="utf-8")
+        given = experiment(listed, budgets=[20], arms={"rung 0": {"rung": 0}})
+        with Lab(tmp_path / f"list-{number}", "sorries", "", print) as lab:
+            proving.run(given, lab)
+            assert [list(each.values()) for each in figures(lab, given, "rung 0")] == [found]
+    given = experiment(source, budgets=[2, 20], arms={"rung 0": {"rung": 0}, "again": {"rung": 0}})
+    with Lab(tmp_path / "run", "sorries", "", print) as lab:
+        result = proving.run(given, lab)
+        assert [list(each.values()) for each in figures(lab, given, "again")] == [[1.0], []]
+    assert [row[:3] for row in result.rows] == [("rung 0", "100.0", "100.0"), ("again", "100.0", "100.0")]
+    assert study.events("commit_traced")
+    assert not study.events("attempt_finished"), "an arm has worked in the store that all are copied from"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_traced_repositories_are_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = TracedProject.begin(tmp_path)
+    monkeypatch.delenv("UNSORRY_CONFIG", raising=False)
+    given = Learning.model_validate(
+        {
+            "kind": "learning",
+            "about": "a try",
+            "seeds": [1],
+            "tasks": {
+                "source": "repositories",
+                "state": study.state,
+                "lean": "simulator",
+                "repositories": [{"url": study.url, "commit": study.sha}],
+            },
+            "model": {"d_model": 16},
+            "training": {"device": "cpu", "precision": "32-true", "batch_size": 1, "num_workers": 0},
+            "arms": {"none": {"training": {"against_forgetting": "none"}}},
+        }
+    )
+    with Lab(tmp_path / "run", "traced", "", print) as lab:
+        ((rows,),) = learning.matrices(given, lab).values()
+    assert len(rows) == 1
+    assert 0 <= rows[0][0] <= 100
