@@ -37,12 +37,14 @@ class Row:
         more: makes a job due where nothing is; after a commit, all that follows from it comes by itself.
         learn: the models that are trained (`Works.write`).
         saves: it saves where it is.
+        rewards: what learned is then trained with Lean's reward, without a trigger.
     """
 
     closes: str
     more: Callable[[Works], object] = Works.push
     learn: tuple[ModelKind, ...] = ()
     saves: bool = False
+    rewards: bool = False
 
 
 def go_back(works: Works) -> None:
@@ -67,6 +69,7 @@ ROWS: Mapping[Kind, Row] = {
     "train": Row("job_succeeded", Works.train, ("retriever",), saves=True),
     "evaluate": Row("job_succeeded", go_back, ("retriever",)),
     "train_tactics": Row("job_succeeded", Works.train, ("tactics",), saves=True),
+    "train_grpo": Row("job_succeeded", Works.train, ("tactics",), saves=True, rewards=True),
     "train_progress": Row("job_succeeded", Works.train, ("progress",), saves=True),
 }
 """In the order in which one comes of the other."""
@@ -91,7 +94,7 @@ def test_a_daemon_that_is_told_to_stop_interrupts_its_job_and_the_next_one_does_
     works = Works(tmp_path)
     seconds: dict[str, float] = {}
     for kind in kinds:
-        works.write(learn=ROWS[kind].learn, epochs=20)
+        works.write(learn=ROWS[kind].learn, epochs=20, rewards=ROWS[kind].rewards)
         # One that has given its result succeeds, though it is stopped before it has ended.
         stops = (stopped_at(works, kind) for _ in range(MOST_TRIES))
         child, seconds[kind] = next(filter(None, stops))

@@ -92,6 +92,7 @@ def learn(
             limits=limits,
             trl=grpo.trl,
             max_seq_len=config.max_seq_len,
+            enable_thinking=config.enable_thinking,
             device=config.device,
             seed=config.seed,
             say=lambda _line: None,

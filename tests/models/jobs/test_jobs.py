@@ -16,11 +16,29 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData, dataset_of
 from pipeline.models.progress import ProgressModel
 from pipeline.models.retriever import learning as retriever_learning
+from pipeline.models.tactics.accepted import AcceptedStep, read_accepted
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Request
+from store.domain.identity import split_key
+from store.domain.splits import drawn_side
 from store.events.models import ModelKind
+from store.events.proofs import ProofFound
+from store.log.log import EventLog
 from store.view import model_queries, queries
+from store.view.view import View
+from tests.support.events import (
+    PATCH,
+    attempt,
+    declaration,
+    digest,
+    place,
+    proof_found,
+    proof_verified,
+    record,
+    scanned,
+    sha,
+)
 from tests.support.job_processes import Outcome
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
@@ -203,6 +221,47 @@ def test_an_adapter_is_trained_further_as_one(traced: Any) -> None:
     found = load_model(traced.chain("tactics") / two["checkpoint"])
     assert found.is_adapter
     assert found.base == str(traced.models["tactics"])
+
+
+def prove(bench: Any, repository: str, name: str) -> ProofFound:
+    """Record a sorry of a repository, a search's proof of it in one step, and that the gate verified it."""
+    scan = scanned(f"{name}.lean", [declaration(name, statement=f": {name} = {name}")], with_sorry=[name])
+    where = place(scan, scan.sorries[0], blob=sha(name))
+    found = proof_found(sha(name)[:16], where, commit=sha(1)).model_copy(update={"repository": repository})
+    node = {"depth": 0, "score": 0.0, "log_probability": 0.0, "remaining": None, "outcome": "proved"}
+    nodes = [
+        {"number": 0, "parent": None, "tactic": "", "goals": [f"⊢ {name} = {name}"], **node},
+        {"number": 1, "parent": 0, "tactic": "trivial", "goals": [], **node},
+    ]
+    tree = json.dumps({"nodes": nodes, "proof": [0, 1]}).encode()
+    ended = attempt(found.sorry, where, commit=sha(1)).model_copy(
+        update={"repository": repository, "tree": digest(tree)}
+    )
+    with EventLog.open(bench.root / "events.db") as log, log.reader() as reader:
+        bodies = [found, ended, proof_verified(found)]
+        record(log, bodies, folder=bench.root / "stage", payloads=(PATCH, tree))
+        with View.open(bench.root / "database.db", reader) as view:
+            view.catch_up()
+    return found
+
+
+def test_our_own_verified_proofs_are_rows_of_the_job_and_what_is_held_out_is_counted(bench: Any) -> None:
+    bench.trace("First")
+    names = [f"ours{number}" for number in range(40)]
+    trained = {name: drawn_side(split_key(name, None)) == "train" for name in names}
+    ours = next(name for name in names if trained[name])
+    theirs = next(name for name in names if not trained[name])
+    found = prove(bench, FIRST, ours)
+    prove(bench, FIRST, theirs)
+    prove(bench, "example.org/OptedOut", next(name for name in names if trained[name] and name != ours))
+    made = bench.train("tactics", "First", proofs_of=[FIRST])
+    dataset = Path(made.summary["dataset"])
+    (proof,) = read_accepted(dataset).proofs
+    assert (proof.proof, proof.steps) == (found.proof, (AcceptedStep(f"⊢ {ours} = {ours}", "trivial"),))
+    about = Chain(bench.chain("tactics")).read(made.summary["checkpoint"]).about["rows"]
+    assert about["accepted"] == {"proofs": 1, "steps": 1, "left_out": {"held_out": 1}}
+    assert not [path for path in dataset.rglob("*") if path.stat().st_mode & 0o222]
+    assert not [path for path in dataset.parent.iterdir() if path != dataset]
 
 
 def test_a_tactic_model_is_trained_and_measured_with_a_retriever_s_premises(

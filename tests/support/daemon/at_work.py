@@ -117,6 +117,14 @@ model_name = "{folder}"
 epochs = {epochs}
 max_seq_len = 400
 """
+_REWARDS = """
+[train.tactics.grpo]
+enabled = true
+goals = 1
+batch_size = 4
+num_generations = 4
+max_steps = 6
+"""
 _LEMMAS = "".join(f"theorem keep{n} (p : Prop) (h : p) : p := h\n\n" for n in range(3))
 _LOGIC = "import Demo.Lemmas\n\n" + "".join(
     f"theorem use{n} (p q{n} : Prop) (hp : p) : p := by\n  exact keep{n % 3} p hp\n\n" for n in range(LEARNED)
@@ -217,8 +225,14 @@ class Works:
         self.push()
         self.write()
 
-    def write(self, *, learn: Sequence[ModelKind] = (), epochs: int = 1) -> None:
-        """Write config.toml; `learn` are the models that a trigger trains (the retriever is always among them)."""
+    def write(self, *, learn: Sequence[ModelKind] = (), epochs: int = 1, rewards: bool = False) -> None:
+        """Write config.toml.
+
+        Args:
+            learn: the models that a trigger trains (the retriever is always among them).
+            epochs: of each training.
+            rewards: whether the tactic model, once it has learned, is trained with Lean's reward.
+        """
         training = "[train]\nenabled = false\n"
         if learn:
             models = self._tiny_models()
@@ -227,6 +241,7 @@ class Works:
                 for model in learn
                 if model != "retriever"
             )
+            training += _REWARDS if rewards else ""
         self.settings = self.deployment.write(
             repos=[self.remote.path],
             every="1s",

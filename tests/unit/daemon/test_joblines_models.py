@@ -110,7 +110,13 @@ def test_a_child_speaks_of_its_own_job_data_and_model_only(kind: Kind, body: Eve
 
 
 @pytest.mark.parametrize(
-    ("kind", "model"), [("train", "retriever"), ("train_tactics", "tactics"), ("train_progress", "progress")]
+    ("kind", "model"),
+    [
+        ("train", "retriever"),
+        ("train_tactics", "tactics"),
+        ("train_grpo", "tactics"),
+        ("train_progress", "progress"),
+    ],
 )
 def test_each_kind_of_training_speaks_of_the_model_that_it_trains(kind: Kind, model: ModelKind) -> None:
     for body in (saved(model=model), measured(model=model)):

@@ -51,6 +51,7 @@ from tests.support.specs import asked
 from tests.support.traced_repository import record_made_up
 
 ONE, TWO = "local/remotes/one", "local/remotes/two"
+REAL = replace(SIMULATOR.summary, kind="pantograph", simulated=False, argv=("/repl",), toolchain="v4.21.0")
 QUIET = "[trace]\nenabled = false\n[prove]\nenabled = false\n"
 
 
@@ -127,7 +128,14 @@ class World:
         began, ended = succeeded(job)
         self.tell(began, saved, measured, ended, verdict(name, model=model, simulated=simulated))
 
-    def plan(self, *, leans: Leans = SIMULATOR, trainable: bool = True, running: Sequence[str] = ()) -> Plan:
+    def plan(
+        self,
+        *,
+        leans: Leans = SIMULATOR,
+        trainable: bool = True,
+        running: Sequence[str] = (),
+        builds: Sequence[tuple[str, str]] = (),
+    ) -> Plan:
         async def go() -> Plan:
             async with self.deployment.opened() as parts:
                 return await parts.store.ask(
@@ -138,6 +146,7 @@ class World:
                         now=NOW,
                         trainable=trainable,
                         running=running,
+                        builds=builds,
                     )
                 )
 
@@ -290,10 +299,7 @@ def test_lean_and_the_simulator_have_chains_of_their_own(world: World) -> None:
     world.learn(world.one(), "a", at=at)
     world.trace(TWO, seed=1, simulated=False)
     assert world.plan().due == (), "the simulator works here now, and this trace is Lean's"
-    real = replace(
-        SIMULATOR.summary, kind="pantograph", simulated=False, argv=("/repl",), toolchain="v4.21.0"
-    )
-    (job,) = [job for job in world.plan(leans=Leans(fixed=real, builds=())).due if job.kind == "train"]
+    (job,) = [job for job in world.plan(leans=Leans(fixed=REAL, builds=())).due if job.kind == "train"]
     assert (job.repository, job.simulated, asked(job, TrainSpec).parent) == (TWO, False, None)
 
 
@@ -420,6 +426,20 @@ def test_a_tactic_model_is_trained_with_rewards_on_what_it_has_learned_once_for_
     world.trace(TWO, seed=1)
     _, second = world.plan().due
     assert (second.kind, second.repository, asked(second, TrainSpec).parent) == ("train_tactics", TWO, "t-2")
+
+
+def test_lean_rewards_in_a_commit_that_is_built_and_the_build_comes_first(world: World) -> None:
+    leans = Leans(fixed=REAL, builds=())
+    at = world.trace(ONE, simulated=False)
+    world.configure(train=f"new_theorems = 10\n{GRPO}")
+    for kind, name in (("train", "r-1"), ("train_tactics", "t-1")):
+        (job,) = [one for one in world.plan(leans=leans).due if one.kind == kind]
+        world.learn(job, name, at=at, simulated=False)
+    (build,) = world.plan(leans=leans).due
+    assert (build.kind, build.sha) == ("build", sha(1))
+    (rewarded,) = world.plan(leans=leans, builds=[(ONE, sha(1))]).due
+    assert (rewarded.kind, rewarded.built, rewarded.simulated) == ("train_grpo", True, False)
+    assert not asked(rewarded, TrainGrpoSpec).lean.simulated
 
 
 def test_what_rewards_made_is_tried_again_when_it_is_refused_and_counts_as_no_learning_of_the_trace(
