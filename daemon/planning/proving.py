@@ -163,7 +163,7 @@ class Ladder:
                 return self._tactics(lean, shown)
             case 3:
                 name = self._prove.whole.model
-                rung = WholeProofRung(generator=self._generator(name), whole=self._whole(), retriever=shown)
+                rung = WholeProofRung(generator=self._generator(name), whole=self._whole(3), retriever=shown)
                 return self._climb(rung, name, lean)
             case _:
                 return self._external(lean, _on_cpu(shown))
@@ -208,14 +208,14 @@ class Ladder:
             usd_per_million_completion=external.usd_per_million_completion,
         )
         if external.mode == "whole":
-            rung = EndpointRung(endpoint=endpoint, whole=self._whole(), retriever=shown)
+            rung = EndpointRung(endpoint=endpoint, whole=self._whole(4), retriever=shown)
         else:
             generator = self._prove.generator
             # They are drawn: an endpoint knows no beams.
             tactics = EndpointTactics(
                 candidates=generator.candidates,
                 temperature=generator.temperature,
-                max_tokens=self._prove.whole.max_tokens,
+                max_tokens=self._prove.whole.tokens(4),
             )
             rung = EndpointRung(endpoint=endpoint, tactics=tactics, retriever=shown)
         key = KeyPlace(external.credential, external.key_variable)
@@ -259,9 +259,14 @@ class Ladder:
         device = self._prove.generator.device
         return None if row is None else retriever_spec(self._settings, row.checkpoint, device=device)
 
-    def _whole(self) -> WholeSpec:
+    def _whole(self, rung: int) -> WholeSpec:
         whole = self._prove.whole
-        return WholeSpec(proofs=whole.proofs, repairs=whole.repairs, max_tokens=whole.max_tokens)
+        return WholeSpec(
+            proofs=whole.proofs,
+            repairs=whole.repairs,
+            max_tokens=whole.tokens(rung),
+            enable_thinking=whole.enable_thinking,
+        )
 
     def _progress(self, lean: LeanBackend) -> ProgressSpec | None:
         progress, weight = self._usable("progress", lean), self._prove.generator.progress_weight
@@ -314,7 +319,11 @@ def _budget(prove: Prove, lean: LeanBackend, rung: int) -> str:
     time, judge = f"{prove.seconds(rung):g}s", lean.kind
     search = f"{time}/{prove.nodes_per_sorry}n{calls}/{prove.tactic_timeout_s:g}s/{judge}"
     # A model of the same name at another address is another one.
-    asked = f"{whole.max_tokens}t" if rung == 3 else f"{whole.max_tokens}t/{external.base_url}"
+    asked = f"{whole.tokens(rung)}t"
+    if rung == 4:
+        asked += f"/{external.base_url}"
+    elif not whole.enable_thinking:
+        asked += "/unthinking"
     match rung:
         case 1 | 2:
             heat = f"@{generator.temperature:g}" if generator.decoding == "sample" else ""

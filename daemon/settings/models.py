@@ -146,10 +146,19 @@ class Whole(Section):
     """Proofs written for one sorry; 1 to 1000"""
     repairs: Annotated[int, Strict()] = Field(2, ge=0, le=100, examples=[2])
     """Repairs of each proof; 0 to 100"""
-    max_tokens: Annotated[int, Strict()] = Field(2048, ge=16, le=1_000_000, examples=[2048])
-    """Tokens of one proof; 16 to 1000000"""
+    max_tokens: Annotated[int | None, BeforeValidator(left_out)] = Field(
+        None, ge=16, le=1_000_000, strict=True, examples=[8192]
+    )
+    """Tokens of one proof, with the model's thinking; 16 to 1000000. `""`: 8192 at rung 3, though at most half of what
+    the model takes, and 2048 at rung 4, where they cost money"""
+    enable_thinking: Annotated[bool, Strict()] = Field(True, examples=[True])
+    """Whether the model of rung 3, if it can, is told to think before it answers"""
     seconds_per_sorry: SearchTime = Field(None, examples=["5m"])
     """Search time for one sorry at rung 3; `""`: that of `[prove]`; 1s to 1d"""
+
+    def tokens(self, rung: int) -> int:
+        """Return the tokens of one proof at rung 3 or 4."""
+        return self.max_tokens or (8192 if rung == 3 else 2048)
 
 
 class External(Section):
@@ -292,6 +301,8 @@ _CONFIGS: Mapping[ModelKind, Callable[[Mapping[str, Any]], Any]] = {
     "tactics": tactics_config,
     "progress": ProgressConfig.from_dict,
 }
+
+
 class GrpoSettings(GrpoSpec):
     """[train.tactics.grpo]: training with Lean's reward, and when.
 
@@ -431,14 +442,16 @@ class Train(Section):
     """Time limit of one training job, at most `"30d"`. An interrupted attempt resumes from its last saved step"""
     retriever: Annotated[dict[str, Any], AfterValidator(_fields("retriever"))] = Field(default_factory=dict)
     """The table `[train.retriever]`: the fields of `RetrieverConfig` (`pipeline/models/retriever/config.py` lists
-    them with their defaults); a folder in `model_name` is relative to this file. Changed values apply to the next
-    checkpoint of the chain; earlier checkpoints stay"""
+    them with their defaults); a folder in `model_name` is relative to this file, and holds a T5, a BERT or another
+    encoder, or a decoder, pooled as its own files say ([more](#the-retrievers-defaults)). Changed values apply to the
+    next checkpoint of the chain; earlier checkpoints stay"""
     tactics: Annotated[dict[str, Any], AfterValidator(_fields("tactics"))] = Field(default_factory=dict)
     """The table `[train.tactics]`: `enabled` (default `false`), `tolerance` (default 2 points of tactic@8), and the
     fields of `pipeline/models/config.py`. The model, causal or
     an encoder-decoder, learns people's tactics and those of our own verified proofs, and is shown the premises of the
     retriever in use, but for the share `premise_dropout` of the rows (0.25). Rows of earlier repositories are replayed,
-    the share `replay_share` (0.25) of all. `grpo`
+    the share `replay_share` (0.25) of all. `lr` is 2e-5 unless it is set, for LoRA 2e-4. A model that can think before
+    it answers is told not to, unless `enable_thinking`. `grpo`
     is the table `[train.tactics.grpo]`, training with [Lean's reward](how-it-works.md#training-with-leans-reward):
     `enabled` (default `false`), `goals` (theorems with a tactic that a trace must have; 100), the fields of `GrpoSpec`
     (`pipeline/jobs/specs.py`), and `trl` for arguments of TRL's `GRPOConfig`"""

@@ -302,11 +302,13 @@ class ProgressSpec(Spec):
 
 
 class WholeSpec(Spec):
-    """Whole proofs: how many a turn, how many turns after the first, and how many tokens each."""
+    """Whole proofs: how many a turn, how many turns after the first, how many tokens each, and whether a local model is
+    told to think before it answers."""
 
     proofs: _Positive = 4
     repairs: _Count = 2
-    max_tokens: _Positive = 2048
+    max_tokens: _Positive = 8192
+    enable_thinking: bool = True
 
 
 class EndpointTactics(Spec):

@@ -32,7 +32,7 @@ class ExternalAuthor:
 
     name = "external"
 
-    def __init__(self, client: ChatClient, *, max_tokens: int = 2048) -> None:
+    def __init__(self, client: ChatClient, *, max_tokens: int = 8192) -> None:
         """Args:
         client: sends the requests; the caller closes it.
         max_tokens: of one answer, with the model's thinking.
@@ -76,13 +76,20 @@ class HFAuthor:
     name = "whole"
 
     def __init__(
-        self, generator: Generator, model: str, *, max_tokens: int = 2048, temperature: float = 0.7
+        self,
+        generator: Generator,
+        model: str,
+        *,
+        max_tokens: int = 8192,
+        temperature: float = 0.7,
+        enable_thinking: bool | None = None,
     ) -> None:
         """Args:
         generator: for exclusive use while the context is open.
         model: its name, for the record.
-        max_tokens: of one answer; at most half of the model's positions.
+        max_tokens: of one answer, with the model's thinking; at most half of the model's positions.
         temperature: of sampling; a single answer is the likeliest.
+        enable_thinking: whether the model is told to think before it answers; None: as for tactics.
         """
         from pipeline.models.tactics.service import Batching
 
@@ -91,6 +98,7 @@ class HFAuthor:
         self._answer_tokens = min(max_tokens, generator.positions // 2)
         self._prompt_tokens = min(_PROMPT_TOKENS, generator.positions - self._answer_tokens)
         self._temperature = temperature
+        self._enable_thinking = enable_thinking
         self._service: Batching[_Prompt, list[Completion] | str] = Batching(self._complete, name="author")
 
     async def __aenter__(self) -> HFAuthor:
@@ -112,6 +120,7 @@ class HFAuthor:
                 premises=ask.premises,
                 failed=[(one.text, one.errors) for one in ask.earlier],
                 max_length=self._prompt_tokens,
+                enable_thinking=self._enable_thinking,
             )
             answers = await self._service.ask(_Prompt(tuple(prompt), ask.count, ask.seed))
         except LearningError as error:

@@ -325,7 +325,11 @@ async def _by_author(given: ProveSpec, rung: WholeProofRung, open_: AsyncExitSta
 
     generator = await asyncio.to_thread(_generator, rung.generator)
     author = HFAuthor(
-        generator, given.model, max_tokens=rung.whole.max_tokens, temperature=rung.generator.temperature
+        generator,
+        given.model,
+        max_tokens=rung.whole.max_tokens,
+        temperature=rung.generator.temperature,
+        enable_thinking=rung.whole.enable_thinking,
     )
     author = await open_.enter_async_context(author)
     return _written(author, ModelHealth(alone=False), rung.whole, given.seed)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,15 +101,19 @@ MAX_SEQ_LEN = 1024
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """The most tokens of a prompt and of an answer."""
+    """The most tokens of a prompt and of an answer, and whether the model is told to think before it answers.
+
+    `enable_thinking` None: its template decides, as with models that versions before this field trained.
+    """
 
     prompt: int
     answer: int
+    enable_thinking: bool | None = False
 
     @classmethod
-    def of(cls, max_seq_len: int) -> Lengths:
+    def of(cls, max_seq_len: int, *, enable_thinking: bool | None = False) -> Lengths:
         """Return the parts of a whole: a quarter is the answer's."""
-        return cls(max_seq_len - max_seq_len // 4, max_seq_len // 4)
+        return cls(max_seq_len - max_seq_len // 4, max_seq_len // 4, enable_thinking)
 
     def save(self, folder: Path) -> None:
         (folder / PROMPT).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
@@ -124,7 +128,10 @@ class Lengths:
         path = folder / PROMPT
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            return cls(int(found["prompt"]), int(found["answer"]))
+            thinking = found.get("enable_thinking")
+            return cls(
+                int(found["prompt"]), int(found["answer"]), None if thinking is None else bool(thinking)
+            )
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -169,6 +176,7 @@ def load_model(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     max_seq_len: int | None = None,
+    enable_thinking: bool | None = None,
     trainable: bool = False,
 ) -> TacticModel:
     """Load a model with its tokenizer; an adapter's folder is loaded with the model that it was put on.
@@ -179,12 +187,13 @@ def load_model(
         dtype: of the weights.
         max_seq_len: tokens of prompt and answer together; None: as it was trained, else MAX_SEQ_LEN. Never more than
             the model has positions.
+        enable_thinking: whether it is told to think before it answers; None: as it was trained, else no.
         trainable: whether an adapter's weights are to be trained further.
 
     Raises:
         ModelError: it is missing, damaged, lacks weights or a tokenizer, or is no model that answers.
     """
-    read = read_model(model, max_seq_len=max_seq_len)
+    read = read_model(model, max_seq_len=max_seq_len, enable_thinking=enable_thinking)
     try:
         with quiet_libraries():
             loaded: Any = _family(read.config).from_pretrained(
@@ -204,7 +213,9 @@ def load_model(
     return TacticModel(whole, read.tokenizer, read.prompts, read.lengths, read.base)
 
 
-def read_model(model: str | Path, *, max_seq_len: int | None = None) -> UnloadedModel:
+def read_model(
+    model: str | Path, *, max_seq_len: int | None = None, enable_thinking: bool | None = None
+) -> UnloadedModel:
     """Read a model's tokenizer and prompts without loading its weights; arguments and errors as `load_model`'s."""
     path = Path(model)
     if path.is_dir():
@@ -216,9 +227,12 @@ def read_model(model: str | Path, *, max_seq_len: int | None = None) -> Unloaded
             config = AutoConfig.from_pretrained(base)
     except UNLOADABLE as error:
         raise _unloadable(model, error) from error
-    lengths = _lengths(path, config, max_seq_len)
+    lengths = _lengths(path, config, max_seq_len, enable_thinking)
     prompts = Prompts.for_model(
-        tokenizer, encoder_decoder=bool(config.is_encoder_decoder), max_length=lengths.prompt
+        tokenizer,
+        encoder_decoder=bool(config.is_encoder_decoder),
+        max_length=lengths.prompt,
+        enable_thinking=lengths.enable_thinking,
     )
     return UnloadedModel(tokenizer, prompts, lengths, config, base)
 
@@ -234,10 +248,14 @@ def _family(config: Any) -> Any:
     return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
 
 
-def _lengths(path: Path, config: Any, max_seq_len: int | None) -> Lengths:
+def _lengths(path: Path, config: Any, max_seq_len: int | None, enable_thinking: bool | None) -> Lengths:
     trained = Lengths.read(path)
+    if enable_thinking is not None:
+        thinking: bool | None = enable_thinking
+    else:
+        thinking = False if trained is None else trained.enable_thinking
     if max_seq_len is None and trained is not None:
-        return trained
+        return replace(trained, enable_thinking=thinking)
     wanted = MAX_SEQ_LEN if max_seq_len is None else max_seq_len
     positions = getattr(config, "max_position_embeddings", None)
-    return Lengths.of(wanted if positions is None else min(wanted, positions))
+    return Lengths.of(wanted if positions is None else min(wanted, positions), enable_thinking=thinking)

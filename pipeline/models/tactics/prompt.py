@@ -47,6 +47,12 @@ _DECLARATION = "The declaration:"
 _FAILED = "These answers were wrong. Lean's errors stand under each:"
 _HEADINGS = {"system": "### System", "user": "### User", "assistant": "### Assistant"}
 _PREMISE_END = "\n\n"
+_SWITCHES: Mapping[bool | None, Mapping[str, Any]] = {
+    None: {},
+    False: {"enable_thinking": False, "thinking": False, "reasoning_effort": "low"},
+    True: {"enable_thinking": True, "thinking": True, "reasoning_effort": "high"},
+}
+"""The names that templates read: Qwen's and its kin's, DeepSeek's, gpt-oss's. A template ignores the others' names."""
 PREMISE_CHARACTERS = 8_000
 """The most that the premises of a prompt have together: an endpoint charges for each, and some definitions are long."""
 _PREMISES_OF_A_PROOF = 4
@@ -146,14 +152,23 @@ class Prompts:
     Attributes:
         kind: see the module.
         max_length: tokens that a prompt may have; the answer's come on top.
+        enable_thinking: whether a model that can think before it answers is told to; None: its template decides.
         end: the id of the token that ends an answer.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: Kind, *, max_length: int) -> None:
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        kind: Kind,
+        *,
+        max_length: int,
+        enable_thinking: bool | None = False,
+    ) -> None:
         """Args:
         tokenizer: the model's.
         kind: see the module; "chat" needs a template.
         max_length: tokens that a prompt may have.
+        enable_thinking: see the attribute.
 
         Raises:
             ModelError: the tokenizer has no end mark, or `max_length` has no room for a prompt.
@@ -166,6 +181,7 @@ class Prompts:
         self.tokenizer = tokenizer
         self.kind = kind
         self.max_length = max_length
+        self.enable_thinking = enable_thinking
         self.end = int(tokenizer.eos_token_id)
         self._system_apart = True
         added = (str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
@@ -182,7 +198,12 @@ class Prompts:
 
     @classmethod
     def for_model(
-        cls, tokenizer: PreTrainedTokenizerBase, *, encoder_decoder: bool, max_length: int
+        cls,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        encoder_decoder: bool,
+        max_length: int,
+        enable_thinking: bool | None = False,
     ) -> Prompts:
         """Return the builder for a model, of the kind that it is.
 
@@ -192,7 +213,7 @@ class Prompts:
         if encoder_decoder:
             return cls(tokenizer, "seq2seq", max_length=max_length)
         if tokenizer.chat_template:
-            return cls(tokenizer, "chat", max_length=max_length)
+            return cls(tokenizer, "chat", max_length=max_length, enable_thinking=enable_thinking)
         _log.warning(
             "%s has no chat template: it gets plain text, under headings. If it was trained with one, put its "
             "chat_template.jinja beside its tokenizer",
@@ -223,9 +244,11 @@ class Prompts:
         premises: Sequence[str] = (),
         failed: Sequence[tuple[str, Sequence[str]]] = (),
         max_length: int | None = None,
+        enable_thinking: bool | None = None,
     ) -> list[int]:
         """Return the tokens of `whole_proof_messages`, cut to fit: the context's oldest lines go first, then the
         oldest answers that failed, then the premises, then the goal, which the declaration states too.
+        `enable_thinking`: None: as the prompts'.
 
         Raises:
             ModelError: the model is an encoder-decoder, which answers with tactics; or the declaration alone is longer
@@ -244,7 +267,8 @@ class Prompts:
                 declaration, context="\n".join(lines), goal=stated, premises=shown, failed=kept
             )
             return self._ids_of(
-                [{"role": one["role"], "content": self._harmless(one["content"])} for one in made]
+                [{"role": one["role"], "content": self._harmless(one["content"])} for one in made],
+                self.enable_thinking if enable_thinking is None else enable_thinking,
             )
 
         def context_of(number: int, stated: str, shown: Sequence[str]) -> list[int] | None:
@@ -288,17 +312,17 @@ class Prompts:
         if self.kind == "seq2seq":
             harmless = [self._harmless(premise) for premise in premises]
             return augmented_state(self._harmless(state), harmless, self.max_length - 1)
-        return self._joined_text(self._messages(state, premises))
+        return self._joined_text(self._messages(state, premises), self.enable_thinking)
 
     def _ids(self, state: str, premises: Sequence[str]) -> list[int]:
         return self._tokens(self._text(state, premises))
 
-    def _ids_of(self, made: list[ChatMessage]) -> list[int]:
-        return self._tokens(self._joined_text(made if self._system_apart else _joined(made)))
+    def _ids_of(self, made: list[ChatMessage], thinking: bool | None) -> list[int]:
+        return self._tokens(self._joined_text(made if self._system_apart else _joined(made), thinking))
 
-    def _joined_text(self, made: list[ChatMessage]) -> str:
+    def _joined_text(self, made: list[ChatMessage], thinking: bool | None) -> str:
         if self.kind == "chat":
-            return self._rendered(made)
+            return self._rendered(made, thinking)
         parts = [f"{_HEADINGS[one['role']]}\n{one['content']}\n\n" for one in made]
         return "".join([*parts, f"{_HEADINGS['assistant']}\n"])
 
@@ -315,9 +339,11 @@ class Prompts:
         text = text.encode("utf-8", "replace").decode("utf-8")
         return self._mark.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
-    def _rendered(self, made: list[ChatMessage]) -> str:
+    def _rendered(self, made: list[ChatMessage], thinking: bool | None) -> str:
         turns: list[dict[str, str]] = [{"role": one["role"], "content": one["content"]} for one in made]
-        rendered: Any = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        rendered: Any = self.tokenizer.apply_chat_template(
+            turns, tokenize=False, add_generation_prompt=True, **_SWITCHES[thinking]
+        )
         return str(rendered)
 
     def _try_template(self) -> None:

@@ -30,7 +30,7 @@ import logging
 import math
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -41,6 +41,7 @@ from typing import Any, Protocol, get_args
 import torch
 from datasets import Dataset
 from peft import PeftConfig, PeftModel, TaskType, get_peft_model
+from torch.utils.data import Sampler
 from transformers import (
     DataCollatorForSeq2Seq,
     PreTrainedModel,
@@ -49,6 +50,7 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
+from transformers.trainer_pt_utils import get_length_grouped_indices
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
 
@@ -79,9 +81,10 @@ class Settings:
     lr: float
     lora: Mapping[str, Any] | None
     max_seq_len: int
-    warmup_steps: int
+    warmup_steps: float
     dtype: DType
     seed: int
+    enable_thinking: bool | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs_per_repo", "batch_size", "max_seq_len"):
@@ -90,9 +93,17 @@ class Settings:
         if not (math.isfinite(self.lr) and self.lr > 0):
             raise ConfigError(f"lr is {self.lr}: it takes a number above 0")
         if self.warmup_steps < 0:
-            raise ConfigError(f"warmup_steps is {self.warmup_steps}: it takes a whole number from 0")
+            raise ConfigError(f"warmup_steps is {self.warmup_steps}: it takes a number from 0")
         if self.dtype not in get_args(DType):
             raise ConfigError(f"dtype is {self.dtype!r}: it takes one of {', '.join(get_args(DType))}")
+
+
+def _recorded(settings: Settings) -> dict[str, Any]:
+    """Return the settings for a model's description. What is as it always was is left out, as before the field was."""
+    made = asdict(settings)
+    if made["enable_thinking"] is None:
+        del made["enable_thinking"]
+    return made
 
 
 def plain(value: Any) -> Any:
@@ -173,7 +184,8 @@ class RepositoryTrainer(abc.ABC):
         lora_config: PeftConfig | None = None,
         *,
         max_seq_len: int = MAX_SEQ_LEN,
-        warmup_steps: int = 0,
+        warmup_steps: float = 0,
+        enable_thinking: bool | None = None,
         gradient_checkpointing: bool | None = None,
         dtype: DType = "auto",
         device: Device = "auto",
@@ -189,7 +201,8 @@ class RepositoryTrainer(abc.ABC):
         lr: the highest learning rate; it falls to 0 in a line.
         lora_config: trains an adapter of this kind; None trains every weight.
         max_seq_len: tokens of prompt and answer together, a quarter of which are the answer's.
-        warmup_steps: of the learning rate.
+        warmup_steps: of the learning rate; below 1 a share of all steps.
+        enable_thinking: whether the model is told to think before it answers; None: as it was trained, else no.
         gradient_checkpointing: slower, with less memory; None: on a GPU.
         dtype: of the weights. "auto": float32, and on a GPU bfloat16 under an adapter. Every weight is best trained in
             float32, with bfloat16 in the computations where the GPU has it: at usual learning rates most updates are
@@ -205,7 +218,15 @@ class RepositoryTrainer(abc.ABC):
         """
         lora = None if lora_config is None else plain(lora_config.to_dict())
         self.settings = Settings(
-            epochs_per_repo, batch_size, float(lr), lora, max_seq_len, warmup_steps, dtype, seed
+            epochs_per_repo,
+            batch_size,
+            float(lr),
+            lora,
+            max_seq_len,
+            warmup_steps,
+            dtype,
+            seed,
+            enable_thinking,
         )
         self.model_name = str(model_name)
         self.output_dir = str(output_dir)
@@ -296,6 +317,7 @@ class RepositoryTrainer(abc.ABC):
                 device=self.device,
                 dtype=dtype_of(self.settings.dtype, self.device, adapter=self.use_lora),
                 max_seq_len=self.settings.max_seq_len,
+                enable_thinking=self.settings.enable_thinking,
                 trainable=True,
             )
             if found.prompts.kind == "seq2seq" and not self.takes_encoder_decoders:
@@ -420,7 +442,7 @@ class RepositoryTrainer(abc.ABC):
         return {
             "base": self.model_name,
             "begun": start_of(Path(self.model_name)),
-            "settings": asdict(self.settings),
+            "settings": _recorded(self.settings),
         }
 
     def _earlier(self, folder: Path) -> dict[str, Any] | None:
@@ -554,7 +576,7 @@ class SFTTrainer(RepositoryTrainer):
         """Return TRL's trainer of the model for what `encode` made, transformers' of an encoder-decoder."""
         found = self.loaded()
         if found.prompts.kind == "seq2seq":
-            return Trainer(
+            return _GroupedByLength(
                 model=found.model,
                 args=TrainingArguments(**self.arguments()),
                 train_dataset=Dataset.from_list(examples),
@@ -575,7 +597,38 @@ class SFTTrainer(RepositoryTrainer):
         )
 
 
-class _Trainer(TRLTrainer):
+class _ByLength(Sampler[int]):
+    """Orders rows so that those of a batch are of like length, by the seed and the epoch alone."""
+
+    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
+        self._lengths, self._batch_size, self._seed = list(lengths), batch_size, seed
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Take the epoch that comes. Accelerate calls it, and so a resumed run has the order that it had."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self._seed + self._epoch)
+        order: list[int] = get_length_grouped_indices(  # type: ignore[no-untyped-call]
+            self._lengths, self._batch_size, generator=generator
+        )
+        return iter(order)
+
+
+class _GroupedByLength(Trainer):
+    """A trainer whose batches hold rows of like length."""
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
+        rows: Any = self.train_dataset if train_dataset is None else train_dataset
+        at_once = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+        return _ByLength([len(ids) for ids in rows["input_ids"]], at_once, self.args.seed)
+
+
+class _Trainer(_GroupedByLength, TRLTrainer):
     def _send_telemetry(self) -> None:
         """Send nothing."""
 

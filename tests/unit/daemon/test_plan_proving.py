@@ -586,9 +586,10 @@ def test_what_decides_a_rung_s_answers_is_a_part_of_its_budget_and_nothing_else_
         (1, {}, "60s/400n/5s/simulator/8xbeam/10p"),
         (2, {}, "60s/400n/5s/simulator/8xbeam"),
         (2, {"generator": {"decoding": "sample"}}, "60s/400n/5s/simulator/8xsample@0.7"),
-        (3, {}, "60s/simulator/4x3@0.7/2048t"),
-        (3, {"whole": {"proofs": 1}}, "60s/simulator/1x3/2048t"),
-        (4, {}, "60s/simulator/4x3/2048t/https://api.example.org/v1"),
+        (3, {}, "60s/simulator/4x3@0.7/8192t"),
+        (3, {"whole": {"max_tokens": 2048}}, "60s/simulator/4x3@0.7/2048t"),
+        (3, {"whole": {"proofs": 1, "enable_thinking": False}}, "60s/simulator/1x3/8192t/unthinking"),
+        (4, {"whole": {"enable_thinking": False}}, "60s/simulator/4x3/2048t/https://api.example.org/v1"),
         (
             4,
             {"external": {"mode": "tactics"}},
@@ -610,7 +611,7 @@ def test_a_budget_is_called_as_attempts_of_earlier_versions_have_it(
     [
         (0, "60s/400n/5s/simulator/10p@r-1"),
         (2, "60s/400n/5s/simulator/8xbeam/10p@r-1"),
-        (3, "60s/simulator/4x3@0.7/2048t/10p@r-1"),
+        (3, "60s/simulator/4x3@0.7/8192t/10p@r-1"),
         (4, "60s/simulator/4x3/2048t/https://api.example.org/v1/10p"),
     ],
 )
