@@ -7,7 +7,6 @@
     scaling     the same theorems on 1, 2 and 4 REPL processes, as fast as the simulator answers and once more with
                 20 ms before each answer, as a Lean at work takes; and how full the generator's batches are
     learning    fine-tuning on easy theorems and Lean's reward, judged on harder ones (benchmarks/prove_learning.py)
-    gpu         a random model of the 0.5B class (benchmarks/prove_gpu.py); reported as skipped without a GPU
 
 All else that is Lean is the simulator, whose processes start in a fraction of a second and answer in milliseconds: what
 is compared is the searches and how they ask the model. Prints a table; --json writes it with what it was measured on.
@@ -39,7 +38,6 @@ if __name__ == "__main__":
 
 from benchmarks import prove_peer
 from benchmarks.prove_family import Theorem, make_model, shapes, steps_of
-from benchmarks.prove_gpu import GpuSizes, measure_gpu
 from benchmarks.prove_learning import LearningSizes, measure_learning
 from benchmarks.prove_search import Proved, prove
 from benchmarks.store_bench import BenchmarkError, Row, machine, say, table
@@ -56,7 +54,6 @@ class Sizes:
     """How much of everything. The theorems are of 3 to 5 atoms; the model has learned from others of 2 to 4."""
 
     learning: LearningSizes = field(default_factory=LearningSizes)
-    gpu: GpuSizes = field(default_factory=GpuSizes)
     theorems: int = 200
     learned_from: int = 80
     hidden: int = 96
@@ -218,7 +215,6 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "throughput": measure_throughput,
     "scaling": measure_scaling,
     "learning": lambda bench: measure_learning(bench.folder / "learning", bench.sizes.learning),
-    "gpu": lambda bench: measure_gpu(bench.folder / "gpu", bench.sizes.gpu),
 }
 
 

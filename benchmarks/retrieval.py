@@ -4,9 +4,11 @@
         [--folder FOLDER]
 
     search      the exact top 100 of 180,000 premises for 64 queries with masks, against a sort of everything
-    embedding   premises of many lengths embedded by like length, against 64 at a time as they come
+    embedding   premises of Lean's lengths embedded by like length, against 64 at a time as they come
+    lengths     the share of a training step's document tokens that are text: in groups of like length, against padded
+                to the longest
+    negatives   one made-up repository learned with and without hard negatives, three seeds: R@1 and R@10
     batches     training batches, pairs a second, against LeanDojo-v2's data module on the same 100,000 premises
-    gpu         ByT5-small in bfloat16 (benchmarks/retrieval_gpu.py); reported as skipped without a GPU
 
 Prints a table; --json writes it with what it was measured on. Every ratio is of two figures of the same run: on the CPU
 of processor time, each on one thread. --quick takes a fraction of everything and only tests this program. The peer is
@@ -31,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 if __name__ == "__main__":
@@ -38,17 +41,37 @@ if __name__ == "__main__":
     here = Path(__file__).resolve().parent
     sys.path[:] = [str(here.parent), *(entry for entry in sys.path if Path(entry).resolve() != here)]
 
-from benchmarks.retrieval_gpu import GpuSizes, measure_gpu, texts_of_many_lengths
 from benchmarks.store_bench import BenchmarkError, Row, fetch_peer, machine, run, say, table
+from pipeline.models.batching import by_length, goes_together
+from pipeline.models.chain import Chain
+from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.batches import RetrievalDataModule
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder, load_tokens
 from pipeline.models.retriever.index import embed_texts, top_k
-from tests.support.retrieval import write_dataset
+from pipeline.models.retriever.learning import learn, measure
+from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
 NEGATIVES, IN_FILE, MAX_SEQ_LEN = 3, 1, 1024
 """LeanDojo-v2's settings for training batches."""
 ROOT = Path(__file__).resolve().parents[1]
+_SHARES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
+_BYTES = (15, 68, 155, 609, 2_186, 6_000)
+"""Lengths of Lean core's 9,476 declarations: the 10th, 50th, 90th and 99th percentile; the ends are set."""
+
+
+def lengths_of_lean(count: int, *, stream: int) -> npt.NDArray[np.int64]:
+    """Return lengths in bytes as Lean core's declarations have them, drawn from a stream of random numbers."""
+    rng = np.random.Generator(np.random.Philox(key=[3407, 6], counter=[0, 0, 0, stream]))
+    return np.exp(np.interp(rng.random(count), _SHARES, np.log(_BYTES))).astype(np.int64)
+
+
+def texts_of_lean(count: int, *, longest: int, stream: int) -> list[str]:
+    """Return random texts of `lengths_of_lean`, none above `longest` bytes."""
+    rng = np.random.Generator(np.random.Philox(key=[3407, 7], counter=[0, 0, 0, stream]))
+    lengths = np.minimum(lengths_of_lean(count, stream=stream), longest)
+    return ["".join(map(chr, rng.integers(97, 123, length))) for length in lengths]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +87,11 @@ class Sizes:
     queries: int = 64
     k: int = 100
     texts: int = 256
+    steps: int = 200
+    seeds: tuple[int, ...] = (1, 2, 3)
+    own_files: int = 30
+    theorems: int = 800
+    epochs: int = 4
     repeats: int = 3
 
 
@@ -76,6 +104,11 @@ QUICK = Sizes(
     queries=8,
     k=10,
     texts=16,
+    steps=20,
+    seeds=(1,),
+    own_files=3,
+    theorems=60,
+    epochs=1,
     repeats=1,
 )
 
@@ -192,8 +225,8 @@ def measure_search(bench: Bench) -> Iterator[Row]:
     """Both from vectors and masks in memory to the best premises; half of the premises are accessible to each."""
     sizes = bench.sizes
     rng = np.random.Generator(np.random.Philox(key=[3407, 0]))
-    documents = _units(rng, sizes.documents, sizes.d_model)
-    queries = _units(rng, sizes.queries, sizes.d_model)
+    documents = units(sizes.documents, sizes.d_model, seed=4)
+    queries = units(sizes.queries, sizes.d_model, seed=5)
     allowed = torch.from_numpy(rng.random((sizes.queries, sizes.documents)) < 0.5)
     product, ours, theirs = [], [], []
     for _ in range(sizes.repeats):
@@ -247,17 +280,19 @@ def _processor(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def _units(rng: np.random.Generator, n: int, d: int) -> torch.Tensor:
+def units(n: int, d: int, *, seed: int) -> torch.Tensor:
+    """Return random unit vectors: float32, shape (n, d)."""
+    rng = np.random.Generator(np.random.Philox(key=[3407, seed]))
     drawn = torch.from_numpy(rng.standard_normal((n, d), dtype=np.float32))
     return torch.nn.functional.normalize(drawn, dim=1)
 
 
 def measure_embedding(bench: Bench) -> Iterator[Row]:
-    """The same texts through the same encoder both ways; lengths are log-normal, median 200 bytes, cut at 1,023."""
+    """The same texts through the same encoder both ways, as long as Lean's declarations, cut at 1,023 bytes."""
     sizes = bench.sizes
     folder = make_tiny_retriever(bench.folder / "encoder", d_model=64, layers=2)
     encoder, tokens = load_encoder(folder), load_tokens(folder)
-    texts = texts_of_many_lengths(sizes.texts, longest=MAX_SEQ_LEN - 1, stream=1)
+    texts = texts_of_lean(sizes.texts, longest=MAX_SEQ_LEN - 1, stream=1)
     took: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(sizes.repeats):
         for bucketed, seconds in took.items():
@@ -271,16 +306,73 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
     yield Row("embedding", "by like length to as they come", ratio, "x", "above 1", ratio > 1)
 
 
-def _gpu(bench: Bench) -> Iterator[Row]:
-    device = torch.device("cuda") if torch.cuda.is_available() else None
-    return measure_gpu(bench.folder / "byt5-small", GpuSizes(), device=device)
+def measure_lengths(bench: Bench) -> Iterator[Row]:
+    """Documents of steps as the daemon takes them: so many pairs, three negatives each, cut at so many tokens."""
+    config = RetrieverConfig()
+    documents = config.batch_size * (1 + config.num_negatives)
+    text = padded = grouped = 0
+    for step in range(bench.sizes.steps):
+        lengths = np.minimum(lengths_of_lean(documents, stream=step), config.document_length)
+        text += int(lengths.sum())
+        padded += documents * int(lengths.max())
+        groups = by_length(lengths.tolist(), goes_together)
+        grouped += sum(len(rows) * int(lengths[rows].max()) for rows in groups)
+    what = f"{documents} documents a step, text of the tokens"
+    yield Row(
+        "lengths",
+        f"{what}, in groups of like length",
+        100 * text / grouped,
+        "%",
+        "at least 81",
+        text / grouped >= 0.81,
+    )
+    yield Row("lengths", f"{what}, padded to the longest", 100 * text / padded, "%")
+
+
+def measure_negatives(bench: Bench) -> Iterator[Row]:
+    """Random encoders of 65,856 weights learn as the daemon does, with the same pairs and steps, and are measured on
+    the test split."""
+    sizes = bench.sizes
+    found: dict[tuple[int, str], list[float]] = {}
+    for seed in sizes.seeds:
+        folder = bench.folder / f"negatives-{seed}"
+        model = make_tiny_retriever(folder / "model", seed=seed, layers=1)
+        dataset = write_dataset(
+            folder / "data",
+            files=sizes.own_files,
+            premises_per_file=20,
+            theorems=sizes.theorems,
+            imports=3,
+            seed=seed,
+        )
+        for hard in (0, 1):
+            config = small_config(
+                model,
+                batch_size=32,
+                max_epochs=sizes.epochs,
+                num_hard_negatives=hard,
+                against_forgetting="none",
+                seed=seed,
+            )
+            chain = Chain(folder / f"chain-{hard}")
+            made = learn(TaskData("one", dataset), chain, config, parent=None)
+            measured = measure(chain.path(made.checkpoint), TaskData("one", dataset), config)
+            for name in ("recall@1", "recall@10"):
+                found.setdefault((hard, name), []).append(100 * measured.metrics[name].mean)
+    for name in ("recall@1", "recall@10"):
+        without, with_one = found[0, name], found[1, name]
+        for what, values in (("without hard negatives", without), ("with one of three", with_one)):
+            yield Row("negatives", f"{name}, {what}", statistics.fmean(values), "%", samples=tuple(values))
+        gained = [after - before for before, after in zip(without, with_one, strict=True)]
+        yield Row("negatives", f"{name}, gained", statistics.fmean(gained), "points", samples=tuple(gained))
 
 
 MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "search": measure_search,
     "embedding": measure_embedding,
     "batches": measure_batches,
-    "gpu": _gpu,
+    "lengths": measure_lengths,
+    "negatives": measure_negatives,
 }
 
 

@@ -21,7 +21,7 @@ from typing import Any, get_args
 import torch
 from transformers import T5Config, T5EncoderModel
 
-from benchmarks.retrieval_gpu import BYT5_SMALL
+from benchmarks.gpu import BYT5_SMALL
 from benchmarks.store_bench import Row, machine, say, table
 from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, row_losses

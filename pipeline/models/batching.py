@@ -51,3 +51,21 @@ def by_length(
         batch.append(number)
     if batch:
         yield batch
+
+
+_PASS = 1 << 11
+"""Tokens that are worth no pass of their own, whatever part of them is padding."""
+_TOKENS_AT_ONCE = 1 << 14
+"""Tokens, padding with them, of one pass."""
+_LIKE = 0.7
+
+
+def goes_together(rows: int, shortest: int, longest: int) -> bool:
+    """Return whether an encoder takes so many rows in one pass: few of them, or of like length and not too many.
+
+    Attention's memory grows with the length's square, so long rows count for more.
+    """
+    tokens = rows * longest
+    if tokens <= _PASS:
+        return True
+    return shortest >= _LIKE * longest and tokens * (1 + longest // 1024) <= _TOKENS_AT_ONCE

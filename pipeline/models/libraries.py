@@ -83,9 +83,23 @@ def device_of(name: str) -> torch.device:
         raise ConfigError(
             f"device is {name!r}: it takes {', '.join(get_args(Device))}, or one of several GPUs, as cuda:1"
         ) from error
-    if found.type == "cuda" and not cuda:
-        raise ConfigError(f"device is {name!r} and PyTorch finds no GPU here: set it to 'auto' or 'cpu'")
+    if found.type == "cuda":
+        if not cuda:
+            raise ConfigError(f"device is {name!r} and PyTorch finds no GPU here: set it to 'auto' or 'cpu'")
+        # TF32 for what is not in bfloat16; what has to be exact says so (`exact_float32`).
+        torch.set_float32_matmul_precision("high")
     return found
+
+
+@contextmanager
+def exact_float32() -> Iterator[None]:
+    """Compute matrix products of float32 in float32, and not in TF32, which has three digits."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def computes_in_bfloat16(device: torch.device) -> bool:

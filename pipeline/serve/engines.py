@@ -366,7 +366,7 @@ class Retriever:
         """Load a checkpoint of the chain, another folder, or a model of the hub.
 
         Raises:
-            LearningError: it is missing or damaged, or no T5 encoder.
+            LearningError: it is missing or damaged, or no encoder.
         """
         folder, trained = Path(model), RetrieverConfig()
         config: dict[str, Any] = {}

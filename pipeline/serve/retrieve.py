@@ -424,7 +424,7 @@ class Premises:
             spec.indices,
             weights=weights,
             max_seq_len=retriever.document_length,
-            d_model=encoder.config.d_model,
+            d_model=encoder.config.hidden_size,
         )
         documents = [premise.serialize() for premise in corpus.all_premises]
         stored, _ = index.vectors(documents, encoder, retriever.tokens)

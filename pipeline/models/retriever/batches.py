@@ -7,12 +7,13 @@ Negatives are premises that a step could have used and did not, drawn in time th
 LeanDojo: of a pair's negatives at most `in_file` come from the file that defines the positive (if that is the
 theorem's own, from before the theorem), the others are uniform over what else the theorem may use, none twice. What a
 theorem may use is never listed: an index below its last accessible one is drawn until the file's bit says yes. Where
-that is rare, the imported files are laid end to end once, and a position on that line is drawn.
+that is rare, the imported files are laid end to end once, and a position on that line is drawn. Hard negatives, which
+a model ranks high (`index.hard_negatives`), take the places of the last of the others.
 
 Any step's batch can be made again, in any process. A step's batch is what every process of the run takes together;
-each takes its part. Pairs of a step and one premise that it uses are shuffled anew each epoch, sorted by length within
-windows so that little is padding, and cut. Columns are LeanDojo's: the positives of all pairs, then their first
-negatives, their second ones, and so on.
+each takes its part. Pairs of a step and one premise that it uses are shuffled anew each epoch, sorted by the length of
+their queries within windows, and cut; documents are grouped by length when they are embedded. Columns are LeanDojo's:
+the positives of all pairs, then their first negatives, their second ones, and so on.
 """
 
 from __future__ import annotations
@@ -174,11 +175,12 @@ class NegativeSampler:
     Keeps two numbers for each file asked about, and the line of those whose premises are scattered.
     """
 
-    def __init__(self, corpus: Corpus, *, negatives: int, in_file: int) -> None:
+    def __init__(self, corpus: Corpus, *, negatives: int, in_file: int, hard: int = 0) -> None:
         """Args:
             corpus: where to draw from.
             negatives: how many a pair gets.
             in_file: how many of them come from the positive's file, where it has so many.
+            hard: how many of the others are hard ones, where the caller has so many.
 
         Raises:
             ValueError: not 0 <= in_file <= negatives.
@@ -189,14 +191,17 @@ class NegativeSampler:
             )
         self.negatives = negatives
         self._in_file = in_file
+        self._hard = min(hard, negatives - in_file)
         self._corpus = corpus
         self._sizes = np.array([len(file.premises) for file in corpus.files], dtype=np.int64)
         self._firsts = np.array([file.first for file in corpus.files], dtype=np.int64)
         self._reaches: dict[str, _Reach] = {}
         self._lines: dict[str, _Line] = {}
 
-    def draw(self, example: Example, positive: int, rng: np.random.Generator) -> list[int]:
-        """Return the indices of `self.negatives` premises, none the positive and none twice.
+    def draw(
+        self, example: Example, positive: int, rng: np.random.Generator, hard: Sequence[int] = ()
+    ) -> list[int]:
+        """Return the indices of `self.negatives` premises, none the positive and none twice; `hard` are to choose from.
 
         Where the theorem may use fewer, those that there are come first and are then repeated; where it may use the
         positive alone, it is the positive itself, which its label shows.
@@ -212,7 +217,12 @@ class NegativeSampler:
             more = [near[place] for place in _distinct(rng, len(near), self.negatives)]
             taken += [index for index in more if index not in taken][: self.negatives - len(taken)]
         known = taken or [positive]
-        return [known[i % len(known)] for i in range(self.negatives)]
+        drawn = [known[i % len(known)] for i in range(self.negatives)]
+        if self._hard and len(hard):
+            others = [index for index in hard if index != positive and index not in taken]
+            chosen = [others[place] for place in _distinct(rng, len(others), self._hard)]
+            drawn[self.negatives - len(chosen) :] = chosen
+        return drawn
 
     def _near(self, example: Example, positive: int, home: int, own: npt.NDArray[np.intp]) -> _AllButOne:
         """Return what the theorem may use of the positive's file, but for the positive."""
@@ -363,6 +373,8 @@ class Batches(IterableDataset[Batch]):
         batch_size: int,
         negatives: int,
         in_file_negatives: int,
+        hard_negatives: int = 0,
+        hard: npt.NDArray[np.int32] | None = None,
         max_seq_len: int,
         document_length: int | None = None,
         seed: int,
@@ -380,6 +392,8 @@ class Batches(IterableDataset[Batch]):
             batch_size: B, pairs of a step in each process.
             negatives: negatives a pair.
             in_file_negatives: at most so many of them from the positive's file.
+            hard_negatives: at most so many of the others hard ones.
+            hard: those of each step that has a premise (`index.hard_negatives`); None: there are none.
             max_seq_len: the longest query, in tokens with the end mark.
             document_length: the longest document; None for the same.
             seed: decides order and negatives.
@@ -397,7 +411,10 @@ class Batches(IterableDataset[Batch]):
         self.examples = tuple(example for example in examples if example.positives)
         self._tokens = tokens
         self._batch_size = batch_size
-        self._sampler = NegativeSampler(corpus, negatives=negatives, in_file=in_file_negatives)
+        self._sampler = NegativeSampler(
+            corpus, negatives=negatives, in_file=in_file_negatives, hard=hard_negatives
+        )
+        self._hard = hard
         self._max_seq_len = max_seq_len
         self._document_length = document_length or max_seq_len
         self._seed = seed
@@ -440,7 +457,10 @@ class Batches(IterableDataset[Batch]):
         own = numbers[self._rank * self._batch_size : (self._rank + 1) * self._batch_size]
         rng = _generator(self._seed, _STEPS, step * self._world + self._rank)
         rows = [self.pairs[number] for number in own]
-        drawn = [self._sampler.draw(self.examples[example], positive, rng) for example, positive in rows]
+        drawn = [
+            self._sampler.draw(self.examples[example], positive, rng, self._hard_of(example))
+            for example, positive in rows
+        ]
         columns = [positive for _, positive in rows]
         columns += [row[i] for i in range(self._sampler.negatives) for row in drawn]
         label, ignore = self._targets([self.examples[example] for example, _ in rows], columns)
@@ -454,6 +474,12 @@ class Batches(IterableDataset[Batch]):
             premises=tuple(columns),
             pairs=tuple(map(int, own)),
         )
+
+    def _hard_of(self, example: int) -> list[int]:
+        if self._hard is None:
+            return []
+        row: list[int] = self._hard[example][self._hard[example] >= 0].tolist()
+        return row
 
     def _targets(
         self, rows: Sequence[Example], columns: Sequence[int]
@@ -527,6 +553,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         accumulate: int = 1,
         document_length: int | None = None,
         learned: Path | None = None,
+        num_hard_negatives: int = 0,
     ) -> None:
         """Read the corpus.
 
@@ -534,6 +561,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         tokens of the longest document, where that is not `max_seq_len` as for queries. LeanDojo cuts documents at
         other lengths in training and in the index; here it is one length everywhere. `learned` is the folder of an
         earlier export of the same repository, which was learned: what it has is not trained on again (`to_learn`).
+        `num_hard_negatives` of a pair's negatives are of the attribute `hard`, once that is set.
 
         Raises:
             CorpusError: the corpus cannot be used.
@@ -554,6 +582,8 @@ class RetrievalDataModule(pl.LightningDataModule):
         self.accumulate = accumulate
         self.document_length = document_length or max_seq_len
         self._read: dict[str, Examples] = {}
+        self.num_hard_negatives = num_hard_negatives
+        self.hard: npt.NDArray[np.int32] | None = None
         self._learned = learned
         self._only_new = False
         self._to_learn: tuple[Example, ...] | None = None
@@ -623,6 +653,8 @@ class RetrievalDataModule(pl.LightningDataModule):
             batch_size=batch_size or self.batch_size,
             negatives=self.num_negatives,
             in_file_negatives=self.num_in_file_negatives,
+            hard_negatives=self.num_hard_negatives,
+            hard=self.hard,
             max_seq_len=self.max_seq_len,
             document_length=self.document_length,
             seed=self.seed,

@@ -34,7 +34,7 @@ from pipeline.models.errors import (
     NothingToMeasureError,
 )
 from pipeline.models.measures import Evaluation
-from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
+from pipeline.models.retriever.config import AgainstForgetting, Loss, RetrieverConfig
 from store.leandojo import DynamicDatabase, Repository
 
 HEAD = "HEAD"
@@ -79,6 +79,12 @@ class TrainingConfig(RetrieverConfig):
     `tokenizer_model_name` (a model is trained with its own tokenizer).
     """
 
+    lr: float = 1e-3
+    batch_size: int = 1
+    accumulate_grad_batches: int = 4
+    precision: str = "bf16-mixed"
+    loss: Loss = "mse"
+    num_hard_negatives: int = 0
     against_forgetting: AgainstForgetting = "ewc"
     lambda_value: float = 0.1
     only_new: bool = False

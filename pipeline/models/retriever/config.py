@@ -21,7 +21,8 @@ FisherScale = Literal["normalised", "compat"]
 Schedule = Literal["cosine", "constant"]
 Mode = Literal["min", "max"]
 Split = Literal["random", "novel_premises"]
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true")
+Switch = Literal["auto", "on", "off"]
+PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true")
 _TAKES = FieldLimits(
     positive=frozenset(
         {
@@ -47,6 +48,7 @@ _TAKES = FieldLimits(
     from_minus_one=frozenset({"num_sanity_val_steps"}),
     choices={
         "precision": PRECISIONS,
+        "gradient_checkpointing": get_args(Switch),
         "early_stopping_mode": get_args(Mode),
         "checkpoint_mode": get_args(Mode),
         "device": get_args(Device),
@@ -70,7 +72,7 @@ LEANDOJO_ALONE: Mapping[str, object] = {
 """Fields of LeanDojo's configuration that are none of ours, with LeanDojo's defaults."""
 
 
-_EARLIER: Mapping[str, object] = {"split": "random"}
+_EARLIER: Mapping[str, object] = {"num_hard_negatives": 0, "split": "random"}
 """What earlier versions did that have no such field."""
 
 
@@ -78,7 +80,14 @@ _EARLIER: Mapping[str, object] = {"split": "random"}
 class RetrieverConfig(Config):
     """Settings of a training. Checked when made.
 
-    Attributes (those against forgetting; `pipeline.models.retriever.strategies` says what each way does):
+    Attributes (those not of LeanDojo; `pipeline.models.retriever.strategies` says what each way against forgetting
+    does):
+        batch_size: pairs of a step and a premise; each pair's premises are negatives of the others' steps.
+        precision: "auto": bfloat16 on a GPU that has it, else float32 (on a GPU TF32); or Lightning's name of one.
+        gradient_checkpointing: whether a step computes the activations of each group of texts again for its gradient,
+            a third more time for a fraction of the memory; "auto": on a GPU.
+        num_hard_negatives: of a pair's negatives, so many that the model, as the task finds it, ranks high among those
+            that the theorem may use and does not; fewer where `num_in_file_negatives` leaves no room.
         against_forgetting: "none", or ways joined by "+": "ewc", "replay", "average".
         lambda_value: of EWC: the penalty's gradient as a share of the loss's over a task's first steps; on the scale
             "compat" the penalty's factor, as LeanAgent's. 0: no penalty.
@@ -100,19 +109,21 @@ class RetrieverConfig(Config):
 
     max_epochs: int = 1
     model_name: str = "kaiyuy/leandojo-lean4-retriever-byt5-small"
-    lr: float = 1e-3
+    lr: float = 1e-4
     warmup_steps: int = 1000
     max_seq_len: int = 512
     num_retrieved: int = 100
-    batch_size: int = 1
+    batch_size: int = 32
     eval_batch_size: int = 64
-    accumulate_grad_batches: int = 4
+    accumulate_grad_batches: int = 1
     num_gpus: int = 1
     num_workers: int = 4
-    precision: str = "bf16-mixed"
+    precision: str = "auto"
+    gradient_checkpointing: Switch = "auto"
     gradient_clip_val: float = 1.0
     num_negatives: int = 3
     num_in_file_negatives: int = 1
+    num_hard_negatives: int = 1
     data_max_seq_len: int = 1024
     lambda_value: float = 0.2
     timeout_seconds: int = 31_449_600
@@ -126,7 +137,7 @@ class RetrieverConfig(Config):
     num_sanity_val_steps: int = 0
     seed: int = 3407
     device: Device = "auto"
-    loss: Loss = "mse"
+    loss: Loss = "contrastive"
     temperature: float = 0.05
     schedule: Schedule = "cosine"
     checkpoint_every_n_steps: int = 500
@@ -143,14 +154,17 @@ class RetrieverConfig(Config):
     baselines: bool = True
 
     takes: ClassVar[FieldLimits] = _TAKES
-    # Intervals of saving and logging, processes, and the size of an evaluation's batches.
+    # Intervals of saving and logging, processes, memory, and the size of an evaluation's batches.
     no_content: ClassVar[frozenset[str]] = frozenset(
         {
-            "num_workers",
-            "timeout_seconds",
-            "log_every_n_steps",
-            "checkpoint_every_n_steps",
-            "eval_batch_size",
+            *(
+                "num_workers",
+                "timeout_seconds",
+                "log_every_n_steps",
+                "checkpoint_every_n_steps",
+                "eval_batch_size",
+            ),
+            "gradient_checkpointing",
             "baselines",
         }
     )
@@ -174,7 +188,7 @@ class RetrieverConfig(Config):
         Raises:
             ConfigError: as `from_dict`.
         """
-        own = {name: value for name, value in values.items() if name not in LEANDOJO_ALONE}
+        own = {**_EARLIER, **{name: value for name, value in values.items() if name not in LEANDOJO_ALONE}}
         if not values.get("run_progressive_training", True):
             own["lambda_value"] = 0.0
         return RetrieverConfig.from_dict(own)

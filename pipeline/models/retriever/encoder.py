@@ -1,22 +1,38 @@
-"""The encoder of states and premises: a T5 encoder, its mean over a text's tokens, made a unit vector; and its losses.
+"""The encoder of states and premises: a text model whose token vectors are pooled into a unit vector; and its losses.
 
 One encoder serves queries and documents; the score of a pair is the inner product of its vectors, the cosine
-(LeanDojo, arXiv:2306.15626). `byte_ids` makes ids of texts, the same in training, index and search. In a loss a row is
-a query, a column a premise.
+(LeanDojo, arXiv:2306.15626). Any encoder of transformers will do: T5's (ByT5 among them), BERT's kin, a decoder such as
+Qwen3-Embedding. Its pooling is what its own files say, in sentence-transformers' form (`pooling_of`). `byte_ids` makes
+ids of texts for ByT5, the same in training, index and search. In a loss a row is a query, a column a premise.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer, ByT5Tokenizer, T5Config, T5EncoderModel
+from torch.utils.checkpoint import checkpoint
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    ByT5Tokenizer,
+    PreTrainedModel,
+    T5Config,
+    T5EncoderModel,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
+from transformers.utils.hub import cached_file
 
-from pipeline.models.batching import padded
+from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import CheckpointError, first_line
 from pipeline.models.libraries import UNLOADABLE, quiet_libraries
 from pipeline.models.retriever.config import Loss
@@ -60,58 +76,144 @@ class Tokens(Protocol):
     def __call__(self, text: str, max_length: int) -> Ids: ...
 
 
-Encoder = T5EncoderModel
-"""The retriever's network. Other modules use only this name, so replacing it changes only this file."""
+Encoder = PreTrainedModel
+"""The retriever's network, of any architecture. Its width is `config.hidden_size`, T5's too."""
+Pooling = Literal["mean", "cls", "last"]
+"""Which of a text's token vectors make its own: their mean, the first, or the last."""
+POOLING = "retriever_pooling"
+"""The field of config.json that keeps a pooling other than the mean with the weights."""
+_MODES: dict[str, Pooling] = {
+    "mean": "mean",
+    "cls": "cls",
+    "lasttoken": "last",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_lasttoken": "last",
+}
+"""sentence-transformers' names, the present ones and the earlier ones."""
+_MODULES = frozenset({"Transformer", "Pooling", "Normalize"})
+_HEAD = "pooler"
+"""The layer of BERT's kin above the first token, which the retriever does not use."""
 
 
 def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> Encoder:
     """Return the encoder of a folder or of a hub name (fetched only where the hub may be asked).
 
     Raises:
-        CheckpointError: it is missing, damaged, or it is no T5 encoder.
+        CheckpointError: it is missing, damaged, an encoder-decoder other than T5's, or has layers above its pooling.
     """
     try:
         config = AutoConfig.from_pretrained(model)
-        if not isinstance(config, T5Config):
+        t5 = isinstance(config, T5Config)
+        if config.is_encoder_decoder and not t5:
             raise CheckpointError(
-                f"{model} is a {config.model_type} model; the retriever takes T5 encoders (ByT5 among them)"
+                f"{model} is a {config.model_type} model, an encoder-decoder; the retriever takes encoders, and of "
+                "encoder-decoders T5's"
             )
+        pooling = pooling_of(model, config)
         with quiet_libraries():
-            loaded: Any = T5EncoderModel.from_pretrained(model, dtype=dtype, output_loading_info=True)
+            loader: Any = T5EncoderModel if t5 else AutoModel
+            loaded: Any = loader.from_pretrained(model, dtype=dtype, output_loading_info=True)
     except UNLOADABLE as error:
         raise _not_loadable(str(model), model, error) from error
     encoder: Encoder
     encoder, report = loaded
     # transformers initialises missing weights at random; a half random retriever must not pass for a trained one.
-    missing = [name for name in report["missing_keys"] if name != "encoder.embed_tokens.weight"]
+    missing = sorted(
+        name
+        for name in report["missing_keys"]
+        if name != "encoder.embed_tokens.weight" and not name.startswith(f"{_HEAD}.")
+    )
     if missing:
         raise CheckpointError(
             f"{model} lacks {len(missing)} of the encoder's weights ({missing[0]}, …): it is not a whole checkpoint"
         )
+    if getattr(encoder, _HEAD, None) is not None:
+        setattr(encoder, _HEAD, None)
+    if not t5:
+        encoder.config.use_cache = False
+    if pooling != "mean":
+        setattr(encoder.config, POOLING, pooling)
     return encoder
+
+
+def pooling_of(model: str | Path, config: Any) -> Pooling:
+    """Return how a model pools: as its config.json or sentence-transformers' files beside it say.
+
+    Where neither does: the last token of a model that reads from left to right, else the mean.
+
+    Raises:
+        CheckpointError: the files name a layer or a pooling that the retriever does not have.
+    """
+    kept = getattr(config, POOLING, None)
+    modules = None if kept is not None else _beside(model, "modules.json")
+    if kept in get_args(Pooling):
+        return cast(Pooling, kept)
+    if kept is not None:
+        raise CheckpointError(
+            f"{model}: config.json has {POOLING} {kept!r}, none of {', '.join(get_args(Pooling))}"
+        )
+    if modules is None:
+        kind = str(config.model_type)
+        causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+        return "last" if causal else "mean"
+    pooling: Pooling = "mean"
+    for module in modules:
+        name = str(module["type"]).rpartition(".")[2]
+        if name not in _MODULES:
+            raise CheckpointError(
+                f"{model} has a layer {name} above its encoder (modules.json), which the retriever would leave out: "
+                "take a model without one"
+            )
+        if name == "Pooling":
+            said = _beside(model, f"{module['path']}/config.json") or {}
+            modes = [key for key, value in said.items() if key.startswith("pooling_mode_") and value is True]
+            modes += [str(said["pooling_mode"])] if "pooling_mode" in said else []
+            if len(modes) != 1 or modes[0] not in _MODES:
+                raise CheckpointError(
+                    f"{model} pools by {' and '.join(modes) or 'nothing'} ({module['path']}/config.json); the "
+                    f"retriever takes one of {', '.join(get_args(Pooling))}"
+                )
+            pooling = _MODES[modes[0]]
+    return pooling
+
+
+def _beside(model: str | Path, name: str) -> Any:
+    """Return the content of a JSON file of a folder or hub name; None where it has no such file."""
+    path = cached_file(
+        str(model),
+        name,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
 
 
 def load_tokens(model: str | Path) -> Tokens:
     """Return the function that makes a model's ids: bytes for ByT5, else the model's own tokenizer.
+
+    A text is never longer than the model has positions.
 
     Raises:
         CheckpointError: the model has no tokenizer, or one that cannot read.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
+        if isinstance(tokenizer, ByT5Tokenizer):
+            return byte_ids
+        config = AutoConfig.from_pretrained(model)
     except UNLOADABLE as error:
         raise _not_loadable(f"the tokenizer of {model}", model, error) from error
-    if isinstance(tokenizer, ByT5Tokenizer):
-        return byte_ids
     # If its files are missing, transformers makes a tokenizer with an empty vocabulary: all texts are equal.
     if tokenizer.unk_token_id in tokenizer(_PROBE)["input_ids"]:
         raise CheckpointError(
             f"the tokenizer of {model} does not know the letters of {_PROBE!r}: its vocabulary is missing. Copy the "
             "tokenizer's files from where the weights are from"
         )
+    most = min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or 1 << 30)
 
     def ids(text: str, max_length: int) -> Ids:
-        row = tokenizer(text, truncation=True, max_length=max_length)["input_ids"]
+        row = tokenizer(text, truncation=True, max_length=min(max_length, most))["input_ids"]
         return np.asarray(row, dtype=np.int32)
 
     return ids
@@ -131,20 +233,45 @@ def _not_loadable(what: str, model: str | Path, error: Exception) -> CheckpointE
     )
 
 
-def embed(encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:
-    """Return the unit vectors of texts.
+def embed(encoder: Encoder, ids: Tensor, mask: Tensor, *, recompute: bool = False) -> Tensor:
+    """Return the unit vectors of texts, computed in groups of like length, so that little is padding.
 
     Args:
-        encoder: the T5 encoder.
-        ids: token ids, int64, shape (n, length).
+        encoder: the retriever's.
+        ids: token ids, int64, shape (n, length), padded at the right.
         mask: 1 for a token, 0 for padding, int64, shape (n, length).
+        recompute: whether a group's activations are computed again for its gradient, as GradCache does (Gao et al.
+            2021, arXiv:2101.06983): a step then holds those of one group and not of all, for a third more time.
 
     Returns:
-        shape (n, d_model), the encoder's dtype; under autocast float32.
+        shape (n, hidden_size), the encoder's dtype; under autocast float32.
     """
+    lengths = mask.sum(dim=1).tolist()
+    order: list[int] = []
+    parts: list[Tensor] = []
+    for rows in by_length(lengths, goes_together):
+        at = torch.tensor(rows, device=ids.device)
+        longest = lengths[rows[-1]]
+        part = ids[at, :longest], mask[at, :longest]
+        parts.append(
+            cast(Tensor, checkpoint(embed_padded, encoder, *part, use_reentrant=False))
+            if recompute and torch.is_grad_enabled()
+            else embed_padded(encoder, *part)
+        )
+        order += rows
+    return torch.cat(parts)[torch.tensor(np.argsort(order), device=ids.device)]
+
+
+def embed_padded(encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:
+    """Return the unit vectors of texts as `embed` does, all in one pass."""
     hidden = encoder(input_ids=ids, attention_mask=mask).last_hidden_state.to(encoder.dtype)
-    summed = (hidden * mask.unsqueeze(2)).sum(dim=1)
-    return torch.nn.functional.normalize(summed / mask.sum(dim=1, keepdim=True), dim=1)
+    pooling: Pooling = getattr(encoder.config, POOLING, "mean")
+    if pooling == "mean":
+        pooled = (hidden * mask.unsqueeze(2)).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+    else:
+        ends = mask.sum(dim=1) - 1 if pooling == "last" else torch.zeros_like(mask[:, 0])
+        pooled = hidden[torch.arange(len(ids), device=ids.device), ends]
+    return torch.nn.functional.normalize(pooled, dim=1)
 
 
 def tensors_of(rows: Sequence[Ids], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:

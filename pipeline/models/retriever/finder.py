@@ -92,7 +92,7 @@ class PremiseFinder:
                 indices,
                 weights=tensors_digest(encoder.state_dict()),
                 max_seq_len=document_length,
-                d_model=encoder.config.d_model,
+                d_model=encoder.config.hidden_size,
             )
             stored, _ = index.vectors(self._documents, encoder, self._tokens)
             self._vectors = torch.from_numpy(stored).to(encoder.device)

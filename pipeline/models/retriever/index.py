@@ -4,6 +4,9 @@
     <folder>/<digest>/keys.sha256   the SHA-256 of each vector's document, in the same order
     <folder>/<digest>/index.json    the digest's content: the encoder's weights, the length of documents, d_model
 
+Vectors that a GPU made in bfloat16 and a CPU in float32 lie in one index: a cosine of theirs differs by some
+thousandths, and a server without a GPU need not embed anew what training embedded.
+
 An index only grows. Vectors are written and flushed before their keys, and the next writer truncates what a crash left
 after the last whole pair, so a key always has its vector. One writer at a time; readers need no lock.
 
@@ -27,15 +30,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pipeline.models.batching import by_length
+from pipeline.models.batching import by_length, goes_together
 from pipeline.models.datasets import Position
 from pipeline.models.errors import DivergedError, LearningError
+from pipeline.models.libraries import computes_in_bfloat16, exact_float32
+from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Encoder, Tokens, embed, tensors_of
+from pipeline.models.retriever.encoder import Encoder, Tokens, embed_padded, tensors_of
 
-_TOKENS_AT_ONCE = 1 << 14
-"""Tokens, padding with them, of a batch to embed. Attention's memory grows with the length's square, so long ones are
-counted with their square: see `_fits`."""
 _KEY = 32
 _FLUSH = 4096
 
@@ -163,27 +165,36 @@ def _disk_errors(path: Path) -> Iterator[None]:
 
 @torch.no_grad()
 def embed_texts(
-    encoder: Encoder, tokens: Tokens, texts: Sequence[str], max_seq_len: int, *, bucketed: bool = True
+    encoder: Encoder,
+    tokens: Tokens,
+    texts: Sequence[str],
+    max_seq_len: int,
+    *,
+    bucketed: bool = True,
+    bfloat16: bool | None = None,
 ) -> Tensor:
-    """Return the unit vectors of texts, on the encoder's device: float32, shape (len(texts), d_model).
+    """Return the unit vectors of texts, on the encoder's device: float32, shape (len(texts), hidden_size).
 
     Texts of like length are embedded together, so that little is padding; `bucketed=False` takes them as they come,
-    64 at a time, for comparison.
+    64 at a time, for comparison. `bfloat16`: whether matrix products are in bfloat16; None: where the device has it in
+    hardware. Pooling and vectors are in float32 in any case.
 
     Raises:
         DivergedError: one is no finite number, as those of damaged or diverged weights are.
     """
     was_training = encoder.training
     encoder.train(False)
+    if bfloat16 is None:
+        bfloat16 = computes_in_bfloat16(encoder.device)
     try:
         rows = [tokens(text, max_seq_len) for text in texts]
-        made = torch.empty(len(texts), encoder.config.d_model, dtype=torch.float32, device=encoder.device)
-        parts = by_length([len(row) for row in rows], _fits) if bucketed else _in_order(len(rows), 64)
+        made = torch.empty(len(texts), encoder.config.hidden_size, dtype=torch.float32, device=encoder.device)
+        parts = by_length([len(row) for row in rows], goes_together) if bucketed else _in_order(len(rows), 64)
         for part in parts:
             ids, mask = tensors_of([rows[i] for i in part], encoder.device)
-            # Embeddings and rankings do not depend on the training's precision.
-            with torch.autocast(encoder.device.type, enabled=False):
-                made[torch.tensor(part, device=encoder.device)] = embed(encoder, ids, mask).float()
+            # Embeddings do not depend on the training's precision.
+            with torch.autocast(encoder.device.type, torch.bfloat16, enabled=bfloat16):
+                made[torch.tensor(part, device=encoder.device)] = embed_padded(encoder, ids, mask).float()
         # A row's sum is not finite if one of its numbers is not, and takes no memory of the matrix's size.
         broken = torch.nonzero(~torch.isfinite(made.sum(dim=1)))
         if len(broken):
@@ -197,13 +208,61 @@ def embed_texts(
         encoder.train(was_training)
 
 
-def _fits(rows: int, _shortest: int, longest: int) -> bool:
-    return rows * longest * (1 + longest // 1024) <= _TOKENS_AT_ONCE
-
-
 def _in_order(count: int, size: int) -> Iterable[list[int]]:
     for start in range(0, count, size):
         yield list(range(start, min(count, start + size)))
+
+
+HARD = 32
+"""Hard negatives of a step to draw from."""
+_ASKED_AT_ONCE = 64
+
+
+def hard_negatives(
+    encoder: Encoder,
+    tokens: Tokens,
+    corpus: Corpus,
+    examples: Sequence[Example],
+    *,
+    document_length: int,
+    query_length: int,
+    index: EmbeddingIndex | None = None,
+) -> npt.NDArray[np.int32]:
+    """Return the premises that an encoder ranks highest for each step of those that its theorem may use and does not.
+
+    Mined with the weights that a task begins with, as ANCE does (Xiong et al. 2021, arXiv:2007.00808), once.
+
+    Args:
+        encoder: the retriever's.
+        tokens: makes ids of texts.
+        corpus: the premises.
+        examples: the steps.
+        document_length: tokens of the longest document.
+        query_length: tokens of the longest query.
+        index: of the encoder's embeddings; None: they are computed and not stored.
+
+    Returns:
+        indices of the corpus, the nearest first, -1 where there are fewer: int32, shape (len(examples), HARD).
+
+    Raises:
+        DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
+    """
+    documents = [premise.serialize() for premise in corpus.all_premises]
+    if index is None:
+        vectors = embed_texts(encoder, tokens, documents, document_length)
+    else:
+        vectors = torch.from_numpy(index.vectors(documents, encoder, tokens)[0]).to(encoder.device)
+    found = np.full((len(examples), HARD), -1, dtype=np.int32)
+    for start in range(0, len(examples), _ASKED_AT_ONCE):
+        part = examples[start : start + _ASKED_AT_ONCE]
+        queries = embed_texts(encoder, tokens, [example.query for example in part], query_length)
+        places = [(example.file_path, example.start) for example in part]
+        allowed = accessible_masks(corpus, places, queries.device)
+        for row, example in enumerate(part):
+            allowed[row, list(example.proof)] = False
+        for row, (indices, _) in enumerate(top_k(queries, vectors, allowed, HARD), start):
+            found[row, : len(indices)] = indices
+    return found
 
 
 _SCORES_AT_ONCE = 1 << 24
@@ -242,7 +301,7 @@ def top_k(
     rows = max(1, _SCORES_AT_ONCE // p)
     for start in range(0, n, rows):
         # Under the autocast of a validation scores would be bfloat16, where most of the best ones tie.
-        with torch.autocast(queries.device.type, enabled=False):
+        with torch.autocast(queries.device.type, enabled=False), exact_float32():
             scores = (queries[start : start + rows] @ documents.T).float()
         if bool(torch.isnan(scores).any()):
             raise DivergedError(

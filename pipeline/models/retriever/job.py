@@ -84,6 +84,7 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
             self.config,
             parent=self.order.parent,
             earlier=[TaskData(one.name, one.dataset) for one in self.order.tasks if one.replayed],
+            indices=self.indices,
             on_step=on_step,
         )
 

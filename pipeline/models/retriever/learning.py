@@ -100,6 +100,7 @@ def learn(
     *,
     parent: str | None,
     earlier: Sequence[TaskData] = (),
+    indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
@@ -112,6 +113,7 @@ def learn(
         config: of the training.
         parent: the checkpoint's id.
         earlier: the tasks to replay, where the configuration says so, an earlier version of this one among them.
+        indices: the folder of embedding indices; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all).
 
     Raises:
@@ -132,6 +134,7 @@ def learn(
             name=task.name,
             base=step.base,
             rows=rows,
+            indices=indices,
             on_step=on_step,
         )
 
@@ -350,7 +353,7 @@ def learn_all(
     results: dict[tuple[int, int], Evaluation] = {}
     for k, task in enumerate(tasks):
         parent = checkpoints[-1].checkpoint if checkpoints else None
-        checkpoints.append(learn(task, chain, config, parent=parent, earlier=tasks[:k]))
+        checkpoints.append(learn(task, chain, config, parent=parent, earlier=tasks[:k], indices=indices))
         at = chain.path(checkpoints[-1].checkpoint)
         recall.append([])
         for j in range(k + 1):

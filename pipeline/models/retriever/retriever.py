@@ -20,7 +20,7 @@ from transformers import (
 
 from pipeline.models.datasets import Position
 from pipeline.models.errors import CheckpointError, CorpusError, DivergedError, first_line
-from pipeline.models.libraries import quiet_libraries
+from pipeline.models.libraries import exact_float32, quiet_libraries
 from pipeline.models.measures import METRICS, rate
 from pipeline.models.retriever.batches import Batch, Example
 from pipeline.models.retriever.config import Schedule
@@ -57,6 +57,7 @@ class PremiseRetriever(pl.LightningModule):
         schedule: Schedule = "cosine",
         seed: int = 3407,
         replay_share: float = 0.0,
+        recompute: bool = False,
         query_length: int = 1024,
         total_steps: int | None = None,
     ) -> None:
@@ -72,6 +73,7 @@ class PremiseRetriever(pl.LightningModule):
             schedule: of the learning rate after warm-up.
             seed: of dropout.
             replay_share: of the loss, that of replayed examples where a step has them.
+            recompute: whether activations are computed again for a gradient (`encoder.embed`).
             query_length: tokens of the longest query.
             total_steps: of the optimiser in a whole run. Without it Lightning counts them, and for that it makes the
                 training data's loader before it knows at which step an interrupted run continues.
@@ -94,7 +96,8 @@ class PremiseRetriever(pl.LightningModule):
         self._total_steps = total_steps
         self._seed = seed
         self._replay_share = replay_share
-        self._strategy: Strategy = NoStrategy()
+        self._recompute = recompute
+        self.strategy: Strategy = NoStrategy()
         self._vectors: Tensor | None = None
         self._rated: list[tuple[float, ...]] = []
 
@@ -157,16 +160,17 @@ class PremiseRetriever(pl.LightningModule):
 
     def set_strategy(self, strategy: Strategy) -> None:
         """Set the protection against forgetting while it trains, after the strategy's `before_task`."""
-        self._strategy = strategy
+        self.strategy = strategy
 
     # --- training -----------------------------------------------------------------------------------------
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the cosines of a batch's queries and documents: float32 whatever the precision, shape (B, C)."""
-        queries = embed(self.encoder, batch.context_ids, batch.context_mask)
-        documents = embed(self.encoder, batch.premise_ids, batch.premise_mask)
+        again = self._recompute
+        queries = embed(self.encoder, batch.context_ids, batch.context_mask, recompute=again)
+        documents = embed(self.encoder, batch.premise_ids, batch.premise_mask, recompute=again)
         # In bfloat16 a cosine has two digits, and the temperature multiplies the rounding error by twenty.
-        with torch.autocast(self.device.type, enabled=False):
+        with torch.autocast(self.device.type, enabled=False), exact_float32():
             return queries.float() @ documents.float().T
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -181,7 +185,7 @@ class PremiseRetriever(pl.LightningModule):
         entropy = np.random.SeedSequence([self._seed, _DROPOUT, step, self.global_rank])
         torch.manual_seed(int(entropy.generate_state(1)[0]))
         loss = self._losses(self(batch), batch.label, batch.ignore).mean()
-        again = self._strategy.replayed(step, self.global_rank)
+        again = self.strategy.replayed(step, self.global_rank)
         if again is not None:
             again = again.to(self.device)
             replayed = self._losses(self(again), again.label, again.ignore).mean()
@@ -193,7 +197,7 @@ class PremiseRetriever(pl.LightningModule):
             )
         self.log("loss_train", loss.detach(), prog_bar=True, batch_size=len(batch))
         if self.trainer.global_step % _PENALTY_EVERY == 0:
-            penalty = self._strategy.penalty(self.encoder)
+            penalty = self.strategy.penalty(self.encoder)
             if penalty is not None:
                 self.log("penalty", penalty, batch_size=len(batch))
         return loss
@@ -203,14 +207,14 @@ class PremiseRetriever(pl.LightningModule):
         return batch.to(device, non_blocking=True) if isinstance(batch, Batch) else batch
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint[_PROGRESS] = self._strategy.progress()
+        checkpoint[_PROGRESS] = self.strategy.progress()
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self._strategy.resume(checkpoint.get(_PROGRESS, ()))
+        self.strategy.resume(checkpoint.get(_PROGRESS, ()))
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         share = optimizer.param_groups[0]["lr"] / self.lr if self.lr > 0 else 1.0
-        self._strategy.on_gradients(self.encoder, share)
+        self.strategy.on_gradients(self.encoder, share)
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)

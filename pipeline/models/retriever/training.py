@@ -6,12 +6,14 @@ exactly the weights of an uninterrupted one.
 
     <run>/steps/step=N.ckpt   the newest steps; gone when training is done
     <run>/epochs/epoch=N.pt   the best epoch's weights, where there is more than one epoch
+    <run>/negatives.pt        hard negatives, as the weights at the run's beginning found them
     <run>/trained.pt          the trained weights, so that the later steps (Fisher, checkpoint) can be repeated
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import statistics
 import sys
@@ -22,6 +24,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
@@ -31,10 +35,11 @@ from pytorch_lightning.strategies import DDPStrategy
 from pipeline.jobs import preemption
 from pipeline.models.curve import LOSS, Curve
 from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
-from pipeline.models.libraries import device_of, quiet_libraries
+from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries, tensors_digest
 from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import row_losses
+from pipeline.models.retriever.index import EmbeddingIndex, hard_negatives
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
 from pipeline.models.retriever.saving import (
@@ -51,6 +56,7 @@ from pipeline.models.retriever.strategies import Task, TaskState, make_strategy
 
 OnStep = Callable[[int, int], object]
 _MADE = "trained.pt"
+_HARD = "negatives.pt"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -97,6 +103,7 @@ def data_module(
         loss=config.loss,
         document_length=config.document_length,
         learned=learned,
+        num_hard_negatives=config.num_hard_negatives,
     )
 
 
@@ -110,6 +117,7 @@ def train_task(
     name: str,
     base: str,
     rows: ReplayRows | None = None,
+    indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
 ) -> tuple[PremiseRetriever, TaskState, RunSummary]:
     """Train a task and return the retriever, the state for the next task, and the run's summary.
@@ -123,6 +131,7 @@ def train_task(
         name: the task's.
         base: the chain's first model.
         rows: of earlier tasks, for replay.
+        indices: the folder of embedding indices, where hard negatives are looked for; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
@@ -131,6 +140,9 @@ def train_task(
     """
     started = time.monotonic()
     world = _devices(config)
+    # A small task has fewer pairs than a step takes.
+    pairs = sum(len(example.positives) for example in data.to_learn)
+    data.batch_size = max(1, min(config.batch_size, pairs // world))
     # A task with fewer batches than are accumulated would never change a weight.
     data.accumulate = 1
     data.accumulate = min(config.accumulate_grad_batches, data.batches(world=world).steps_per_epoch)
@@ -147,9 +159,13 @@ def train_task(
         schedule=config.schedule,
         seed=config.seed,
         replay_share=config.replay_share if "replay" in config.ways else 0.0,
+        recompute=config.gradient_checkpointing == "on"
+        or (config.gradient_checkpointing == "auto" and on_cuda(config)),
         query_length=data.max_seq_len,
         total_steps=total,
     )
+    if data.num_hard_negatives:
+        data.hard = _hard_negatives(model, data, config, run, indices)
     task = Task(
         name=name,
         data=dataset_digest(data.corpus, data.to_learn),
@@ -175,6 +191,42 @@ def train_task(
     kept = strategy.after_task(model.encoder, task)
     curve = Curve.of_state(made.pop("curve"))
     return model, kept, RunSummary(**made, curve=curve, seconds=time.monotonic() - started)
+
+
+def _hard_negatives(
+    model: PremiseRetriever,
+    data: RetrievalDataModule,
+    config: RetrieverConfig,
+    run: Path,
+    indices: Path | None,
+) -> npt.NDArray[np.int32]:
+    """Return the hard negatives of the steps to learn, found once in a run."""
+    kept = run / _HARD
+    try:
+        check_whole(kept)
+        return np.asarray(torch.load(kept, map_location="cpu", weights_only=True).numpy())
+    except UNREADABLE:
+        pass
+    model.to("cuda" if on_cuda(config) else "cpu")
+    encoder = model.encoder
+    index = None
+    if indices is not None:
+        digest = tensors_digest(encoder.state_dict())
+        width = encoder.config.hidden_size
+        index = EmbeddingIndex(indices, weights=digest, max_seq_len=data.document_length, d_model=width)
+    found = hard_negatives(
+        encoder,
+        data.tokens,
+        data.corpus,
+        data.to_learn,
+        document_length=data.document_length,
+        query_length=data.max_seq_len,
+        index=index,
+    )
+    model.to("cpu")
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        write_whole(torch.from_numpy(found), kept)
+    return found
 
 
 def _fit(
@@ -276,9 +328,12 @@ def _trainer(
     # The last one: it saves the other callbacks' state.
     callbacks.append(StepCheckpoints(run / "steps", every=config.checkpoint_every_n_steps))
     cuda = on_cuda(config)
-    precision: dict[str, Any] = {"precision": config.precision, "plugins": [WholeFiles()]}
-    if config.precision in _PURE_PRECISIONS:
-        precision = {"plugins": [WholeFiles(), _PURE_PRECISIONS[config.precision]()]}
+    chosen = config.precision
+    if chosen == "auto":
+        chosen = "bf16-mixed" if computes_in_bfloat16(device_of(config.device)) else "32-true"
+    precision: dict[str, Any] = {"precision": chosen, "plugins": [WholeFiles()]}
+    if chosen in _PURE_PRECISIONS:
+        precision = {"plugins": [WholeFiles(), _PURE_PRECISIONS[chosen]()]}
     return pl.Trainer(
         **precision,
         accelerator="cuda" if cuda else "cpu",

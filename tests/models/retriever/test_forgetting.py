@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import T5EncoderModel
 
 from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
-from pipeline.models.retriever.encoder import load_encoder, row_losses
+from pipeline.models.retriever.encoder import Encoder, load_encoder, row_losses
 from pipeline.models.retriever.replay import ReplayPair, ReplayRows
 from pipeline.models.retriever.strategies import make_strategy
 from tests.support.letters import Letters, loss_of, scores_of
@@ -31,7 +30,7 @@ def rows_of(name: str, seed: int) -> ReplayRows:
     return ReplayRows({name: [ReplayPair(query, document) for query, document in shown]}, seed=0)
 
 
-def recall_at_1(encoder: T5EncoderModel, name: str, seed: int) -> float:
+def recall_at_1(encoder: Encoder, name: str, seed: int) -> float:
     """Over 200 pairs that no batch has shown."""
     with torch.no_grad():
         scores = scores_of(encoder, Letters(name, seed, rows=200).at(10**6))
@@ -39,7 +38,7 @@ def recall_at_1(encoder: T5EncoderModel, name: str, seed: int) -> float:
 
 
 def learn(
-    encoder: T5EncoderModel,
+    encoder: Encoder,
     config: RetrieverConfig,
     folder: Path,
     *,

@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from transformers import T5EncoderModel
 
 from pipeline.models.errors import DatasetError, DivergedError, LearningError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import byte_ids, load_encoder
+from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
 from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
 from pipeline.models.retriever.learning import evaluate
 from tests.support.retrieval import write_dataset
@@ -36,18 +35,16 @@ TEXTS = [f"theorem t{i} : {'x' * (i * 7 % 60)}" for i in range(40)]
 
 
 @pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> T5EncoderModel:
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     return load_encoder(make_tiny_retriever(tmp_path_factory.mktemp("tiny")))
 
 
-def index_in(folder: Path, encoder: T5EncoderModel) -> EmbeddingIndex:
+def index_in(folder: Path, encoder: Encoder) -> EmbeddingIndex:
     digest = tensors_digest(encoder.state_dict())
     return EmbeddingIndex(folder, weights=digest, max_seq_len=64, d_model=encoder.config.d_model)
 
 
-def test_each_embedding_is_computed_once_in_the_life_of_an_index(
-    tmp_path: Path, encoder: T5EncoderModel
-) -> None:
+def test_each_embedding_is_computed_once_in_the_life_of_an_index(tmp_path: Path, encoder: Encoder) -> None:
     first, new = index_in(tmp_path, encoder).vectors(TEXTS[:30], encoder, byte_ids)
     assert new == 30
     again, new = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
@@ -58,14 +55,14 @@ def test_each_embedding_is_computed_once_in_the_life_of_an_index(
     assert np.array_equal(shuffled, np.concatenate([again[::-1], again[3:4]]))
 
 
-def test_stored_vectors_are_those_of_the_encoder(tmp_path: Path, encoder: T5EncoderModel) -> None:
+def test_stored_vectors_are_those_of_the_encoder(tmp_path: Path, encoder: Encoder) -> None:
     stored, _ = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
     one_by_one = torch.cat([embed_texts(encoder, byte_ids, [text], 64) for text in TEXTS])
     assert torch.allclose(torch.tensor(stored), one_by_one, atol=1e-5)
     assert torch.allclose(torch.tensor(stored).norm(dim=1), torch.ones(len(TEXTS)), atol=1e-5)
 
 
-def test_another_encoder_has_another_index(tmp_path: Path, encoder: T5EncoderModel) -> None:
+def test_another_encoder_has_another_index(tmp_path: Path, encoder: Encoder) -> None:
     other = load_encoder(make_tiny_retriever(tmp_path / "other", seed=1))
     index_in(tmp_path / "index", encoder).vectors(TEXTS, encoder, byte_ids)
     _, new = index_in(tmp_path / "index", other).vectors(TEXTS, other, byte_ids)
@@ -74,7 +71,7 @@ def test_another_encoder_has_another_index(tmp_path: Path, encoder: T5EncoderMod
 
 @pytest.mark.parametrize("torn", ["vectors.f32", "keys.sha256"])
 def test_an_index_that_was_cut_off_while_growing_goes_on_from_its_last_whole_pair(
-    tmp_path: Path, encoder: T5EncoderModel, torn: str
+    tmp_path: Path, encoder: Encoder, torn: str
 ) -> None:
     whole, _ = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
     whole = whole.copy()
@@ -119,9 +116,7 @@ def test_the_mask_is_what_each_theorem_may_use(tmp_path: Path) -> None:
         assert masks[row].tolist() == corpus.accessible(path, position).tolist()
 
 
-def test_an_evaluation_rates_rankings_among_accessible_premises(
-    tmp_path: Path, encoder: T5EncoderModel
-) -> None:
+def test_an_evaluation_rates_rankings_among_accessible_premises(tmp_path: Path, encoder: Encoder) -> None:
     dataset = write_dataset(tmp_path / "data", alphabet=3, premises_per_file=30)
     corpus = Corpus(dataset / "corpus.jsonl")
     examples = read_examples(dataset / "random" / "test.json", corpus).steps
@@ -140,7 +135,7 @@ def test_an_evaluation_rates_rankings_among_accessible_premises(
 
 
 def test_a_reader_is_not_disturbed_by_what_another_process_is_just_writing(
-    tmp_path: Path, encoder: T5EncoderModel
+    tmp_path: Path, encoder: Encoder
 ) -> None:
     index = index_in(tmp_path, encoder)
     whole, _ = index.vectors(TEXTS, encoder, byte_ids)
@@ -154,7 +149,7 @@ def test_a_reader_is_not_disturbed_by_what_another_process_is_just_writing(
 
 
 def test_two_writers_that_take_turns_compute_nothing_twice_and_lose_nothing(
-    tmp_path: Path, encoder: T5EncoderModel
+    tmp_path: Path, encoder: Encoder
 ) -> None:
     one, other = index_in(tmp_path, encoder), index_in(tmp_path, encoder)
     assert one.vectors(TEXTS[:10], encoder, byte_ids)[1] == 10
@@ -167,7 +162,7 @@ def test_two_writers_that_take_turns_compute_nothing_twice_and_lose_nothing(
 
 
 def test_an_index_that_cannot_be_written_says_so_and_goes_on_when_it_can(
-    tmp_path: Path, encoder: T5EncoderModel
+    tmp_path: Path, encoder: Encoder
 ) -> None:
     index = index_in(tmp_path, encoder)
     index.vectors(TEXTS[:5], encoder, byte_ids)
@@ -187,7 +182,7 @@ def test_an_index_that_cannot_be_written_says_so_and_goes_on_when_it_can(
 
 
 def test_an_index_whose_file_is_cut_while_it_is_open_computes_again_what_is_gone(
-    tmp_path: Path, encoder: T5EncoderModel
+    tmp_path: Path, encoder: Encoder
 ) -> None:
     index = index_in(tmp_path, encoder)
     whole = np.array(index.vectors(TEXTS, encoder, byte_ids)[0])
@@ -198,7 +193,7 @@ def test_an_index_whose_file_is_cut_while_it_is_open_computes_again_what_is_gone
 
 
 def test_vectors_that_lie_in_order_are_a_map_of_the_file_and_nothing_changes_it(
-    tmp_path: Path, encoder: T5EncoderModel
+    tmp_path: Path, encoder: Encoder
 ) -> None:
     index = index_in(tmp_path, encoder)
     index.vectors(TEXTS, encoder, byte_ids)
@@ -212,7 +207,7 @@ def test_vectors_that_lie_in_order_are_a_map_of_the_file_and_nothing_changes_it(
 def test_embeddings_that_are_no_numbers_are_refused_and_not_kept(tmp_path: Path) -> None:
     damaged = load_encoder(make_tiny_retriever(tmp_path / "model"))
     # Byte 7 alone: the row of its token.
-    damaged.shared.weight.data[ord("7") + 3] = float("nan")
+    damaged.state_dict()["shared.weight"][ord("7") + 3] = float("nan")
     index = index_in(tmp_path / "index", damaged)
     with pytest.raises(DivergedError, match=r"1 of 3 embeddings .* the first that of 'b7': .*Take another"):
         index.vectors(["a", "b7", "c"], damaged, byte_ids)
@@ -225,9 +220,7 @@ def test_embeddings_that_are_no_numbers_are_refused_and_not_kept(tmp_path: Path)
         evaluate(damaged, byte_ids, corpus, examples, max_seq_len=64)
 
 
-def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(
-    tmp_path: Path, encoder: T5EncoderModel
-) -> None:
+def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path, encoder: Encoder) -> None:
     (tmp_path / "index").write_text("")
     with pytest.raises(LearningError, match=rf"kept at {tmp_path}/index.*\(Not a directory\)\. Make room"):
         index_in(tmp_path / "index", encoder)

@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from transformers import T5EncoderModel
 
 from pipeline.models.errors import CheckpointError
 from pipeline.models.retriever.batches import Batch, Batches, read_examples
 from pipeline.models.retriever.config import FisherLabels, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import byte_ids, embed, load_encoder, row_losses
+from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, load_encoder, row_losses
 from pipeline.models.retriever.fisher import Fisher, RetrievalLosses, parameters_of, squared_gradients
 from pipeline.models.retriever.replay import ReplayPair, ReplayRows
 from pipeline.models.retriever.strategies import (
@@ -39,7 +38,7 @@ class Made:
         self.corpus = Corpus(data / "corpus.jsonl")
         self.examples = read_examples(data / "random" / "train.json", self.corpus).steps
 
-    def encoder(self) -> T5EncoderModel:
+    def encoder(self) -> Encoder:
         return load_encoder(self.model)
 
     def batches(self, size: int) -> Batches:
@@ -81,13 +80,13 @@ def config(**changes: object) -> RetrieverConfig:
     return RetrieverConfig.from_dict({**values, **changes})
 
 
-def nudge(encoder: T5EncoderModel, by: float = 0.01) -> None:
+def nudge(encoder: Encoder, by: float = 0.01) -> None:
     with torch.no_grad():
         for weight in encoder.parameters():
             weight.add_(by)
 
 
-def after_first_task(made: Made, folder: Path, setting: RetrieverConfig) -> tuple[T5EncoderModel, TaskState]:
+def after_first_task(made: Made, folder: Path, setting: RetrieverConfig) -> tuple[Encoder, TaskState]:
     """What a chain has after a task that left the weights where they were."""
     encoder = made.encoder()
     strategy = make_strategy(setting, None)
@@ -97,7 +96,7 @@ def after_first_task(made: Made, folder: Path, setting: RetrieverConfig) -> tupl
     return encoder, kept
 
 
-def gradients(encoder: T5EncoderModel) -> dict[str, Tensor | None]:
+def gradients(encoder: Encoder) -> dict[str, Tensor | None]:
     return {name: weight.grad for name, weight in encoder.named_parameters()}
 
 
@@ -147,12 +146,12 @@ def test_ewc_pulls_the_second_task_back_and_adds_its_own_fisher(made: Made, tmp_
     assert [(task.name, task.factor) for task in second.tasks] == [("A", 0.9), ("B", 1.0)]
 
 
-def with_gradients_of(encoder: T5EncoderModel, value: float) -> None:
+def with_gradients_of(encoder: Encoder, value: float) -> None:
     for weight in encoder.parameters():
         weight.grad = torch.full_like(weight, value)
 
 
-def norm(encoder: T5EncoderModel, of: Callable[[str], Tensor | float]) -> float:
+def norm(encoder: Encoder, of: Callable[[str], Tensor | float]) -> float:
     """The norm of a value for each weight."""
     squares = [
         (torch.zeros_like(weight) + of(name)).square().sum() for name, weight in encoder.named_parameters()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.util
 import json
 from collections.abc import Callable
@@ -166,9 +167,45 @@ def test_each_way_against_forgetting_is_a_switch(setting: AgainstForgetting, way
 
 def test_leandojo_s_configuration_is_translated_into_ours() -> None:
     theirs = TrainingConfig(lr=0.5, num_repos=3, single_repo=False)
-    ours = RetrieverConfig(lr=0.5, against_forgetting="ewc", lambda_value=0.1, only_new=False)
+    ours = RetrieverConfig(
+        lr=0.5,
+        batch_size=1,
+        accumulate_grad_batches=4,
+        precision="bf16-mixed",
+        loss="mse",
+        num_hard_negatives=0,
+        against_forgetting="ewc",
+        lambda_value=0.1,
+        only_new=False,
+    )
     assert theirs.translated() == ours
     assert type(theirs.translated()) is RetrieverConfig
+
+
+def test_what_an_earlier_version_trained_with_has_the_id_that_it_had_then() -> None:
+    """Or a chain would be trained again after an upgrade. The hash is that of version 58a2fa3."""
+    content = json.dumps(TrainingConfig().translated().content(), sort_keys=True)
+    known = "54fce2becc5cf30638ecac1778853bc3fd498152ab6bf968c3b761260a3b7836"
+    assert hashlib.sha256(content.encode()).hexdigest() == known
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read_with_what_it_was_trained_with() -> None:
+    recorded = RetrieverConfig(lr=1e-3, batch_size=1, loss="mse", precision="bf16-mixed").to_dict()
+    # Fields that the earlier version did not have.
+    del recorded["num_hard_negatives"], recorded["gradient_checkpointing"], recorded["split"]
+    read = RetrieverConfig.recorded(recorded)
+    assert (read.lr, read.batch_size, read.loss, read.num_hard_negatives) == (1e-3, 1, "mse", 0)
+    assert read.content().keys() == {*LEANDOJO_ALONE, *recorded} - RetrieverConfig.no_content
+
+
+def test_a_file_of_an_earlier_version_with_few_negatives_is_still_taken() -> None:
+    assert RetrieverConfig(num_negatives=1, num_in_file_negatives=1).num_hard_negatives == 1
+
+
+def test_the_defaults_are_those_of_contrastive_training_in_large_batches() -> None:
+    ours = RetrieverConfig()
+    assert (ours.loss, ours.batch_size, ours.accumulate_grad_batches) == ("contrastive", 32, 1)
+    assert (ours.precision, ours.gradient_checkpointing, ours.num_hard_negatives) == ("auto", "auto", 1)
 
 
 @pytest.mark.parametrize("name", LEANDOJO_ALONE)

@@ -1,0 +1,104 @@
+"""Hard negatives: what the model, as a task finds it, takes for a premise of a step and is none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.models.chain import Chain
+from pipeline.models.datasets import TaskData
+from pipeline.models.retriever.batches import RetrievalDataModule
+from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.encoder import load_encoder
+from pipeline.models.retriever.index import HARD, embed_texts, hard_negatives
+from pipeline.models.retriever.learning import learn
+from pipeline.models.retriever.training import data_module, train_task
+from tests.support.retrieval import write_dataset
+
+
+@pytest.fixture
+def data(tasks: list[TaskData], config: RetrieverConfig) -> RetrievalDataModule:
+    return data_module(tasks[0].dataset, config, tokens_of=config.model_name)
+
+
+def mined(data: RetrievalDataModule, model: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
+    return hard_negatives(
+        load_encoder(model), data.tokens, data.corpus, data.to_learn, document_length=64, query_length=64
+    )
+
+
+def test_they_are_the_nearest_of_the_premises_that_a_theorem_may_use_and_does_not(
+    data: RetrievalDataModule, model: Path
+) -> None:
+    found, encoder = mined(data, model), load_encoder(model)
+    vectors = embed_texts(encoder, data.tokens, [one.serialize() for one in data.corpus.all_premises], 64)
+    for row, example in zip(found[:10], data.to_learn, strict=False):
+        scores = vectors @ embed_texts(encoder, data.tokens, [example.query], 64)[0]
+        everything = np.arange(len(data.corpus))
+        allowed = data.corpus.accessible_of(example.file_path, example.start, everything)
+        allowed[list(example.proof)] = False
+        best = sorted(everything[allowed], key=lambda place: -float(scores[place]))[:HARD]
+        assert row[row >= 0].tolist() == best
+
+
+def test_a_pair_gets_as_many_as_the_configuration_says_and_they_change_from_step_to_step(
+    data: RetrievalDataModule, model: Path
+) -> None:
+    data.hard = mined(data, model)
+    drawn = set()
+    batches = data.batches()
+    for step in range(6):
+        batch = batches.at(step)
+        last = batch.premises[-len(batch) :]
+        for pair, negative in zip(batch.pairs, last, strict=True):
+            number, positive = batches.pairs[pair]
+            assert negative in data.hard[number].tolist()
+            assert negative != positive
+            drawn.add((number, negative))
+        # None of them twice.
+        for row in range(len(batch)):
+            assert len(set(batch.premises[row :: len(batch)])) == 4
+    assert len(drawn) > len({number for number, _ in drawn})
+
+
+def test_without_them_a_step_is_what_it_was(data: RetrievalDataModule, model: Path) -> None:
+    before = data.batches().at(0)
+    data.num_hard_negatives, data.hard = 0, mined(data, model)
+    assert data.batches().at(0).premises == before.premises
+
+
+def test_a_run_that_goes_on_has_those_that_it_began_with(
+    tasks: list[TaskData], config: RetrieverConfig, tmp_path: Path
+) -> None:
+    def train(data: RetrievalDataModule) -> dict[str, torch.Tensor]:
+        made, _, _ = train_task(
+            config.model_name,
+            data,
+            config,
+            run=tmp_path / "run",
+            state=None,
+            name="a",
+            base=config.model_name,
+        )
+        return made.state_dict()
+
+    data = data_module(tasks[0].dataset, config, tokens_of=config.model_name)
+    train(data)
+    assert (tmp_path / "run" / "negatives.pt").is_file()
+    again = data_module(tasks[0].dataset, config, tokens_of=config.model_name)
+    train(again)
+    assert data.hard is not None
+    assert again.hard is not None
+    assert np.array_equal(data.hard, again.hard)
+
+
+def test_a_repository_with_fewer_pairs_than_a_step_takes_is_learned_in_one(
+    config: RetrieverConfig, tmp_path: Path
+) -> None:
+    few = TaskData("few", write_dataset(tmp_path / "few", seed=3, files=2, theorems=8))
+    made = learn(few, Chain(tmp_path / "chain"), replace(config, batch_size=32), parent=None)
+    assert made.steps == 1

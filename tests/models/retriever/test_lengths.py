@@ -1,0 +1,82 @@
+"""Texts are embedded in groups of like length: what is computed is text, and what comes out is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.retrieval import lengths_of_lean
+from pipeline.models.batching import by_length, goes_together
+from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, embed_padded, load_encoder, tensors_of
+from pipeline.models.retriever.index import embed_texts
+
+
+def test_four_fifths_of_a_step_s_document_tokens_are_text_where_two_fifths_were() -> None:
+    """Of 32 pairs with three negatives each, documents as long as Lean core's declarations, cut at 512 tokens."""
+    text = padded = grouped = 0
+    for step in range(50):
+        lengths = np.minimum(lengths_of_lean(32 * 4, stream=step), 512)
+        text += int(lengths.sum())
+        padded += len(lengths) * int(lengths.max())
+        groups = by_length(lengths.tolist(), goes_together)
+        grouped += sum(len(rows) * int(lengths[rows].max()) for rows in groups)
+    assert 0.40 < text / padded < 0.48
+    assert text / grouped > 0.81
+
+
+def test_few_tokens_are_one_group_however_different_their_lengths() -> None:
+    assert list(by_length([5, 60, 12, 64], goes_together)) == [[0, 2, 1, 3]]
+
+
+def test_a_group_has_no_more_tokens_than_one_pass_takes() -> None:
+    groups = list(by_length([512] * 100, goes_together))
+    assert [len(rows) for rows in groups] == [32, 32, 32, 4]
+    assert max(len(rows) for rows in by_length([2048] * 20, goes_together)) == 2
+
+
+def loss_and_gradients(encoder: Encoder, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    encoder.zero_grad()
+    (vectors[:20] * vectors[20:]).sum(dim=1).square().sum().backward()  # type: ignore[no-untyped-call]
+    gradients = [weight.grad.flatten() for weight in encoder.parameters() if weight.grad is not None]
+    return vectors.detach(), torch.cat(gradients)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_vectors_and_gradients_are_the_same_in_groups_and_computed_again(model: Path, dropout: float) -> None:
+    encoder = load_encoder(model).train()
+    for module in encoder.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = dropout
+    lengths = np.minimum(lengths_of_lean(40, stream=1), 300)
+    rng = np.random.default_rng(0)
+    ids, mask = tensors_of([rng.integers(3, 200, length).astype(np.int32) for length in lengths])
+    assert len(list(by_length(lengths.tolist(), goes_together))) > 2
+
+    def made(*, recompute: bool) -> tuple[Tensor, Tensor]:
+        torch.manual_seed(0)
+        return loss_and_gradients(encoder, embed(encoder, ids, mask, recompute=recompute))
+
+    vectors, gradients = made(recompute=False)
+    again, same = made(recompute=True)
+    assert torch.equal(vectors, again)
+    assert torch.equal(gradients, same)
+    if not dropout:
+        whole, of_whole = loss_and_gradients(encoder, embed_padded(encoder, ids, mask))
+        assert torch.allclose(vectors, whole, atol=1e-6)
+        assert torch.allclose(gradients, of_whole, atol=1e-4)
+
+
+def test_vectors_of_bfloat16_and_float32_lie_within_some_thousandths_and_are_both_unit_vectors(
+    model: Path,
+) -> None:
+    encoder = load_encoder(model)
+    texts = [f"theorem t{number} : {'x' * number} = {number}" for number in range(40)]
+    full, half = (embed_texts(encoder, byte_ids, texts, 64, bfloat16=bfloat16) for bfloat16 in (False, True))
+    assert half.dtype == torch.float32
+    assert not torch.equal(full, half)
+    assert float((full * half).sum(dim=1).min()) > 0.999
+    assert torch.allclose(half.norm(dim=1), torch.ones(40), atol=1e-6)
