@@ -93,7 +93,12 @@ def write(result: Result, experiment: Learning | Proving, lab: Lab, text: str, o
         result.table,
         f"![{lab.name}]({lab.name}.svg)",
         result.meaning,
-        f"Seeds {', '.join(map(str, experiment.seeds))}. {duration(result.seconds)} of processor time on "
+        *(
+            ["One seed: there is no interval, and differences may be chance."]
+            if len(experiment.seeds) == 1
+            else []
+        ),
+        f"Seeds: {', '.join(map(str, experiment.seeds))}. {duration(result.seconds)} of processor time on "
         f"{machine.processor} ({machine.cores} cores, {machine.system}), GPU: {machine.gpu}. Python {machine.python}, "
         f"{versions}."
         + (f" {others} other machines or versions measured parts of it: see the log." if others else ""),

@@ -49,7 +49,10 @@ def contents(source: Source) -> tuple[str, ...]:
         return ()
     found = []
     for name, folder in source.folders.items():
-        paths = [folder / "corpus.jsonl", *(folder / "random" / f"{split}.json" for split in SPLITS)]
+        sides = [f"random/{split}.json" for split in SPLITS]
+        others = [f"novel_premises/{split}.json" for split in SPLITS]
+        paths = [folder / name for name in ("corpus.jsonl", *sides)]
+        paths += [folder / name for name in others if (folder / name).is_file()]
         for path in paths:
             if not path.is_file():
                 raise ExperimentError(
