@@ -79,6 +79,10 @@ def register(app: typer.Typer) -> None:
     group.command("compare", help="Set two checkpoints side by side, task by task.")(compare)
     group.command("promote", help="Put a checkpoint in use, if the promotion rule lets it.")(promote)
     group.command("rollback", help="Put the checkpoint in use again that was in use before.")(rollback)
+    from daemon.cli import sharing
+
+    group.command("export", help="Write a checkpoint as a folder that other programs load.")(sharing.export)
+    group.command("push", help="Put a checkpoint into a repository of the hub.")(sharing.push)
     app.add_typer(group, name="models")
     app.command("curriculum", help="Order the traced repositories by how easy their theorems are.")(
         curriculum

@@ -1,0 +1,374 @@
+"""Share a checkpoint: a folder that other programs load, with a model card, and a repository of the hub.
+
+    sentence-transformers   `SentenceTransformer(folder)`: a retriever, with its pooling
+    transformers            `AutoModel….from_pretrained(folder)`: every weight; an adapter is merged into its base
+    peft                    `PeftModel.from_pretrained(base, folder)`: a tactic model's adapter alone
+
+The Fisher information and what names places of this machine stay behind. The card (README.md) has the measures of the
+log, the baselines' beside them, as text and as the hub reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.models.chain import DESCRIPTION, FISHER, Chain, make_durable, read_about, sync, writing
+from pipeline.models.errors import LearningError, first_line
+from pipeline.models.measures import BASELINES, baselines_of
+from store.events.models import ModelKind
+from store.promotion import task_name
+from store.view.rows import CheckpointRow, EvaluationRow
+
+Format = Literal["sentence-transformers", "transformers", "peft"]
+FORMATS: Mapping[ModelKind, tuple[Format, ...]] = {
+    "retriever": ("sentence-transformers",),
+    "tactics": ("transformers", "peft"),
+    "progress": ("transformers",),
+}
+"""What each model can be written as, the usual one first."""
+CARD = "README.md"
+_ADAPTER = "adapter_config.json"
+_STAY = (FISHER, DESCRIPTION, "base.json", "training_args.bin")
+_TASKS: Mapping[ModelKind, tuple[str, str]] = {
+    "retriever": ("sentence-similarity", "premise retrieval"),
+    "tactics": ("text-generation", "tactic prediction"),
+    "progress": ("text-classification", "steps that remain"),
+}
+"""The hub's name of what a model does, and ours."""
+
+
+class SharingError(LearningError):
+    """A checkpoint cannot be written for others, or the hub did not take it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What is shared: a checkpoint of a chain, what the log says of it, and the repositories that it learned from.
+
+    `repositories` are in the order in which they were learned.
+    """
+
+    chain: Path
+    row: CheckpointRow
+    evaluations: Sequence[EvaluationRow]
+    repositories: Sequence[str]
+
+    @property
+    def model(self) -> ModelKind:
+        return next(kind for kind in FORMATS if kind == self.row.model)
+
+    @property
+    def folder(self) -> Path:
+        return self.chain / self.row.checkpoint
+
+    def format(self, wanted: str | None) -> Format:
+        """Return the format that is wanted; None: an adapter as one, else the model's usual one.
+
+        Raises:
+            SharingError: the model has no such format.
+        """
+        known = FORMATS[self.model]
+        adapter = (self.folder / _ADAPTER).is_file()
+        if wanted is None:
+            return "peft" if adapter else known[0]
+        found = next((one for one in known if one == wanted), None)
+        if found is None:
+            raise SharingError(
+                f"{wanted}: no format of a {self.model} model, which has {' and '.join(known)}"
+            )
+        if found == "peft" and not adapter:
+            raise SharingError(
+                f"{self.row.checkpoint} has every weight, and no adapter. Take --format transformers"
+            )
+        return found
+
+
+def write_shared(shared: Shared, out: Path, wanted: str | None = None) -> Format:
+    """Write a checkpoint as a folder that other programs load, complete or not at all; return its format.
+
+    Args:
+        shared: the checkpoint.
+        out: the folder to make.
+        wanted: the format; None as `Shared.format`.
+
+    Raises:
+        SharingError: there is no such format, or the folder is there already.
+        CheckpointError: the checkpoint is missing or damaged, or the disk refused.
+        ModelError: an adapter's base cannot be loaded.
+    """
+    written = shared.format(wanted)
+    if out.exists():
+        raise SharingError(f"{out} is there already: name a folder that is not, nothing is overwritten")
+    Chain(shared.chain).read(shared.row.checkpoint, verify=True)
+    beside = out.with_name(f".{out.name}.part")
+    shutil.rmtree(beside, ignore_errors=True)
+    with writing(beside, (f"{out} cannot be written", "Make room, or name another folder")):
+        beside.mkdir(parents=True)
+        if written == "transformers" and (shared.folder / _ADAPTER).is_file():
+            _merge(shared.folder, beside)
+        else:
+            _copy(shared.folder, beside)
+        if written == "peft":
+            _name_base(shared, beside)
+        if written == "sentence-transformers":
+            _write_modules(beside, shared.row.config)
+        (beside / CARD).write_text(card(shared, written), encoding="utf-8")
+        make_durable(beside)
+        beside.rename(out)
+        sync(out.parent)
+    return written
+
+
+def _copy(source: Path, out: Path) -> None:
+    about = read_about(source) or {"files": {}}
+    for name in about["files"]:
+        if name not in _STAY:
+            shutil.copyfile(source / name, out / name)
+
+
+def _merge(source: Path, out: Path) -> None:
+    """Write an adapter's model with every weight."""
+    from pipeline.models.libraries import quiet_libraries
+    from pipeline.models.tactics.models import load_model
+
+    found = load_model(source)
+    with quiet_libraries():
+        merged: Any = found.model
+        merged.merge_and_unload().save_pretrained(str(out))
+        found.tokenizer.save_pretrained(out)
+    found.lengths.save(out)
+
+
+def _name_base(shared: Shared, out: Path) -> None:
+    """Name the base by what the chain began with: a name of the hub, where it was one."""
+    path = out / _ADAPTER
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["base_model_name_or_path"] = shared.row.base
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _write_modules(out: Path, config: Mapping[str, Any]) -> None:
+    """Write sentence-transformers' description of an encoder: it pools as in training, and makes unit vectors."""
+    known = json.loads((out / "config.json").read_text(encoding="utf-8"))
+    pooling = known.get("retriever_pooling", "mean")
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    files: dict[str, Any] = {
+        "modules.json": [
+            {
+                "idx": number,
+                "name": str(number),
+                "path": path,
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for number, (path, kind) in enumerate(modules)
+        ],
+        # The longest text that it was trained on: a state. Premises were cut at max_seq_len.
+        "sentence_bert_config.json": {
+            "max_seq_length": int(config.get("data_max_seq_len", 1024)),
+            "do_lower_case": False,
+        },
+        "config_sentence_transformers.json": {"similarity_fn_name": "cosine", "prompts": {}},
+        "1_Pooling/config.json": {
+            "word_embedding_dimension": int(known.get("hidden_size") or known["d_model"]),
+            "pooling_mode_mean_tokens": pooling == "mean",
+            "pooling_mode_cls_token": pooling == "cls",
+            "pooling_mode_lasttoken": pooling == "last",
+        },
+    }
+    for name, content in files.items():
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    (out / "2_Normalize").mkdir()
+
+
+_LOAD: Mapping[tuple[str, Format], str] = {
+    ("retriever", "sentence-transformers"): (
+        "from sentence_transformers import SentenceTransformer\n\n"
+        'model = SentenceTransformer("{name}")\nscores = model.similarity(model.encode(states), model.encode(premises))'
+    ),
+    ("tactics", "transformers"): (
+        "from transformers import AutoModelForCausalLM\n\n"
+        'model = AutoModelForCausalLM.from_pretrained("{name}")'
+    ),
+    ("tactics", "peft"): (
+        "from peft import AutoPeftModelForCausalLM\n\n"
+        'model = AutoPeftModelForCausalLM.from_pretrained("{name}")'
+    ),
+    ("progress", "transformers"): (
+        "from transformers import AutoModelForSequenceClassification\n\n"
+        'model = AutoModelForSequenceClassification.from_pretrained("{name}")'
+    ),
+}
+
+
+def card(shared: Shared, written: Format, name: str = "FOLDER") -> str:
+    """Return a checkpoint's model card, with the hub's metadata above it.
+
+    Args:
+        shared: the checkpoint.
+        written: the format beside it.
+        name: the hub's name or the folder, as the example loads it.
+    """
+    from huggingface_hub import EvalResult, ModelCardData
+
+    row = shared.row
+    task, ours = _TASKS[shared.model]
+    tests = [one for one in shared.evaluations if one.split.rpartition("/")[2] == "test"]
+    results = [
+        EvalResult(
+            task_type=task,
+            task_name=ours,
+            dataset_type=one.repository or "several",
+            dataset_name=task_name(one.repository, one.split),
+            dataset_revision=one.dataset,
+            metric_type=metric,
+            metric_value=value,
+        )
+        for one in tests
+        for metric, value in baselines_of(one.metrics)[""].items()
+        if not metric.endswith(("_low", "_high"))
+    ]
+    data = ModelCardData(
+        library_name=written,
+        pipeline_tag=task,
+        base_model=None if Path(row.base).is_absolute() else row.base,
+        tags=["lean4", "theorem-proving", "unsorry", *(["simulated"] if row.simulated else [])],
+        model_name=f"unsorry {row.model} {row.checkpoint}",
+        eval_results=results or None,
+    )
+    simulated = (
+        [
+            "**SIMULATED: it learned from the simulator, and not from Lean. Its figures say nothing about Lean.**",
+            "",
+        ]
+        if row.simulated
+        else []
+    )
+    settings = {**row.config, "seed": row.seed, "device": row.device, **row.versions}
+    parts = [
+        f"---\n{data}\n---",
+        f"# unsorry {row.model} {row.checkpoint}",
+        "",
+        *simulated,
+        f"A model for {ours} in Lean 4, trained by unsorry from `{_public(row.base)}`.",
+        "",
+        "## Learned from, in this order",
+        "",
+        *(f"- {repository}" for repository in shared.repositories),
+        "",
+        "Theorems of the test side of the split, which is by a hash of the statement, were not trained on.",
+        "",
+        "## Measured",
+        "",
+        *_table(tests),
+        "",
+        "## Load",
+        "",
+        f"```python\n{_LOAD[row.model, written].replace('{name}', name)}\n```",
+        "",
+        "## Made with",
+        "",
+        f"{row.steps} steps in {row.seconds:.0f} s; weights {row.weights}.",
+        "",
+        *(f"- {key}: {_public(value)}" for key, value in settings.items()),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _table(tests: Sequence[EvaluationRow]) -> list[str]:
+    """Return the measures as a table in Markdown: a row for the model and each baseline on each test set."""
+    if not tests:
+        return ["On no test set."]
+    rows = [
+        (one, "this model" if not who else BASELINES[who], metrics)
+        for one in tests
+        for who, metrics in baselines_of(one.metrics).items()
+    ]
+    names = [name for name in rows[0][2] if not name.endswith(("_low", "_high"))]
+    return [
+        f"| test set | steps | of | {' | '.join(names)} |",
+        f"|{'---|' * (3 + len(names))}",
+        *(
+            f"| {task_name(one.repository, one.split)} | {one.n} | {who} | "
+            f"{' | '.join(_figure(metrics, name) for name in names)} |"
+            for one, who, metrics in rows
+        ),
+    ]
+
+
+def _figure(metrics: Mapping[str, float], name: str) -> str:
+    if name not in metrics:
+        return ""
+    low, high = metrics.get(f"{name}_low"), metrics.get(f"{name}_high")
+    bounds = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+    return f"{metrics[name]:.3f}{bounds}"
+
+
+def _public(value: object) -> str:
+    """Write a value; of a path of this machine only its last part."""
+    text = str(value)
+    return Path(text).name if Path(text).is_absolute() else text
+
+
+def push(
+    shared: Shared, repository: str, work: Path, *, wanted: str | None = None, public: bool = False
+) -> str:
+    """Put a checkpoint into a repository of the hub, made if need be; return its address.
+
+    The hub, its address (HF_ENDPOINT) and the token (HF_TOKEN, or that of `hf auth login`) are those of whoever runs
+    this.
+
+    Args:
+        shared: the checkpoint.
+        repository: OWNER/NAME.
+        work: a folder to write into, made and removed.
+        wanted: the format; None as `Shared.format`.
+        public: whether a new repository can be seen by all.
+
+    Raises:
+        SharingError: the hub refused, or cannot be reached.
+        LearningError: as `write_shared`.
+    """
+    from httpx2 import HTTPError
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
+
+    api = HfApi()
+    try:
+        written = write_shared(shared, work, wanted)
+        if written == "peft" and Path(shared.row.base).is_absolute():
+            raise SharingError(
+                f"the adapter's base is {shared.row.base}, a folder of this machine, so nobody else could load it. "
+                "Take --format transformers"
+            )
+        (work / CARD).write_text(card(shared, written, repository), encoding="utf-8")
+        made = api.create_repo(repository, private=not public, exist_ok=True)
+        api.upload_folder(
+            folder_path=work,
+            repo_id=made.repo_id,
+            commit_message=f"unsorry {shared.row.model} {shared.row.checkpoint}",
+        )
+    except HfHubHTTPError as error:
+        status = None if error.response is None else error.response.status_code
+        raise SharingError(
+            f"{repository}: the hub at {api.endpoint} refused ({status}: {first_line(error)}). Log in with `hf auth "
+            "login`, or set HF_TOKEN to a token that may write there"
+        ) from error
+    except HFValidationError as error:
+        raise SharingError(
+            f"{repository}: no name of the hub ({first_line(error)}). Write OWNER/NAME"
+        ) from error
+    # The hub's library makes a RuntimeError of an upload that fails.
+    except (HTTPError, OfflineModeIsEnabled, OSError, RuntimeError) as error:
+        raise SharingError(
+            f"{repository}: the hub at {api.endpoint} did not take it ({first_line(error.__cause__ or error)}). Try "
+            "again with a network, and without HF_HUB_OFFLINE"
+        ) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return str(made)

@@ -1,0 +1,61 @@
+"""`unsorry models export`: what it refuses before torch is loaded, and what it says of a checkpoint that it writes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pipeline.models.chain import file_digest
+from tests.support.models import checkpoint_removed, checkpoint_saved
+
+ID = "0123456789abcdef"
+
+
+@pytest.fixture
+def saved(folder: Any) -> Any:
+    """A progress model whose files are there, and one whose files were removed."""
+    folder.add("model:progress", checkpoint_saved(ID, model="progress", simulated=True))
+    folder.add("model:progress", checkpoint_saved("fedcba9876543210", model="progress"))
+    folder.add("model:progress", checkpoint_removed("fedcba9876543210", model="progress"))
+    folder.write()
+    place = folder.state / "models" / "progress" / ID
+    place.mkdir(parents=True)
+    (place / "model.safetensors").write_bytes(b"weights")
+    (place / "config.json").write_text("{}")
+    about: dict[str, Any] = {
+        "checkpoint": ID, "parent": None, "base": "b", "task": "t", "data": "d", "data_seq": 1, "config": {},
+        "seed": 1, "steps": 1, "versions": {}, "device": "cpu", "seconds": 1.0, "warnings": [],
+        "files": {name: file_digest(place / name) for name in ("model.safetensors", "config.json")},
+    }  # fmt: skip
+    (place / "checkpoint.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_a_checkpoint_is_written_and_marked_where_it_is_simulated(saved: Any) -> None:
+    out = saved.root / "out"
+    written = saved.unsorry("models", "export", ID[:4], str(out), "--json")
+    assert {name: written.json[name] for name in ("checkpoint", "format", "place", "simulated")} == {
+        "checkpoint": ID, "format": "transformers", "place": str(out), "simulated": True,
+    }  # fmt: skip
+    assert "learned from the simulator" in written.err
+    assert sorted(path.name for path in out.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    assert "**SIMULATED" in (out / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((ID, "out", "--format", "peft"), "peft: no format of a progress model, which has transformers"),
+        (("fedcba9876543210", "out"), "its files were removed"),
+        (("0000", "out"), "no checkpoint"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_with_the_reason(
+    saved: Any, arguments: tuple[str, ...], said: str
+) -> None:
+    refused = saved.unsorry("models", "export", *arguments)
+    assert refused.code != 0
+    assert said in refused.err
+    assert not (saved.root / "out").exists()

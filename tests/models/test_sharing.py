@@ -1,0 +1,194 @@
+"""Checkpoints for other programs, and in a repository of the hub."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoModelForCausalLM, T5EncoderModel
+
+from pipeline.models.chain import Chain, Step, TrainingFacts, begun
+from pipeline.models.curve import Curve
+from pipeline.models.datasets import TaskData
+from pipeline.models.libraries import quiet_libraries
+from pipeline.models.sharing import Shared, SharingError, push, write_shared
+from store.events.models import ModelKind
+from store.view.rows import CheckpointRow, EvaluationRow
+from tests.support import hub as stand_in
+from tests.support.tiny_models import make_tiny_causal, make_tiny_retriever
+
+ID = "0123456789abcdef"
+
+
+def shared(root: Path, model: ModelKind, source: Path, *, simulated: bool = False, base: str = "") -> Shared:
+    """Return a checkpoint with a model's files, as a chain has it, and what the log says of it."""
+    chain = Chain(root / model)
+    step = Step(ID, None, base or str(source), str(source), TaskData("r", root), "d", {"max_seq_len": 64}, 7)
+
+    def write(folder: Path) -> None:
+        for path in source.iterdir():
+            shutil.copy(path, folder / path.name)
+        Curve().write(folder)
+        (folder / "fisher.safetensors").write_bytes(b"large, and of no use to others")
+
+    chain.put(step, write, TrainingFacts(3, "cpu", 1.5, {"torch": "2"}))
+    row = CheckpointRow(
+        checkpoint=ID, model=model, parent=None, base=base or str(source), data_seq=1,
+        config={"max_seq_len": 64, "data_max_seq_len": 96}, seed=7, steps=3, weights=begun(chain.path(ID)),
+        size_bytes=1, fisher=None, curve=None, versions={"torch": "2"}, device="cpu", seconds=1.5, job="train-1",
+        simulated=simulated, saved_at="2026-01-01", promoted=True, promoted_at=None, reason="", refused_at=None,
+        refused_reason="", removed_at=None, removed_reason="",
+    )  # fmt: skip
+    metrics = {
+        "recall@10": 0.5, "recall@10_low": 0.4, "recall@10_high": 0.6, "bm25 recall@10": 0.25,
+        "mepo recall@10": 0.125,
+    }  # fmt: skip
+    measured = [
+        EvaluationRow(
+            evaluation=split, model=model, checkpoint=ID, repository="example.org/a", split=split, dataset="d" * 64,
+            metrics=metrics, n=9, seconds=1.0, job="train-1", simulated=simulated, recorded_at="2026-01-01",
+        )
+        for split in ("test", "val")
+    ]  # fmt: skip
+    return Shared(chain.folder, row, measured, ("example.org/a", "example.org/b"))
+
+
+@pytest.fixture
+def retriever(tmp_path: Path) -> Shared:
+    return shared(tmp_path, "retriever", make_tiny_retriever(tmp_path / "base"))
+
+
+def test_a_retriever_is_a_folder_of_sentence_transformers(retriever: Shared, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert write_shared(retriever, out) == "sentence-transformers"
+    assert [one["path"] for one in json.loads((out / "modules.json").read_text())] == [
+        "", "1_Pooling", "2_Normalize",
+    ]  # fmt: skip
+    pooling = json.loads((out / "1_Pooling" / "config.json").read_text())
+    assert pooling["pooling_mode_mean_tokens"] is True
+    encoder = T5EncoderModel.from_pretrained(out)
+    assert pooling["word_embedding_dimension"] == encoder.config.d_model
+    assert json.loads((out / "sentence_bert_config.json").read_text())["max_seq_length"] == 96
+    assert not {path.name for path in out.iterdir()} & {"fisher.safetensors", "checkpoint.json"}
+
+
+def test_sentence_transformers_itself_makes_the_vectors_of_the_retriever(
+    retriever: Shared, tmp_path: Path
+) -> None:
+    library: Any = pytest.importorskip("sentence_transformers")
+    index = importlib.import_module("pipeline.models.retriever.index")
+    encoder = importlib.import_module("pipeline.models.retriever.encoder")
+    out = tmp_path / "out"
+    write_shared(retriever, out)
+    texts = ["⊢ p → q", "theorem a : 1 + 1 = 2", "n : ℕ\n⊢ " + "x" * 300]
+    found = library.SentenceTransformer(str(out), device="cpu").encode(texts, convert_to_tensor=True)
+    ours = index.embed_texts(encoder.load_encoder(out), encoder.load_tokens(out), texts, 96)
+    assert (found - ours).abs().max() < 1e-5
+
+
+def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_machine(
+    tmp_path: Path, retriever: Shared
+) -> None:
+    write_shared(retriever, tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "- example.org/a\n- example.org/b\n" in text
+    assert "| example.org/a (test) | 9 | this model | 0.500 (0.400 to 0.600) |" in text
+    assert "| example.org/a (test) | 9 | BM25 | 0.250 |" in text
+    assert "| example.org/a (test) | 9 | MePo | 0.125 |" in text
+    assert "(val)" not in text
+    assert "SIMULATED" not in text
+    assert str(tmp_path) not in text
+    from huggingface_hub import ModelCard
+
+    data = ModelCard.load(tmp_path / "out" / "README.md").data.to_dict()
+    assert data["library_name"] == "sentence-transformers"
+    assert data["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
+
+
+def test_what_learned_from_the_simulator_says_so_on_its_card(tmp_path: Path) -> None:
+    of = shared(tmp_path, "retriever", make_tiny_retriever(tmp_path / "base"), simulated=True)
+    write_shared(of, tmp_path / "out")
+    assert "**SIMULATED: it learned from the simulator" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_an_adapter_is_written_alone_or_merged_into_its_base(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    base = make_tiny_causal(tmp_path / "base")
+    lora = LoraConfig(r=2, task_type="CAUSAL_LM", init_lora_weights=False)
+    with quiet_libraries():
+        adapted: Any = get_peft_model(AutoModelForCausalLM.from_pretrained(base), lora)
+    made = tmp_path / "adapter"
+    adapted.save_pretrained(str(made))
+    for path in base.iterdir():
+        if path.name.startswith(("tokenizer", "special", "chat")):
+            shutil.copy(path, made / path.name)
+    of = shared(tmp_path, "tactics", made, base=str(base))
+    assert write_shared(of, tmp_path / "adapter-out") == "peft"
+    config = json.loads((tmp_path / "adapter-out" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(base)
+    assert write_shared(of, tmp_path / "whole", "transformers") == "transformers"
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "whole")
+    plain = AutoModelForCausalLM.from_pretrained(base)
+    wanted = adapted.merge_and_unload().state_dict()
+    assert all((merged.state_dict()[name] - value).abs().max() < 1e-6 for name, value in wanted.items())
+    assert any((merged.state_dict()[name] != value).any() for name, value in plain.state_dict().items())
+
+
+def test_nothing_is_overwritten_and_no_format_is_made_up(retriever: Shared, tmp_path: Path) -> None:
+    with pytest.raises(SharingError, match="peft: no format of a retriever model, which has sentence-transf"):
+        write_shared(retriever, tmp_path / "out", "peft")
+    (tmp_path / "out").mkdir()
+    with pytest.raises(SharingError, match="is there already"):
+        write_shared(retriever, tmp_path / "out")
+    assert not list((tmp_path / "out").iterdir())
+
+
+# Of huggingface_hub's own call.
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+def test_a_checkpoint_is_pushed_to_a_private_repository_as_it_is_written(
+    retriever: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stand_in.hub() as server:
+        _use(monkeypatch, server.url, stand_in.TOKEN)
+        place = push(retriever, "owner/name", tmp_path / "work")
+        again = push(retriever, "owner/name", tmp_path / "work")
+    assert place == again == f"{server.url}/owner/name"
+    assert server.private == {"owner/name": True}
+    files = server.files["owner/name"]
+    weights = (retriever.folder / "model.safetensors").read_bytes()
+    assert files["model.safetensors"] == weights
+    assert {"README.md", "modules.json", "1_Pooling/config.json", "config.json"} <= files.keys()
+    assert b'SentenceTransformer("owner/name")' in files["README.md"]
+    assert "fisher.safetensors" not in files
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_hub_that_refuses_or_is_not_there_is_an_error_with_its_remedy_and_without_the_token(
+    retriever: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stand_in.hub() as server:
+        _use(monkeypatch, server.url, "hf_another_one")
+        with pytest.raises(SharingError, match=r"refused \(401.*hf auth login") as refused:
+            push(retriever, "owner/name", tmp_path / "work")
+    assert "hf_another_one" not in str(refused.value)
+    assert server.files == {}
+    with pytest.raises(SharingError, match="did not take it"):
+        push(retriever, "owner/name", tmp_path / "work")
+    with pytest.raises(SharingError, match="no name of the hub"):
+        push(retriever, "a/b/c", tmp_path / "work")
+
+
+def _use(monkeypatch: pytest.MonkeyPatch, url: str, token: str) -> None:
+    """Set the hub as HF_ENDPOINT and HF_TOKEN do, which huggingface_hub reads when it is imported."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", url)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    # The hub's own store speaks a protocol of its own; others take files over plain HTTP.
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setenv("HF_TOKEN", token)
