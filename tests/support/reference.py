@@ -397,8 +397,13 @@ _KINDS = {
 """The calls that make a metric, and what each adds to its name."""
 
 
+def _first(about: str) -> str:
+    """Return what a text says before its first semicolon or full stop; `/metrics` has all of it."""
+    return re.split(r"; |\. |\.$", about)[0]
+
+
 def metrics_part(module: ModuleType) -> str:
-    """Return the table of the metrics: the texts and labels with which a module makes each of them."""
+    """Return the table of the metrics: how the texts begin, and the labels, with which a module makes each of them."""
     lines = ["| metric | labels | meaning |", "|---|---|---|"]
     calls = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
     for node in sorted(calls, key=lambda one: one.lineno):
@@ -416,7 +421,7 @@ def metrics_part(module: ModuleType) -> str:
             for label in ast.literal_eval(one)
         )
         lines.append(
-            f"| `unsorry_{name.removeprefix('unsorry_')}{_KINDS[kind]}` | {labels or '-'} | {_cell(about)} |"
+            f"| `unsorry_{name.removeprefix('unsorry_')}{_KINDS[kind]}` | {labels} | {_cell(_first(about))} |"
         )
     return "\n".join([*lines, ""])
 
