@@ -51,13 +51,14 @@ from benchmarks.store_library import STREAM, Library
 from store.domain.identity import event_id
 from store.leandojo.exporting import export_leandojo
 from store.log.envelope import Expect, NewEvent, now_text, prepare
-from store.log.log import EventLog
+from store.log.log import Batch, EventLog
 from store.log.reader import LogReader
 from store.sqlite import script
 from store.view import queries
 from store.view.view import View
 from tests.support.events import attempt, declaration, place, scanned, sha
 
+WRITERS = 32
 UNSORRY = Path(sys.executable).with_name("unsorry")
 MIB = 1024 * 1024
 SAME_TIME = 1.5
@@ -186,6 +187,27 @@ def measure_append(bench: Bench) -> Iterator[Row]:
     yield Row("append", f"{name}, sqlite3 alone", sizes.batch * rates["raw in batches"], "events/s")
     yield Row("append", f"{name}, share", 100 * share, "%", "at least 30", share >= 0.3)
     yield Row("append", "from one append to its row in the view", 1000 * statistics.median(seen), "ms")
+    yield from _measure_waiting(bench)
+
+
+def _measure_waiting(bench: Bench) -> Iterator[Row]:
+    """Single appends through the log, of writers that wait together and one after the other, turn by turn."""
+    took: dict[str, list[float]] = {"together": [], "in turn": []}
+    batches = [
+        [Batch([_event(turn, index)], {STREAM: Expect.ANY}, {}) for index in range(WRITERS)]
+        for turn in range(-4 - bench.sizes.batches, -4)
+    ]
+    with EventLog.open(bench.folder / "append" / "waiting.db") as log:
+        for at, group in enumerate(batches):
+            if at % 2:
+                took["in turn"].append(timed(lambda group=group: [log.append_all([one]) for one in group]))
+            else:
+                took["together"].append(timed(log.append_all, group))
+    rates = {name: WRITERS / statistics.median(times) for name, times in took.items()}
+    for name, rate in rates.items():
+        yield Row("append", f"of {WRITERS} writers {name}", rate, "events/s")
+    gain = rates["together"] / rates["in turn"]
+    yield Row("append", f"of {WRITERS} writers, gain", gain, "times", "at least 5", gain >= 5)
 
 
 def _event(turn: int, index: int) -> NewEvent:

@@ -15,8 +15,10 @@ import sqlite3
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,20 +27,16 @@ import structlog
 from daemon.disk import FULL_BYTES
 from daemon.paths import Paths
 from store.errors import (
-    BlobCorruptError,
     BlobMissingError,
-    ConcurrencyError,
     DatabaseCorruptError,
     DatabaseFullError,
     DatabaseIOError,
-    IdempotencyError,
-    InvalidAppendError,
     LogError,
     ViewError,
 )
 from store.log.anchor import anchor_path, check_end, check_newest, check_part
 from store.log.envelope import Appended, Expect, NewEvent
-from store.log.log import EventLog
+from store.log.log import CALLERS_MISTAKES, Batch, EventLog
 from store.log.reader import LogReader
 from store.sqlite import translate_os
 from store.view import queries
@@ -156,13 +154,16 @@ class DiskSpace:
 
 Answer = TypeVar("Answer")
 
-CALLERS_MISTAKES = (
-    ConcurrencyError,
-    IdempotencyError,
-    BlobMissingError,
-    BlobCorruptError,
-    InvalidAppendError,
-)
+_GROUP_EVENTS, _GROUP_BLOBS = 2_000, 64
+"""A transaction takes batches until it has so many events or payloads."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A batch that waits for its turn, and what became of it."""
+
+    batch: Batch
+    outcome: Appended | Exception | None = None
 
 
 def _identity(path: Path) -> tuple[int, int]:
@@ -219,6 +220,7 @@ class StoreService:
         self._database: View | None = None
         self._view: sqlite3.Connection | None = None
         self._files: dict[Path, tuple[int, int]] = {}
+        self._pending: deque[_Waiting] = deque()
         self._listeners: list[Callable[[Sequence[NewEvent]], None]] = []
         self.failure: Exception | None = None
         self.failed = asyncio.Event()
@@ -272,16 +274,19 @@ class StoreService:
         """
         expectations: dict[str, int | Expect] = {event.stream: Expect.ANY for event in events}
         expectations.update(expect or {})
-        work = (self._append, list(events), expectations, dict(blobs or {}))
+        batch = Batch(list(events), expectations, dict(blobs or {}))
         while True:
             moment = self.room.moment
-            try:
-                appended = await self._in(self._writer, *work)
+            waiting = _Waiting(batch)
+            self._pending.append(waiting)
+            # Whoever's turn comes first records all that waits; the others find theirs done.
+            await self._in(self._writer, self._append_pending)
+            if isinstance(appended := waiting.outcome, Appended):
                 break
-            except NoRoomError:
-                if self._hurried or not wait:
-                    raise
-                await self.room.regained(moment)
+            assert appended is not None
+            if not isinstance(appended, NoRoomError) or self._hurried or not wait:
+                raise appended
+            await self.room.regained(moment)
         if self.room.waited_for:
             self.room.try_again()
         if not appended.repeated:
@@ -423,12 +428,33 @@ class StoreService:
         self._files = {path: _identity(path) for path in (self._paths.events_db, self._paths.database_db)}
         self._view = queries.connect(self._paths.database_db)
 
-    def _append(
-        self,
-        events: Sequence[NewEvent],
-        expect: Mapping[str, int | Expect],
-        blobs: Mapping[str, Path],
-    ) -> Appended:
+    def _append_pending(self) -> None:
+        """Record what waits, as much as a transaction takes; each of it gets its outcome."""
+        group: list[_Waiting] = []
+        events = blobs = 0
+        while self._pending and events < _GROUP_EVENTS and blobs < _GROUP_BLOBS:
+            group.append(self._pending.popleft())
+            events += len(group[-1].batch.events)
+            blobs += len(group[-1].batch.blobs)
+        if not group:
+            return
+        try:
+            for one, outcome in zip(group, self._append([one.batch for one in group]), strict=True):
+                one.outcome = outcome
+            # What was appended is durable from here on, whatever becomes of the view.
+            if any(isinstance(one.outcome, Appended) for one in group):
+                self._follow()
+        except Exception as error:  # noqa: BLE001 - whoever waits for one of them raises it
+            for one in group:
+                if not isinstance(one.outcome, CALLERS_MISTAKES):
+                    one.outcome = error
+
+    def _append(self, batches: Sequence[Batch]) -> list[Appended | Exception]:
+        """Append batches; return what became of each.
+
+        Raises:
+            StoreFailedError: of all of them, the store is at fault.
+        """
         if self.failure is not None:
             raise StoreFailedError(f"nothing is recorded any more: {self.failure}")
         if self._log is None or self._database is None:
@@ -436,14 +462,23 @@ class StoreService:
         self._check_files()
         self._busy = True
         try:
-            appended = self._log.append(events, expect=expect, blobs=blobs)
-        except CALLERS_MISTAKES:
-            raise
+            outcomes: list[Appended | Exception] = [*self._log.append_all(batches)]
         except (LogError, sqlite3.Error, OSError) as error:
-            raise self._refused(error) from error
-        # The events are durable from here on, whatever becomes of the view.
-        self._follow()
-        return appended
+            if len(batches) == 1:
+                return [self._refused(error)]
+            return [outcome for batch in batches for outcome in self._alone(batch)]
+        for at, outcome in enumerate(outcomes):
+            # The payload may have come with a batch before it.
+            if isinstance(outcome, BlobMissingError) and at:
+                outcomes[at] = self._alone(batches[at])[0]
+        return outcomes
+
+    def _alone(self, batch: Batch) -> list[Appended | Exception]:
+        """Append a batch by itself, where all together were refused: a smaller one may still find room."""
+        try:
+            return self._append([batch])
+        except StoreFailedError as error:
+            return [error]
 
     def _follow(self) -> None:
         """Bring the view up to the log; where there is no room for that now, `check` does so later."""

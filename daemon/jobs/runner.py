@@ -36,7 +36,7 @@ from daemon.paths import Paths, slug
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
 from daemon.settings.schema import Jobs
-from daemon.store_service import CALLERS_MISTAKES, StoreFailedError, StoreService
+from daemon.store_service import StoreFailedError, StoreService
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit, HandedOver, JobProcess, LineTooLongError, key_pipe
 from pipeline.jobs.kinds import KINDS, Kind
@@ -51,6 +51,7 @@ from store.domain.identity import event_id
 from store.events.base import EventBody
 from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
 from store.log.envelope import NewEvent
+from store.log.log import CALLERS_MISTAKES
 from store.view import queries
 from store.view.rows import JobRow
 

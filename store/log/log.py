@@ -14,9 +14,12 @@ import json
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from store.errors import (
+    BlobCorruptError,
+    BlobMissingError,
     ConcurrencyError,
     IdempotencyError,
     InvalidAppendError,
@@ -45,6 +48,15 @@ from store.sqlite import WriterLock, connect_writable, copy_into, script, sync_f
 _INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
 _CHAINED_AT_ONCE = 2_000
 """How many old events get their hash in one transaction."""
+
+CALLERS_MISTAKES = (
+    ConcurrencyError,
+    IdempotencyError,
+    BlobMissingError,
+    BlobCorruptError,
+    InvalidAppendError,
+)
+"""The errors of a batch that is at fault. They are raised before anything of it is put into a transaction."""
 
 Recorded = tuple[int, int, str, str, int, str, str | None]
 """Of an event in the log: seq, version, stream, type, schema_version, data, occurred_at."""
@@ -118,6 +130,15 @@ def recorded_before(prepared: Sequence[Prepared], found: Mapping[str, Recorded])
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one append records: see `EventLog.append`."""
+
+    events: Sequence[NewEvent]
+    expect: Mapping[str, int | Expect]
+    blobs: Mapping[str, Path]
+
+
 class EventLog:
     """The writer of an event log. Thread-safe: one append at a time."""
 
@@ -185,16 +206,44 @@ class EventLog:
             InvalidAppendError: empty batch, stream without expectation, one id twice.
             DatabaseFullError and other LogErrors: the disk refused; nothing was written.
         """
-        prepared = [prepare(event) for event in events]
-        check_batch(prepared, expect)
+        (outcome,) = self.append_all([Batch(events, expect, blobs or {})])
+        if isinstance(outcome, LogError):
+            raise outcome
+        return outcome
+
+    def append_all(self, batches: Sequence[Batch]) -> list[Appended | LogError]:
+        """Record batches in their order, in one transaction that waits for the disk once.
+
+        Returns by batch what `append` would return of it, or the error that it would raise of one that is at fault:
+        that one is left out, and the others are recorded.
+
+        Raises:
+            DatabaseFullError and other LogErrors: the disk refused; nothing of any batch was written.
+        """
+        outcomes: dict[int, Appended | LogError] = {}
+        ready: list[tuple[int, list[Prepared], list[blob_table.PackedBlob]]] = []
         with self._lock, translated(self.path):
             if self._closed:
                 raise LogClosedError(f"{self.path}: the log was closed; open it again")
-            # Reading a payload and compressing it takes longer than the transaction should.
-            packed = self._packed(prepared, blobs or {})
+            for at, batch in enumerate(batches):
+                try:
+                    prepared = [prepare(event) for event in batch.events]
+                    check_batch(prepared, batch.expect)
+                    # Reading a payload and compressing it takes longer than the transaction should.
+                    ready.append((at, prepared, self._packed(prepared, batch.blobs)))
+                except CALLERS_MISTAKES as error:
+                    outcomes[at] = error
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                appended, head = self._append(prepared, expect, packed)
+                head = self._head
+                for at, prepared, packed in ready:
+                    try:
+                        outcomes[at], head = self._put(prepared, batches[at].expect, packed, after=head)
+                    except CALLERS_MISTAKES as error:
+                        outcomes[at] = error
+                if head != self._head:
+                    # It waits for the disk beside the commit.
+                    self._anchor.begin(head)
                 self._connection.execute("COMMIT")
             except BaseException:
                 # After a disk error SQLite has rolled back by itself.
@@ -202,10 +251,10 @@ class EventLog:
                     self._connection.execute("ROLLBACK")
                 self._anchor.abandon()
                 raise
-            if not appended.repeated:
+            if head != self._head:
                 self._head = head
                 self._anchor.settle(head)
-            return appended
+        return [outcomes[at] for at in range(len(batches))]
 
     @property
     def head(self) -> chain.Link:
@@ -252,15 +301,18 @@ class EventLog:
             return []  # a repetition needs none of its payloads again
         return blob_table.collect(self._connection, cited_digests=digests, files=files)
 
-    def _append(
+    def _put(
         self,
         prepared: Sequence[Prepared],
         expect: Mapping[str, int | Expect],
         packed: Sequence[blob_table.PackedBlob],
+        *,
+        after: chain.Link,
     ) -> tuple[Appended, chain.Link]:
+        """Put a batch into the open transaction, behind the last link; of one that is at fault nothing was put."""
         repeated = self._recorded(prepared)
         if repeated is not None:
-            return repeated, self._head
+            return repeated, after
         versions = {
             stream: self._connection.execute(
                 "SELECT coalesce(max(version), 0) FROM events WHERE stream = ?", (stream,)
@@ -269,17 +321,19 @@ class EventLog:
         }
         check_expectations(versions, expect)
         recorded_at = now_text()
-        first = self._head.seq + 1
+        first = after.seq + 1
         rows: list[tuple[chain.Column, ...]] = []
         for seq, event in enumerate(prepared, start=first):
             versions[event.stream] += 1
             rows.append((seq, *event.row(versions[event.stream], recorded_at)))
-        covered = blob_table.rows(packed, after=self._head.blobs)
-        links = [chain.linked(self._head, rows[0], covered)]
+        if packed:
+            # A batch before this one in the transaction may have brought the same payload.
+            new = blob_table.missing(self._connection, (one.sha256 for one in packed))
+            packed = [one for one in packed if one.sha256 in new]
+        covered = blob_table.rows(packed, after=after.blobs)
+        links = [chain.linked(after, rows[0], covered)]
         for row in rows[1:]:
             links.append(chain.linked(links[-1], row))
-        # It waits for the disk while the rows are put in and committed.
-        self._anchor.begin(links[-1])
         blob_table.insert(self._connection, covered)
         self._connection.executemany(_INSERT, rows)
         chain.insert(self._connection, links)

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
 from daemon.store_service import NoRoomError, StoreFailedError, StoreService
-from store.errors import DatabaseFullError
+from store.errors import (
+    BlobMissingError,
+    ConcurrencyError,
+    DatabaseFullError,
+    InvalidAppendError,
+    LogError,
+)
 from store.events.service import DaemonStopped
-from store.log.envelope import NewEvent
-from store.log.log import EventLog
+from store.log.backup import check
+from store.log.envelope import Appended, Expect, NewEvent
+from store.log.log import Batch, EventLog
 from store.view.rebuild import verify
 from store.view.view import View
 from tests.support.daemon.deployment import Deployment
+from tests.support.events import declaration, file_scanned, scanned
+
+CITING, PAYLOAD = file_scanned(scanned("A.lean", [declaration("a")]), commit="a" * 40, blob="b" * 40)
 
 
 def event(number: int) -> NewEvent:
@@ -49,6 +60,84 @@ def test_after_a_failure_nothing_is_recorded_any_more_even_if_the_store_is_well_
     assert [item.data["pid"] for item in deployment.events()] == [1]
 
 
+def test_appends_that_wait_share_a_transaction_and_one_that_is_at_fault_fails_alone(tmp_path: Path) -> None:
+    settings = Deployment(tmp_path).write(repos=[])
+    settings.paths.state.mkdir(parents=True)
+    waits: list[int] = []
+
+    async def scenario() -> list[Appended | BaseException]:
+        store = await StoreService.open(settings.paths)
+        assert store._log is not None
+        begin = store._log._anchor.begin
+        store._log._anchor.begin = lambda link: (waits.append(link.seq), begin(link))[1]  # type: ignore[method-assign]
+        try:
+            appends = [store.append([event(number)], expect={"daemon": Expect.ANY}) for number in range(40)]
+            at_fault = [
+                store.append([event(99)], expect={"daemon": 7}),
+                store.append([]),
+                store.append([NewEvent("a", CITING)]),
+            ]
+            return await asyncio.gather(*appends, *at_fault, return_exceptions=True)
+        finally:
+            await store.close()
+
+    *good, late, empty, without_payload = asyncio.run(scenario())
+    assert [one.first_seq for one in good if isinstance(one, Appended)] == [*range(1, 41)]
+    assert isinstance(late, ConcurrencyError)
+    assert isinstance(empty, InvalidAppendError)
+    assert isinstance(without_payload, BlobMissingError)
+    assert waits[-1] == 40
+    assert len(waits) < 10, "the disk is waited for once by many"
+    assert check(settings.paths.events_db).ok
+
+
+def test_a_payload_may_come_with_a_batch_that_waits_before(tmp_path: Path) -> None:
+    settings = Deployment(tmp_path).write(repos=[])
+    settings.paths.state.mkdir(parents=True)
+    (tmp_path / "payload").write_bytes(PAYLOAD)
+
+    async def scenario() -> None:
+        store = await StoreService.open(settings.paths)
+        try:
+            given = {CITING.scan.sha256: tmp_path / "payload"}
+            await asyncio.gather(
+                store.append([NewEvent("repository:a", CITING)], blobs=given),
+                store.append([NewEvent("repository:b", CITING)], blobs=given),
+                store.append([NewEvent("repository:c", CITING)]),
+            )
+        finally:
+            await store.close()
+
+    asyncio.run(scenario())
+    assert check(settings.paths.events_db).ok
+
+
+def test_where_many_find_no_room_together_a_small_one_may_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Deployment(tmp_path).write(repos=[])
+    settings.paths.state.mkdir(parents=True)
+    real = EventLog.append_all
+
+    def has_room_for_two(log: EventLog, batches: Sequence[Batch]) -> list[Appended | LogError]:
+        if sum(len(batch.events) for batch in batches) > 2:
+            raise DatabaseFullError("events.db: full")
+        return real(log, batches)
+
+    async def scenario() -> list[Appended | BaseException]:
+        store = await StoreService.open(settings.paths, patient=True)
+        monkeypatch.setattr(EventLog, "append_all", has_room_for_two)
+        try:
+            sizes = (1, 3, 2)
+            appends = (store.append([event(number) for number in range(size)]) for size in sizes)
+            return await asyncio.gather(*appends, return_exceptions=True)
+        finally:
+            await store.close()
+
+    first, large, second = asyncio.run(scenario())
+    assert (type(first), type(large), type(second)) == (Appended, NoRoomError, Appended)
+
+
 def test_an_anchor_that_was_removed_is_made_anew_with_a_warning(tmp_path: Path) -> None:
     settings = Deployment(tmp_path).write(repos=[])
     settings.paths.state.mkdir(parents=True)
@@ -68,7 +157,7 @@ def test_an_anchor_that_was_removed_is_made_anew_with_a_warning(tmp_path: Path) 
     assert asyncio.run(warned()) == []
 
 
-@pytest.mark.parametrize("full", [(EventLog, "append"), (View, "catch_up")], ids=["log", "view"])
+@pytest.mark.parametrize("full", [(EventLog, "append_all"), (View, "catch_up")], ids=["log", "view"])
 def test_who_waits_outlasts_a_full_disk_and_who_does_not_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: tuple[type, str]
 ) -> None:
@@ -135,7 +224,7 @@ def test_to_a_ledger_that_is_not_patient_a_full_disk_is_a_failure_as_any_other(
 
     async def scenario() -> None:
         store = await StoreService.open(settings.paths)
-        monkeypatch.setattr(EventLog, "append", refuses)
+        monkeypatch.setattr(EventLog, "append_all", refuses)
         try:
             with pytest.raises(StoreFailedError) as caught:
                 await store.append([event(1)], wait=True)

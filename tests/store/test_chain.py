@@ -281,7 +281,7 @@ def append(number):
 append(1)
 """
 MOMENTS = {
-    "before the commit": ("log._append = lambda *a, f=log._append: (f(*a), die())", 1),
+    "before the commit": ("log._put = lambda *a, f=log._put, **k: (f(*a, **k), die())", 1),
     "between the commit and the anchor": ("log._anchor.settle = die", 2),
     "before the anchor's disk": ("import os as o; o.fdatasync = die", 1),
 }

@@ -35,7 +35,7 @@ from pathlib import Path
 from store.log.backup import backup
 from store.view.view import View
 from store.events.service import DaemonStopped
-from store.log.log import EventLog
+from store.log.log import Batch, EventLog
 from store.log.envelope import Expect, NewEvent
 from store.view.rebuild import rebuild
 from tests.support.events import Story, record
@@ -113,6 +113,21 @@ die_at(log._connection, {point!r})
 log.append([event(2), event(3)], expect={{"daemon": 1}})
 """,
     )
+
+
+def test_c02_killed_at_the_commit_of_several_batches_none_of_them_is_recorded(tmp_path: Path) -> None:
+    append(tmp_path, 1)
+    run_until_killed(
+        tmp_path,
+        """
+log = EventLog.open(folder / "events.db")
+die_at(log._connection, "COMMIT")
+log.append_all([Batch([event(number)], {"daemon": number - 1}, {}) for number in (2, 3, 4)])
+""",
+    )
+    assert pids(tmp_path) == [1]
+    assert append(tmp_path, 2) == Appended(2, 2, repeated=False, versions={"daemon": 2})
+    assert check(tmp_path / "events.db").ok
 
 
 def test_c03_killed_after_the_commit_a_retry_returns_the_first_result(tmp_path: Path) -> None:

@@ -260,7 +260,9 @@ def test_every_picture_is_well_formed_named_and_says_its_numbers(
         root = ET.fromstring(svg)
         assert root.get("role") == "img"
         assert svg.strip() in whole
-    lines = ET.fromstring(pages.pictures["sorries-over-time.svg"]).findtext("{http://www.w3.org/2000/svg}desc")
+    lines = ET.fromstring(pages.pictures["sorries-over-time.svg"]).findtext(
+        "{http://www.w3.org/2000/svg}desc"
+    )
     assert (
         f"{data.history[-1].open:g} at "
         in (lines or "").partition("Still in the source: ")[2].partition(";")[0]

@@ -56,7 +56,10 @@ def test_what_cannot_be_used_is_named_with_what_is_taken(values: dict[str, Any],
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"objective": "grpo"}, "objective is 'grpo': .* learns people's tactics.*train.tactics.grpo.*GRPOTrainer"),
+        (
+            {"objective": "grpo"},
+            "objective is 'grpo': .* learns people's tactics.*train.tactics.grpo.*GRPOTrainer",
+        ),
         ({"reward_func": "lean"}, "reward_func is of training with rewards: .*GRPOTrainer.*docs/agents.md"),
         ({"objective": "dpo"}, "one of sft"),
         ({"lora": 1}, "lora is 1, of type int: it takes a bool"),
