@@ -19,6 +19,7 @@ from store.errors import (
 )
 from store.events.service import DaemonStopped
 from store.log.backup import check
+from store.log.chain import Link
 from store.log.envelope import Appended, Expect, NewEvent
 from store.log.log import Batch, EventLog
 from store.view.rebuild import verify
@@ -60,7 +61,9 @@ def test_after_a_failure_nothing_is_recorded_any_more_even_if_the_store_is_well_
     assert [item.data["pid"] for item in deployment.events()] == [1]
 
 
-def test_appends_that_wait_share_a_transaction_and_one_that_is_at_fault_fails_alone(tmp_path: Path) -> None:
+def test_appends_that_wait_share_a_transaction_and_one_that_is_at_fault_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = Deployment(tmp_path).write(repos=[])
     settings.paths.state.mkdir(parents=True)
     waits: list[int] = []
@@ -69,7 +72,12 @@ def test_appends_that_wait_share_a_transaction_and_one_that_is_at_fault_fails_al
         store = await StoreService.open(settings.paths)
         assert store._log is not None
         begin = store._log._anchor.begin
-        store._log._anchor.begin = lambda link: (waits.append(link.seq), begin(link))[1]  # type: ignore[method-assign]
+
+        def counted(link: Link) -> None:
+            waits.append(link.seq)
+            begin(link)
+
+        monkeypatch.setattr(store._log._anchor, "begin", counted)
         try:
             appends = [store.append([event(number)], expect={"daemon": Expect.ANY}) for number in range(40)]
             at_fault = [
