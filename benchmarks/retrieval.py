@@ -5,8 +5,8 @@
 
     search      the exact top 100 of 180,000 premises for 64 queries with masks, against a sort of everything
     embedding   premises of Lean's lengths embedded by like length, against 64 at a time as they come
-    lengths     the share of a training step's document tokens that are text: in groups of like length, against padded
-                to the longest
+    lengths     the share of a training step's document tokens that are text, and the activations that are held for the
+                gradient: in groups of like length, against padded to the longest
     negatives   one made-up repository learned with and without hard negatives, three seeds: R@1 and R@10
     batches     training batches, pairs a second, against LeanDojo-v2's data module on the same 100,000 premises
 
@@ -47,7 +47,14 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.batches import RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import load_encoder, load_tokens
+from pipeline.models.retriever.encoder import (
+    Encoder,
+    embed,
+    embed_padded,
+    load_encoder,
+    load_tokens,
+    tensors_of,
+)
 from pipeline.models.retriever.index import embed_texts, top_k
 from pipeline.models.retriever.learning import learn, measure
 from tests.support.retrieval import small_config, write_dataset
@@ -317,6 +324,17 @@ def measure_lengths(bench: Bench) -> Iterator[Row]:
         padded += documents * int(lengths.max())
         groups = by_length(lengths.tolist(), goes_together)
         grouped += sum(len(rows) * int(lengths[rows].max()) for rows in groups)
+    encoder = load_encoder(make_tiny_retriever(bench.folder / "lengths", d_model=64, layers=2))
+    lengths = np.minimum(lengths_of_lean(documents, stream=1), config.document_length)
+    ids, mask = tensors_of([np.full(length, 40, dtype=np.int32) for length in lengths])
+    held = {
+        "padded to the longest": partial(embed_padded, encoder, ids, mask),
+        "in groups of like length": partial(embed, encoder, ids, mask),
+        "in groups, computed again": partial(embed, encoder, ids, mask, recompute=True),
+    }
+    for name, work in held.items():
+        size = held_for_the_gradient(encoder, work) / 2**20
+        yield Row("lengths", f"{documents} documents' activations held for the gradient, {name}", size, "MiB")
     what = f"{documents} documents a step, text of the tokens"
     yield Row(
         "lengths",
@@ -327,6 +345,21 @@ def measure_lengths(bench: Bench) -> Iterator[Row]:
         text / grouped >= 0.81,
     )
     yield Row("lengths", f"{what}, padded to the longest", 100 * text / padded, "%")
+
+
+def held_for_the_gradient(encoder: Encoder, work: Callable[[], torch.Tensor]) -> int:
+    """Return the bytes of activations that some work keeps for its gradient."""
+    held: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        held[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        vectors = work()
+    weights = {weight.untyped_storage().data_ptr() for weight in encoder.parameters()}
+    assert vectors.requires_grad
+    return sum(size for place, size in held.items() if place not in weights)
 
 
 def measure_negatives(bench: Bench) -> Iterator[Row]:

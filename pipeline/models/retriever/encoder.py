@@ -92,6 +92,7 @@ _MODES: dict[str, Pooling] = {
 }
 """sentence-transformers' names, the present ones and the earlier ones."""
 _MODULES = frozenset({"Transformer", "Pooling", "Normalize"})
+_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet"})
 _HEAD = "pooler"
 """The layer of BERT's kin above the first token, which the retriever does not use."""
 
@@ -210,13 +211,21 @@ def load_tokens(model: str | Path) -> Tokens:
             f"the tokenizer of {model} does not know the letters of {_PROBE!r}: its vocabulary is missing. Copy the "
             "tokenizer's files from where the weights are from"
         )
-    most = min(tokenizer.model_max_length, getattr(config, "max_position_embeddings", None) or 1 << 30)
+    most = min(tokenizer.model_max_length, _positions(config))
 
     def ids(text: str, max_length: int) -> Ids:
         row = tokenizer(text, truncation=True, max_length=min(max_length, most))["input_ids"]
         return np.asarray(row, dtype=np.int32)
 
     return ids
+
+
+def _positions(config: Any) -> int:
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None:
+        return 1 << 30
+    # RoBERTa and its kin count from behind the padding's own number.
+    return int(positions - config.pad_token_id - 1 if config.model_type in _FROM_PADDING else positions)
 
 
 def _not_loadable(what: str, model: str | Path, error: Exception) -> CheckpointError:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoTokenizer, RobertaConfig, RobertaModel
 
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
@@ -108,6 +108,25 @@ def test_a_text_is_cut_to_the_positions_that_a_model_has(bert: Path) -> None:
     encoder, tokens = load_encoder(bert), load_tokens(bert)
     assert len(tokens("x" * 500, 512)) == 64
     assert embed_texts(encoder, tokens, ["x" * 500], 512).shape == (1, 32)
+
+
+def test_roberta_s_positions_begin_behind_the_padding_s_number(bert: Path, tmp_path: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    tokenizer.model_max_length = 10**9
+    config = RobertaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=66,
+        pad_token_id=1,
+    )
+    RobertaModel(config).save_pretrained(tmp_path / "roberta")
+    tokenizer.save_pretrained(tmp_path / "roberta")
+    tokens = load_tokens(tmp_path / "roberta")
+    assert len(tokens("x" * 500, 512)) == 64
+    assert embed_texts(load_encoder(tmp_path / "roberta"), tokens, ["x" * 500], 512).shape == (1, 16)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.retrieval import lengths_of_lean
+from benchmarks.retrieval import held_for_the_gradient, lengths_of_lean
 from pipeline.models.batching import by_length, goes_together
 from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, embed_padded, load_encoder, tensors_of
 from pipeline.models.retriever.index import embed_texts
@@ -40,7 +40,7 @@ def test_a_group_has_no_more_tokens_than_one_pass_takes() -> None:
 
 def loss_and_gradients(encoder: Encoder, vectors: Tensor) -> tuple[Tensor, Tensor]:
     encoder.zero_grad()
-    (vectors[:20] * vectors[20:]).sum(dim=1).square().sum().backward()  # type: ignore[no-untyped-call]
+    (vectors[:12] * vectors[12:]).sum(dim=1).square().sum().backward()  # type: ignore[no-untyped-call]
     gradients = [weight.grad.flatten() for weight in encoder.parameters() if weight.grad is not None]
     return vectors.detach(), torch.cat(gradients)
 
@@ -51,7 +51,7 @@ def test_vectors_and_gradients_are_the_same_in_groups_and_computed_again(model: 
     for module in encoder.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = dropout
-    lengths = np.minimum(lengths_of_lean(40, stream=1), 300)
+    lengths = np.minimum(lengths_of_lean(24, stream=1), 300)
     rng = np.random.default_rng(0)
     ids, mask = tensors_of([rng.integers(3, 200, length).astype(np.int32) for length in lengths])
     assert len(list(by_length(lengths.tolist(), goes_together))) > 2
@@ -68,6 +68,19 @@ def test_vectors_and_gradients_are_the_same_in_groups_and_computed_again(model: 
         whole, of_whole = loss_and_gradients(encoder, embed_padded(encoder, ids, mask))
         assert torch.allclose(vectors, whole, atol=1e-6)
         assert torch.allclose(gradients, of_whole, atol=1e-4)
+
+
+def test_grouping_halves_what_is_held_for_the_gradient_and_computing_again_leaves_a_hundredth(
+    model: Path,
+) -> None:
+    encoder = load_encoder(model)
+    lengths = np.minimum(lengths_of_lean(32, stream=1), 400)
+    ids, mask = tensors_of([np.full(length, 40, dtype=np.int32) for length in lengths])
+    padded = held_for_the_gradient(encoder, lambda: embed_padded(encoder, ids, mask))
+    grouped = held_for_the_gradient(encoder, lambda: embed(encoder, ids, mask))
+    again = held_for_the_gradient(encoder, lambda: embed(encoder, ids, mask, recompute=True))
+    assert grouped < padded / 2
+    assert again < grouped / 100
 
 
 def test_vectors_of_bfloat16_and_float32_lie_within_some_thousandths_and_are_both_unit_vectors(
