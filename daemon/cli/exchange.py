@@ -46,6 +46,10 @@ def register(app: typer.Typer) -> None:
         "progress",
         help="Write the steps of all proofs, each with how many come after it: LeanProgress's dataset.",
     )(progress)
+    exports.command(
+        "parquet",
+        help="Write the splits and the corpus as Parquet, for the library datasets; the daemon may run.",
+    )(parquet)
     app.add_typer(exports, name="export")
 
 
@@ -314,6 +318,35 @@ def progress(
         emit_json(replace(report, seconds=round(report.seconds, 3)), instance.head)
     else:
         _show_progress(report)
+
+
+def parquet(
+    out: Annotated[
+        Path,
+        typer.Argument(metavar="OUT", help="The folder to make; an earlier export there is replaced whole."),
+    ],
+    repo: _Repo = None,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Also what the simulator made.")] = False,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    instance = _with_log(config, as_of)
+    from store.leandojo.parquet import export_parquet
+    from store.log.reader import LogReader
+
+    with view(instance) as database, LogReader.open(instance.paths.events_db) as log:
+        report = export_parquet(
+            out.absolute(), log=log, view=database, repositories=repo or (), simulated=simulated
+        )
+    if as_json:
+        emit_json(replace(report, seconds=round(report.seconds, 3)), instance.head)
+        return
+    table(("LIST", "THEOREMS"), [(name, f"{number:,}") for name, number in report.theorems.items()])
+    if report.simulated:
+        note("unsorry: simulated proofs are among them")
+    what = f"{counted(report.premises, 'premise')} of {counted(report.files, 'file')}"
+    say(f"{report.path}: {what} as of event {report.position}, in {span(report.seconds)}")
 
 
 def _with_log(config: Path | None, as_of: str | None) -> Instance:

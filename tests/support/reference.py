@@ -54,6 +54,7 @@ from pipeline.prove import tree
 from pipeline.serve import measures
 from store.curriculum import CurriculumRepository
 from store.domain.records import Declaration, Sorry
+from store.leandojo.parquet import ParquetReport
 from store.leandojo.progress import ProgressReport
 from store.log.envelope import StoredEvent
 from store.view import rows
@@ -100,6 +101,7 @@ DOCUMENTS: dict[str, type] = {
     "import leandojo": exchange.Imported,
     "export leandojo": exchange.Exported,
     "export progress": ProgressReport,
+    "export parquet": ParquetReport,
     "report": report.Written,
     "db verify": db.Compared,
     "db rebuild": db.Rebuilt,
