@@ -53,8 +53,7 @@ from pipeline.models.retriever.batches import RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, byte_ids, embed_padded, load_encoder, row_losses
 from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
-from pipeline.models.retriever.retriever import PremiseRetriever
-from pipeline.models.retriever.strategies import ElasticWeights, Task, TaskState
+from pipeline.models.retriever.strategies import ElasticWeights, Task
 from pipeline.models.retriever.training import data_module, train_task
 from pipeline.models.tactics.generate import Generator, GeneratorCounts
 from pipeline.models.tactics.requests import Decoding, Request
@@ -314,12 +313,12 @@ def _data(bench: Bench, config: RetrieverConfig, pairs: int, *, seed: int = 0) -
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A run: its median seconds of a step, peak of memory in GiB, retriever and state."""
+    """A run: its median seconds of a step, peak of memory in GiB, weights, and what its strategy counted."""
 
     step: float
     peak: float | None
-    model: PremiseRetriever
-    state: TaskState
+    weights: int
+    progress: tuple[float, ...]
 
 
 def _train(
@@ -335,7 +334,7 @@ def _train(
 
     bench.forget_peak()
     start = config.model_name if state is None else state
-    model, kept, _ = train_task(
+    model, _, _ = train_task(
         start,
         data,
         config,
@@ -347,7 +346,8 @@ def _train(
     )
     later = times[bench.sizes.warm :]
     took = [after - before for before, after in itertools.pairwise(later)]
-    return Trained(statistics.median(took), bench.peak(), model, kept)
+    weights = sum(weights.numel() for weights in model.parameters())
+    return Trained(statistics.median(took), bench.peak(), weights, model.strategy.progress())
 
 
 def measure_training(bench: Bench) -> Iterator[Row]:
@@ -413,9 +413,9 @@ def measure_ewc(bench: Bench) -> Iterator[Row]:
     kept.save(state)
     del encoder
     found = _train(bench, config, "second", steps=sizes.ewc_steps, seed=1, state=state)
-    _, loss, penalty = found.model.strategy.progress()
-    weights = sum(weights.numel() for weights in found.model.parameters())
-    yield Row("ewc", f"Fisher information of {sizes.fisher_samples} examples, {weights:,} weights", took, "s")
+    _, loss, penalty = found.progress
+    what = f"Fisher information of {sizes.fisher_samples} examples, {found.weights:,} weights"
+    yield Row("ewc", what, took, "s")
     yield Row("ewc", "Fisher information: peak memory", peak, "GiB")
     yield Row(
         "ewc", f"lambda for a share of {config.lambda_value:g}", config.lambda_value * loss / penalty, ""
