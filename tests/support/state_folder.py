@@ -155,12 +155,12 @@ def undocumented(verb: str, *documents: Iterable[str], in_tables: bool = True) -
     """Return the keys of documents that neither the verb's section of docs/cli.md nor the page's head has.
 
     Args:
-        in_tables: they have to stand in the first column of a table; otherwise anywhere as code.
+        in_tables: they have to begin a line of a list or a table; otherwise anywhere as code.
     """
     head = CLI.partition("\n## ")[0]
     text = head + CLI.partition(f"### `unsorry {verb}`\n")[2].partition("\n### ")[0]
     if in_tables:
-        text = "\n".join(re.findall(r"^\| (`[^|]+`) \|", text, flags=re.MULTILINE))
+        text = "\n".join(re.findall(r"^(?:\| |- )(`[^|:]+`)(?: \||:|$)", text, flags=re.MULTILINE))
     return {key for keys in documents for key in keys if f"`{key}`" not in text}
 
 
