@@ -1,4 +1,4 @@
-"""docs/operations.md: its commands are commands, its table of failures is whole. test_restore.py restores by it."""
+"""docs/operations.md: its commands are commands, its list of failures is whole. test_restore.py restores by it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def blocks(text: str) -> list[str]:
     return re.findall(r"^```\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def test_every_problem_of_status_is_named_by_the_program_and_has_a_remedy_in_the_table() -> None:
+def test_every_problem_of_status_is_named_by_the_program_and_has_a_remedy_in_the_list() -> None:
     states = {f"repository_{state}" for state in get_args(RepositoryProblem)}
     named = {
         node.attr.lower()
@@ -40,10 +40,8 @@ def test_every_problem_of_status_is_named_by_the_program_and_has_a_remedy_in_the
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ProblemCode"
     }
     assert named | states | set(get_args(DiskCode)) == set(ProblemCode)
-    table = re.findall(
-        r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", section(PAGE, "Common failures"), flags=re.MULTILINE
-    )
-    assert [code for code, _, _ in table] == list(ProblemCode)
+    told = re.findall(r"^- `(\w+)`: (.+?)\. (.+)$", section(PAGE, "Common failures"), flags=re.MULTILINE)
+    assert [code for code, _, _ in told] == list(ProblemCode)
 
 
 def commands() -> list[str]:
@@ -115,7 +113,7 @@ def test_what_the_pages_say_of_the_unit_is_so() -> None:
 )
 def test_what_was_tried_is_a_test_that_there_is(page: str, title: str, least: int) -> None:
     text = (ROOT / "docs" / page).read_text("utf-8")
-    rows = [line for line in section(text, title).splitlines() if "| `tests/" in line]
+    rows = [line for line in section(text, title).splitlines() if line.startswith("- ")]
     named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", "\n".join(rows))
     assert len(rows) == len(named) > least, "each row has one"
     assert [test for file, test in named if f"\ndef {test}(" not in (ROOT / file).read_text("utf-8")] == []

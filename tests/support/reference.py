@@ -287,12 +287,9 @@ def _spelled(option: Any) -> str:
 
 
 def problems_part() -> str:
-    """Return the table of the problems; the first sentence below each member of `ProblemCode` says what it is."""
-    rows = ["| code | what it is | what to do |", "|---|---|---|"]
-    for code in ProblemCode:
-        meaning, _, remedy = attribute_docs(ProblemCode)[code.name].partition(". ")
-        rows.append(f"| `{code}` | {_cell(meaning)} | {_cell(_plain(remedy))} |")
-    return "\n".join([*rows, ""])
+    """Return the list of the problems; the docstring below each member says what it is, then what to do."""
+    docs = attribute_docs(ProblemCode)
+    return "\n".join([*(f"- `{code}`: {docs[code.name].removesuffix('.')}" for code in ProblemCode), ""])
 
 
 def exit_codes_part() -> str:
@@ -401,8 +398,8 @@ def _first(about: str) -> str:
 
 
 def metrics_part(module: ModuleType) -> str:
-    """Return the table of the metrics: how the texts begin, and the labels, with which a module makes each of them."""
-    lines = ["| metric | labels | meaning |", "|---|---|---|"]
+    """Return the list of the metrics: the labels, and how the texts begin, with which a module makes each of them."""
+    lines = []
     calls = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
     for node in sorted(calls, key=lambda one: one.lineno):
         kind = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -418,9 +415,8 @@ def metrics_part(module: ModuleType) -> str:
             if isinstance(one, ast.Tuple)
             for label in ast.literal_eval(one)
         )
-        lines.append(
-            f"| `unsorry_{name.removeprefix('unsorry_')}{_KINDS[kind]}` | {labels} | {_cell(_first(about))} |"
-        )
+        called = f"`unsorry_{name.removeprefix('unsorry_')}{_KINDS[kind]}`"
+        lines.append(f"- {called}{f' ({labels})' if labels else ''}: {_first(about)}")
     return "\n".join([*lines, ""])
 
 
