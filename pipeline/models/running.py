@@ -12,7 +12,7 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +21,13 @@ import torch
 from accelerate import PartialState
 from safetensors import SafetensorError
 from transformers import TrainerCallback, TrainingArguments
+from transformers.integrations.integration_utils import get_available_reporting_integrations
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
 from pipeline.jobs import preemption
 from pipeline.models.chain import make_durable, write_text_whole
-from pipeline.models.errors import CheckpointError, DivergedError, disk_reason
+from pipeline.models.errors import CheckpointError, ConfigError, DivergedError, disk_reason
 from pipeline.models.libraries import quiet_libraries
 
 if TYPE_CHECKING:
@@ -96,6 +97,23 @@ def _run_saved(trainer: Any, saves: Saves) -> None:
             f"{saves.folder} cannot be written ({disk_reason(error)}). Make room, then run it again: it continues from "
             "the last step that was saved"
         ) from error
+
+
+def trackers(report_to: str | Sequence[str]) -> list[str]:
+    """Return transformers' names of the trackers that a run reports to; none of "none".
+
+    Raises:
+        ConfigError: there is none of this name, or its library is not installed.
+    """
+    names = [report_to] if isinstance(report_to, str) else list(report_to)
+    installed: list[str] = get_available_reporting_integrations()  # type: ignore[no-untyped-call]
+    for name in names:
+        if name not in (*installed, "none"):
+            raise ConfigError(
+                f"report_to is {name!r}: it takes names of installed trackers ({', '.join(installed) or 'here none'}). "
+                "Install tensorboard, wandb, mlflow or trackio, or pass no name"
+            )
+    return [name for name in names if name != "none"]
 
 
 def mean_loss(history: Iterable[Mapping[str, Any]]) -> float:

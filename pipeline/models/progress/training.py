@@ -31,7 +31,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
-from transformers import EvalPrediction, PreTrainedTokenizerBase, Trainer, TrainerState, TrainingArguments
+from transformers import (
+    EvalPrediction,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    TrainerState,
+    TrainingArguments,
+)
 
 from pipeline.models.chain import lock_folder, publish
 from pipeline.models.curve import Curve
@@ -39,7 +46,7 @@ from pipeline.models.errors import ConfigError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries, tensors_digest
 from pipeline.models.progress.model import batch_of, ids_of, load_model, text_length
 from pipeline.models.progress.steps import Dataset, Row, TrainValidation, read_dataset, split
-from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, run, wait
+from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, run, trackers, wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +177,8 @@ class ProgressTrainer:
         device: str = "auto",
         bf16: bool | None = None,
         gradient_checkpointing: bool = False,
+        report_to: str | Sequence[str] = "none",
+        callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         """Args:
         data_path: a JSONL file of steps, as `unsorry export progress OUT` writes it.
@@ -184,6 +193,8 @@ class ProgressTrainer:
         device: "auto" (GPUs where there are any), "cpu" or "cuda".
         bf16: compute in bfloat16; None: where the GPU does.
         gradient_checkpointing: less memory, more time.
+        report_to: transformers' names of trackers: "tensorboard", "wandb", "mlflow", "trackio", as they are set up.
+        callbacks: transformers' or of its shape, told of the run.
 
         Raises:
             ConfigError: a number is out of range.
@@ -213,6 +224,8 @@ class ProgressTrainer:
             torch.manual_seed(seed)
             self.tokenizer, self.model = load_model(model_name, new_head=True)
         self._begun = tensors_digest(self.model.state_dict())
+        self._trackers = trackers(report_to)
+        self._callbacks = tuple(callbacks)
         self._curve = Curve()
         self.max_length = text_length(self.tokenizer, self.model, max_length)
 
@@ -301,7 +314,7 @@ class ProgressTrainer:
                     logging_steps=1,
                     # The filter would log a loss of NaN as 0.
                     logging_nan_inf_filter=False,
-                    report_to="none",
+                    report_to=self._trackers or "none",
                     disable_tqdm=True,
                     remove_unused_columns=False,
                     seed=self.seed,
@@ -309,6 +322,7 @@ class ProgressTrainer:
                     bf16=self._bf16,
                     dataloader_pin_memory=not self._cpu,
                 ),
+                callbacks=list(self._callbacks),
                 data_collator=Collator(int(self.model.config.pad_token_id)),
                 train_dataset=train,
                 eval_dataset=held_out,

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import yaml
 
@@ -36,6 +36,9 @@ from pipeline.models.errors import (
 from pipeline.models.measures import Evaluation
 from pipeline.models.retriever.config import AgainstForgetting, Loss, RetrieverConfig
 from store.leandojo import DynamicDatabase, Repository
+
+if TYPE_CHECKING:
+    from pipeline.models.retriever.training import Watchers
 
 HEAD = "HEAD"
 _INDICES = ".indices"
@@ -168,15 +171,19 @@ class RetrievalTrainer:
         config: TrainingConfig | None = None,
         checkpoints: str | Path = Path("raid/checkpoints"),
         *,
+        watchers: Watchers | None = None,
         say: Callable[[str], object] = print,
     ) -> None:
         """Args:
         config: how to train; None for LeanDojo's defaults.
         checkpoints: the folder of the chain.
+        watchers: Lightning's loggers and callbacks, told of each run.
         say: takes a line of text for each repository; in the program itself, not in the processes of further GPUs.
         """
         from pipeline.models.retriever.learning import first_process
+        from pipeline.models.retriever.training import NO_WATCHERS
 
+        self._watchers = watchers or NO_WATCHERS
         self.config = config or TrainingConfig()
         self._ours = self.config.translated()
         self.chain = Chain(Path(checkpoints))
@@ -231,7 +238,9 @@ class RetrievalTrainer:
             parent, config = self._start(model_checkpoint_path)
         learned = []
         for task in tasks:
-            made = learn(task, self.chain, config, parent=parent, earlier=earlier(parent))
+            made = learn(
+                task, self.chain, config, parent=parent, earlier=earlier(parent), watchers=self._watchers
+            )
             parent = made.checkpoint
             self._set_head(parent)
             scores = self._measure(self.chain.path(parent), task)

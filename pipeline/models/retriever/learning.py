@@ -41,7 +41,15 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_encoder
 from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
 from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.training import OnStep, data_module, on_cuda, train_task, validation_examples
+from pipeline.models.retriever.training import (
+    NO_WATCHERS,
+    OnStep,
+    Watchers,
+    data_module,
+    on_cuda,
+    train_task,
+    validation_examples,
+)
 
 _COUNTED = "recall@10"
 """What promotion looks at."""
@@ -102,6 +110,7 @@ def learn(
     earlier: Sequence[TaskData] = (),
     indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
+    watchers: Watchers = NO_WATCHERS,
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
@@ -115,6 +124,7 @@ def learn(
         earlier: the tasks to replay, where the configuration says so, an earlier version of this one among them.
         indices: the folder of embedding indices; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all).
+        watchers: Lightning's loggers and callbacks.
 
     Raises:
         LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
@@ -136,6 +146,7 @@ def learn(
             rows=rows,
             indices=indices,
             on_step=on_step,
+            watchers=watchers,
         )
 
         def write(folder: Path) -> None:

@@ -18,7 +18,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins import DoublePrecision, HalfPrecision, Precision
 from pytorch_lightning.strategies import DDPStrategy
 
@@ -58,6 +59,17 @@ OnStep = Callable[[int, int], object]
 _MADE = "trained.pt"
 _HARD = "negatives.pt"
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+@dataclass(frozen=True, slots=True)
+class Watchers:
+    """Lightning's loggers (TensorBoard, W&B, MLflow and so on) and callbacks of a caller, told of each run."""
+
+    loggers: Sequence[Logger] = ()
+    callbacks: Sequence[Callback] = ()
+
+
+NO_WATCHERS = Watchers()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +131,7 @@ def train_task(
     rows: ReplayRows | None = None,
     indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
+    watchers: Watchers = NO_WATCHERS,
 ) -> tuple[PremiseRetriever, TaskState, RunSummary]:
     """Train a task and return the retriever, the state for the next task, and the run's summary.
 
@@ -133,6 +146,7 @@ def train_task(
         rows: of earlier tasks, for replay.
         indices: the folder of embedding indices, where hard negatives are looked for; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all) after each.
+        watchers: Lightning's loggers and callbacks.
 
     Raises:
         LearningError: the dataset or a checkpoint cannot be used, a loss was no finite number, or the disk is full.
@@ -182,7 +196,7 @@ def train_task(
         # transformers loads models in evaluation mode, and Lightning keeps the mode: without this, no dropout.
         model.train()
         with preemption.region():
-            made = _fit(model, data, config, run, lambda done: on_step(done, total))
+            made = _fit(model, data, config, run, lambda done: on_step(done, total), watchers)
     else:
         model.load_state_dict(made.pop("weights"))
     model.eval()
@@ -235,6 +249,7 @@ def _fit(
     config: RetrieverConfig,
     run: Path,
     on_step: Callable[[int], object],
+    watchers: Watchers,
 ) -> dict[str, Any]:
     """Train, save the weights, and return the fields of `RunSummary` except the seconds."""
     validate = bool(validation_examples(data))
@@ -251,7 +266,9 @@ def _fit(
     resumed = newest_step(run / "steps")
     progress = _Progress(on_step)
     with quiet_libraries():
-        trainer = _trainer(data, config, run, validate=validate, best=best, progress=progress)
+        trainer = _trainer(
+            data, config, run, validate=validate, best=best, progress=progress, watchers=watchers
+        )
         try:
             # A file of our own: optimiser states hold more than tensors.
             trainer.fit(
@@ -313,6 +330,7 @@ def _trainer(
     validate: bool,
     best: BestWeights | None,
     progress: _Progress,
+    watchers: Watchers,
 ) -> pl.Trainer:
     world = _devices(config)
     callbacks: list[Callback] = [progress]
@@ -325,6 +343,7 @@ def _trainer(
             ),
             best,
         ]
+    callbacks += watchers.callbacks
     # The last one: it saves the other callbacks' state.
     callbacks.append(StepCheckpoints(run / "steps", every=config.checkpoint_every_n_steps))
     cuda = on_cuda(config)
@@ -350,7 +369,7 @@ def _trainer(
         num_sanity_val_steps=config.num_sanity_val_steps,
         deterministic="warn" if cuda else True,
         callbacks=callbacks,
-        logger=False,
+        logger=list(watchers.loggers) or False,
         enable_progress_bar=sys.stdout.isatty(),  # where Lightning draws it
         enable_model_summary=False,
         default_root_dir=run,

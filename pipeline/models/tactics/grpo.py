@@ -49,7 +49,15 @@ _OURS = frozenset(
             "beta",
             "reward_weights",
         ),
-        *("max_steps", "seed", "save_strategy", "use_cpu", "logging_steps", "resume_from_checkpoint"),
+        *(
+            "max_steps",
+            "seed",
+            "save_strategy",
+            "use_cpu",
+            "logging_steps",
+            "report_to",
+            "resume_from_checkpoint",
+        ),
     }
 )
 """TRL's arguments that follow from a trainer's own settings, or from how a job saves."""

@@ -47,6 +47,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     Trainer,
+    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
@@ -66,7 +67,7 @@ from pipeline.models.libraries import (
     load_tokenizer,
     quiet_libraries,
 )
-from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, mean_loss, run, wait
+from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, mean_loss, run, trackers, wait
 from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model, name_base
 from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.tactics.rows import Rows, read_rows
@@ -190,6 +191,8 @@ class RepositoryTrainer(abc.ABC):
         dtype: DType = "auto",
         device: Device = "auto",
         seed: int = 3407,
+        report_to: str | Sequence[str] = "none",
+        callbacks: Sequence[TrainerCallback] = (),
         say: Callable[[str], object] = print,
         on_step: OnStep = lambda _done, _total: None,
     ) -> None:
@@ -209,6 +212,8 @@ class RepositoryTrainer(abc.ABC):
             lost to the rounding of bfloat16. That takes 16 bytes of GPU memory a weight; "bfloat16" takes 8.
         device: "auto": a GPU where there is one.
         seed: of everything drawn.
+        report_to: transformers' names of trackers: "tensorboard", "wandb", "mlflow", "trackio", as they are set up.
+        callbacks: transformers' or of its shape, told of each run.
         say: takes a line of text for each repository, and for left out steps.
         on_step: takes (optimiser steps done, in all) after each, of each repository.
 
@@ -240,6 +245,8 @@ class RepositoryTrainer(abc.ABC):
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(model_name)
         self._loaded: TacticModel | None = None
         self._learned: list[dict[str, str]] = []
+        self._trackers = trackers(report_to)
+        self._callbacks = tuple(callbacks)
         self._curve = Curve()
 
     @property
@@ -364,6 +371,8 @@ class RepositoryTrainer(abc.ABC):
         Raises:
             DivergedError, CheckpointError, Yielded: as `running.run`.
         """
+        for callback in self._callbacks:
+            trainer.add_callback(callback)
         steps = run(trainer, self.on_step, saves)
         self._curve = Curve.of_history(trainer.state.log_history)
         return steps
@@ -494,7 +503,7 @@ class RepositoryTrainer(abc.ABC):
             "seed": self.settings.seed,
             "ddp_find_unused_parameters": False,
             "save_strategy": "no",
-            "report_to": "none",
+            "report_to": self._trackers or "none",
             "logging_steps": 1,
             "logging_nan_inf_filter": False,
             "disable_tqdm": True,

@@ -1,0 +1,88 @@
+"""Trackers and callbacks of a researcher: passed through, and none where nobody asks."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import CSVLogger
+from transformers import TrainerCallback
+
+from pipeline.models.chain import Chain
+from pipeline.models.curve import CURVE, read_curve
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import ConfigError
+from pipeline.models.retriever.learning import learn
+from pipeline.models.retriever.training import Watchers
+from pipeline.models.running import trackers
+from pipeline.models.tactics.rows import Row, Rows
+from pipeline.models.tactics.training import SFTTrainer
+from tests.support.retrieval import small_config, write_dataset
+from tests.support.tiny_models import make_tiny_causal, make_tiny_retriever
+
+
+def test_a_tracker_that_is_not_installed_is_refused_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "pipeline.models.running.get_available_reporting_integrations", lambda: ["tensorboard", "wandb"]
+    )
+    assert trackers("none") == trackers([]) == []
+    assert trackers(["tensorboard", "wandb"]) == ["tensorboard", "wandb"]
+    with pytest.raises(
+        ConfigError, match=r"report_to is 'mlflow'.*installed trackers \(tensorboard, wandb\)"
+    ):
+        trackers(["mlflow"])
+    with pytest.raises(ConfigError, match="report_to is 'all'"):
+        trackers("all")
+
+
+def test_a_callback_is_told_of_the_run_and_trackers_are_off_unless_named(tmp_path: Path) -> None:
+    class Heard(TrainerCallback):
+        losses: list[float]
+
+        def on_train_begin(self, args: Any, *_: Any, **__: Any) -> None:
+            self.losses, self.report_to = [], args.report_to
+
+        def on_log(self, *_: Any, logs: dict[str, float] | None = None, **__: Any) -> None:
+            self.losses += [logs["loss"]] if logs and "loss" in logs else []
+
+    heard, out = Heard(), tmp_path / "out"
+    trainer = SFTTrainer(
+        make_tiny_causal(tmp_path / "tiny"), out, batch_size=2, max_seq_len=400, device="cpu", callbacks=[heard],
+        say=lambda _line: None,
+    )  # fmt: skip
+    trainer.fit(Rows(tuple(Row(f"⊢ p{n}", "simp", "t", "A.lean", 0) for n in range(6)), 1, {}))
+    trainer.write(out)
+    assert heard.report_to == []
+    assert [value for _, value in read_curve((out / CURVE).read_bytes())["loss"]] == pytest.approx(
+        heard.losses
+    )
+    assert len(heard.losses) == 3
+
+
+def test_lightning_s_loggers_and_callbacks_are_told_of_a_retriever_s_run(tmp_path: Path) -> None:
+    class Heard(pl.Callback):
+        steps = 0
+
+        def on_train_batch_end(self, trainer: pl.Trainer, *_: Any, **__: Any) -> None:
+            self.steps = trainer.global_step
+
+    heard, chain = Heard(), Chain(tmp_path / "chain")
+    logger = CSVLogger(tmp_path / "logs", name="", version="run")
+    config = small_config(
+        make_tiny_retriever(tmp_path / "tiny"),
+        batch_size=8,
+        accumulate_grad_batches=1,
+        against_forgetting="none",
+    )
+    task = TaskData("a", write_dataset(tmp_path / "a", theorems=40, files=3))
+    made = learn(task, chain, config, parent=None, watchers=Watchers([logger], [heard]))
+    assert heard.steps == made.steps > 0
+    with (tmp_path / "logs" / "run" / "metrics.csv").open() as file:
+        logged = [float(row["loss_train"]) for row in csv.DictReader(file) if row["loss_train"]]
+    losses = read_curve((chain.path(made.checkpoint) / CURVE).read_bytes())["loss"]
+    assert logged == pytest.approx([value for _, value in losses])
