@@ -115,7 +115,10 @@ def data_module(
         loss=config.loss,
         document_length=config.document_length,
         learned=learned,
-        num_hard_negatives=config.num_hard_negatives,
+        # None are looked for where there is no place for them.
+        num_hard_negatives=min(
+            config.num_hard_negatives, config.num_negatives - config.num_in_file_negatives
+        ),
     )
 
 

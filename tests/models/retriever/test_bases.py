@@ -84,7 +84,7 @@ def test_a_decoder_is_pooled_at_its_last_token(tmp_path: Path) -> None:
         assert torch.allclose(vector, of_transformers(folder, text, "last"), atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["bert", "qwen"])
+@pytest.mark.parametrize("kind", ["bert", pytest.param("qwen", marks=pytest.mark.slow)])
 def test_a_sentence_encoder_is_learned_from_saved_and_measured_like_any_other(
     kind: str, bert: Path, tmp_path: Path, tasks: list[TaskData], config: RetrieverConfig
 ) -> None:

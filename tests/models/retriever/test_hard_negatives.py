@@ -71,6 +71,13 @@ def test_without_them_a_step_is_what_it_was(data: RetrievalDataModule, model: Pa
     assert data.batches().at(0).premises == before.premises
 
 
+def test_none_are_looked_for_where_there_is_no_place_for_them(
+    tasks: list[TaskData], config: RetrieverConfig
+) -> None:
+    in_file = replace(config, num_negatives=1, num_in_file_negatives=1)
+    assert data_module(tasks[0].dataset, in_file, tokens_of=config.model_name).num_hard_negatives == 0
+
+
 def test_a_run_that_goes_on_has_those_that_it_began_with(
     tasks: list[TaskData], config: RetrieverConfig, tmp_path: Path
 ) -> None:
