@@ -121,8 +121,11 @@ class LogMachine(RuleBasedStateMachine):
         connection = self.log._connection
         connection.execute("BEGIN IMMEDIATE")
         if streams:
-            self.log._append(
-                [prepare(event) for event in self.make(streams)], dict.fromkeys(streams, Expect.ANY), []
+            self.log._put(
+                [prepare(event) for event in self.make(streams)],
+                dict.fromkeys(streams, Expect.ANY),
+                [],
+                after=self.log.head,
             )
         copies = self.as_it_lies_there()
         connection.execute("ROLLBACK")
