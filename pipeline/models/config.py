@@ -1,51 +1,43 @@
 """Configurations of training: frozen dataclasses that check their fields; the tactic and the progress model's.
 
 The retriever's has LeanDojo's fields (`pipeline.models.retriever.config`). An unknown field is an error that names it
-and the nearest one. Standard library only: the daemon checks its settings against these.
+and the nearest one. Imports no torch: the daemon checks its settings against these.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, ClassVar, Literal, Self, get_args
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_args, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from pipeline.models.errors import ConfigError
 
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
 Device = Literal["auto", "cpu", "cuda"]
-_ARTICLE = {"bool": "a", "int": "an", "float": "a", "str": "a"}
-
-
-@dataclass(frozen=True, slots=True)
-class FieldLimits:
-    """Limits on fields within their types, by field name. Other numbers are from 0.
-
-    Attributes:
-        positive: numbers above 0.
-        up_to_one: numbers from 0 to 1.
-        below_one: numbers from 0 to below 1.
-        from_minus_one: numbers from -1.
-        choices: texts, one of these.
-    """
-
-    positive: frozenset[str] = frozenset()
-    up_to_one: frozenset[str] = frozenset()
-    below_one: frozenset[str] = frozenset()
-    from_minus_one: frozenset[str] = frozenset()
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(gt=0)]
+Number = Annotated[float, Field(ge=0)]
+PositiveNumber = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+BelowOne = Annotated[float, Field(ge=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class Config:
     """The base of a configuration: a frozen dataclass that calls `checked` in its `__post_init__`.
 
-    Its fields are annotated bool, int, float or str, or are among `takes.choices`; a field "seed" is below 2**32.
+    pydantic holds the fields to their annotations, strictly: true is no number, nor is "1".
     """
 
     __slots__ = ()
 
-    takes: ClassVar[FieldLimits]
     no_content: ClassVar[frozenset[str]]
     """Fields that do not change the weights that a training makes."""
     model_name: str
@@ -79,39 +71,53 @@ class Config:
         Raises:
             ConfigError: one has a value that it does not take.
         """
-        for item in fields(self):  # type: ignore[arg-type]  # as above
-            value = getattr(self, item.name)
-            if (wrong := _wrong(item.name, value, item.type, self.takes)) is not None:
-                raise ConfigError(f"{item.name} is {wrong}")
-            if item.type == "float":
-                # 1 and 1.0 are one setting, and have to make one checkpoint's id.
-                object.__setattr__(self, item.name, float(value))
+        model = _model(type(self))  # type: ignore[arg-type]  # a class is hashable, whatever its objects are
+        try:
+            taken = model.model_validate(self.to_dict())
+        except ValidationError as error:
+            wrong = error.errors(include_url=False)[0]
+            name = str(wrong["loc"][0])
+            raise ConfigError(f"{name} is {_said(wrong, model.model_fields[name])}") from None
+        for name, value in taken:
+            # 1 and 1.0 are one setting, and have to make one checkpoint's id.
+            object.__setattr__(self, name, value)
 
 
-def _wrong(name: str, value: Any, kind: Any, takes: FieldLimits) -> str | None:
-    """Return a field's wrong value and the values that it takes; None if the value is right."""
-    if name in takes.choices:
-        choices = takes.choices[name]
-        return None if value in choices else f"{value!r}: it takes one of {', '.join(choices)}"
-    # `type`, not `isinstance`: true is an int to Python. PyYAML reads "1e-3" as a text.
-    allowed = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str,)}[kind]
-    if type(value) not in allowed:
-        hint = " (write 1.0e-3, not 1e-3: YAML takes the latter for a text)" if kind == "float" else ""
-        return f"{value!r}, of type {type(value).__name__}: it takes {_ARTICLE[kind]} {kind}{hint}"
-    if kind not in ("int", "float"):
-        return None
-    if not math.isfinite(value):
+@cache
+def _model(kind: type[Config]) -> type[BaseModel]:
+    hints = get_type_hints(kind, include_extras=True)
+    taken: dict[str, Any] = {item.name: (hints[item.name], ...) for item in fields(kind)}  # type: ignore[arg-type]
+    strict = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=())
+    made: type[BaseModel] = create_model(kind.__name__, __config__=strict, **taken)
+    return made
+
+
+_TYPES = {"bool_type": "a bool", "int_type": "an int", "float_type": "a float", "string_type": "a str"}
+_LIMITS = ("ge", "gt", "le", "lt")
+
+
+def _said(wrong: ErrorDetails, field: FieldInfo) -> str:
+    """Return a field's wrong value and the values that it takes."""
+    kind, value = wrong["type"], wrong["input"]
+    if kind in _TYPES:
+        hint = " (write 1.0e-3, not 1e-3: YAML takes the latter for a text)" if kind == "float_type" else ""
+        return f"{value!r}, of type {type(value).__name__}: it takes {_TYPES[kind]}{hint}"
+    if kind == "literal_error":
+        return f"{value!r}: it takes one of {', '.join(get_args(field.annotation))}"
+    if kind == "finite_number":
         return f"{value}: it takes a finite number"
-    if name in takes.positive and value <= 0:
-        return f"{value}: it takes a number above 0"
-    if name == "seed" and value >= 2**32:
-        return f"{value}: it takes a number below 2**32"
-    if name in takes.up_to_one and not 0 <= value <= 1:
-        return f"{value}: it takes a number from 0 to 1"
-    if name in takes.below_one and not 0 <= value < 1:
-        return f"{value}: it takes a number from 0 to below 1"
-    least = -1 if name in takes.from_minus_one else 0
-    return f"{value}: it takes no number below {least}" if value < least else None
+    limits = {name: getattr(one, name) for one in field.metadata for name in _LIMITS if hasattr(one, name)}
+    match limits:
+        case {"ge": least, "le": most}:
+            return f"{value}: it takes a number from {least} to {most}"
+        case {"ge": least, "lt": above}:
+            return f"{value}: it takes a number from {least} to below {above}"
+        case {"gt": below}:
+            return f"{value}: it takes a number above {below}"
+        case {"ge": least}:
+            return f"{value}: it takes no number below {least}"
+        case _:
+            return f"{value!r}: {wrong['msg']}"
 
 
 # ---- the tactic model and the progress model
@@ -159,28 +165,22 @@ class TacticsConfig(Config):
 
     model_name: str = "Qwen/Qwen3-0.6B"
     objective: Objective = "sft"
-    epochs: int = 1
-    batch_size: int = 8
-    lr: float = 0.0
+    epochs: Positive = 1
+    batch_size: Positive = 8
+    lr: Number = 0.0
     lora: bool = False
-    lora_rank: int = 16
-    max_seq_len: int = 1024
+    lora_rank: Positive = 16
+    max_seq_len: Positive = 1024
     enable_thinking: bool = False
-    premise_dropout: float = 0.25
-    replay_size: int = 20_000
-    replay_share: float = 0.25
+    premise_dropout: Share = 0.25
+    replay_size: Count = 20_000
+    replay_share: BelowOne = 0.25
     only_new: bool = True
     device: Device = "auto"
-    seed: int = 3407
-    eval_steps: int = 2000
-    save_minutes: float = 10.0
+    seed: Seed = 3407
+    eval_steps: Count = 2000
+    save_minutes: Number = 10.0
 
-    takes: ClassVar[FieldLimits] = FieldLimits(
-        positive=frozenset({"epochs", "batch_size", "lora_rank", "max_seq_len"}),
-        up_to_one=frozenset({"premise_dropout"}),
-        below_one=frozenset({"replay_share"}),
-        choices={"objective": get_args(Objective), "device": get_args(Device)},
-    )
     no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})
 
     def __post_init__(self) -> None:
@@ -223,22 +223,17 @@ class ProgressConfig(Config):
     """
 
     model_name: str = "bert-base-uncased"
-    epochs: float = 3.0
-    batch_size: int = 8
-    lr: float = 1e-5
-    max_seq_len: int = 512
-    replay_size: int = 20_000
-    replay_share: float = 0.25
+    epochs: PositiveNumber = 3.0
+    batch_size: Positive = 8
+    lr: PositiveNumber = 1e-5
+    max_seq_len: Positive = 512
+    replay_size: Count = 20_000
+    replay_share: BelowOne = 0.25
     only_new: bool = True
     device: Device = "auto"
-    seed: int = 42
-    save_minutes: float = 10.0
+    seed: Seed = 42
+    save_minutes: Number = 10.0
 
-    takes: ClassVar[FieldLimits] = FieldLimits(
-        positive=frozenset({"epochs", "batch_size", "lr", "max_seq_len"}),
-        below_one=frozenset({"replay_share"}),
-        choices={"device": get_args(Device)},
-    )
     no_content: ClassVar[frozenset[str]] = frozenset({"save_minutes"})
 
     def __post_init__(self) -> None:

@@ -19,12 +19,12 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from pipeline.models.chain import Chain, Checkpoint, file_digest, make_durable, write_text_whole, writing
-from pipeline.models.config import FieldLimits
+from pipeline.models.config import Count, Number, Positive, PositiveNumber
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import (
     CheckpointError,
@@ -34,7 +34,13 @@ from pipeline.models.errors import (
     NothingToMeasureError,
 )
 from pipeline.models.measures import Evaluation
-from pipeline.models.retriever.config import AgainstForgetting, Loss, RetrieverConfig
+from pipeline.models.retriever.config import (
+    AgainstForgetting,
+    FromMinusOne,
+    Loss,
+    Precision,
+    RetrieverConfig,
+)
 from store.leandojo import DynamicDatabase, Repository
 
 if TYPE_CHECKING:
@@ -82,26 +88,20 @@ class TrainingConfig(RetrieverConfig):
     `tokenizer_model_name` (a model is trained with its own tokenizer).
     """
 
-    lr: float = 1e-3
-    batch_size: int = 1
-    accumulate_grad_batches: int = 4
-    precision: str = "bf16-mixed"
+    lr: PositiveNumber = 1e-3
+    batch_size: Positive = 1
+    accumulate_grad_batches: Positive = 4
+    precision: Precision = "bf16-mixed"
     loss: Loss = "mse"
-    num_hard_negatives: int = 0
+    num_hard_negatives: Count = 0
     against_forgetting: AgainstForgetting = "ewc"
-    lambda_value: float = 0.1
+    lambda_value: Number = 0.1
     only_new: bool = False
     run_progressive_training: bool = True
     single_repo: bool = True
-    num_repos: int = 1
+    num_repos: Positive = 1
     tokenizer_model_name: str = "google/byt5-small"
-    checkpoint_save_top_k: int = -1
-
-    takes: ClassVar[FieldLimits] = replace(
-        RetrieverConfig.takes,
-        positive=RetrieverConfig.takes.positive | {"num_repos"},
-        from_minus_one=RetrieverConfig.takes.from_minus_one | {"checkpoint_save_top_k"},
-    )
+    checkpoint_save_top_k: FromMinusOne = -1
 
     def translated(self) -> RetrieverConfig:
         """Return the configuration of our trainings."""

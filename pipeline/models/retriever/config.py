@@ -7,11 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
-from pipeline.models.config import Config, Device, FieldLimits
+from pydantic import Field
+
+from pipeline.models.config import (
+    Config,
+    Count,
+    Device,
+    Number,
+    Positive,
+    PositiveNumber,
+    Seed,
+    Share,
+)
 from pipeline.models.errors import ConfigError
 
+FromMinusOne = Annotated[int, Field(ge=-1)]
 Loss = Literal["mse", "contrastive"]
 AgainstForgetting = Literal[
     "none", "ewc", "replay", "average", "ewc+replay", "ewc+average", "replay+average", "ewc+replay+average"
@@ -22,46 +34,7 @@ Schedule = Literal["cosine", "constant"]
 Mode = Literal["min", "max"]
 Split = Literal["random", "novel_premises"]
 Switch = Literal["auto", "on", "off"]
-PRECISIONS = ("auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true")
-_TAKES = FieldLimits(
-    positive=frozenset(
-        {
-            "max_epochs",
-            "max_seq_len",
-            "num_retrieved",
-            "batch_size",
-            "eval_batch_size",
-            "lr",
-            "temperature",
-            "accumulate_grad_batches",
-            "data_max_seq_len",
-            "timeout_seconds",
-            "early_stopping_patience",
-            "checkpoint_every_n_epochs",
-            "log_every_n_steps",
-            "checkpoint_every_n_steps",
-            "fisher_samples",
-            "replay_size",
-        }
-    ),
-    up_to_one=frozenset({"fisher_decay", "average_weight", "replay_share"}),
-    from_minus_one=frozenset({"num_sanity_val_steps"}),
-    choices={
-        "precision": PRECISIONS,
-        "gradient_checkpointing": get_args(Switch),
-        "early_stopping_mode": get_args(Mode),
-        "checkpoint_mode": get_args(Mode),
-        "device": get_args(Device),
-        "loss": get_args(Loss),
-        "schedule": get_args(Schedule),
-        "against_forgetting": get_args(AgainstForgetting),
-        "fisher_labels": get_args(FisherLabels),
-        "fisher_scale": get_args(FisherScale),
-        "split": get_args(Split),
-    },
-)
-
-
+Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true"]
 LEANDOJO_ALONE: Mapping[str, object] = {
     "run_progressive_training": True,
     "single_repo": True,
@@ -107,53 +80,52 @@ class RetrieverConfig(Config):
         ConfigError: a field has a value that it does not take.
     """
 
-    max_epochs: int = 1
+    max_epochs: Positive = 1
     model_name: str = "kaiyuy/leandojo-lean4-retriever-byt5-small"
-    lr: float = 1e-4
-    warmup_steps: int = 1000
-    max_seq_len: int = 512
-    num_retrieved: int = 100
-    batch_size: int = 32
-    eval_batch_size: int = 64
-    accumulate_grad_batches: int = 1
-    num_gpus: int = 1
-    num_workers: int = 4
-    precision: str = "auto"
+    lr: PositiveNumber = 1e-4
+    warmup_steps: Count = 1000
+    max_seq_len: Positive = 512
+    num_retrieved: Positive = 100
+    batch_size: Positive = 32
+    eval_batch_size: Positive = 64
+    accumulate_grad_batches: Positive = 1
+    num_gpus: Count = 1
+    num_workers: Count = 4
+    precision: Precision = "auto"
     gradient_checkpointing: Switch = "auto"
-    gradient_clip_val: float = 1.0
-    num_negatives: int = 3
-    num_in_file_negatives: int = 1
-    num_hard_negatives: int = 1
-    data_max_seq_len: int = 1024
-    lambda_value: float = 0.2
-    timeout_seconds: int = 31_449_600
-    early_stopping_patience: int = 5
+    gradient_clip_val: Number = 1.0
+    num_negatives: Count = 3
+    num_in_file_negatives: Count = 1
+    num_hard_negatives: Count = 1
+    data_max_seq_len: Positive = 1024
+    lambda_value: Number = 0.2
+    timeout_seconds: Positive = 31_449_600
+    early_stopping_patience: Positive = 5
     early_stopping_monitor: str = "Recall@10_val"
     early_stopping_mode: Mode = "max"
-    checkpoint_every_n_epochs: int = 1
+    checkpoint_every_n_epochs: Positive = 1
     checkpoint_monitor: str = "Recall@10_val"
     checkpoint_mode: Mode = "max"
-    log_every_n_steps: int = 1
-    num_sanity_val_steps: int = 0
-    seed: int = 3407
+    log_every_n_steps: Positive = 1
+    num_sanity_val_steps: FromMinusOne = 0
+    seed: Seed = 3407
     device: Device = "auto"
     loss: Loss = "contrastive"
-    temperature: float = 0.05
+    temperature: PositiveNumber = 0.05
     schedule: Schedule = "cosine"
-    checkpoint_every_n_steps: int = 500
+    checkpoint_every_n_steps: Positive = 500
     against_forgetting: AgainstForgetting = "replay+average"
-    fisher_samples: int = 512
+    fisher_samples: Positive = 512
     fisher_labels: FisherLabels = "empirical"
-    fisher_decay: float = 0.8
+    fisher_decay: Share = 0.8
     fisher_scale: FisherScale = "normalised"
-    average_weight: float = 0.75
-    replay_size: int = 20_000
-    replay_share: float = 0.5
+    average_weight: Share = 0.75
+    replay_size: Positive = 20_000
+    replay_share: Share = 0.5
     only_new: bool = True
     split: Split = "random"
     baselines: bool = True
 
-    takes: ClassVar[FieldLimits] = _TAKES
     # Intervals of saving and logging, processes, memory, and the size of an evaluation's batches.
     no_content: ClassVar[frozenset[str]] = frozenset(
         {

@@ -115,7 +115,7 @@ def test_a_file_may_hold_some_fields_or_none(tmp_path: Path) -> None:
         ("lr: 1e-3", "write 1.0e-3"),
         ("lr: .nan", "finite"),
         ("loss: mean", "one of mse, contrastive"),
-        ("seed: 4294967296", "below 2**32"),
+        ("seed: 4294967296", "below 4294967296"),
         ("replay_share: 1.5", "from 0 to 1"),
         ("num_in_file_negatives: 9", "0 to num_negatives"),
         ("num_workers: -1", "no number below 0"),

@@ -38,10 +38,10 @@ def test_a_configuration_comes_back_from_its_fields_and_stays(kind: type[Config]
         ({"batch_size": 1.5}, "of type float: it takes an int"),
         ({"lr": "1e-3"}, "write 1.0e-3"),
         ({"lr": float("nan")}, "finite"),
-        ({"lr": 0.0}, "above 0"),
+        ({"max_seq_len": 0}, "above 0"),
         ({"device": "gpu"}, "one of auto, cpu, cuda"),
-        ({"seed": -1}, "no number below 0"),
-        ({"seed": 2**32}, "below 2**32"),
+        ({"seed": -1}, "from 0 to below 4294967296"),
+        ({"seed": 2**32}, "from 0 to below 4294967296"),
         ({"model_name": None}, "it takes a str"),
     ],
 )
