@@ -1,4 +1,4 @@
-"""What a training of a tactic model is given: its task's steps, our own proofs, and what is replayed of earlier tasks."""
+"""What a training of a tactic model is given: its task's steps, our own proofs, and replayed steps of earlier tasks."""
 
 from __future__ import annotations
 
