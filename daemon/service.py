@@ -47,6 +47,7 @@ from daemon.results.notifications import Notifications
 from daemon.scheduler import PLAN_EVERY_S, Operator, Scheduler, lean_chosen, leans_of
 from daemon.settings import ConfigError, Settings
 from daemon.settings.reload import ConfigWatcher, reload
+from daemon.shipping import Shipping
 from daemon.store_service import NoRoomError, StoreFailedError, StoreService, no_room
 from daemon.systemd import Notifier
 from pipeline.lean.backend import Leans
@@ -231,7 +232,9 @@ def _is_for_room(error: BaseException | None) -> bool:
 # Reads and remembers nothing; whether one of them can be used is the business of who uses it.
 
 
-_VARIABLE = re.compile(r"UNSORRY_\w*(TOKEN|KEY|SECRET|URL)$")
+_VARIABLE = re.compile(
+    r"UNSORRY_\w*(TOKEN|KEY|SECRET|URL)$|(AWS|FSSPEC|AZURE|GOOGLE)_\w*(TOKEN|KEY|SECRET|PASSWORD)$"
+)
 _MOST_BYTES = 4096
 _SHORTEST = 6
 """Shorter values would star out half of every line, and are no real secrets."""
@@ -364,6 +367,7 @@ class Service:
             leans=await asyncio.to_thread(leans_of, settings),
         )
         desk = Operator(self._store, self._runner, self._work, self.context)
+        self._shipping = Shipping(self.context, lambda: held_secrets(self.settings))
         self._living = RuntimeStatus(
             context=self.context,
             store=self._store,
@@ -373,6 +377,7 @@ class Service:
             upkeep=self._upkeep,
             forge=self._forge,
             jumps=self._jumps,
+            shipping=self._shipping,
             no_groups=cgroups if isinstance(cgroups, str) else "",
         )
         self._notifications = Notifications(self._store, self.context)
@@ -404,6 +409,7 @@ class Service:
         self._webhooks = Webhooks(hint=self._polls.hint_named, problems=self.context.problems)
         await self._webhooks.take_up(settings)
         await self._notifications.start()
+        self._shipping.start()
         self.context.spawn(self._metrics_listener.run(), name="metrics")
         self._loop = MainLoop(
             context=self.context,
@@ -485,6 +491,7 @@ class Service:
         await self._webhooks.take_up(new)
         self._notifications.reload()
         self._metrics_listener.reload()
+        self._shipping.reload()
         self.context.requests.plan_soon()
         log.info(
             "config_reloaded",
@@ -552,6 +559,7 @@ class Service:
         if self._store.failure is None:
             with contextlib.suppress(StoreFailedError):
                 await self._own.stopped(self.stop_reason)
+        await self._shipping.stop()
         await self._webhooks.stop()
         await self._control.stop()
         self._work.gpus.close()

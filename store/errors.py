@@ -131,6 +131,21 @@ class LogDamagedError(LogError):
         self.what = what
 
 
+class SegmentError(LogError):
+    """A segment of a shipped log is missing, doubled, or not what was shipped; `name` is the segment."""
+
+    def __init__(self, url: str, name: str, what: str, remedy: str = "") -> None:
+        remedy = remedy or (
+            "put the segment back from a copy of the folder, or restore up to the event before its first (--upto)"
+        )
+        super().__init__(f"{url}: {f'segment {name}: ' if name else ''}{what}; {remedy}")
+        self.name = name
+
+
+class SegmentStoreError(LogError):
+    """The folder or URL of segments cannot be read or written."""
+
+
 class DatabaseIOError(LogError):
     """The operating system failed to read or write the file."""
 

@@ -43,6 +43,9 @@ def register(app: typer.Typer) -> None:
         help="Go on from what is sound of a damaged log; keeps the damaged files. Needs the daemon stopped.",
     )(recover)
     group.command("backup", help="Copy the log, whole and consistent, while the daemon runs or not.")(backup)
+    group.command(
+        "restore", help="Make a log of the segments that the daemon shipped, whole or up to an event."
+    )(restore)
     group.command("as-of", help="Show the view as of an event or a time, and keep or save it.")(as_of)
     app.add_typer(group, name="db")
 
@@ -52,12 +55,21 @@ def verify(
         Path | None,
         typer.Option(metavar="FOLDER", help="Where the second view is made; default: the temporary folder."),
     ] = None,
+    segments: Annotated[
+        str,
+        typer.Option(
+            metavar="URL", help="Check this folder or URL of segments instead, and the log with it."
+        ),
+    ] = "",
     config: Config = None,
     as_json: Json = False,
 ) -> None:
     from store.log import backup as store_backup
     from store.view.rebuild import verify
 
+    if segments:
+        _verify_segments(segments, locate(config), as_json)
+        return
     instance = _with_log(config)
     if damage := store_backup.damage(instance.paths.events_db):
         # What is made of such a log says nothing about the view.
@@ -77,6 +89,40 @@ def verify(
         say("the view does not follow from the log; stop the daemon and run `unsorry db rebuild`")
     if not report.ok:
         raise typer.Exit(ExitCode.DIFFERENCES)
+
+
+def _verify_segments(url: str, instance: Instance, as_json: bool) -> None:
+    from store.log.reader import LogReader
+    from store.log.segments import SegmentStore, end, verify
+
+    store = SegmentStore(url)
+    found = verify(store)
+    position = None
+    if instance.paths.events_db.exists():
+        # Whether it is all of this log, no folder can tell.
+        end(store, instance.paths.events_db)
+        with LogReader.open(instance.paths.events_db) as log:
+            position = log.position()
+    link = found.end.link
+    if as_json:
+        emit_json(Shipped(found.segments, link.seq, link.hash.hex(), position), instance.head)
+        return
+    say(f"{counted(found.segments, 'segment')}, sound and without a gap, up to event {link.seq}")
+    say(f"the chain's hash there: {link.hash.hex()}")
+    if position is not None:
+        say(f"they are this log's; it stands at event {position}")
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    segments: int
+    """how many, all sound"""
+    position: int
+    """their last event"""
+    hash: str
+    """the chain's hash at that event"""
+    log: int | None
+    """the last event of the log here, whose beginning they are; null where there is no log"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +295,25 @@ class BackedUp:
     """its last event"""
     size_bytes: int
     """its size"""
+
+
+def restore(
+    url: Annotated[str, typer.Argument(metavar="URL", help="The folder or URL of segments.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The log to make; must not exist.")],
+    upto: Annotated[
+        int | None, typer.Option(metavar="SEQ", min=1, help="The last event to take; default: all.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    from store.log import segments
+
+    target = file.absolute()
+    link = segments.restore(segments.SegmentStore(url), target, upto=upto)
+    if as_json:
+        emit_json(BackedUp(target, link.seq, target.stat().st_size))
+        return
+    say(f"{target}: the log up to event {link.seq}, with the hashes that it had")
+    say(RESTORE.format(what="it"))
 
 
 def as_of(

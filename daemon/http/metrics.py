@@ -98,6 +98,8 @@ class LiveNumbers:
     cache_limit_bytes: int
     notification_failures: Mapping[str, int]
     """None: the settings want none."""
+    log_shipped: int | None = None
+    """None: the log is not shipped, or its store was not asked yet."""
 
 
 def exposition(view: ViewNumbers, live: LiveNumbers) -> bytes:
@@ -163,6 +165,8 @@ def _daemon(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     yield _counter(
         "log_events", "Events in the log: the position of the last one.", (), [((), live.log_position)]
     )
+    if live.log_shipped is not None:
+        yield _one("log_shipped_event", "The last event that the store of [log] ship has.", live.log_shipped)
     yield _one(
         "view_lag_events", "Events that the database does not contain yet.", live.log_position - view.position
     )
@@ -418,6 +422,7 @@ class Metrics:
             lean=parts.work.leans.summary.kind,
             problems=len(parts.health().problems),
             log_position=log_position,
+            log_shipped=parts.shipping.shipped,
             waiting={(str(kind), state): number for (kind, state), number in waiting.items()},
             gpus=tuple(
                 GpuNumbers(gpu.uuid, gpu.name, gpu.state, gpu.used_bytes, gpu.memory_bytes)

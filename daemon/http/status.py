@@ -28,6 +28,7 @@ from daemon.maintenance import Maintenance
 from daemon.polling.github import Forge
 from daemon.polling.schedule import PollScheduler
 from daemon.scheduler import Scheduler
+from daemon.shipping import Shipping
 from daemon.store_service import StoreService
 
 
@@ -43,6 +44,7 @@ class RuntimeStatus:
     upkeep: Maintenance
     forge: Forge
     jumps: ClockWatch
+    shipping: Shipping
     no_groups: str
     """Why jobs have no control groups; "" where they have."""
 
@@ -52,6 +54,8 @@ class RuntimeStatus:
         problems += self.context.problems.texts()
         if self.forge.problem:
             problems.append(self.forge.problem)
+        if self.shipping.problem:
+            problems.append(self.shipping.problem)
         if self.store.room.problem:
             problems.append(self.store.room.problem)
         if self.store.failure is not None:

@@ -32,6 +32,7 @@ from daemon.settings.schema import (
     GitHub,
     Jobs,
     Lean,
+    Log,
     Metrics,
     Notify,
     Poll,
@@ -83,6 +84,7 @@ class Settings(BaseModel):
     prove: Prove
     train: Train
     cache: Cache
+    log: Log
     notify: Notify
     metrics: Metrics
     report: Report

@@ -720,6 +720,42 @@ class Cache(Section):
     at least 1M"""
 
 
+def _ship(value: str, info: ValidationInfo) -> str:
+    if not value:
+        return value
+    remedy = 'write "/srv/backup/unsorry" or "s3://bucket/folder"'
+    if not value.isprintable() or "::" in value:
+        raise ValueError(f"is no folder and no URL; {remedy}")
+    scheme, separator, rest = value.partition("://")
+    if not separator:
+        return os.path.normpath(base_of(info) / Path(value).expanduser())
+    if "@" in rest or "?" in rest:
+        raise ValueError(
+            "carries credentials (not shown); give them in the environment, or in fsspec's own configuration"
+        )
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*", scheme) or not rest.strip("/"):
+        raise ValueError(f"is no folder and no URL; {remedy}")
+    return value
+
+
+class Log(Section):
+    """[log]: the copy of the event log that the daemon keeps elsewhere, as segments."""
+
+    ship: Annotated[Text, AfterValidator(_ship)] = Field("", examples=["s3://bucket/folder"])
+    """Folder or URL (`s3://bucket/folder`, `sftp://host/folder`; whatever fsspec knows, with its package installed)
+    that gets each new event; `""`: none. It belongs to one log. Credentials come from the environment
+    (`AWS_ACCESS_KEY_ID` …) or from fsspec's configuration, never from this file"""
+    every_s: Annotated[float, BeforeValidator(duration(minimum_s=0.1, maximum_s=86400, example="10s"))] = (
+        Field(10.0, alias="every", examples=["10s"])
+    )
+    """How often what is new is shipped, as at most one file each time unless it exceeds `size`. If the machine is lost,
+    the events of about so long are; 100ms to 1d"""
+    size_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**10, example="16M"))] = Field(
+        2**24, alias="size", examples=["16M"]
+    )
+    """At about this size, before compression, a segment ends and the next one begins; at least 1K"""
+
+
 class Jobs(Section):
     """[jobs]: limits of the child processes."""
 
@@ -808,6 +844,7 @@ class ConfigFile(Section):
     prove: Prove = Field(default_factory=Prove)
     train: Train = Field(default_factory=Train)
     cache: Cache = Field(default_factory=Cache)
+    log: Log = Field(default_factory=Log)
     notify: Notify = Field(default_factory=Notify)
     metrics: Metrics = Field(default_factory=Metrics)
     report: Report = Field(default_factory=Report)

@@ -62,7 +62,7 @@ def backup(log_path: Path, target: Path) -> BackupReport:
         LogError: the target exists, its folder cannot be written, or the log cannot be read.
     """
     LogReader.open(log_path).close()  # refuses what is no log, with the reason
-    with _new_file(target) as temporary:
+    with new_file(target) as temporary:
         position = _copy(log_path, temporary)
     return BackupReport(target, position, target.stat().st_size)
 
@@ -73,14 +73,14 @@ def save_view(view: sqlite3.Connection, target: Path) -> int:
     Raises:
         LogError: the target exists, or its folder cannot be written.
     """
-    with _new_file(target) as temporary:
+    with new_file(target) as temporary:
         copy_into(view, temporary)
         _sync(temporary, os.O_RDONLY)
     return target.stat().st_size
 
 
 @contextmanager
-def _new_file(target: Path) -> Iterator[Path]:
+def new_file(target: Path) -> Iterator[Path]:
     """A temporary name to write to, which gets the target's name if all goes well and never replaces a file."""
     if target.exists():
         raise LogError(f"{target}: exists already; name a new file, nothing is ever overwritten")

@@ -15,6 +15,7 @@ import pytest
 
 from store.errors import DatabaseFullError
 from store.events.service import DaemonStopped
+from store.log import segments
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.log.reader import LogReader
@@ -206,3 +207,31 @@ def test_without_a_log_every_verb_says_so(folder: StateFolder) -> None:
         answer = folder.unsorry("db", verb)
         assert answer.code == 1
         assert "no log there" in answer.err
+
+
+def test_segments_are_checked_with_or_without_a_log_and_restored_to_an_event(
+    filled: StateFolder, tmp_path: Path
+) -> None:
+    store, spool, shipped = (
+        segments.SegmentStore(str(tmp_path / "store")),
+        tmp_path / "spool",
+        segments.NOTHING,
+    )
+    log_path = filled.state / "events.db"
+    while made := segments.write(log_path, shipped, spool, most_bytes=2**16):
+        segment, shipped = made
+        store.put(segment, spool)
+    position = shipped.link.seq
+    answer = filled.unsorry("db", "verify", "--segments", store.url, "--json")
+    assert (answer.code, answer.json["position"], answer.json["log"]) == (0, position, position)
+    assert answer.json["hash"] == shipped.link.hash.hex()
+    answer = filled.unsorry("db", "restore", store.url, str(tmp_path / "new.db"), "--upto", "5", "--json")
+    assert (answer.code, answer.json["position"]) == (0, 5)
+    with LogReader.open(tmp_path / "new.db") as log, LogReader.open(log_path) as old:
+        assert list(log.read()) == list(old.read(upto=5))
+    log_path.unlink()
+    assert "up to event" in filled.unsorry("db", "verify", "--segments", store.url).out
+    (tmp_path / "store" / segment.name).rename(tmp_path / "store" / segment._replace(first=position).name)
+    refused = filled.unsorry("db", "verify", "--segments", store.url)
+    assert refused.code == 1
+    assert f"{position:012d}-{position:012d}" in refused.err

@@ -55,6 +55,7 @@ def live(**changes: Any) -> LiveNumbers:
         "lean": "simulator",
         "problems": 1,
         "log_position": 40,
+        "log_shipped": 1,
         "waiting": {("scan", "queued"): 2, ("train", "held"): 1},
         "gpus": (GpuNumbers("GPU-1", 'H"200\\', "lent", 5, 10),),
         "quotas": {"core": QuotaNumbers(4990, 5000, NOW)},

@@ -1,0 +1,132 @@
+"""Ship the log: copy what is new of it to the store of `[log] ship`, as segments, on a thread of its own.
+
+Neither the event loop nor the store's writer waits for it. Nothing is remembered between two daemons: the store's own
+end says what is shipped, so that a kill at any moment loses and doubles nothing. What fails is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from daemon.context import Context
+from pipeline.redact import redact
+from store.errors import LogError
+from store.log import segments
+from store.log.segments import End, SegmentStore
+
+log = structlog.get_logger("daemon.shipping")
+
+BEHIND_S = 60.0
+"""A copy that has been behind the log for so long, or ten intervals, is a problem."""
+_LONGEST_PAUSE_S = 60.0
+_AT_THE_END_S = 5.0
+
+
+class Shipping:
+    """Ships one daemon's log. `start`, `reload` after new settings, `stop`.
+
+    Args:
+        secrets: what no message may contain.
+    """
+
+    def __init__(self, context: Context, secrets: Callable[[], tuple[str, ...]]) -> None:
+        self._context = context
+        self._secrets = secrets
+        self._path = context.settings.paths.events_db
+        self._spool = self._path.with_name(f"{self._path.name}-segment")
+        self._wake = threading.Event()
+        self._ending = False
+        self._store: SegmentStore | None = None
+        self._end: End | None = None
+        self._refused = ""
+        self._current_at = time.monotonic()
+        self._thread = threading.Thread(target=self._run, name="log-shipping", daemon=True)
+
+    @property
+    def shipped(self) -> int | None:
+        """The last event that is known to be in the store; None where none is shipped, or it was not asked yet."""
+        end = self._end
+        return end.link.seq if end is not None else None
+
+    @property
+    def problem(self) -> str:
+        """Why the copy of the log is not up to date, for people; "" where it is."""
+        settings = self._context.settings.log
+        if not settings.ship:
+            return ""
+        if self._refused:
+            return f"the log is not shipped: {self._refused}"
+        behind_s = time.monotonic() - self._current_at
+        if behind_s < max(BEHIND_S, 10 * settings.every_s):
+            return ""
+        return (
+            f"the log's copy at {settings.ship} has been behind for {behind_s:.0f} s, at event {self.shipped or 0}; "
+            "it goes on, a faster network or store would help"
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def reload(self) -> None:
+        """Apply new settings, and try at once what was refused."""
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Ship what is left, for some seconds, and end."""
+        self._ending = True
+        self._wake.set()
+        await asyncio.to_thread(self._thread.join, _AT_THE_END_S)
+        if self._thread.is_alive():
+            log.warning("log_not_shipped_to_its_end", shipped=self.shipped)
+
+    def _run(self) -> None:
+        pause_s = 0.0
+        while not self._ending:
+            self._wake.wait(pause_s)
+            self._wake.clear()
+            settings = self._context.settings.log
+            failed = not self._pass(settings.ship, settings.size_bytes)
+            pause_s = (
+                min(2 * max(pause_s, settings.every_s), _LONGEST_PAUSE_S) if failed else settings.every_s
+            )
+
+    def _pass(self, url: str, most_bytes: int) -> bool:
+        """Ship what is new; return whether that went well."""
+        if not url:
+            self._store, self._end, self._refused, self._current_at = None, None, "", time.monotonic()
+            return True
+        try:
+            self._ship(url, most_bytes)
+        except (LogError, OSError) as error:
+            # The next try asks the store where it ends: what was sent may have arrived.
+            self._end = None
+            refused = redact(str(error), secrets=self._secrets())[:1000]
+            if refused != self._refused:
+                log.warning("log_not_shipped", reason=refused)
+            self._refused = refused
+            return False
+        if self._refused:
+            log.info("log_shipped_again", shipped=self.shipped)
+        self._refused, self._current_at = "", time.monotonic()
+        return True
+
+    def _ship(self, url: str, most_bytes: int) -> None:
+        if self._store is None or self._store.url != url:
+            self._store, self._end = SegmentStore(url), None
+        end = self._end
+        if end is None:
+            self._store.clear()
+            end = segments.end(self._store, self._path)
+        self._end = end
+        while (made := segments.write(self._path, end, self._spool, most_bytes=most_bytes)) is not None:
+            segment, end = made
+            self._store.put(segment, self._spool)
+            self._end = end
+            self._spool.unlink()
+            log.debug("segment_shipped", segment=segment.name)

@@ -1,0 +1,491 @@
+"""Segments: the log as a folder of closed files, copied off the machine, from which it can be made again.
+
+A segment holds events n to m with the payloads that they brought. It is JSON lines, gzipped, written once, and named
+
+    <n, 12 digits>-<m, 12 digits>-<SHA-256 of the file>.jsonl.gz
+
+so that `sha256sum` checks it. Its first line is the header:
+
+    {"format": 1, "previous": <SHA-256 of the segment before, or 64 zeros>,
+     "before": {"seq", "blobs", "hash"}, "after": {"seq", "blobs", "hash"}}
+
+with the links of the log's own chain (`store.log.chain`) before its first event and at its last. Each further line is
+one event, with the payloads that it covers, their content in base64 as the log stores it:
+
+    {"event": {<the twelve columns>}, "blobs": [{"id", "sha256", "size_bytes", "content"}]}
+
+Whoever reads them computes the log's chain anew, so that a log restored from them has the same hashes. What a folder of
+segments alone cannot tell is that its last ones were removed, or that somebody forged all of it: the log can, by its
+hash at the last event.
+
+A store is a folder or any URL that fsspec knows (s3://bucket/folder, sftp://…). Credentials come from the environment
+or from fsspec's own configuration. One log has one store; another log, or another branch of its history, is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from store.errors import LogDamagedError, SegmentError, SegmentStoreError
+from store.log import blobs as blob_table
+from store.log import chain
+from store.log.backup import new_file
+from store.log.chain import START, Column, Link
+from store.log.envelope import COLUMNS
+from store.log.reader import APPLICATION_ID, LOG_VERSION
+from store.sqlite import connect_writable, script, sync_folder, translated
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+FORMAT = 1
+_NAME = re.compile(r"(\d{12})-(\d{12})-([0-9a-f]{64})\.jsonl\.gz", re.ASCII)
+_TEMPORARY = ".part"
+_NONE = "0" * 64
+_WHOLE_OR_NOT = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "memory"}
+"""Stores in which a file appears when all of it was sent; in the others it is sent under another name first."""
+_ROW_BYTES = 400
+"""About what an event's columns take beside `data`."""
+_READ_AT_ONCE = 500
+_CHUNK = 2**20
+_BLOB = ("id", "sha256", "size_bytes", "content")
+_INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
+
+
+class Segment(NamedTuple):
+    """What a segment's name says: its first and last event, the SHA-256 of the file."""
+
+    first: int
+    last: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.first:012d}-{self.last:012d}-{self.sha256}.jsonl.gz"
+
+
+class End(NamedTuple):
+    """Where a store ends: the log's link at its last event, and the SHA-256 of its last segment."""
+
+    link: Link
+    segment: str
+
+
+NOTHING = End(START, _NONE)
+"""The end of a store without segments."""
+
+
+class SegmentStore:
+    """A folder or URL that holds segments.
+
+    Raises, from each method:
+        SegmentStoreError: it cannot be reached, refuses, or has no program for its kind here.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        with self._asked("opened"):
+            from fsspec.core import url_to_fs
+
+            self._files: AbstractFileSystem
+            self._files, self._root = url_to_fs(url)
+        kind = self._files.protocol
+        self._kinds = {kind} if isinstance(kind, str) else set(kind)
+        self._local = bool(self._kinds & {"file", "local"})
+
+    def segments(self) -> list[Segment]:
+        """Return the segments that lie there, by their first event; files of other names are none."""
+        found = [match for name in self._names() if (match := _NAME.fullmatch(name))]
+        return sorted(Segment(int(match[1]), int(match[2]), match[3]) for match in found)
+
+    def clear(self) -> None:
+        """Remove what an interrupted `put` left under a temporary name."""
+        for name in self._names():
+            if name.endswith(_TEMPORARY):
+                with self._asked("removed", name):
+                    self._files.rm_file(self._path(name))
+
+    def put(self, segment: Segment, file: Path) -> None:
+        """Add a segment, whole or not at all; to repeat it changes nothing."""
+        name, target = segment.name, self._path(segment.name)
+        with self._asked("written", name):
+            if self._local:
+                _put_in_folder(file, Path(target))
+                return
+            if self._kinds & _WHOLE_OR_NOT:
+                self._files.put_file(str(file), target)
+            else:
+                self._files.makedirs(self._root, exist_ok=True)
+                self._files.put_file(str(file), target + _TEMPORARY)
+                self._files.mv(target + _TEMPORARY, target)
+            size_bytes = self._files.info(target)["size"]
+        if size_bytes != file.stat().st_size:
+            raise SegmentStoreError(
+                f"{self.url}: it says that {name} has {size_bytes} bytes, of {file.stat().st_size}; it is sent again"
+            )
+
+    @contextmanager
+    def whole(self, segment: Segment) -> Iterator[IO[bytes]]:
+        """Give a copy of a segment's file that has been checked against its name.
+
+        Raises:
+            SegmentError: it has another hash.
+        """
+        hashed = hashlib.sha256()
+        with tempfile.TemporaryFile() as copy:
+            with self._asked("read", segment.name), self._files.open(self._path(segment.name), "rb") as file:
+                while chunk := file.read(_CHUNK):
+                    hashed.update(chunk)
+                    copy.write(chunk)
+            if hashed.hexdigest() != segment.sha256:
+                raise SegmentError(
+                    self.url, segment.name, f"its file was changed: it hashes to {hashed.hexdigest()}"
+                )
+            copy.seek(0)
+            yield copy
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}"
+
+    def _names(self) -> list[str]:
+        with self._asked("listed"):
+            self._files.invalidate_cache()
+            try:
+                paths = self._files.ls(self._root, detail=False)
+            except FileNotFoundError:
+                return []
+        return [str(path).rstrip("/").rpartition("/")[2] for path in paths]
+
+    @contextmanager
+    def _asked(self, what: str, name: str = "") -> Iterator[None]:
+        """Turn whatever a store's own program raises into one error."""
+        try:
+            yield
+        except Exception as error:
+            raise SegmentStoreError(
+                f"{self.url}: {name or 'it'} cannot be {what} ({type(error).__name__}: {error}); check that it is "
+                "there, the credentials in the environment, the network, and that the package for its kind of URL "
+                "is installed (s3fs for s3://)"
+            ) from error
+
+
+def _put_in_folder(file: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(target.name + _TEMPORARY)
+    with file.open("rb") as source, temporary.open("wb") as copy:
+        shutil.copyfileobj(source, copy, _CHUNK)
+        copy.flush()
+        os.fsync(copy.fileno())
+    temporary.replace(target)
+    sync_folder(target.parent)
+
+
+# ---- Write
+
+
+def end(store: SegmentStore, log_path: Path) -> End:
+    """Return where a store ends, after a check that it is this log's.
+
+    The names of all segments and the content of the last one are looked at; `verify` looks at everything.
+
+    Raises:
+        SegmentError: a segment is missing, doubled or damaged, or the store is another log's.
+        SegmentStoreError: the store cannot be read.
+    """
+    segments = store.segments()
+    _require_order(store, segments)
+    if not segments:
+        return NOTHING
+    last = segments[-1]
+    shipped = START
+    for line in _lines(store, last, None):
+        shipped = line.link
+    with chain.raw(log_path) as connection:
+        held = chain.link_at(connection, last.last)
+        position = chain.last(connection).seq
+    if held is None:
+        raise SegmentError(
+            store.url,
+            last.name,
+            f"the log ends at event {position}, before it",
+            "restore the log from the store (`unsorry db restore`), or name an empty folder for this log",
+        )
+    if held != shipped:
+        raise SegmentError(
+            store.url,
+            last.name,
+            f"its event {last.last} is not the log's: the store has another log, or another branch of its history",
+            "name an empty folder for this log",
+        )
+    return End(held, last.sha256)
+
+
+def write(log_path: Path, after: End, target: Path, *, most_bytes: int) -> tuple[Segment, End] | None:
+    """Write the next segment of a log to a file: about `most_bytes` of it, at least one event; None if there is none.
+
+    Raises:
+        LogDamagedError: an event is not what was recorded: it is not shipped.
+        LogError: the log cannot be read, or the file not be written.
+    """
+    with chain.raw(log_path) as connection, translated(target):
+        last = _upto(connection, after.link, most_bytes)
+        if last.seq == after.link.seq:
+            return None
+        header = {
+            "format": FORMAT,
+            "previous": after.segment,
+            "before": _link_text(after.link),
+            "after": _link_text(last),
+        }
+        with target.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+            packed.write(_json(header))
+            for event, blobs in _recorded(connection, after.link, last, log_path):
+                packed.write(
+                    _json(
+                        {
+                            "event": dict(zip(COLUMNS, event, strict=True)),
+                            "blobs": [
+                                {**dict(zip(_BLOB, row, strict=True)), "content": _base64(row[-1])}
+                                for row in blobs
+                            ],
+                        }
+                    )
+                )
+        with target.open("rb") as written:
+            sha256 = hashlib.file_digest(written, "sha256").hexdigest()
+    return Segment(after.link.seq + 1, last.seq, sha256), End(last, sha256)
+
+
+def _upto(connection: sqlite3.Connection, after: Link, most_bytes: int) -> Link:
+    """Return the link of the last event that a segment takes."""
+    link, size_bytes = after, 0
+    while True:
+        rows = connection.execute(
+            "SELECT c.seq, c.blobs, c.hash, length(e.data) FROM events e JOIN chain c ON c.seq = e.seq "
+            "WHERE e.seq > ? ORDER BY e.seq LIMIT ?",
+            (link.seq, _READ_AT_ONCE),
+        ).fetchall()
+        for *found, data in rows:
+            before, link = link, Link(*found)
+            size_bytes += data + _ROW_BYTES
+            if link.blobs > before.blobs:
+                size_bytes += connection.execute(
+                    "SELECT coalesce(sum(length(content)), 0) FROM blobs WHERE id > ? AND id <= ?",
+                    (before.blobs, link.blobs),
+                ).fetchone()[0]
+            if size_bytes >= most_bytes:
+                return link
+        if len(rows) < _READ_AT_ONCE:
+            return link
+
+
+def _recorded(
+    connection: sqlite3.Connection, after: Link, last: Link, log_path: Path
+) -> Iterator[tuple[tuple[Column, ...], list[tuple[Column, ...]]]]:
+    """Yield the rows of the events behind a link up to another, with the payloads of each, and check their hashes."""
+    link = after
+    while link.seq < last.seq:
+        rows = connection.execute(
+            f"SELECT {', '.join(f'e.{name}' for name in COLUMNS)}, c.blobs, c.hash "
+            "FROM events e JOIN chain c ON c.seq = e.seq WHERE e.seq > ? AND e.seq <= ? ORDER BY e.seq LIMIT ?",
+            (link.seq, last.seq, _READ_AT_ONCE),
+        ).fetchall()
+        for *event, covered, recorded in rows:
+            blobs = []
+            if covered > link.blobs:
+                blobs = connection.execute(
+                    f"SELECT {', '.join(_BLOB)} FROM blobs WHERE id > ? AND id <= ? ORDER BY id",
+                    (link.blobs, covered),
+                ).fetchall()
+            computed = chain.linked(link, event, blobs)
+            if computed != (event[0], covered, recorded):
+                raise LogDamagedError(log_path, event[0], f"event {event[0]}: it is not what was recorded")
+            link = Link(*computed)
+            yield tuple(event), blobs
+        if not rows:
+            raise LogDamagedError(log_path, link.seq + 1, f"event {link.seq + 1}: missing")
+
+
+# ---- Read
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A store whose segments are whole and follow one another. `end` is where they end."""
+
+    segments: int
+    end: End
+
+
+def verify(store: SegmentStore) -> Verified:
+    """Read all segments of a store and compute the log's chain from its first event.
+
+    Raises:
+        SegmentError: a segment is missing, doubled, or not what was shipped; there is none at all.
+        SegmentStoreError: the store cannot be read.
+    """
+    segments = store.segments()
+    reached = NOTHING
+    for after, _line in _history(store, segments):
+        reached = after
+    return Verified(len(segments), reached)
+
+
+def restore(store: SegmentStore, target: Path, *, upto: int | None = None) -> Link:
+    """Make a log of a store's segments at `target`, which must not exist; return its last link.
+
+    Args:
+        upto: the last event to take; None: all.
+
+    Raises:
+        SegmentError: a segment is missing, doubled, or not what was shipped; the store ends before `upto`.
+        SegmentStoreError: the store cannot be read.
+        LogError: the target exists, or cannot be written.
+    """
+    segments = [one for one in store.segments() if upto is None or one.first <= upto]
+    if segments and upto is not None and segments[-1].last < upto:
+        raise SegmentError(
+            store.url,
+            segments[-1].name,
+            f"it is the last one, and event {upto} lies behind it",
+            f"restore up to event {segments[-1].last}",
+        )
+    link = START
+    with new_file(target) as temporary:
+        with closing(connect_writable(temporary, pragmas=("synchronous = OFF",))) as log:
+            log.executescript(script("log/schema") + script("log/chain"))
+            log.execute("BEGIN")
+            for _end, line in _history(store, segments):
+                if upto is not None and line.link.seq > upto:
+                    break
+                link = line.link
+                blob_table.insert(log, line.blobs)
+                log.execute(_INSERT, line.event)
+                chain.insert(log, [link])
+            log.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            log.execute(f"PRAGMA user_version = {LOG_VERSION}")
+            log.execute("COMMIT")
+        descriptor = os.open(temporary, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    return link
+
+
+class _Line(NamedTuple):
+    """One event of a segment, the payloads that it covers, and its link, computed."""
+
+    link: Link
+    event: tuple[Column, ...]
+    blobs: list[blob_table.Row]
+
+
+def _history(store: SegmentStore, segments: Sequence[Segment]) -> Iterator[tuple[End, _Line]]:
+    """Yield the events of segments that begin with the first, each with where the store ends behind it."""
+    if not segments:
+        raise SegmentError(store.url, "", "no segment lies there", "name the folder or URL of `[log] ship`")
+    _require_order(store, segments)
+    reached = NOTHING
+    for segment in segments:
+        for line in _lines(store, segment, reached):
+            reached = End(line.link, segment.sha256)
+            yield reached, line
+
+
+def _require_order(store: SegmentStore, segments: Iterable[Segment]) -> None:
+    before: Segment | None = None
+    for segment in segments:
+        wanted = before.last + 1 if before else 1
+        if segment.first > wanted:
+            raise SegmentError(
+                store.url,
+                segment.name,
+                f"the events {wanted} to {segment.first - 1} before it are missing",
+                "put the missing segment back from a copy of the folder"
+                + (f", or restore up to event {wanted - 1} (--upto)" if before else "")
+                + "; for shipping name an empty folder",
+            )
+        if segment.first < wanted:
+            assert before is not None
+            raise SegmentError(
+                store.url,
+                segment.name,
+                f"it holds events that {before.name} holds too",
+                "move one of the two away: the right one is that which `unsorry db verify --segments` accepts",
+            )
+        before = segment
+
+
+def _lines(store: SegmentStore, segment: Segment, before: End | None) -> Iterator[_Line]:
+    """Yield the events of a segment; with `before` only if it follows that one."""
+    try:
+        with store.whole(segment) as file, gzip.GzipFile(fileobj=file, mode="rb") as lines:
+            header = json.loads(next(lines))
+            if header["format"] != FORMAT:
+                raise SegmentError(
+                    store.url,
+                    segment.name,
+                    f"it has format {header['format']}, this program reads {FORMAT}",
+                    "install a newer unsorry",
+                )
+            link, after = _link(header["before"]), _link(header["after"])
+            if before is not None and (header["previous"], link) != (before.segment, before.link):
+                raise SegmentError(store.url, segment.name, "it does not follow the segment before it")
+            if link.seq + 1 != segment.first or after.seq != segment.last:
+                raise SegmentError(store.url, segment.name, "its name says other events than its header")
+            for text in lines:
+                line = _line(json.loads(text), link)
+                link = line.link
+                yield line
+            if link != after:
+                raise SegmentError(
+                    store.url,
+                    segment.name,
+                    "its events are not those of its header: their hashes lead elsewhere",
+                )
+    except (ValueError, KeyError, TypeError, EOFError, StopIteration, OSError, zlib.error) as error:
+        raise SegmentError(
+            store.url, segment.name, f"it cannot be read ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _line(given: dict[str, Any], before: Link) -> _Line:
+    event = tuple(given["event"][name] for name in COLUMNS)
+    rows: list[blob_table.Row] = [
+        (row["id"], row["sha256"], row["size_bytes"], base64.b64decode(row["content"], validate=True))
+        for row in given["blobs"]
+    ]
+    if event[0] != before.seq + 1:
+        raise ValueError(f"event {event[0]} follows event {before.seq}")
+    return _Line(chain.linked(before, event, rows), event, rows)
+
+
+def _link_text(link: Link) -> dict[str, int | str]:
+    return {"seq": link.seq, "blobs": link.blobs, "hash": link.hash.hex()}
+
+
+def _link(given: dict[str, Any]) -> Link:
+    return Link(given["seq"], given["blobs"], bytes.fromhex(given["hash"]))
+
+
+def _base64(content: Any) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"

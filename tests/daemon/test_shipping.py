@@ -1,0 +1,101 @@
+"""The daemon ships its log by itself; killed at any moment it loses and doubles nothing; what is refused is said."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from daemon.context import Context
+from daemon.settings import ConfigError, parse
+from daemon.shipping import Shipping
+from store.errors import LogError
+from store.events.service import DaemonStopped
+from store.log import segments
+from store.log.envelope import Expect, NewEvent
+from store.log.log import EventLog
+from store.log.segments import SegmentStore
+from tests.support.daemon.deployment import Deployment
+
+
+def context(tmp_path: Path, ship: str) -> Context:
+    text = f'[daemon]\nstate_dir = "{tmp_path}"\n[log]\nship = "{ship}"\nevery = "100ms"\n'
+    return Context(parse(text.encode(), path=tmp_path / "config.toml"))
+
+
+def until(what: object, seconds: float = 30.0) -> None:
+    assert callable(what)
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def append(log: EventLog, number: int) -> None:
+    log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=number))], expect={"daemon": Expect.ANY})
+
+
+def test_a_refused_store_is_a_problem_without_secrets_until_it_takes_the_log(tmp_path: Path) -> None:
+    folder = tmp_path / "hunter22" / "store"
+    folder.parent.write_text("a file in its way")
+    with EventLog.open(tmp_path / "events.db") as log:
+        append(log, 1)
+        shipping = Shipping(context(tmp_path, str(folder)), lambda: ("hunter22",))
+        shipping.start()
+        until(lambda: shipping.problem)
+        assert "the log is not shipped" in shipping.problem
+        assert "hunter22" not in shipping.problem
+        folder.parent.unlink()
+        shipping.reload()
+        until(lambda: shipping.shipped == 1)
+        append(log, 2)
+        asyncio.run(shipping.stop())
+    assert (shipping.problem, shipping.shipped) == ("", 2)
+    assert segments.verify(SegmentStore(str(folder))).end.link == log.head
+
+
+def test_a_copy_that_does_not_come_to_the_end_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple)
+    assert shipping.problem == ""
+    later = time.monotonic() + 61
+    monkeypatch.setattr("daemon.shipping.time.monotonic", lambda: later)
+    assert "has been behind for 6" in shipping.problem
+
+
+def test_a_url_with_credentials_is_refused_and_not_shown(tmp_path: Path) -> None:
+    for url in ("s3://key:hunter22@bucket/folder", "s3://bucket/folder?secret=hunter22"):
+        with pytest.raises(ConfigError) as caught:
+            context(tmp_path, url)
+        assert "carries credentials (not shown)" in str(caught.value)
+        assert "hunter22" not in str(caught.value)
+
+
+def test_a_daemon_killed_while_it_ships_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
+    remote.commit("first", {"A.lean": "theorem one : 1 = 1 := by sorry\n"})
+    deployment.write(repos=[remote.path], every="1s")
+    config, folder = deployment.settings().path, tmp_path / "shipped"
+    config.write_text(f'{config.read_text()}\n[log]\nship = "{folder}"\nevery = "100ms"\nsize = "1K"\n')
+    with deployment.daemon() as process:
+        until(lambda: len(list(folder.glob("*.gz"))) > 1)
+        process.send_signal(signal.SIGKILL)
+        process.wait(timeout=30)
+    (folder / f"left{'.part'}").write_text("of an interrupted write")
+    with deployment.daemon() as process:
+        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the first commit's scan")
+        process.terminate()
+        assert process.wait(timeout=30) == 0
+    store = SegmentStore(str(folder))
+    link = segments.restore(store, tmp_path / "restored.db")
+    log_path = deployment.settings().paths.events_db
+    with EventLog.open(log_path) as log:
+        assert link == log.head, "the end of the daemon is shipped too"
+    assert not list(folder.glob("*.part"))
+    with pytest.raises(LogError, match="exists already"):
+        segments.restore(store, tmp_path / "restored.db")

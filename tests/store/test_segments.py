@@ -1,0 +1,177 @@
+"""The log is shipped as segments: a store of them is checked alone, and made a log again with the same hashes."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import signal
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store.errors import LogError, SegmentError, SegmentStoreError
+from store.log import chain, segments
+from store.log.backup import check
+from store.log.log import EventLog
+from store.log.segments import NOTHING, SegmentStore
+from tests.support.events import record_story
+
+
+def ship(log_path: Path, url: str, *, most_bytes: int = 3_000) -> SegmentStore:
+    store = SegmentStore(url)
+    spool = log_path.with_name("spool")
+    end = segments.end(store, log_path)
+    while made := segments.write(log_path, end, spool, most_bytes=most_bytes):
+        segment, end = made
+        store.put(segment, spool)
+    return store
+
+
+def rows(path: Path, upto: int = 2**62) -> dict[str, list[Any]]:
+    with closing(sqlite3.connect(path)) as connection:
+        blobs = connection.execute("SELECT max(blobs) FROM chain WHERE seq <= ?", (upto,)).fetchone()[0]
+        return {
+            table: connection.execute(
+                f"SELECT * FROM {table} WHERE {key} <= ? ORDER BY {key}",
+                (blobs if table == "blobs" else upto,),
+            ).fetchall()
+            for table, key in (("events", "seq"), ("blobs", "id"), ("chain", "seq"))
+        }
+
+
+@pytest.fixture
+def log_path(tmp_path: Path) -> Path:
+    path = tmp_path / "events.db"
+    with EventLog.open(path) as log:
+        record_story(log, tmp_path, seed=3, batches=12)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["folder", "file", "memory"])
+def test_a_log_restored_from_its_segments_has_the_same_rows_and_hashes_and_goes_on(
+    log_path: Path, tmp_path: Path, kind: str
+) -> None:
+    url = {
+        "folder": str(tmp_path / "a"),
+        "file": f"file://{tmp_path}/b",
+        "memory": f"memory://{tmp_path.name}",
+    }[kind]
+    store = ship(log_path, url)
+    found = segments.verify(store)
+    assert found.segments > 3
+    with chain.raw(log_path) as connection:
+        assert found.end.link == chain.last(connection)
+    restored = tmp_path / "restored.db"
+    assert segments.restore(store, restored) == found.end.link
+    assert rows(restored) == rows(log_path)
+    assert check(restored).ok
+    with EventLog.open(restored) as log:
+        record_story(log, tmp_path, seed=4, batches=2)
+    # The restored log is the same one: its next events follow in the same store.
+    assert segments.verify(ship(restored, url)).end.link.seq > found.end.link.seq
+
+
+def test_a_log_is_restored_up_to_any_event(log_path: Path, tmp_path: Path) -> None:
+    store = ship(log_path, str(tmp_path / "store"))
+    last = segments.verify(store).end.link.seq
+    for upto in (1, 2, last // 2, last):
+        target = tmp_path / f"{upto}.db"
+        segments.restore(store, target, upto=upto)
+        assert rows(target) == rows(log_path, upto)
+        assert check(target).ok
+    with pytest.raises(SegmentError, match=f"restore up to event {last}"):
+        segments.restore(store, tmp_path / "more.db", upto=last + 1)
+    with pytest.raises(LogError, match="exists already"):
+        segments.restore(store, tmp_path / "1.db")
+
+
+def test_a_missing_a_doubled_and_a_changed_segment_are_refused_by_name_and_leave_no_log(
+    log_path: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "store"
+    store = ship(log_path, str(folder))
+    second = store.segments()[1]
+    path = folder / second.name
+    content = path.read_bytes()
+
+    def refused(reason: str, name: str = second.name) -> None:
+        for act in (segments.verify, lambda store: segments.restore(store, tmp_path / "new.db")):
+            with pytest.raises(SegmentError, match=reason) as caught:
+                act(store)
+            assert caught.value.name == name
+        assert not (tmp_path / "new.db").exists()
+
+    path.unlink()
+    refused(f"the events {second.first} to {second.last} before it are missing", store.segments()[1].name)
+    for at in range(0, len(content), 97):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        refused("its file was changed")
+    path.write_bytes(content)
+    double = folder / second._replace(last=second.first).name
+    double.write_bytes(content)
+    refused("holds events that .* holds too")
+    double.unlink()
+    # One whose name was made to fit the changed content.
+    text = gzip.decompress(content).replace(b'"actor":"', b'"actor":"x', 1)
+    forged = gzip.compress(text)
+    path.unlink()
+    name = second._replace(sha256=hashlib.sha256(forged).hexdigest()).name
+    (folder / name).write_bytes(forged)
+    refused("its events are not those of its header", name)
+    (folder / name).unlink()
+    path.write_bytes(content)
+    assert segments.verify(store).segments > 3
+
+
+def test_a_store_of_another_log_and_one_that_goes_further_are_refused(log_path: Path, tmp_path: Path) -> None:
+    store = ship(log_path, str(tmp_path / "store"))
+    segments.restore(store, tmp_path / "short.db", upto=3)
+    with pytest.raises(SegmentError, match="the log ends at event 3, before it"):
+        ship(tmp_path / "short.db", store.url)
+    with EventLog.open(tmp_path / "short.db") as log:
+        record_story(log, tmp_path, seed=9, batches=20)
+    with pytest.raises(SegmentError, match="another branch of its history; name an empty folder"):
+        ship(tmp_path / "short.db", store.url)
+
+
+def test_an_event_that_is_not_what_was_recorded_is_not_shipped(log_path: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(log_path)) as connection, connection:
+        connection.execute("DROP TRIGGER events_no_update")
+        connection.execute("UPDATE events SET actor = 'other' WHERE seq = 4")
+    with pytest.raises(LogError, match="event 4: it is not what was recorded"):
+        ship(log_path, str(tmp_path / "store"))
+
+
+def test_a_store_that_cannot_be_used_says_why_and_what_to_do(log_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    for url in (f"{tmp_path}/file", "nosuchkind://bucket/folder"):
+        with pytest.raises(SegmentStoreError, match="check that it is there"):
+            ship(log_path, url)
+    with pytest.raises(SegmentError, match="no segment lies there"):
+        segments.verify(SegmentStore(str(tmp_path / "empty")))
+
+
+def test_killed_while_it_ships_again_and_again_nothing_is_lost_or_doubled(
+    log_path: Path, tmp_path: Path
+) -> None:
+    url = str(tmp_path / "store")
+    for round_ in range(8):
+        child = os.fork()
+        if child == 0:
+            ship(log_path, url, most_bytes=1)
+            os._exit(0)
+        time.sleep(0.004 * (round_ + 1))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    store = SegmentStore(url)
+    store.clear()
+    ship(log_path, url)
+    segments.restore(store, tmp_path / "restored.db")
+    assert rows(tmp_path / "restored.db") == rows(log_path)
+    assert not list(Path(url).glob("*.part"))
+    assert NOTHING.link.seq == 0
