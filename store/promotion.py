@@ -5,10 +5,21 @@ frozen test set, which a dataset's digest tells; measurements on other examples 
 measurements of what was learned from the simulator and of what was learned from Lean: whatever the figures, the former
 never takes the place of the latter, and the latter always that of the former.
 
-Both are asked the same steps, so they are compared in pairs: by each theorem's difference. A loss above what is allowed
-refuses where chance alone would hardly make it. How hardly is McNemar's test (1947), over theorems in place of single
-steps, since those of one theorem resemble each other: with d the difference of a theorem's sums, sum(d) / sqrt(sum(d²))
-is normal where the two are equally good. The tests of one decision share `LEVEL` (Bonferroni). They are
+Both are asked the same steps, so they are compared in pairs: by each theorem's difference d, since the steps of one
+theorem resemble each other. A loss above what is allowed refuses where chance alone would hardly make it. Where two are
+equally good, a theorem is as likely lost as gained: so what is gained, and what changed on the other tasks, tell how
+much chance loses. In units of u = sum(d²) / sum(|d|), the size of a change, with L lost and G gained on n steps,
+
+    P(L or more lost) = I(L, G + a + 1) at x = 1 / (2 + b)    with a = m² / v and b = m u / (n v)
+
+where I is the regularised incomplete beta function; m is half of what is lost and gained in a step of the other tasks;
+v is the variance from task to task of that figure, beyond the estimates' own (by moments), and the variance of m. It is
+the negative binomial of a count whose rate has the other tasks' gamma distribution (Clayton and Kaldor 1987). Of
+P(L or more) and P(more than L) the mean counts (mid-p). Where tasks are alike their rate decides; where they differ
+much, or there is one, a = b = 0, and this is McNemar's test (1947; its mid-p: Fagerland, Lydersen and Laake 2013).
+That test alone finds fewer losses, since it takes what was lost for chance.
+
+The tests of one decision share `LEVEL` (Bonferroni). They are
 
 - of each task with at least `FEW` steps, at the tolerance;
 - of the smaller tasks together, at the tolerance;
@@ -23,8 +34,9 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from store.view import model_queries
@@ -108,7 +120,7 @@ class TaskChange:
     steps: int | None = None
     """how many steps both were asked; null where their single scores are not kept"""
     chance: float | None = None
-    """how often equally good models differ by at least as much, 0..1; null where `steps` is"""
+    """how often equally good models lose at least as much, 0..1; null where `steps` is"""
 
     @property
     def name(self) -> str:
@@ -175,7 +187,7 @@ def decide(
         reason = "the checkpoint in use was measured on no test set, so what would be lost is not known"
         return Decision("unknown", reason, tasks)
     tests = _tests(compared, rule, tolerance)
-    level = LEVEL / max(1, sum(test.pairs is not None for test in tests))
+    level = LEVEL / max(1, sum(test.chance is not None for test in tests))
     floors = _floors(candidate.counted, in_use, rule, tolerance, read_blob)
     failed = [test for test in (*tests, *floors) if test.fails(level)]
     if failed:
@@ -302,46 +314,124 @@ def _of_two_sources(candidate: Measured, tasks: tuple[TaskChange, ...]) -> Decis
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """What was lost on steps that both were asked, in the metric: its sum, and the sum of its squares by theorem."""
+    """What was lost and gained on steps that both were asked, in the metric: the sums of theorems' losses and of their
+    gains, and of the squares of both."""
 
     steps: int = 0
     lost: float = 0.0
+    gained: float = 0.0
     squares: float = 0.0
 
     def __add__(self, other: _Pairs) -> _Pairs:
-        return _Pairs(self.steps + other.steps, self.lost + other.lost, self.squares + other.squares)
+        return _Pairs(
+            self.steps + other.steps,
+            self.lost + other.lost,
+            self.gained + other.gained,
+            self.squares + other.squares,
+        )
 
     @property
-    def chance(self) -> float:
-        """How often equally good models lose at least as much."""
+    def few(self) -> bool:
+        return self.steps < FEW
+
+    @property
+    def rate(self) -> float:
+        """What is lost or gained in a step, half of both."""
+        return (self.lost + self.gained) / (2 * self.steps)
+
+    @property
+    def variance(self) -> float:
+        """The sampling variance of `rate`."""
+        return self.squares / (2 * self.steps) ** 2
+
+    def chance(self, usual: _Usual | None = None) -> float:
+        """How often equally good models lose at least as much: the formula at the top.
+
+        `usual` is of the tasks of the same two models; with None this one alone tells.
+        """
         if not self.squares:
             return 0.5
-        return 0.5 * math.erfc(self.lost / math.sqrt(2 * self.squares))
+        unit = self.squares / (self.lost + self.gained)
+        mean, variance = (0.0, 0.0) if usual is None else usual.beside(self)
+        a, b = (mean**2 / variance, mean * unit / (self.steps * variance)) if mean else (0.0, 0.0)
+        lost, gained, at = self.lost / unit, self.gained / unit + a, 1 / (2 + b)
+        return (_beta(lost, gained + 1, at) + _beta(lost + 1, gained, at)) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class _Usual:
+    """How much chance changes from one task to the next, of the tasks that are not small."""
+
+    all: _Pairs
+    spread: float
+    """the variance of their rates, beyond that of the estimates"""
+
+    @staticmethod
+    def of(tasks: Iterable[_Pairs | None]) -> _Usual:
+        large = [pairs for pairs in tasks if pairs is not None and not pairs.few]
+        spread = 0.0
+        if len(large) > 1:
+            # Each task counts the same: a small one among large ones may be the one that differs.
+            found = statistics.variance(pairs.rate for pairs in large)
+            spread = max(0.0, found - statistics.fmean(pairs.variance for pairs in large))
+        return _Usual(sum(large, _Pairs()), spread)
+
+    def beside(self, one: _Pairs) -> tuple[float, float]:
+        """Return the mean rate of the other tasks, and the variance of a task's rate around it; zeros without any."""
+        own = _Pairs() if one.few else one
+        others = _Pairs(
+            self.all.steps - own.steps,
+            self.all.lost - own.lost,
+            self.all.gained - own.gained,
+            self.all.squares - own.squares,
+        )
+        if others.squares <= _ROUNDING:
+            return 0.0, 0.0
+        return others.rate, self.spread + others.variance
+
+
+def _beta(a: float, b: float, x: float) -> float:
+    """Return the regularised incomplete beta function I(a, b) at x, by its continued fraction (DLMF 8.17.22)."""
+    if not a or not b:
+        return float(not a)
+    # On the other side of the mean the fraction of the other tail converges sooner.
+    other = x > (a + 1) / (a + b + 2)
+    if other:
+        a, b, x = b, a, 1 - x
+    fraction = 1.0
+    for m in range(50 + 2 * math.isqrt(int(max(a, b))), 0, -1):
+        odd = (a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        fraction = 1 + even / (1 - odd / fraction)
+    fraction = 1 - (a + b) * x / ((a + 1) * fraction)
+    scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    tail = math.exp(scale) / (a * fraction)
+    return 1 - tail if other else tail
 
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """A loss and what of it is allowed, in the rule's unit. Without `pairs` the figure alone decides."""
+    """A loss and what of it is allowed, in the rule's unit, over so many steps. Without `chance` (None) the figure
+    alone decides."""
 
     what: str
     lost: float
     allowed: float
-    pairs: _Pairs | None
+    steps: int | None
+    chance: float | None
 
     @property
     def _too_much(self) -> bool:
         return self.lost > self.allowed + _ROUNDING
 
     def fails(self, level: float) -> bool:
-        return self._too_much and (self.pairs is None or self.pairs.chance < level)
+        return self._too_much and (self.chance is None or self.chance < level)
 
     def __str__(self) -> str:
         said = f"{self.what}, with {self.allowed:g} allowed"
-        if self.pairs is None or not self._too_much:
+        if self.chance is None or not self._too_much:
             return said
-        return (
-            f"{said} (over {self.pairs.steps} steps; by chance in {100 * self.pairs.chance:.2g} % of cases)"
-        )
+        return f"{said} (over {self.steps} steps; by chance in {100 * self.chance:.2g} % of cases)"
 
 
 _Compared = Sequence[tuple[TaskChange, _Pairs | None]]
@@ -364,6 +454,10 @@ def _compared(
         (TaskChange(row.repository, row.split, row.dataset, None, row.metrics, None, problem), None)
         for task, row in _newest_by_task(new).items()
         if task not in old
+    ]
+    usual = _Usual.of(pairs for _, pairs in found)
+    found = [
+        (task if pairs is None else replace(task, chance=pairs.chance(usual)), pairs) for task, pairs in found
     ]
     return sorted(found, key=lambda one: (one[0].repository or "", one[0].split))
 
@@ -390,7 +484,6 @@ def _change(
         lost,
         problem,
         None if pairs is None else pairs.steps,
-        None if pairs is None else pairs.chance,
     )
     return change, pairs
 
@@ -407,7 +500,12 @@ def _pairs(
     if [steps for steps, _ in old] != [steps for steps, _ in new]:
         return None
     lost = [sign * (now - then) for (_, then), (_, now) in zip(old, new, strict=True)]
-    return _Pairs(sum(steps for steps, _ in old), math.fsum(lost), math.fsum(one * one for one in lost))
+    return _Pairs(
+        sum(steps for steps, _ in old),
+        math.fsum(one for one in lost if one > 0),
+        -math.fsum(one for one in lost if one < 0),
+        math.fsum(one * one for one in lost),
+    )
 
 
 def _tests(compared: _Compared, rule: Rule, tolerance: float) -> list[_Test]:
@@ -418,10 +516,10 @@ def _tests(compared: _Compared, rule: Rule, tolerance: float) -> list[_Test]:
             continue
         if pairs is not None:
             every.append(pairs)
-            if pairs.steps < FEW:
+            if pairs.few:
                 small.append(pairs)
                 continue
-        tests.append(_Test(_fall(task, rule), task.lost, tolerance, pairs))
+        tests.append(_Test(_fall(task, rule), task.lost, tolerance, task.steps, task.chance))
     if small:
         what = f"on {_tasks(len(small))} with fewer than {FEW} steps, too few to tell alone,"
         tests.append(_pooled(what, small, rule, tolerance))
@@ -432,8 +530,9 @@ def _tests(compared: _Compared, rule: Rule, tolerance: float) -> list[_Test]:
 
 def _pooled(where: str, several: Sequence[_Pairs], rule: Rule, allowed: float) -> _Test:
     pairs = sum(several, _Pairs())
-    lost = rule.scale * pairs.lost / pairs.steps
-    return _Test(f"{rule.metric} {where} {rule.worsens} by {lost:.2f} {rule.unit}", lost, allowed, pairs)
+    lost = rule.scale * (pairs.lost - pairs.gained) / pairs.steps
+    what = f"{rule.metric} {where} {rule.worsens} by {lost:.2f} {rule.unit}"
+    return _Test(what, lost, allowed, pairs.steps, pairs.chance())
 
 
 def _floors(
@@ -460,7 +559,7 @@ def _floors(
         change, pairs = _change(best, [row], rule, read_blob)
         if change.lost is not None and pairs is not None:
             what = f"against {best.checkpoint}, the best that was in use, {_fall(change, rule)}"
-            tests.append(_Test(what, change.lost, 2 * tolerance, pairs))
+            tests.append(_Test(what, change.lost, 2 * tolerance, pairs.steps, pairs.chance()))
     return tests
 
 
