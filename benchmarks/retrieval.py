@@ -8,6 +8,8 @@
     lengths     the share of a training step's document tokens that are text, and the activations that are held for the
                 gradient: in groups of like length, against padded to the longest
     negatives   one made-up repository learned with and without hard negatives, three seeds: R@1 and R@10
+    incremental a made-up library of Mathlib's size learned in one epoch, and then 100 new theorems: steps, examples,
+                embeddings
     batches     training batches, pairs a second, against LeanDojo-v2's data module on the same 100,000 premises
 
 Prints a table; --json writes it with what it was measured on. Every ratio is of two figures of the same run: on the CPU
@@ -30,7 +32,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -55,13 +57,16 @@ from pipeline.models.retriever.encoder import (
     load_tokens,
     tensors_of,
 )
+from pipeline.models.retriever.fisher import Fisher
 from pipeline.models.retriever.index import embed_texts, top_k
 from pipeline.models.retriever.learning import learn, measure
+from pipeline.models.retriever.training import data_module
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
 NEGATIVES, IN_FILE, MAX_SEQ_LEN = 3, 1, 1024
 """LeanDojo-v2's settings for training batches."""
+Made = TypeVar("Made")
 ROOT = Path(__file__).resolve().parents[1]
 _SHARES = (0.0, 0.1, 0.5, 0.9, 0.99, 1.0)
 _BYTES = (15, 68, 155, 609, 2_186, 6_000)
@@ -99,6 +104,9 @@ class Sizes:
     own_files: int = 30
     theorems: int = 800
     epochs: int = 4
+    library_files: int = 3_600
+    library_theorems: int = 100_000
+    new_theorems: int = 100
     repeats: int = 3
 
 
@@ -116,6 +124,9 @@ QUICK = Sizes(
     own_files=3,
     theorems=60,
     epochs=1,
+    library_files=4,
+    library_theorems=400,
+    new_theorems=40,
     repeats=1,
 )
 
@@ -400,12 +411,99 @@ def measure_negatives(bench: Bench) -> Iterator[Row]:
         yield Row("negatives", f"{name}, gained", statistics.fmean(gained), "points", samples=tuple(gained))
 
 
+def measure_incremental(bench: Bench) -> Iterator[Row]:
+    """As the daemon does it: learn the library, put it in use, trace a later commit with some files more, learn that.
+
+    Batches, replay and Fisher information are of the default sizes, and EWC is switched on beside the default ways.
+    Premises are counted where an index keeps them. Each training's validation embeds all premises once more.
+    """
+    sizes, of = bench.sizes, "incremental"
+    model = make_tiny_retriever(bench.folder / "tiny", d_model=16, layers=1)
+    config = small_config(
+        model,
+        batch_size=RetrieverConfig().batch_size,
+        fisher_samples=RetrieverConfig().fisher_samples,
+        against_forgetting="ewc+replay+average",
+    )
+    before = TaskData("library", bench.folder / "library")
+    write_dataset(
+        before.dataset,
+        files=sizes.library_files,
+        premises_per_file=sizes.premises_per_file,
+        theorems=sizes.library_theorems,
+        imports=1,
+        held_out=0.02,
+    )
+    after = TaskData("library", _grown(before.dataset, bench.folder / "grown", sizes.new_theorems))
+    chain, indices = Chain(bench.folder / "library-chain"), bench.folder / "library-indices"
+    whole, whole_seconds = _timed(lambda: learn(before, chain, config, parent=None, indices=indices))
+    at = chain.path(whole.checkpoint)
+    in_use = measure(at, before, config, indices=indices)
+    appeared, appeared_seconds = _timed(lambda: measure(at, after, config, indices=indices))
+    small, small_seconds = _timed(
+        lambda: learn(after, chain, config, parent=whole.checkpoint, earlier=[before], indices=indices)
+    )
+    promoted, promoted_seconds = _timed(
+        lambda: measure(chain.path(small.checkpoint), after, config, indices=indices)
+    )
+    pairs, new = (
+        sum(
+            len(example.positives)
+            for example in data_module(task.dataset, config, tokens_of=model, learned=learned).to_learn
+        )
+        for task, learned in ((before, None), (after, before.dataset))
+    )
+    replayed = small.steps * round(config.batch_size * config.replay_share)
+    library, grown = f"{pairs:,} pairs", f"{sizes.new_theorems} new theorems"
+    size = f"{sizes.library_files * sizes.premises_per_file:,} premises, {sizes.library_theorems:,} theorems"
+    weights = sum(each.numel() for each in load_encoder(model).parameters())
+    seconds = f"of an encoder of {weights:,} weights: they tell nothing of a real one"
+    yield Row(of, f"optimiser steps, a whole epoch of {library}", whole.steps, "", note=size)
+    yield Row(of, f"optimiser steps, {grown}", small.steps, "")
+    yield Row(of, f"pairs to learn, {grown}", new, "")
+    yield Row(of, f"pairs replayed, {grown}", replayed, "")
+    for name, one in (("a whole epoch", whole), (grown, small)):
+        fisher = Fisher.load(chain.path(one.checkpoint) / "fisher.safetensors")
+        yield Row(of, f"examples of the Fisher information, {name}", fisher.tasks[-1].examples, "")
+    yield Row(of, "premises embedded, a whole epoch's weights", in_use.new_embeddings, "")
+    yield Row(of, f"premises embedded, {grown} appeared", appeared.new_embeddings, "")
+    yield Row(of, f"premises embedded, weights that learned {grown}", promoted.new_embeddings, "")
+    yield Row(of, "processor time of learning, a whole epoch", whole_seconds, "s", note=seconds)
+    yield Row(of, f"processor time of learning, {grown}", small_seconds, "s")
+    yield Row(of, f"processor time of measuring, {grown} appeared", appeared_seconds, "s")
+    yield Row(of, f"processor time of measuring, weights that learned {grown}", promoted_seconds, "s")
+
+
+def _grown(before: Path, folder: Path, theorems: int) -> Path:
+    """Write a dataset with two more files: 100 premises, and theorems to train on. They import the last one before."""
+    added = write_dataset(
+        folder, files=2, premises_per_file=50, theorems=theorems, prefix="New", held_out=0.0
+    )
+    library = (before / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
+    files = [json.loads(line) for line in (added / "corpus.jsonl").read_text(encoding="utf-8").splitlines()]
+    for file in files:
+        file["imports"].append(json.loads(library[-1])["path"])
+    lines = [*library, *map(json.dumps, files)]
+    (folder / "corpus.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    for path in sorted((before / "random").iterdir()):
+        own = folder / "random" / path.name
+        both = json.loads(path.read_text(encoding="utf-8")) + json.loads(own.read_text(encoding="utf-8"))
+        own.write_text(json.dumps(both), encoding="utf-8")
+    return folder
+
+
+def _timed(work: Callable[[], Made]) -> tuple[Made, float]:
+    began = time.process_time()
+    return work(), time.process_time() - began
+
+
 MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "search": measure_search,
     "embedding": measure_embedding,
     "batches": measure_batches,
     "lengths": measure_lengths,
     "negatives": measure_negatives,
+    "incremental": measure_incremental,
 }
 
 
