@@ -130,7 +130,7 @@ def test_a_number_beyond_sqlite_s_is_behind_the_end_of_the_log_and_no_number_of_
     assert shown(filled, "--until", beyond) == [event.seq for event in log]
     for verb in (("events",), ("events", "--follow"), ("jobs",), ("theorems",)):
         answer = filled.unsorry(*verb, "--limit", beyond)
-        assert (answer.code, "not in the range" in answer.err) == (2, True)
+        assert (answer.code, "is no whole number from" in answer.err) == (2, True)
 
 
 def test_the_time_that_is_shown_is_the_one_that_since_and_as_of_take(
