@@ -14,8 +14,8 @@ import json
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from store.errors import (
     BlobCorruptError,
@@ -130,8 +130,7 @@ def recorded_before(prepared: Sequence[Prepared], found: Mapping[str, Recorded])
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """What one append records: see `EventLog.append`."""
 
     events: Sequence[NewEvent]
@@ -238,10 +237,12 @@ class EventLog:
                 head = self._head
                 for at, prepared, packed in ready:
                     try:
-                        outcomes[at], head = self._put(prepared, batches[at].expect, packed, after=head)
+                        outcomes[at], head = self._put(
+                            prepared, batches[at].expect, packed, after=head, alone=len(ready) == 1
+                        )
                     except CALLERS_MISTAKES as error:
                         outcomes[at] = error
-                if head != self._head:
+                if head is not self._head and len(ready) > 1:
                     # It waits for the disk beside the commit.
                     self._anchor.begin(head)
                 self._connection.execute("COMMIT")
@@ -251,7 +252,7 @@ class EventLog:
                     self._connection.execute("ROLLBACK")
                 self._anchor.abandon()
                 raise
-            if head != self._head:
+            if head is not self._head:
                 self._head = head
                 self._anchor.settle(head)
         return [outcomes[at] for at in range(len(batches))]
@@ -308,8 +309,12 @@ class EventLog:
         packed: Sequence[blob_table.PackedBlob],
         *,
         after: chain.Link,
+        alone: bool = False,
     ) -> tuple[Appended, chain.Link]:
-        """Put a batch into the open transaction, behind the last link; of one that is at fault nothing was put."""
+        """Put a batch into the open transaction, behind the last link; of one that is at fault nothing was put.
+
+        `alone`: no other follows, and the anchor begins to wait for the disk while the rows are put in.
+        """
         repeated = self._recorded(prepared)
         if repeated is not None:
             return repeated, after
@@ -334,6 +339,8 @@ class EventLog:
         links = [chain.linked(after, rows[0], covered)]
         for row in rows[1:]:
             links.append(chain.linked(links[-1], row))
+        if alone:
+            self._anchor.begin(links[-1])
         blob_table.insert(self._connection, covered)
         self._connection.executemany(_INSERT, rows)
         chain.insert(self._connection, links)
