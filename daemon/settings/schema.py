@@ -632,7 +632,7 @@ class Lean(Section):
     second_kernel: Annotated[Text, AfterValidator(_program)] = Field("auto", examples=["auto"])
     """Program that judges the export of a proof beside Lean's own kernel, as its path or its name on `PATH`: nanoda, or
     one that takes the path of an export in lean4export's format and ends with 0 (accepts), 1 (refuses) or 2 (declines).
-    `auto`: `nanoda_bin` of the toolchain or on `PATH`; `off`: none"""
+    `auto`: `nanoda_bin` of the toolchain or on `PATH`, else the toolchain's `leanchecker --from-export`; `off`: none"""
     repls: Annotated[int, Strict()] = Field(2, ge=1, le=256, examples=[2])
     """Lean processes at the same time inside a job that searches or traces; 1 to 256"""
     repl_memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="8G"))] = Field(

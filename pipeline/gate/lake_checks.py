@@ -565,6 +565,9 @@ class _Inquiry:
             return Finding("kernel", "failed", second.name, told, refused=True)
         # As of a refusal by Lean's own: it speaks against the proof only if the module is taken without it.
         told += f"; and it does not accept it without the proof: {without.why}"
+        if second.is_lean_s:
+            # Lean's kernel has judged the modules themselves; what it cannot read of an export says nothing of them.
+            return dataclasses.replace(kernel, evidence=f"{kernel.evidence}; {told}")
         return dataclasses.replace(
             kernel, verdict="not_checked", by=second.name, evidence=told, grade="not_replayed", refused=True
         )

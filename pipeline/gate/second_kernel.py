@@ -1,9 +1,10 @@
-"""A second kernel: a program that is not Lean's, which judges the export of a proof with all that the proof rests on.
+"""A second kernel: a program that judges the export of a proof with all that the proof rests on.
 
 It reads the export alone and nothing that the project built, in the sandbox, without a network. Its exit status is its
 word, as those of the Lean Kernel Arena have it: 0 accepts, 2 declines (it does not know something in the export), any
-other refuses. A program with `nanoda` in its name gets the path of a configuration, as nanoda reads it; any other gets
-the path of the export.
+other refuses. A program with `nanoda` in its name gets the path of a configuration, as nanoda reads it; the toolchain's
+`leanchecker` gets the export by `--from-export` (lean4#15050), which is Lean's own kernel once more; any other program
+gets the path of the export.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import Literal
 from pipeline.lean.build.lake import Bounds, LakeRunner
 
 NANODA = "nanoda_bin"
+LEANCHECKER = "leanchecker"
+_FROM_EXPORT = "--from-export"
 AUTO, OFF = "auto", "off"
 _ASKED = Bounds(timeout_s=20.0, memory_bytes=2**30, processes=64)
 _VERSION = re.compile(r"[\w.-]{1,40} v?\d[\w.+-]{0,40}")
@@ -31,12 +34,18 @@ Word = Literal["accepted", "refused", "could not"]
 class SecondKernel:
     """A program and what it says of itself.
 
-    `name` is its name with its version, for the evidence; `configured`: it takes a configuration, as nanoda does.
+    `name` is its name with its version, for the evidence; `takes`: nanoda's configuration, or the export, with or
+    without an option.
     """
 
     program: Path
     name: str
-    configured: bool
+    takes: Literal["configuration", "option", "path"]
+
+    @property
+    def is_lean_s(self) -> bool:
+        """Return whether it is Lean's own kernel."""
+        return self.takes == "option"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,8 @@ class Judged:
 def find_second_kernel(setting: str, runner: LakeRunner) -> SecondKernel | str:
     """Return the program that `[lean] second_kernel` means, or one sentence on why there is none.
 
-    `auto` is nanoda: the toolchain's own, or the one on PATH. A name is looked up on PATH.
+    `auto` is nanoda, the toolchain's own or the one on PATH; without it the toolchain's leanchecker, where that one
+    takes an export. A name is looked up on PATH.
     """
     if setting == OFF:
         return 'switched off: [lean] second_kernel = "off"'
@@ -58,6 +68,9 @@ def find_second_kernel(setting: str, runner: LakeRunner) -> SecondKernel | str:
     if setting == AUTO:
         found = str(own) if own.is_file() else shutil.which(NANODA)
         missing = f"no {NANODA} in the toolchain or on PATH"
+        checker = own.with_name(LEANCHECKER)
+        if found is None and checker.is_file() and _FROM_EXPORT in _help(checker, runner):
+            return SecondKernel(checker, f"{LEANCHECKER} {_FROM_EXPORT}", "option")
     else:
         found = shutil.which(setting)
         missing = f"{setting}, which [lean] second_kernel names, is no program here"
@@ -67,7 +80,8 @@ def find_second_kernel(setting: str, runner: LakeRunner) -> SecondKernel | str:
     if program.is_relative_to(runner.project.resolve()):
         return f"{program} lies in the project that it would judge"
     # By the name that was asked for: behind a link a program may have another.
-    return SecondKernel(program, _named(program, runner), "nanoda" in Path(found).name)
+    takes: Literal["configuration", "path"] = "configuration" if "nanoda" in Path(found).name else "path"
+    return SecondKernel(program, _named(program, runner), takes)
 
 
 def judge_export(
@@ -75,11 +89,12 @@ def judge_export(
 ) -> Judged:
     """Have the kernel judge an export. `axioms` are those that it may hold."""
     given = export
-    if kernel.configured:
+    if kernel.takes == "configuration":
         given = export.with_name("nanoda.json")
         given.write_text(_configuration(export, axioms), "utf-8")
     asking = runner.with_(readable=(kernel.program,), writable=(), environment={})
-    ran = asking.execute((str(kernel.program), str(given)), bounds=bounds)
+    option = (_FROM_EXPORT,) if kernel.takes == "option" else ()
+    ran = asking.execute((str(kernel.program), *option, str(given)), bounds=bounds)
     said = " ".join(ran.end(300).split())
     if ran.ok:
         return Judged("accepted", "")
@@ -105,8 +120,12 @@ def _configuration(export: Path, axioms: Sequence[str]) -> str:
 
 def _named(program: Path, runner: LakeRunner) -> str:
     """Return the program's name, with the version with which its help begins, where it does."""
+    found = _VERSION.fullmatch(_help(program, runner).partition("\n")[0])
+    return found[0] if found else program.name
+
+
+def _help(program: Path, runner: LakeRunner) -> str:
+    """Return what the program prints when it is asked for help; "" where that fails."""
     asking = runner.with_(readable=(program,), writable=(), environment={})
     ran = asking.execute((str(program), "--help"), bounds=_ASKED)
-    first = ran.output.strip().partition("\n")[0]
-    found = _VERSION.fullmatch(first) if ran.ok else None
-    return found[0] if found else program.name
+    return ran.output.strip() if ran.ok else ""

@@ -178,7 +178,7 @@ def nanoda() -> SecondKernel:
     program = shutil.which(NANODA)
     if program is None:
         pytest.skip(f"no {NANODA} here")
-    return SecondKernel(Path(program), NANODA, configured=True)
+    return SecondKernel(Path(program), NANODA, "configuration")
 
 
 def test_nanoda_accepts_what_lean_accepts_and_refuses_the_rest(

@@ -170,9 +170,11 @@ class GateProject:
         assert isinstance(verdict, ProofChecked), verdict
         return verdict
 
-    def rejected(self, case: Case, *, step: str, lean: Lean = "credulous") -> ProofRejected:
+    def rejected(
+        self, case: Case, *, step: str, lean: Lean = "credulous", second_kernel: str = _OWN
+    ) -> ProofRejected:
         """Judge, and hold that the proof is rejected at this step."""
-        verdict = self.judge(case, lean=lean)
+        verdict = self.judge(case, lean=lean, second_kernel=second_kernel)
         assert isinstance(verdict, ProofRejected), verdict
         assert verdict.step == step, verdict.reason
         return verdict

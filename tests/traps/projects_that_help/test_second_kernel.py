@@ -68,6 +68,50 @@ def test_without_one_the_evidence_says_so(court: GateProject, monkeypatch: pytes
     assert "Grade: kernel replayed all, by leanchecker; no second kernel" in header(court, verdict)
 
 
+def leanchecker_that_takes_an_export(court: GateProject, says: Says = "accept", only: str = "") -> None:
+    """Put a checker before the toolchain's, which knows `--from-export` as those of Lean 4.34 do."""
+    own = court.tools.sysroot / "bin" / "leanchecker"
+    judge = make_kernel(court.folder / "judge", says=says, only=only)
+    before = own.rename(own.with_name("leanchecker-modules"))
+    own.write_text(
+        '#!/bin/sh\ncase "$1" in\n'
+        "  --help) echo 'leanchecker [--from-export FILE] [MODULE...]' ;;\n"
+        f'  --from-export) shift; exec {judge} "$@" ;;\n'
+        f'  *) exec {before} "$@" ;;\nesac\n',
+        "utf-8",
+    )
+    own.chmod(0o755)
+
+
+@pytest.fixture
+def no_nanoda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(second_kernel, "NANODA", "none_has_this")
+
+
+@pytest.mark.usefixtures("no_nanoda")
+def test_the_toolchain_s_checker_judges_the_export_where_it_takes_one(court: GateProject) -> None:
+    leanchecker_that_takes_an_export(court)
+    verdict = court.verified(Case(PROOF), second_kernel=AUTO)
+    assert verdict.kernel == "leanchecker, leanchecker --from-export"
+    assert evidence(verdict).startswith("leanchecker --from-export accepts the export of the proof")
+
+
+@pytest.mark.usefixtures("no_nanoda")
+def test_an_export_that_it_refuses_with_the_proof_alone_is_a_rejection(court: GateProject) -> None:
+    leanchecker_that_takes_an_export(court, "refuse", only="a proof of Demo.mine with it")
+    case = Case(PROOF, rules=(Rule(r"theorem mine .*\n  exact", proof="a proof of Demo.mine with it"),))
+    event = court.rejected(case, step="kernel", second_kernel=AUTO)
+    assert "leanchecker --from-export refuses the export of the proof" in event.reason
+
+
+@pytest.mark.usefixtures("no_nanoda")
+def test_an_export_that_it_cannot_read_leaves_its_word_on_the_modules(court: GateProject) -> None:
+    leanchecker_that_takes_an_export(court, "refuse")
+    verdict = court.verified(Case(PROOF), second_kernel=AUTO)
+    assert (verdict.grade, verdict.kernel) == ("replayed_closure", "leanchecker")
+    assert "leanchecker --from-export refuses the export of the proof" in evidence(verdict)
+
+
 @pytest.mark.parametrize("checker", [True, False])
 def test_a_proof_that_it_refuses_is_rejected_whatever_lean_says(court: GateProject, checker: bool) -> None:
     kernel(court, "refuse", only="a proof of Demo.mine with it")
