@@ -1,4 +1,4 @@
-"""What a turn of the plan costs with a million open sorries: with nothing new, after one event, all anew; its memory.
+"""Measure planning with a million open sorries: an idle turn, a turn after one event, a full replan, and the memory.
 
     python -m benchmarks.plan [--repositories 10000] [--sorries 100] [--turns 50] [--keep FOLDER]
 

@@ -109,7 +109,7 @@ class Scheduler:
         settings = self._context.settings
         try:
             builds = await asyncio.to_thread(present, settings.paths.cache)
-            await self._store.ask(self._found(settings, builds))
+            self.plan, self.lacking, self.in_vain = await self._store.ask(self._found(settings, builds))
             gpus = await self.gpus.look(self._runner.lent)
         except (LogError, sqlite3.Error, OSError) as error:
             self._context.problems.set("plan", f"what is due cannot be found out: {error}")
@@ -156,7 +156,7 @@ class Scheduler:
 
     def _found(
         self, settings: Settings, builds: Collection[tuple[str, str]]
-    ) -> Callable[[sqlite3.Connection], None]:
+    ) -> Callable[[sqlite3.Connection], tuple[Plan, tuple[Need, ...], list[TriggerEnded]]]:
         """Return one question for all that a turn has to know of the view: each by itself costs a thread's turn."""
         leans, runner = self.leans, self._runner
         plan = partial(
@@ -173,12 +173,13 @@ class Scheduler:
             waits_s=runner.retries.waits_s(),
         )
 
-        def ask(view: sqlite3.Connection) -> None:
-            before, made = self.plan, plan(view)
-            if made.version != before.version:
-                self.lacking = lacking(view, leans)
-                self.in_vain = in_vain(view, settings=settings, leans=leans)
-            self.plan = made
+        version, known = self.plan.version, (self.lacking, self.in_vain)
+
+        def ask(view: sqlite3.Connection) -> tuple[Plan, tuple[Need, ...], list[TriggerEnded]]:
+            made = plan(view)
+            if made.version == version:
+                return made, *known
+            return made, lacking(view, leans), in_vain(view, settings=settings, leans=leans)
 
         return ask
 

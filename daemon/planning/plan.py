@@ -82,7 +82,7 @@ class WaitingJob:
 class Plan:
     """The due jobs of all repositories.
 
-    Args:
+    Attributes:
         entries: by class, in order.
         first: by class, the first job of each repository.
         running: lanes that are taken; their jobs are not due.
@@ -172,7 +172,10 @@ _place = itemgetter(0)
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """What the jobs of every repository depend on; `searches` is how many sorries the day's time leaves a job."""
+    """Inputs that all repositories share: a change of any of them replans everything.
+
+    `searches`: by rung, how many sorries a job may take in the time that is left today.
+    """
 
     settings: Settings
     leans: Leans
@@ -195,7 +198,7 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What one repository has due; `until` is when that may change by the clock alone (None: never)."""
+    """The due jobs of one repository. `until`: when the clock alone may change them (None: never)."""
 
     entries: tuple[Entry, ...] = ()
     waiting: tuple[str, ...] = ()
@@ -204,12 +207,12 @@ class _Part:
 
 _WORK, _LEARNING = range(2)
 _PartKey = tuple[int, str]
-"""Which of a repository's jobs: those on its commits, or those that learn from it."""
+"""A group of a repository's jobs (`_WORK` on its commits, `_LEARNING` from its traces) and the repository's key."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """What an event is about: a repository, or a proof or a job by which it is found; or the models."""
+    """The subject of an event: a repository, a proof or job that leads to one, or the models."""
 
     repository: str = ""
     proof: str = ""
@@ -270,7 +273,7 @@ class Planner:
         """Return the due jobs.
 
         Args:
-            view: of the log whose events `changed` is told.
+            view: the view of the log whose events are passed to `changed`.
             builds: (repository, commit) of the builds that lie in the cache.
             trainable: whether a model can be trained here (`daemon.requirements`).
             no_models: why no model can be asked here (`daemon.requirements`); "" where one can.
@@ -293,13 +296,12 @@ class Planner:
             # What the day's cap kept from being asked is asked tomorrow.
             day=now.astimezone(UTC).date().isoformat() if 4 in settings.prove.rungs else "",
         )
-        try:
-            self._take_in(view, inputs, frozenset(builds))
-            if self._stale:
-                self._find(view)
-        except BaseException:
-            self._inputs = None  # what was found out is half of it
-            raise
+        # No inputs while the plan is made: after an error in between, the next plan starts anew.
+        before, self._inputs = self._inputs, None
+        self._take_in(view, before, inputs, frozenset(builds))
+        if self._stale:
+            self._find(view, inputs)
+        self._inputs = inputs
         plan = Plan(
             dict(self._entries),
             dict(self._first),
@@ -313,7 +315,10 @@ class Planner:
         return replace(plan, next_retry_at=min((*self._waits.values(), *plan.ends()), default=None))
 
     def complete(self, view: sqlite3.Connection, jobs: Collection[DueJob]) -> list[DueJob]:
-        """Return jobs of the last plan with their specifications, but those that are no longer due."""
+        """Return jobs of the last plan with their specifications, but those that are no longer due.
+
+        The repositories of the latter are planned anew the next time.
+        """
         if self._whole or self._inputs is None:
             return [*jobs]
         finder = _Finder(view, self._inputs, self._builds, self._moment, self._counted)
@@ -323,18 +328,27 @@ class Planner:
             for group in (_WORK, _LEARNING)
             for job in finder.jobs(group, self._repos[key][1])
         }
+        for job in jobs:
+            if job.job not in found:
+                self._stale |= {(group, job.repository): None for group in (_WORK, _LEARNING)}
         return [_limited(found[job.job], self._inputs.settings) for job in jobs if job.job in found]
 
-    def _take_in(self, view: sqlite3.Connection, inputs: _Inputs, builds: frozenset[tuple[str, str]]) -> None:
-        """Find what of the last plan may not be so any more."""
+    def _take_in(
+        self,
+        view: sqlite3.Connection,
+        before: _Inputs | None,
+        inputs: _Inputs,
+        builds: frozenset[tuple[str, str]],
+    ) -> None:
+        """Mark the repositories whose part of the last plan, made of the inputs `before`, may be out of date."""
         about, models = self._read_changes(view)
-        if models or self._inputs is None:
+        if models or before is None:
             promoted = (row for row in model_queries.checkpoints(view) if row.promoted)
             in_use = {(row.model, row.checkpoint) for row in promoted}
             another, self._in_use = in_use != self._in_use, in_use
         else:
             another = False
-        if another or self._inputs != inputs:
+        if another or before != inputs:
             self._begin_anew(inputs, builds)
             return
         about |= {repository for repository, _ in self._builds ^ builds}
@@ -348,7 +362,7 @@ class Planner:
         self._stale = {key: None for key in self._stale if key[1] in self._repos}
 
     def _begin_anew(self, inputs: _Inputs, builds: frozenset[tuple[str, str]]) -> None:
-        self._inputs, self._builds = inputs, builds
+        self._builds = builds
         self._repos = {repo.key: (at, repo) for at, repo in enumerate(inputs.settings.repos) if repo.enabled}
         first = sorted(self._repos, key=lambda key: -self._repos[key][1].priority)
         self._parts, self._waits, self._entries, self._first = {}, {}, {}, {}
@@ -370,10 +384,9 @@ class Planner:
                 about.update(row.repository for row in queries.proofs_by_prefix(view, change.proof))
         return about, models
 
-    def _find(self, view: sqlite3.Connection) -> None:
-        """Find out what is due in the repositories where that may have changed."""
-        assert self._inputs is not None
-        finder = _Finder(view, self._inputs, self._builds, self._moment, self._counted)
+    def _find(self, view: sqlite3.Connection, inputs: _Inputs) -> None:
+        """Plan the marked repositories."""
+        finder = _Finder(view, inputs, self._builds, self._moment, self._counted)
         began = time.monotonic()
         gone: list[Entry] = []
         come: list[Entry] = []
