@@ -289,9 +289,6 @@ class StoreService:
             await self.room.regained(moment)
         if self.room.waited_for:
             self.room.try_again()
-        if not appended.repeated:
-            for listener in self._listeners:
-                listener(events)
         return appended
 
     async def ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
@@ -448,6 +445,14 @@ class StoreService:
             for one in group:
                 if not isinstance(one.outcome, CALLERS_MISTAKES):
                     one.outcome = error
+        # From here, since whoever waits may have been cancelled meanwhile; they hear of it before who waits goes on.
+        for one in group:
+            if isinstance(one.outcome, Appended) and not one.outcome.repeated:
+                self._loop.call_soon_threadsafe(self._tell, one.batch.events)
+
+    def _tell(self, events: Sequence[NewEvent]) -> None:
+        for listener in self._listeners:
+            listener(events)
 
     def _append(self, batches: Sequence[Batch]) -> list[Appended | Exception]:
         """Append batches; return what became of each.

@@ -99,6 +99,28 @@ def test_appends_that_wait_share_a_transaction_and_one_that_is_at_fault_fails_al
     assert check(settings.paths.events_db).ok
 
 
+def test_listeners_hear_of_an_append_whose_caller_was_cancelled(tmp_path: Path) -> None:
+    settings = Deployment(tmp_path).write(repos=[])
+    settings.paths.state.mkdir(parents=True)
+    heard: list[int] = []
+
+    async def scenario() -> None:
+        store = await StoreService.open(settings.paths)
+        store.subscribe(lambda events: heard.append(len(events)))
+        try:
+            caller = asyncio.ensure_future(store.append([event(1), event(2)]))
+            await asyncio.sleep(0)
+            caller.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await caller
+            await store.append([event(3)])
+            assert heard == [2, 1], "and those of an append before its caller goes on"
+        finally:
+            await store.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_payload_may_come_with_a_batch_that_waits_before(tmp_path: Path) -> None:
     settings = Deployment(tmp_path).write(repos=[])
     settings.paths.state.mkdir(parents=True)
