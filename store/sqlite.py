@@ -77,12 +77,6 @@ def translate(error: sqlite3.Error, path: Path | str) -> LogError:
     return LogError(f"{path}: {error}; run `unsorry db check` and report this if the file is sound")
 
 
-def _translate_text(error: UnicodeDecodeError, path: Path | str) -> LogError:
-    """Return our error where Python cannot decode SQLite's own message, which quotes the damaged text of the schema."""
-    kind, remedy = _KINDS[sqlite3.SQLITE_CORRUPT]
-    return kind(f"{path}: {error.object.decode(errors='backslashreplace')}; {remedy}")
-
-
 def translate_os(error: OSError, path: Path | str) -> LogError:
     """Return our error for one of the operating system's; the caller raises it `from` the original."""
     what = f"{error.filename or path}: {error.strerror or error}"
@@ -100,8 +94,6 @@ def translated(path: Path | str) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise translate(error, path) from error
-    except UnicodeDecodeError as error:
-        raise _translate_text(error, path) from error
     except OSError as error:
         raise translate_os(error, path) from error
 
@@ -151,8 +143,6 @@ def connect_readonly(
             raise translate(second, path) from second
     except sqlite3.Error as error:
         raise translate(error, path) from error
-    except UnicodeDecodeError as error:
-        raise _translate_text(error, path) from error
 
 
 def _open(
@@ -170,14 +160,28 @@ def _open(
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA query_only = ON")
         connection.execute("PRAGMA trusted_schema = OFF")
-        # The first real read is what finds a missing -shm, a foreign file or a lock.
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        read_schema(connection)
         if check is not None:
             check(connection, path)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def read_schema(connection: sqlite3.Connection) -> int:
+    """Make a connection's first real read, which finds a missing -shm, a lock or damage; return the size of the schema.
+
+    Raises:
+        sqlite3.Error: also where Python cannot decode SQLite's message, because it quotes damaged text of the schema.
+    """
+    try:
+        number: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    except UnicodeDecodeError as error:
+        corrupt = sqlite3.DatabaseError(error.object.decode(errors="backslashreplace"))
+        corrupt.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+        raise corrupt from error
+    return number
 
 
 VIEW = ("journal_mode = WAL", "synchronous = NORMAL", "wal_autocheckpoint = 4000")

@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -82,26 +81,29 @@ def items(path: Path) -> Iterator[Any]:
         ImportFormatError: it is no list.
         LogError: it cannot be read.
     """
-    with translated(path), _in_utf8(path), path.open(encoding="utf-8-sig", newline="") as file:
-        text, at, number = file.read(_CHUNK), 0, 0
-        while True:
-            before, end = _AFTER_AN_ITEM if number else _FIRST_ITEM
-            try:
-                found = before.match(text, at)
-                if found is None:
-                    raise json.JSONDecodeError("a list of values should stand there", text, at)
-                value, stop = _DECODER.raw_decode(text, found.end())
-            except (ValueError, RecursionError) as error:
-                # The end of the buffer may cut the value.
-                further = file.read(max(_CHUNK, len(text) - at))
-                if further:
-                    text, at = text[at:] + further, 0
-                    continue
-                if end.fullmatch(text, at):
-                    return
-                _refuse_json(path, f"[{number}]", error)
-            yield value
-            at, number = stop, number + 1
+    try:
+        with translated(path), path.open(encoding="utf-8-sig", newline="") as file:
+            text, at, number = file.read(_CHUNK), 0, 0
+            while True:
+                before, end = _AFTER_AN_ITEM if number else _FIRST_ITEM
+                try:
+                    found = before.match(text, at)
+                    if found is None:
+                        raise json.JSONDecodeError("a list of values should stand there", text, at)
+                    value, stop = _DECODER.raw_decode(text, found.end())
+                except (ValueError, RecursionError) as error:
+                    # The end of the buffer may cut the value.
+                    further = file.read(max(_CHUNK, len(text) - at))
+                    if further:
+                        text, at = text[at:] + further, 0
+                        continue
+                    if end.fullmatch(text, at):
+                        return
+                    _refuse_json(path, f"[{number}]", error)
+                yield value
+                at, number = stop, number + 1
+    except UnicodeDecodeError as error:
+        _refuse_json(path, "", error)
 
 
 def json_lines(path: Path) -> Iterator[Any]:
@@ -118,15 +120,6 @@ def json_lines(path: Path) -> Iterator[Any]:
             except (ValueError, RecursionError) as error:
                 _refuse_json(path, f"[{number}]", error)
             yield value
-
-
-@contextmanager
-def _in_utf8(path: Path) -> Iterator[None]:
-    """Refuse a file that the block reads and that is no UTF-8."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        _refuse_json(path, "", error)
 
 
 def _refuse_json(path: Path, place: str, error: ValueError | RecursionError) -> NoReturn:

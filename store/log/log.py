@@ -43,7 +43,7 @@ from store.log.envelope import (
     prepare,
 )
 from store.log.reader import APPLICATION_ID, LOG_VERSION, LogReader, check_identity
-from store.sqlite import WriterLock, connect_writable, copy_into, script, sync_folder, translated
+from store.sqlite import WriterLock, connect_writable, copy_into, read_schema, script, sync_folder, translated
 
 _INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
 _CHAINED_AT_ONCE = 2_000
@@ -372,7 +372,7 @@ class EventLog:
 
 def _prepare_file(connection: sqlite3.Connection, path: Path) -> None:
     """Make the tables in an empty file, check the identity of any other."""
-    if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+    if read_schema(connection):
         check_identity(connection, path)
     elif connection.execute("PRAGMA application_id").fetchone()[0] not in {0, APPLICATION_ID}:
         raise NotALogError(f"{path}: an empty database of another program; check the state folder")
@@ -382,7 +382,7 @@ def _prepare_file(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: SQLite cannot use WAL here (it answers {mode!r}); put the state folder on a local disk"
         )
     connection.execute("PRAGMA synchronous = FULL")
-    if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
+    if read_schema(connection) == 0:
         # One transaction: a kill in between leaves an empty file, which the next start fills.
         connection.executescript(
             f"BEGIN IMMEDIATE;\n{script('log/schema')}\n{script('log/chain')}\n"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from store.errors import LogDamagedError, LogError, LogVersionError
+from store.errors import DatabaseCorruptError, LogDamagedError, LogError, LogVersionError
 from store.events.service import DaemonStopped
 from store.log import anchor, chain
 from store.log.backup import backup, check
@@ -385,6 +385,14 @@ def test_a_bit_that_flips_in_the_first_page_is_found_and_costs_no_event(
             assert recover(log, folder / "database.db", reached=0) is None
             assert list(folder.glob("*.recovered*")) == []
     assert found > 6
+
+
+def test_a_schema_that_is_no_utf8_is_refused_as_damage_by_the_writer_too(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    anchor.anchor_path(path).unlink()
+    flip(path, path.read_bytes().index(b"BEFORE DELETE"), 7)
+    with pytest.raises(DatabaseCorruptError, match=r"near .*\\xc2EFORE"):
+        EventLog.open(path)
 
 
 def test_a_damaged_index_is_made_anew_by_a_recovery_and_a_log_of_a_newer_version_is_left(
