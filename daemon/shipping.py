@@ -86,10 +86,11 @@ class Shipping:
             log.warning("log_not_shipped_to_its_end", shipped=self.shipped)
 
     def _run(self) -> None:
-        pause_s = 0.0
-        while not self._ending:
+        pause_s, ending = 0.0, False
+        while not ending:
             self._wake.wait(pause_s)
             self._wake.clear()
+            ending = self._ending  # read before the pass: what is recorded during one is shipped by the next
             settings = self._context.settings.log
             failed = not self._pass(settings.ship, settings.size_bytes)
             pause_s = (

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +67,35 @@ def test_a_copy_that_does_not_come_to_the_end_is_a_problem(
     later = time.monotonic() + 61
     monkeypatch.setattr("daemon.shipping.time.monotonic", lambda: later)
     assert "has been behind for 6" in shipping.problem
+
+
+def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, at_its_end, goes_on = segments.write, threading.Event(), threading.Event()
+
+    def waits(*args: Any, **options: Any) -> object:
+        made = write(*args, **options)
+        if made is None:
+            at_its_end.set()
+            goes_on.wait(30)
+        return made
+
+    async def stop(shipping: Shipping) -> None:
+        stopping = asyncio.create_task(shipping.stop())
+        await asyncio.sleep(0)  # it has told the thread to end
+        goes_on.set()
+        await stopping
+
+    monkeypatch.setattr("daemon.shipping.segments.write", waits)
+    with EventLog.open(tmp_path / "events.db") as log:
+        append(log, 1)
+        shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple)
+        shipping.start()
+        assert at_its_end.wait(30)
+        append(log, 2)
+        asyncio.run(stop(shipping))
+    assert shipping.shipped == 2
 
 
 def test_a_url_with_credentials_is_refused_and_not_shown(tmp_path: Path) -> None:
