@@ -93,15 +93,14 @@ def verify(
 
 def _verify_segments(url: str, instance: Instance, as_json: bool) -> None:
     from store.log.reader import LogReader
-    from store.log.segments import SegmentStore, end, verify
+    from store.log.segments import SegmentStore, verify
 
-    store = SegmentStore(url)
-    found = verify(store)
+    log_path = instance.paths.events_db if instance.paths.events_db.exists() else None
+    found = verify(SegmentStore(url), log_path)
     position = None
-    if instance.paths.events_db.exists():
+    if log_path is not None:
         # Whether it is all of this log, no folder can tell.
-        end(store, instance.paths.events_db)
-        with LogReader.open(instance.paths.events_db) as log:
+        with LogReader.open(log_path) as log:
             position = log.position()
     link = found.end.link
     if as_json:

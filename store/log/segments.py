@@ -214,6 +214,12 @@ def end(store: SegmentStore, log_path: Path) -> End:
     shipped = START
     for line in _lines(store, last, None):
         shipped = line.link
+    _require_log(store, last, shipped, log_path)
+    return End(shipped, last.sha256)
+
+
+def _require_log(store: SegmentStore, last: Segment, shipped: Link, log_path: Path) -> None:
+    """Check that the log has the link with which a store's last segment ends."""
     with chain.raw(log_path) as connection:
         held = chain.link_at(connection, last.last)
         position = chain.last(connection).seq
@@ -231,7 +237,6 @@ def end(store: SegmentStore, log_path: Path) -> End:
             f"its event {last.last} is not the log's: the store has another log, or another branch of its history",
             "name an empty folder for this log",
         )
-    return End(held, last.sha256)
 
 
 def write(log_path: Path, after: End, target: Path, *, most_bytes: int) -> tuple[Segment, End] | None:
@@ -331,17 +336,23 @@ class Verified:
     end: End
 
 
-def verify(store: SegmentStore) -> Verified:
-    """Read all segments of a store and compute the log's chain from its first event.
+def verify(store: SegmentStore, log_path: Path | None = None) -> Verified:
+    """Read all segments of a store once and compute the log's chain from its first event.
+
+    Args:
+        log_path: the log whose beginning they should be; None: any.
 
     Raises:
-        SegmentError: a segment is missing, doubled, or not what was shipped; there is none at all.
+        SegmentError: a segment is missing, doubled, or not what was shipped; there is none at all; they are another
+            log's.
         SegmentStoreError: the store cannot be read.
     """
     segments = store.segments()
     reached = NOTHING
     for after, _line in _history(store, segments):
         reached = after
+    if log_path is not None:
+        _require_log(store, segments[-1], reached.link, log_path)
     return Verified(len(segments), reached)
 
 

@@ -18,7 +18,7 @@ from store.errors import LogError, SegmentError, SegmentStoreError
 from store.log import chain, segments
 from store.log.backup import check
 from store.log.log import EventLog
-from store.log.segments import NOTHING, SegmentStore
+from store.log.segments import SegmentStore
 from tests.support.events import record_story
 
 
@@ -137,6 +137,8 @@ def test_a_store_of_another_log_and_one_that_goes_further_are_refused(log_path: 
         record_story(log, tmp_path, seed=9, batches=20)
     with pytest.raises(SegmentError, match="another branch of its history; name an empty folder"):
         ship(tmp_path / "short.db", store.url)
+    with pytest.raises(SegmentError, match="another branch of its history"):
+        segments.verify(store, tmp_path / "short.db")
 
 
 def test_an_event_that_is_not_what_was_recorded_is_not_shipped(log_path: Path, tmp_path: Path) -> None:
@@ -174,4 +176,3 @@ def test_killed_while_it_ships_again_and_again_nothing_is_lost_or_doubled(
     segments.restore(store, tmp_path / "restored.db")
     assert rows(tmp_path / "restored.db") == rows(log_path)
     assert not list(Path(url).glob("*.part"))
-    assert NOTHING.link.seq == 0
