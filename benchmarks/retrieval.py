@@ -415,7 +415,7 @@ def measure_incremental(bench: Bench) -> Iterator[Row]:
     """As the daemon does it: learn the library, put it in use, trace a later commit with some files more, learn that.
 
     Batches, replay and Fisher information are of the default sizes, and EWC is switched on beside the default ways.
-    Premises are counted where an index keeps them. Each training's validation embeds all premises once more.
+    Premises are counted where an index keeps them.
     """
     sizes, of = bench.sizes, "incremental"
     model = make_tiny_retriever(bench.folder / "tiny", d_model=16, layers=1)

@@ -75,8 +75,8 @@ NO_WATCHERS = Watchers()
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """The summary of a run: optimiser steps in all, the step it resumed from (0: the beginning), epochs, seconds of
-    this process, the device, LeanDojo's validation measures of the kept epoch (empty without a val split), and what was
-    measured on the way."""
+    this process, the device, LeanDojo's validation measures of the kept epoch (empty for a single epoch, and without a
+    val split), and what was measured on the way."""
 
     steps: int
     resumed_at: int
@@ -255,7 +255,8 @@ def _fit(
     watchers: Watchers,
 ) -> dict[str, Any]:
     """Train, save the weights, and return the fields of `RunSummary` except the seconds."""
-    validate = bool(validation_examples(data))
+    # A single epoch is kept whatever a validation says, and a validation embeds every premise.
+    validate = config.max_epochs > 1 and bool(validation_examples(data))
     best = (
         BestWeights(
             run / "epochs",
@@ -263,7 +264,7 @@ def _fit(
             mode=config.checkpoint_mode,
             every_n_epochs=config.checkpoint_every_n_epochs,
         )
-        if validate and config.max_epochs > 1
+        if validate
         else None
     )
     resumed = newest_step(run / "steps")

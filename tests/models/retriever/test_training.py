@@ -23,7 +23,7 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.retriever import PremiseRetriever
+from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
 from pipeline.models.retriever.training import data_module, train_task
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
@@ -49,6 +49,23 @@ def test_the_best_epoch_s_weights_are_kept_and_what_is_said_of_them_is_theirs(
     assert tensors_digest(made.encoder.state_dict()) == tensors_digest(seen[1])
     assert trained.validation == {"Recall@1_val": 30.0, "Recall@10_val": 60.0, "MRR": pytest.approx(0.6)}
     assert not made.training
+
+
+def test_a_single_epoch_is_kept_without_a_validation(
+    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validations: list[str] = []
+    monkeypatch.setattr(PremiseRetriever, "on_validation_start", lambda _self: validations.append("begun"))
+    monkeypatch.setattr(PremiseRetriever, "validation_step", lambda *_: None)
+    zeros = dict.fromkeys(MEASURES, 0.0)
+    monkeypatch.setattr(PremiseRetriever, "on_validation_epoch_end", lambda self: self.log_dict(zeros))
+    for epochs, begun in ((1, []), (2, ["begun", "begun"])):
+        config = small_config(model, max_epochs=epochs, against_forgetting="none")
+        data = data_module(tasks[0].dataset, config, tokens_of=model)
+        run = tmp_path / str(epochs)
+        _, _, trained = train_task(model, data, config, run=run, state=None, name="a", base="b")
+        assert validations == begun
+        assert set(trained.validation) == (set(MEASURES) if begun else set())
 
 
 def test_libraries_say_nothing_in_a_job(
