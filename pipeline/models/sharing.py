@@ -88,13 +88,14 @@ class Shared:
         return found
 
 
-def write_shared(shared: Shared, out: Path, wanted: str | None = None) -> Format:
+def write_shared(shared: Shared, out: Path, wanted: str | None = None, *, name: str = "FOLDER") -> Format:
     """Write a checkpoint as a folder that other programs load, complete or not at all; return its format.
 
     Args:
         shared: the checkpoint.
         out: the folder to make.
         wanted: the format; None as `Shared.format`.
+        name: as `card`.
 
     Raises:
         SharingError: there is no such format, or the folder is there already.
@@ -117,7 +118,7 @@ def write_shared(shared: Shared, out: Path, wanted: str | None = None) -> Format
             _name_base(shared, beside)
         if written == "sentence-transformers":
             _write_modules(beside, shared.row.config)
-        (beside / CARD).write_text(card(shared, written), encoding="utf-8")
+        (beside / CARD).write_text(card(shared, written, name), encoding="utf-8")
         make_durable(beside)
         beside.rename(out)
         sync(out.parent)
@@ -206,7 +207,7 @@ _LOAD: Mapping[tuple[str, Format], str] = {
 }
 
 
-def card(shared: Shared, written: Format, name: str = "FOLDER") -> str:
+def card(shared: Shared, written: Format, name: str) -> str:
     """Return a checkpoint's model card, with the hub's metadata above it.
 
     Args:
@@ -338,15 +339,15 @@ def push(
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
+    written = shared.format(wanted)
+    if written == "peft" and Path(shared.row.base).is_absolute():
+        raise SharingError(
+            f"the adapter's base is {shared.row.base}, a folder of this machine, so nobody else could load it. Take "
+            "--format transformers"
+        )
+    write_shared(shared, work, written, name=repository)
     api = HfApi()
     try:
-        written = write_shared(shared, work, wanted)
-        if written == "peft" and Path(shared.row.base).is_absolute():
-            raise SharingError(
-                f"the adapter's base is {shared.row.base}, a folder of this machine, so nobody else could load it. "
-                "Take --format transformers"
-            )
-        (work / CARD).write_text(card(shared, written, repository), encoding="utf-8")
         made = api.create_repo(repository, private=not public, exist_ok=True)
         api.upload_folder(
             folder_path=work,

@@ -131,6 +131,8 @@ def test_an_adapter_is_written_alone_or_merged_into_its_base(tmp_path: Path) -> 
     assert write_shared(of, tmp_path / "adapter-out") == "peft"
     config = json.loads((tmp_path / "adapter-out" / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(base)
+    with pytest.raises(SharingError, match="a folder of this machine, so nobody else could load it"):
+        push(of, "owner/name", tmp_path / "work")
     assert write_shared(of, tmp_path / "whole", "transformers") == "transformers"
     merged = AutoModelForCausalLM.from_pretrained(tmp_path / "whole")
     plain = AutoModelForCausalLM.from_pretrained(base)
