@@ -32,9 +32,9 @@ from pipeline.models.retriever.strategies import NoStrategy, Strategy
 from pipeline.models.text import query_text
 
 MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
-_leandojo_s = itemgetter(*map(METRICS.index, ("recall@1", "recall@10", "mrr")))
-"""Returns those of a step's measures, in the order of `MEASURES`."""
 """The measures that a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""
+_logged_of = itemgetter(*map(METRICS.index, ("recall@1", "recall@10", "mrr")))
+"""Returns those of a step's measures, in the order of `MEASURES`."""
 _WARMUP_SHARE = 0.1
 _PENALTY_EVERY = 50  # steps: its value for the log costs a pass over the weights
 _EMBEDDINGS = "encoder.encoder.embed_tokens.weight"
@@ -242,7 +242,7 @@ class PremiseRetriever(pl.LightningModule):
             self.num_retrieved,
         )
         self._rated += [
-            _leandojo_s(rate(example.positives, [place for place, _ in ranked]))
+            _logged_of(rate(example.positives, [place for place, _ in ranked]))
             for example, ranked in zip(examples, found, strict=True)
         ]
 
