@@ -234,9 +234,9 @@ def copy_into(source: sqlite3.Connection, target: Path) -> None:
         copy.close()
 
 
-def sync_folder(folder: Path) -> None:
-    """Make new names in a folder durable; SQLite does so for its journals but not for a database in WAL mode."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Make a file's content durable, or the names in a folder, as SQLite does not for a database in WAL mode."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from store.errors import DatabaseLockedError, LogError
-from store.sqlite import translated
+from store.sqlite import sync, translated
 
 MARKER = ".unsorry-export.json"
 
@@ -65,7 +65,7 @@ def replaced(place: Path, marker: Mapping[str, Any]) -> Iterator[Path]:
         with _alone(place.parent):
             check_replaceable(place)
             _put(new, place)
-            _sync(place.parent)
+            sync(place.parent)
 
 
 def check_replaceable(place: Path) -> None:
@@ -149,11 +149,7 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-    folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(target.parent)
 
 
 @contextmanager
@@ -193,13 +189,5 @@ def _remove(folder: Path) -> None:
 def _make_durable(folder: Path) -> None:
     for parent, _, names in os.walk(folder):
         for name in names:
-            _sync(Path(parent, name))
-        _sync(Path(parent))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            sync(Path(parent, name))
+        sync(Path(parent))

@@ -30,7 +30,7 @@ from store.errors import DatabaseMissingError, LogDamagedError, LogError, is_dam
 from store.log import chain
 from store.log.chain import START, Link, is_chained, link_at
 from store.log.reader import check_identity
-from store.sqlite import connect_readonly, sync_folder, translated
+from store.sqlite import connect_readonly, sync, translated
 
 _RECORD = struct.Struct(">8sQQ32sQ")
 _LENGTH = _RECORD.size + 8
@@ -209,7 +209,7 @@ def replace(log_path: Path, link: Link) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def check_part(log_path: Path, *, seconds: float) -> bool:

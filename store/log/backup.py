@@ -28,7 +28,7 @@ from store.log.anchor import check_end
 from store.log.envelope import COLUMNS
 from store.log.reader import LogReader, check_identity, stored
 from store.log.upcast import read_body
-from store.sqlite import connect_readonly, copy_into, in_memory, script, translated
+from store.sqlite import connect_readonly, copy_into, in_memory, script, sync, translated
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 
@@ -75,7 +75,7 @@ def save_view(view: sqlite3.Connection, target: Path) -> int:
     """
     with new_file(target) as temporary:
         copy_into(view, temporary)
-        _sync(temporary, os.O_RDONLY)
+        sync(temporary)
     return target.stat().st_size
 
 
@@ -96,7 +96,7 @@ def new_file(target: Path) -> Iterator[Path]:
                 os.link(temporary, target)
             except FileExistsError as error:
                 raise LogError(f"{target}: exists already; name a new file") from error
-            _sync(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+            sync(target.parent)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -112,7 +112,7 @@ def _copy(log_path: Path, temporary: Path) -> int:
     finally:
         connection.close()
     position = _check_copy(temporary)
-    _sync(temporary, os.O_RDONLY)
+    sync(temporary)
     return position
 
 
@@ -277,11 +277,3 @@ def _check_copy(path: Path) -> int:
             f"{path}: the copy is damaged ({verdict}); look at the disk it was written to"
         )
     return position
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

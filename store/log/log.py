@@ -43,7 +43,7 @@ from store.log.envelope import (
     prepare,
 )
 from store.log.reader import APPLICATION_ID, LOG_VERSION, LogReader, check_identity
-from store.sqlite import WriterLock, connect_writable, copy_into, read_schema, script, sync_folder, translated
+from store.sqlite import WriterLock, connect_writable, copy_into, read_schema, script, sync, translated
 
 _INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
 _CHAINED_AT_ONCE = 2_000
@@ -388,7 +388,7 @@ def _prepare_file(connection: sqlite3.Connection, path: Path) -> None:
             f"BEGIN IMMEDIATE;\n{script('log/schema')}\n{script('log/chain')}\n"
             f"PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {LOG_VERSION};\nCOMMIT;"
         )
-        sync_folder(path.parent)
+        sync(path.parent)
 
 
 def _chained(connection: sqlite3.Connection, path: Path) -> chain.Link:

@@ -32,7 +32,7 @@ from store.sqlite import (
     connect_writable,
     in_memory,
     script,
-    sync_folder,
+    sync,
     translated,
 )
 
@@ -254,8 +254,8 @@ def _swap(fresh: Path, log_path: Path, view_path: Path, aside: Path) -> None:
         for path in olds:
             if not (aside / path.name).exists():
                 _put_aside(path, aside)
-        sync_folder(aside)
-        sync_folder(aside.parent)
+        sync(aside)
+        sync(aside.parent)
         # A -wal that is left would be folded into the new log. Until that is in its place the log is behind its anchor
         # and is refused; the whole of it is in the folder.
         for path in olds:
@@ -264,7 +264,7 @@ def _swap(fresh: Path, log_path: Path, view_path: Path, aside: Path) -> None:
         fresh.replace(log_path)
     anchor_path(fresh).replace(anchor_path(log_path))
     _clear(fresh)
-    sync_folder(log_path.parent)
+    sync(log_path.parent)
 
 
 def _put_aside(path: Path, aside: Path) -> None:

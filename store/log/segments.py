@@ -28,7 +28,6 @@ import base64
 import gzip
 import hashlib
 import json
-import os
 import re
 import shutil
 import sqlite3
@@ -47,7 +46,7 @@ from store.log.backup import new_file
 from store.log.chain import START, Column, Link
 from store.log.envelope import COLUMNS
 from store.log.reader import APPLICATION_ID, LOG_VERSION
-from store.sqlite import connect_writable, script, sync_folder, translated
+from store.sqlite import connect_writable, script, sync, translated
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -186,12 +185,10 @@ class SegmentStore:
 def _put_in_folder(file: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(target.name + _TEMPORARY)
-    with file.open("rb") as source, temporary.open("wb") as copy:
-        shutil.copyfileobj(source, copy, _CHUNK)
-        copy.flush()
-        os.fsync(copy.fileno())
+    shutil.copyfile(file, temporary)
+    sync(temporary)
     temporary.replace(target)
-    sync_folder(target.parent)
+    sync(target.parent)
 
 
 # ---- Write
@@ -390,11 +387,7 @@ def restore(store: SegmentStore, target: Path, *, upto: int | None = None) -> Li
             log.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             log.execute(f"PRAGMA user_version = {LOG_VERSION}")
             log.execute("COMMIT")
-        descriptor = os.open(temporary, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(temporary)
     return link
 
 

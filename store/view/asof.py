@@ -26,7 +26,7 @@ from pathlib import Path
 from store.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError
 from store.log.envelope import StoredEvent, utc_text
 from store.log.reader import LogReader
-from store.sqlite import UNFINISHED, connect_readonly, connect_writable, translated
+from store.sqlite import UNFINISHED, connect_readonly, connect_writable, sync, translated
 
 KEPT = 4
 """How many copies stay in a folder; the least recently used ones go first."""
@@ -254,6 +254,5 @@ def _extended(target: Path, earlier: _Copy, log: LogReader, *, upto: int) -> boo
         return False
     finally:
         connection.close()
-    with target.open("rb") as file:
-        os.fsync(file.fileno())
+    sync(target)
     return True

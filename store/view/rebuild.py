@@ -23,7 +23,15 @@ from sqlalchemy import Table
 from store.errors import DatabaseFullError, LogError, ViewError
 from store.log.anchor import check_end
 from store.log.reader import LogReader
-from store.sqlite import REPLACED, UNFINISHED, WriterLock, connect_readonly, connect_writable, translated
+from store.sqlite import (
+    REPLACED,
+    UNFINISHED,
+    WriterLock,
+    connect_readonly,
+    connect_writable,
+    sync,
+    translated,
+)
 from store.view import tables
 from store.view.view import STATEMENTS, catch_up, check_log, check_schema, read_checkpoint
 
@@ -66,11 +74,7 @@ def build(
             stopped = _fill(connection, log, upto=upto)
             for statement in deferred:
                 connection.execute(statement)
-        descriptor = os.open(target, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(target)
     return stopped
 
 
@@ -182,11 +186,7 @@ def _install(temporary: Path, database_path: Path) -> None:
     for suffix in ("-wal", "-shm"):
         database_path.with_name(database_path.name + suffix).unlink(missing_ok=True)
     temporary.replace(database_path)
-    folder = os.open(database_path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync(database_path.parent)
 
 
 def _replace_pages(temporary: Path, database_path: Path) -> bool:

@@ -429,7 +429,7 @@ def counted(work):
         return work(*arguments, **options)
     return step
 def swap(*arguments, work=recover._swap):
-    os.link, recover.sync_folder = counted(os.link), counted(recover.sync_folder)
+    os.link, recover.sync = counted(os.link), counted(recover.sync)
     Path.mkdir, Path.unlink, Path.replace = map(counted, (Path.mkdir, Path.unlink, Path.replace))
     work(*arguments)
 recover._swap = swap
