@@ -5,19 +5,23 @@ frozen test set, which a dataset's digest tells; measurements on other examples 
 measurements of what was learned from the simulator and of what was learned from Lean: whatever the figures, the former
 never takes the place of the latter, and the latter always that of the former.
 
-Both are asked the same steps, so they are compared in pairs: by each theorem's difference d, since the steps of one
-theorem resemble each other. A loss above what is allowed refuses where chance alone would hardly make it. Where two are
-equally good, a theorem is as likely lost as gained: so what is gained, and what changed on the other tasks, tell how
-much chance loses. In units of u = sum(d²) / sum(|d|), the size of a change, with L lost and G gained on n steps,
+Both are asked the same steps, so they are compared in pairs, and by theorem, since the steps of one theorem resemble
+each other: d is a theorem's difference. A loss above what is allowed refuses where chance alone would hardly make it.
+Between equally good models chance loses as much as it gains, so a task's own gains, and what changed on the other
+tasks, tell how much it loses. With L lost and G gained over n steps, in units of u = sum(d²) / sum(|d|), the size of a
+change,
 
-    P(L or more lost) = I(L, G + a + 1) at x = 1 / (2 + b)    with a = m² / v and b = m u / (n v)
+    chance = (I(L, G + a + 1) + I(L + 1, G + a)) / 2   at x = 1 / (2 + b),   a = m² / v,   b = m u / (n v)
 
-where I is the regularised incomplete beta function; m is half of what is lost and gained in a step of the other tasks;
-v is the variance from task to task of that figure, beyond the estimates' own (by moments), and the variance of m. It is
-the negative binomial of a count whose rate has the other tasks' gamma distribution (Clayton and Kaldor 1987). Of
-P(L or more) and P(more than L) the mean counts (mid-p). Where tasks are alike their rate decides; where they differ
-much, or there is one, a = b = 0, and this is McNemar's test (1947; its mid-p: Fagerland, Lydersen and Laake 2013).
-That test alone finds fewer losses, since it takes what was lost for chance.
+where I is the regularised incomplete beta function. The rate of a task, half of what it loses and gains in a step, has
+a gamma distribution over the tasks, of mean m and variance v (Clayton and Kaldor 1987): m is the rate of the other
+tasks together; v is the variance from task to task less that of sampling, plus the sampling variance of m. Given G,
+what chance loses is then negative binomial: the second term is P(more than L), the first P(L or more) with G + 1 for G,
+as in McNemar's test (1947), and their mean its mid-p (Fagerland, Lydersen and Laake 2013).
+
+Where the other tasks are alike, their rate decides. Where they differ much, a and b are near 0, and without other tasks
+they are 0: this is McNemar's test. That test alone finds fewer losses, since to it what was lost is a sign of how much
+chance moves.
 
 The tests of one decision share `LEVEL` (Bonferroni). They are
 
@@ -362,7 +366,7 @@ class _Pairs:
 class _Usual:
     """How much chance changes from one task to the next, of the tasks that are not small."""
 
-    all: _Pairs
+    large: Sequence[_Pairs]
     spread: float
     """the variance of their rates, beyond that of the estimates"""
 
@@ -374,18 +378,12 @@ class _Usual:
             # Each task counts the same: a small one among large ones may be the one that differs.
             found = statistics.variance(pairs.rate for pairs in large)
             spread = max(0.0, found - statistics.fmean(pairs.variance for pairs in large))
-        return _Usual(sum(large, _Pairs()), spread)
+        return _Usual(large, spread)
 
     def beside(self, one: _Pairs) -> tuple[float, float]:
         """Return the mean rate of the other tasks, and the variance of a task's rate around it; zeros without any."""
-        own = _Pairs() if one.few else one
-        others = _Pairs(
-            self.all.steps - own.steps,
-            self.all.lost - own.lost,
-            self.all.gained - own.gained,
-            self.all.squares - own.squares,
-        )
-        if others.squares <= _ROUNDING:
+        others = sum((pairs for pairs in self.large if pairs is not one), _Pairs())
+        if not others.squares:
             return 0.0, 0.0
         return others.rate, self.spread + others.variance
 
