@@ -396,10 +396,8 @@ class Premises:
         return next(one.row for one in chosen if one.in_dataset)
 
     def _made(self, retriever: Encodes, repository: str) -> _Indexed:
-        import torch
-
         from pipeline.models.libraries import tensors_digest
-        from pipeline.models.retriever.index import EmbeddingIndex
+        from pipeline.models.retriever.index import EmbeddingIndex, embed_premises
 
         spec = self._spec
         for _ in range(_TRIES):
@@ -420,15 +418,9 @@ class Premises:
         weights = self._digests.get(encoder)
         if weights is None:
             weights = self._digests[encoder] = tensors_digest(encoder.state_dict())
-        index = EmbeddingIndex(
-            spec.indices,
-            weights=weights,
-            max_seq_len=retriever.document_length,
-            d_model=encoder.config.hidden_size,
-        )
-        documents = [premise.serialize() for premise in corpus.all_premises]
-        stored, _ = index.vectors(documents, encoder, retriever.tokens)
-        return _Indexed(before, corpus, torch.from_numpy(stored).to(encoder.device), weakref.ref(encoder))
+        index = EmbeddingIndex.of(spec.indices, encoder, retriever.document_length, weights=weights)
+        vectors, _ = embed_premises(encoder, retriever.tokens, corpus, retriever.document_length, index)
+        return _Indexed(before, corpus, vectors, weakref.ref(encoder))
 
 
 @contextmanager

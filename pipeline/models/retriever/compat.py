@@ -180,8 +180,7 @@ class RetrievalTrainer:
         watchers: Lightning's loggers and callbacks, told of each run.
         say: takes a line of text for each repository; in the program itself, not in the processes of further GPUs.
         """
-        from pipeline.models.retriever.learning import first_process
-        from pipeline.models.retriever.training import NO_WATCHERS
+        from pipeline.models.retriever.training import NO_WATCHERS, first_process
 
         self._watchers = watchers or NO_WATCHERS
         self.config = config or TrainingConfig()

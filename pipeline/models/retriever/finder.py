@@ -19,11 +19,10 @@ from torch import Tensor
 
 from pipeline.models.chain import DESCRIPTION, Chain
 from pipeline.models.datasets import Position
-from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens
-from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
+from pipeline.models.retriever.index import EmbeddingIndex, embed_premises, embed_texts, top_k
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.text import query_text
 
@@ -84,18 +83,8 @@ class PremiseFinder:
         self._query_length = query_length
         self._encoder = encoder
         self._tokens = tokens
-        self._documents = [premise.serialize() for premise in corpus.all_premises]
-        if indices is None:
-            self._vectors = embed_texts(encoder, self._tokens, self._documents, document_length)
-        else:
-            index = EmbeddingIndex(
-                indices,
-                weights=tensors_digest(encoder.state_dict()),
-                max_seq_len=document_length,
-                d_model=encoder.config.hidden_size,
-            )
-            stored, _ = index.vectors(self._documents, encoder, self._tokens)
-            self._vectors = torch.from_numpy(stored).to(encoder.device)
+        index = None if indices is None else EmbeddingIndex.of(indices, encoder, document_length)
+        self._vectors, _ = embed_premises(encoder, tokens, corpus, document_length, index)
         self._masks: OrderedDict[Place, Tensor] = OrderedDict()
 
     @classmethod
@@ -158,7 +147,7 @@ class PremiseFinder:
         Raises:
             DivergedError: the retriever's weights are damaged.
         """
-        if not self._documents:
+        if len(self.corpus) == 0:
             return [()] * len(asked)
         parts = (asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE))
         return [found for part in parts for found in self._found(part)]

@@ -33,7 +33,7 @@ from torch import Tensor
 from pipeline.models.batching import by_length, goes_together
 from pipeline.models.datasets import Position
 from pipeline.models.errors import DivergedError, LearningError
-from pipeline.models.libraries import computes_in_bfloat16, exact_float32
+from pipeline.models.libraries import computes_in_bfloat16, exact_float32, tensors_digest
 from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, Tokens, embed_padded, tensors_of
@@ -74,6 +74,14 @@ class EmbeddingIndex:
                 fresh.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
                 fresh.replace(described)
             self._read()
+
+    @classmethod
+    def of(
+        cls, folder: Path, encoder: Encoder, max_seq_len: int, *, weights: str | None = None
+    ) -> EmbeddingIndex:
+        """Open (or begin) the index of a loaded encoder; `weights`: the digest of its weights, where it is known."""
+        weights = weights or tensors_digest(encoder.state_dict())
+        return cls(folder, weights=weights, max_seq_len=max_seq_len, d_model=encoder.config.hidden_size)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -213,6 +221,28 @@ def _in_order(count: int, size: int) -> Iterable[list[int]]:
         yield list(range(start, min(count, start + size)))
 
 
+def embed_premises(
+    encoder: Encoder, tokens: Tokens, corpus: Corpus, max_seq_len: int, index: EmbeddingIndex | None = None
+) -> tuple[Tensor, int]:
+    """Return the unit vectors of a corpus' premises, on the encoder's device, and how many had to be computed.
+
+    Args:
+        encoder: the retriever's.
+        tokens: makes ids of texts.
+        corpus: the premises.
+        max_seq_len: tokens of the longest premise; an index has its own.
+        index: of the encoder's embeddings; None: they are computed and not stored.
+
+    Raises:
+        DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
+    """
+    documents = [premise.serialize() for premise in corpus.all_premises]
+    if index is None:
+        return embed_texts(encoder, tokens, documents, max_seq_len), len(documents)
+    stored, new = index.vectors(documents, encoder, tokens)
+    return torch.from_numpy(stored).to(encoder.device), new
+
+
 HARD = 32
 """Hard negatives of a step to draw from."""
 _ASKED_AT_ONCE = 64
@@ -247,11 +277,7 @@ def hard_negatives(
     Raises:
         DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
     """
-    documents = [premise.serialize() for premise in corpus.all_premises]
-    if index is None:
-        vectors = embed_texts(encoder, tokens, documents, document_length)
-    else:
-        vectors = torch.from_numpy(index.vectors(documents, encoder, tokens)[0]).to(encoder.device)
+    vectors, _ = embed_premises(encoder, tokens, corpus, document_length, index)
     found = np.full((len(examples), HARD), -1, dtype=np.int32)
     for start in range(0, len(examples), _ASKED_AT_ONCE):
         part = examples[start : start + _ASKED_AT_ONCE]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -39,13 +38,20 @@ from pipeline.models.retriever.batches import Example, RetrievalDataModule, data
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import WEIGHTS, Encoder, Tokens, load_encoder
-from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
+from pipeline.models.retriever.index import (
+    EmbeddingIndex,
+    accessible_masks,
+    embed_premises,
+    embed_texts,
+    top_k,
+)
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import (
     NO_WATCHERS,
     OnStep,
     Watchers,
     data_module,
+    first_process,
     on_cuda,
     train_task,
     validation_examples,
@@ -166,11 +172,6 @@ def learn(
     return chain.once(step, make, hold=first)
 
 
-def first_process() -> bool:
-    """Return whether this is the first process: Lightning starts the program again for each further GPU."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
-
-
 def _begun(folder: Path) -> str:
     """Return the SHA-256 of the weights in a folder; "" of a model of the hub."""
     weights = folder / WEIGHTS
@@ -214,14 +215,7 @@ def measure(
     if on_cuda(config):
         torch.nn.Module.to(encoder, "cuda")
     data: RetrievalDataModule = data_module(task.dataset, config, tokens_of=checkpoint)
-    index = None
-    if indices is not None:
-        index = EmbeddingIndex(
-            indices,
-            weights=tensors_digest(encoder.state_dict()),
-            max_seq_len=data.document_length,
-            d_model=encoder.config.hidden_size,
-        )
+    index = None if indices is None else EmbeddingIndex.of(indices, encoder, data.document_length)
     examples = data.examples(split).with_premises
     found = evaluate(
         encoder,
@@ -297,13 +291,7 @@ def evaluate(
             f"no step uses a premise of {corpus.source}, so there is nothing to measure. Is the corpus of the same "
             "export?"
         )
-    documents = [premise.serialize() for premise in corpus.all_premises]
-    if index is None:
-        vectors = embed_texts(encoder, tokens, documents, max_seq_len)
-        new = len(documents)
-    else:
-        stored, new = index.vectors(documents, encoder, tokens)
-        vectors = torch.from_numpy(stored).to(encoder.device)
+    vectors, new = embed_premises(encoder, tokens, corpus, max_seq_len, index)
     rated, names = [], metrics_of(retrieved)
     for start in range(0, len(asked), batch_size):
         part = asked[start : start + batch_size]

@@ -36,7 +36,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from pipeline.jobs import preemption
 from pipeline.models.curve import LOSS, Curve
 from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
-from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries, tensors_digest
+from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries
 from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import row_losses
@@ -226,11 +226,7 @@ def _hard_negatives(
         pass
     model.to("cuda" if on_cuda(config) else "cpu")
     encoder = model.encoder
-    index = None
-    if indices is not None:
-        digest = tensors_digest(encoder.state_dict())
-        width = encoder.config.hidden_size
-        index = EmbeddingIndex(indices, weights=digest, max_seq_len=data.document_length, d_model=width)
+    index = None if indices is None else EmbeddingIndex.of(indices, encoder, data.document_length)
     found = hard_negatives(
         encoder,
         data.tokens,
@@ -241,7 +237,7 @@ def _hard_negatives(
         index=index,
     )
     model.to("cpu")
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    if first_process():
         write_whole(torch.from_numpy(found), kept)
     return found
 
@@ -470,6 +466,11 @@ def on_cuda(config: RetrieverConfig) -> bool:
     if not cuda and config.precision == "16-mixed":
         raise ConfigError("precision is '16-mixed', which needs a GPU: take 'bf16-mixed' or '32-true'")
     return cuda
+
+
+def first_process() -> bool:
+    """Return whether this is the first process: Lightning starts the program again for each further GPU."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
 
 
 def _devices(config: RetrieverConfig) -> int:
