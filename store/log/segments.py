@@ -46,7 +46,7 @@ from store.log.backup import new_file
 from store.log.chain import START, Column, Link
 from store.log.envelope import COLUMNS
 from store.log.reader import APPLICATION_ID, LOG_VERSION
-from store.sqlite import connect_writable, script, sync, translated
+from store.sqlite import connect_writable, script, sync
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -243,7 +243,7 @@ def write(log_path: Path, after: End, target: Path, *, most_bytes: int) -> tuple
         LogDamagedError: an event is not what was recorded: it is not shipped.
         LogError: the log cannot be read, or the file not be written.
     """
-    with chain.raw(log_path) as connection, translated(target):
+    with chain.raw(log_path) as connection:
         last = _upto(connection, after.link, most_bytes)
         if last.seq == after.link.seq:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import re
 import signal
 import sqlite3
 import time
@@ -14,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from store.errors import LogError, SegmentError, SegmentStoreError
+from store.errors import DatabaseCorruptError, LogError, SegmentError, SegmentStoreError
 from store.log import chain, segments
 from store.log.backup import check
 from store.log.log import EventLog
-from store.log.segments import SegmentStore
+from store.log.segments import NOTHING, SegmentStore
 from tests.support.events import record_story
 
 
@@ -147,6 +148,16 @@ def test_an_event_that_is_not_what_was_recorded_is_not_shipped(log_path: Path, t
         connection.execute("UPDATE events SET actor = 'other' WHERE seq = 4")
     with pytest.raises(LogError, match="event 4: it is not what was recorded"):
         ship(log_path, str(tmp_path / "store"))
+
+
+def test_pages_of_the_log_that_cannot_be_read_are_said_to_be_the_log_s(
+    log_path: Path, tmp_path: Path
+) -> None:
+    with log_path.open("r+b") as file:
+        file.seek(2 * 4096)
+        file.write(b"\xff" * (log_path.stat().st_size - 2 * 4096))
+    with pytest.raises(DatabaseCorruptError, match=rf"^{re.escape(str(log_path))}: "):
+        segments.write(log_path, NOTHING, tmp_path / "spool", most_bytes=2**20)
 
 
 def test_a_store_that_cannot_be_used_says_why_and_what_to_do(log_path: Path, tmp_path: Path) -> None:
