@@ -47,13 +47,13 @@ class Replay(Generic[T]):
         Args:
             earlier: the tasks.
             read: returns at most so many rows of a task's training split (`chosen`).
-            size: how many rows in all.
+            size: how many rows in all; 0: none, and nothing is read.
             seed: decides which.
 
         Raises:
             LearningError: a dataset cannot be read.
         """
-        named = {one.name: one for one in earlier}
+        named = {one.name: one for one in earlier} if size else {}
         each = max(1, size // max(1, len(named)))
         return cls({name: read(one, each) for name, one in named.items()}, seed=seed)
 
@@ -95,6 +95,11 @@ class Replay(Generic[T]):
             if left[name]:
                 found.append((name, self.tasks[name][left[name].pop()]))
         return found
+
+
+def version_before(task: TaskData, earlier: Sequence[TaskData]) -> TaskData | None:
+    """Return the last of the earlier tasks that is a version of a task: what a repository had before it grew."""
+    return next((one for one in reversed(earlier) if one.name == task.name), None)
 
 
 def chosen(rows: Sequence[T], most: int, seed: int) -> Sequence[T]:

@@ -308,6 +308,11 @@ class TrainingJob(abc.ABC, Generic[C]):
         self.spec = spec
         self.reporter = reporter
 
+    @property
+    def replayed(self) -> list[TaskData]:
+        """The earlier tasks to replay, an earlier version of this one among them."""
+        return [TaskData(one.name, one.dataset) for one in self.order.tasks if one.replayed]
+
     def frozen(self) -> tuple[Path, int]:
         """Return the task's dataset, exported if it is not there yet, and the log position that it shows.
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, astuple
 from functools import cached_property
@@ -30,7 +31,7 @@ from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import LEARN, TEST, Dataset, Row, frozen_progress, read_dataset
 from pipeline.models.progress.training import ProgressTrainer, TrainedProgress
-from pipeline.models.replay import Replay, chosen
+from pipeline.models.replay import Replay, chosen, version_before
 from pipeline.models.running import Saves
 from pipeline.models.training_job import (
     Evaluator,
@@ -123,9 +124,9 @@ def lesson(
     """
     read = read_dataset(task.dataset / LEARN)
     own = read.rows
-    before = next((one for one in reversed(earlier) if one.name == task.name), None)
-    again = before is None or not config.only_new
-    if before is not None and config.only_new:
+    before = version_before(task, earlier) if config.only_new else None
+    again = True
+    if before is not None:
         known = {row.step for row in _trained_on(before)}
         new = tuple(row for row in own if row.side != "train" or row.step not in known)
         again = sum(row.side == "train" for row in new) < config.batch_size
@@ -139,17 +140,15 @@ def lesson(
         return chosen(rows, most, config.seed)
 
     tasks = [one for one in earlier if one.name != task.name or not again]
-    replay: Replay[Row] = Replay.of_tasks(tasks, chosen_of, size=config.replay_size, seed=config.seed)
+    size = config.replay_size if config.replay_share else 0
+    replay: Replay[Row] = Replay.of_tasks(tasks, chosen_of, size=size, seed=config.seed)
     trained = sum(row.side == "train" for row in own)
-    found = replay.beside(trained, config.replay_share) if config.replay_size else []
+    found = replay.beside(trained, config.replay_share)
     if not found and own is read.rows:
         return read, {}
     rows = (*own, *(row for _, row in found))
-    replayed: dict[str, int] = {}
-    for name, _ in found:
-        replayed[name] = replayed.get(name, 0) + 1
     digest = hashlib.sha256(f"{read.digest} {_digest(rows)}".encode()).hexdigest()
-    return Dataset(rows, read.incomplete, digest), replayed
+    return Dataset(rows, read.incomplete, digest), dict(Counter(name for name, _ in found))
 
 
 def _trained_on(task: TaskData) -> list[Row]:
@@ -269,7 +268,7 @@ class ProgressJob(TrainingJob[ProgressConfig]):
             self.chain,
             self.config,
             parent=self.order.parent,
-            earlier=[TaskData(one.name, one.dataset) for one in self.order.tasks if one.replayed],
+            earlier=self.replayed,
             on_step=on_step,
         )
 

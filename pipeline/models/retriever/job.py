@@ -83,7 +83,7 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
             self.chain,
             self.config,
             parent=self.order.parent,
-            earlier=[TaskData(one.name, one.dataset) for one in self.order.tasks if one.replayed],
+            earlier=self.replayed,
             indices=self.indices,
             on_step=on_step,
         )

@@ -33,6 +33,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, EmptySplitError, NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation, Interval, by_theorem, metrics_of, rate, summarise
+from pipeline.models.replay import version_before
 from pipeline.models.retriever.baselines import measure_baselines
 from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
@@ -92,12 +93,12 @@ def _planned(
                 f"split is {config.split!r}, and the checkpoint {parent} learned from {learned!r}, whose training side "
                 f"has theorems of the other's test side. Set split = {learned!r}, or begin another chain of checkpoints"
             )
-    before = next((one.dataset for one in reversed(earlier) if one.name == task.name), None)
+    before = version_before(task, earlier) if config.only_new else None
     data = data_module(
         task.dataset,
         config,
         tokens_of=chain.start(config, parent),
-        learned=before if config.only_new else None,
+        learned=None if before is None else before.dataset,
     )
     wanted = "replay" in config.ways and config.replay_share > 0
     # Where an earlier version is learned again as a whole, it has its rows.

@@ -391,7 +391,7 @@ class TacticsJob(TrainingJob[TacticsConfig]):
             self.chain,
             self.config,
             parent=self.order.parent,
-            earlier=[TaskData(one.name, one.dataset) for one in self.order.tasks if one.replayed],
+            earlier=self.replayed,
             premises=self._premises,
             on_step=on_step,
         )

@@ -9,6 +9,7 @@ it, has found itself is the nearest to what it says by itself, and so moves it l
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
-from pipeline.models.replay import Replay, chosen
+from pipeline.models.replay import Replay, chosen, version_before
 from pipeline.models.tactics.accepted import read_accepted
 from pipeline.models.tactics.rows import Row, RowPremises, Rows, read_rows
 
@@ -63,9 +64,6 @@ class Lesson:
 
     def about(self) -> dict[str, Any]:
         """Return what a checkpoint's description has of the rows."""
-        replayed: dict[str, int] = {}
-        for name, _ in self.replayed:
-            replayed[name] = replayed.get(name, 0) + 1
         rows = (*self.own.rows, *(row for _, row in self.replayed))
         return {
             "steps": len(self.own.rows),
@@ -76,7 +74,7 @@ class Lesson:
                 "steps": sum(bool(row.proof) for row in rows),
                 "left_out": dict(self.left_out),
             },
-            "replayed": replayed,
+            "replayed": dict(Counter(name for name, _ in self.replayed)),
         }
 
 
@@ -95,9 +93,9 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
     ours = read_accepted(task.dataset)
     read = read_rows(task.dataset / "random" / "train.json")
     own = _distinct(read.rows, ours.rows(task.name))
-    before = next((one for one in reversed(earlier) if one.name == task.name), None)
-    again = before is None or not config.only_new
-    if before is not None and config.only_new:
+    before = version_before(task, earlier) if config.only_new else None
+    again = True
+    if before is not None:
         new = _distinct((), own, but=[*_traced(before), *read_accepted(before.dataset).rows(task.name)])
         again = len(new) < config.batch_size
         own = own if again else new
@@ -112,8 +110,9 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
         return [*rows, *chosen(rest, most - len(rows), config.seed)]
 
     tasks = [TaskData(name, datasets.get(name, task.dataset)) for name in names]
-    replay: Replay[Row] = Replay.of_tasks(tasks, chosen_of, size=config.replay_size, seed=config.seed)
-    replayed = replay.beside(len(own), config.replay_share) if config.replay_size else []
+    size = config.replay_size if config.replay_share else 0
+    replay: Replay[Row] = Replay.of_tasks(tasks, chosen_of, size=size, seed=config.seed)
+    replayed = replay.beside(len(own), config.replay_share)
     return Lesson(replace(read, rows=tuple(own)), tuple(replayed), datasets, ours.left_out)
 
 
