@@ -18,7 +18,7 @@ TIMES_TYPER = 3.0
 """Where the machine is too slow for the budget: so many times what importing the command line's library takes."""
 HEAVY = (
     "torch", "numpy", "pydantic", "pydantic_core", "sqlmodel", "sqlalchemy", "httpx2", "httpx", "structlog",
-    "starlette", "uvicorn", "watchdog", "apscheduler", "rich", "asyncio", "psutil",
+    "starlette", "uvicorn", "watchdog", "apscheduler", "rich", "asyncio", "psutil", "fsspec",
 )  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -96,6 +98,24 @@ def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
         append(log, 2)
         asyncio.run(stop(shipping))
     assert shipping.shipped == 2
+
+
+def test_a_daemon_that_ships_nothing_does_not_load_fsspec(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys, daemon.service\n"
+        "from pathlib import Path\n"
+        "from tests.daemon.test_shipping import Shipping, context\n"
+        f"shipping = Shipping(context(Path({str(tmp_path)!r}), ''), tuple)\n"
+        "shipping.start()\n"
+        "asyncio.run(shipping.stop())\n"
+        "assert 'fsspec' not in sys.modules\n"
+        f"shipping = Shipping(context(Path({str(tmp_path)!r}), {str(tmp_path / 'store')!r}), tuple)\n"
+        "shipping.start()\n"
+        "asyncio.run(shipping.stop())\n"
+        "assert 'fsspec' in sys.modules\n"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", program], cwd=root, check=True)
 
 
 def test_a_url_with_credentials_is_refused_and_not_shown(tmp_path: Path) -> None:
