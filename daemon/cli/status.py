@@ -20,7 +20,6 @@ import typer
 
 from daemon.cli import repos
 from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, locate
-from daemon.cli.problems import Problem, ProblemCode
 from daemon.cli.render import (
     ago,
     by_state,
@@ -41,6 +40,8 @@ from daemon.cli.status_report import (
     Daemon,
     Jobs,
     Models,
+    Problem,
+    ProblemCode,
     Proving,
     Status,
     collect,

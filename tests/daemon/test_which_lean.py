@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from daemon.cli.context import locate
-from daemon.cli.problems import ProblemCode
-from daemon.cli.status_report import collect
+from daemon.cli.status_report import ProblemCode, collect
 from daemon.http.control_client import request
 from daemon.settings import Settings
 from pipeline.report.gather import gather_at

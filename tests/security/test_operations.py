@@ -15,7 +15,7 @@ import pytest
 import typer.main
 
 from daemon.cli.app import build
-from daemon.cli.problems import ProblemCode
+from daemon.cli.status_report import ProblemCode
 from daemon.disk import Code as DiskCode
 from store.events.repositories import RepositoryProblem
 

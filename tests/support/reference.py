@@ -46,7 +46,7 @@ from daemon.cli import (
 from daemon.cli.app import build
 from daemon.cli.config import toml_of
 from daemon.cli.context import ExitCode
-from daemon.cli.problems import ProblemCode
+from daemon.cli.status_report import ProblemCode
 from daemon.http import metrics
 from daemon.results import notifications
 from daemon.settings.schema import ConfigFile
