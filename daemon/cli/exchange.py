@@ -245,13 +245,14 @@ _Repo = Annotated[
         autocompletion=repositories,
     ),
 ]
+_Folder = Annotated[
+    Path, typer.Argument(metavar="OUT", help="The folder to make; an earlier export there is replaced whole.")
+]
+_Simulated = Annotated[bool, typer.Option("--simulated", help="Also what the simulator made.")]
 
 
 def write_out(
-    out: Annotated[
-        Path,
-        typer.Argument(metavar="OUT", help="The folder to make; an earlier export there is replaced whole."),
-    ],
+    out: _Folder,
     repo: _Repo = None,
     every_commit: Annotated[
         bool,
@@ -304,7 +305,7 @@ def progress(
         typer.Argument(metavar="OUT", help="The file to make; an earlier export there is replaced whole."),
     ],
     repo: _Repo = None,
-    simulated: Annotated[bool, typer.Option("--simulated", help="Also what the simulator made.")] = False,
+    simulated: _Simulated = False,
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
@@ -321,12 +322,9 @@ def progress(
 
 
 def parquet(
-    out: Annotated[
-        Path,
-        typer.Argument(metavar="OUT", help="The folder to make; an earlier export there is replaced whole."),
-    ],
+    out: _Folder,
     repo: _Repo = None,
-    simulated: Annotated[bool, typer.Option("--simulated", help="Also what the simulator made.")] = False,
+    simulated: _Simulated = False,
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
