@@ -27,7 +27,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from pipeline.lean.goal_text import hypotheses
+from pipeline.lean.goal_text import hypotheses, joined
 from pipeline.models.chain import write_text_whole
 from pipeline.models.errors import DatasetError
 from pipeline.models.tactics.rows import Row, of_steps
@@ -191,15 +191,14 @@ def _steps(view: sqlite3.Connection, log: LogReader, row: ProofRow) -> AcceptedP
             return NO_STATES
         if any(goal.endswith("…") or goal.startswith("… and ") for goal in node["goals"]):
             return SHORTENED
-        steps.append(AcceptedStep("\n\n".join(dict.fromkeys(map(printed, node["goals"]))), tactic))
-    line, column = _place(view, row)
+        steps.append(AcceptedStep(joined(map(printed, node["goals"])), tactic))
     return AcceptedProof(
         proof=row.proof,
         sorry=row.sorry,
         repository=row.repository,
         commit=row.checked_sha,
         path=row.path,
-        start=(line, column),
+        start=_place(view, row),
         declaration=row.declaration,
         rung=row.rung,
         model=attempt.model,
@@ -209,11 +208,12 @@ def _steps(view: sqlite3.Connection, log: LogReader, row: ProofRow) -> AcceptedP
 
 
 def _place(view: sqlite3.Connection, row: ProofRow) -> tuple[int, int]:
-    found = view.execute(
-        'SELECT line, "column" + 1 FROM sorries WHERE repository = ? AND branch = ? AND sorry = ?',
-        (row.repository, row.branch, row.sorry),
-    ).fetchone()
-    return (1, 1) if found is None else (found[0], found[1])
+    places = [
+        (sorry.line, sorry.column + 1)
+        for sorry in queries.sorries_by_prefix(view, row.sorry)
+        if (sorry.repository, sorry.branch) == (row.repository, row.branch)
+    ]
+    return places[0] if places else (1, 1)
 
 
 def printed(goal: str) -> str:
