@@ -111,7 +111,10 @@ _FURTHER = re.compile(r"\s*,\s*"), re.compile(r"\s*\]\s*")
 
 
 def _values(path: Path) -> Iterator[Any]:
-    """Yield the values of a JSON list; as the standard library reads them, with LeanDojo's bare `Infinity`."""
+    """Yield the values of a JSON list; as the standard library reads them, with LeanDojo's bare `Infinity`.
+
+    `store.leandojo.records.items` reads lists so too: the retriever does not import the store.
+    """
     with path.open(encoding="utf-8-sig", newline="") as file:
         text, at, number = file.read(_CHUNK), 0, 0
         while True:
