@@ -126,16 +126,14 @@ class RetrieverConfig(Config):
     split: Split = "random"
     baselines: bool = True
 
-    # Intervals of saving and logging, processes, memory, and the size of an evaluation's batches.
+    # Intervals of saving and logging, processes, memory, the size of an evaluation's batches, what is measured.
     no_content: ClassVar[frozenset[str]] = frozenset(
         {
-            *(
-                "num_workers",
-                "timeout_seconds",
-                "log_every_n_steps",
-                "checkpoint_every_n_steps",
-                "eval_batch_size",
-            ),
+            "num_workers",
+            "timeout_seconds",
+            "log_every_n_steps",
+            "checkpoint_every_n_steps",
+            "eval_batch_size",
             "gradient_checkpointing",
             "baselines",
         }

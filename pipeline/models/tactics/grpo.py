@@ -40,24 +40,23 @@ from pipeline.models.tactics.training import FitResult, RepositoryTrainer
 
 _OURS = frozenset(
     {
-        *("output_dir", "num_train_epochs", "per_device_train_batch_size", "gradient_accumulation_steps"),
-        *(
-            "learning_rate",
-            "num_generations",
-            "max_completion_length",
-            "temperature",
-            "beta",
-            "reward_weights",
-        ),
-        *(
-            "max_steps",
-            "seed",
-            "save_strategy",
-            "use_cpu",
-            "logging_steps",
-            "report_to",
-            "resume_from_checkpoint",
-        ),
+        "output_dir",
+        "num_train_epochs",
+        "per_device_train_batch_size",
+        "gradient_accumulation_steps",
+        "learning_rate",
+        "num_generations",
+        "max_completion_length",
+        "temperature",
+        "beta",
+        "reward_weights",
+        "max_steps",
+        "seed",
+        "save_strategy",
+        "use_cpu",
+        "logging_steps",
+        "report_to",
+        "resume_from_checkpoint",
     }
 )
 """TRL's arguments that follow from a trainer's own settings, or from how a job saves."""
