@@ -15,6 +15,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from pipeline.jobs.kinds import TRAININGS, TRAINS
 from pipeline.models.curve import Point, read_curve
 from pipeline.report.front import Front, front
 from pipeline.report.matrix import Matrix, matrices
@@ -55,13 +56,6 @@ SORRY_COLUMNS = ("open", "verified", "by_people", "by_us", "by_simulation", "rem
 """The counts of a repository's sorries: by state, and the filled ones by who filled them."""
 DEVICES = ("gpu", "cpu", "unknown")
 """The device of an attempt: with a GPU, on the processor alone, or not recorded."""
-TRAINED_BY = {
-    "train": "retriever",
-    "train_tactics": "tactics",
-    "train_grpo": "tactics",
-    "train_progress": "progress",
-}
-"""The kinds of jobs that train, and the model that each trains."""
 
 Unit = Literal["day", "week", "month"]
 Key = TypeVar("Key", bound=Hashable)
@@ -220,8 +214,8 @@ class ReportData:
     """The data of the pages. `position` is the last event that the view contains.
 
     `verified` are the newest proofs that Lean accepted, `others` the newest of all other texts; `proofs` counts them
-    all. `curves` are of each model's newest trainings, oldest
-    first; `failed_trainings` are jobs, the newest start first. `machine_periods` has seconds by (kind, simulated).
+    all. `curves` are of each model's newest trainings, oldest first; `failed_trainings` are jobs, the newest start
+    first. `machine_periods` has seconds by (kind, simulated).
     """
 
     made_at: str
@@ -328,7 +322,7 @@ def _gathered(
     ran = report_queries.ran(view)
     failed = [
         row
-        for kind in TRAINED_BY
+        for kind in TRAININGS
         for row in queries.jobs(view, kind=kind)
         if row.state in ("failed", "interrupted")
     ]
@@ -387,7 +381,7 @@ def _curves(checkpoints: Sequence[CheckpointRow], blob: Blob | None) -> tuple[Tr
     with_one = [row for row in checkpoints if row.curve is not None]
     newest = {
         row.checkpoint
-        for model in set(TRAINED_BY.values())
+        for model in TRAINS
         for row in [row for row in with_one if row.model == model][-MOST_CURVES:]
     }
     return tuple(_curve(row, blob) for row in with_one if row.checkpoint in newest)
