@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
@@ -38,6 +41,7 @@ from daemon.cli.render import (
     fields,
     given_before,
     listing_group,
+    note,
     of_row,
     say,
     size,
@@ -49,8 +53,8 @@ from store.view.rows import CheckpointRow, EvaluationRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
+    from pipeline.models.sharing import Shared
     from store.curriculum import Curriculum, CurriculumRepository
     from store.events.models import ModelKind
     from store.promotion import Decision, Rule, TaskChange
@@ -79,10 +83,8 @@ def register(app: typer.Typer) -> None:
     group.command("compare", help="Set two checkpoints side by side, task by task.")(compare)
     group.command("promote", help="Put a checkpoint in use, if the promotion rule lets it.")(promote)
     group.command("rollback", help="Put the checkpoint in use again that was in use before.")(rollback)
-    from daemon.cli import sharing
-
-    group.command("export", help="Write a checkpoint as a folder that other programs load.")(sharing.export)
-    group.command("push", help="Put a checkpoint into a repository of the hub.")(sharing.push)
+    group.command("export", help="Write a checkpoint as a folder that other programs load.")(export)
+    group.command("push", help="Put a checkpoint into a repository of the hub.")(push)
     app.add_typer(group, name="models")
     app.command("curriculum", help="Order the traced repositories by how easy their theorems are.")(
         curriculum
@@ -672,3 +674,108 @@ def _power(steps: float) -> str:
 def _finite(value: float) -> float | None:
     """JSON has no infinity and no NaN, which LeanDojo-v2's limits can be."""
     return value if math.isfinite(value) else None
+
+
+# ---- A checkpoint for other programs: see `pipeline.models.sharing`
+
+
+_FORMATS = ("sentence-transformers", "transformers", "peft")
+_Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="F",
+        help=f"One of {', '.join(_FORMATS)}; default: what the model usually is, an adapter peft.",
+        autocompletion=one_of(_FORMATS),
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    checkpoint: str
+    format: str
+    """`sentence-transformers`, `transformers` or `peft`"""
+    place: str
+    """the folder, or the address of the hub's repository"""
+    simulated: bool
+    """it learned from the simulator"""
+
+
+def export(
+    checkpoint: CheckpointId,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make.")],
+    wanted: _Format = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    instance = locate(config)
+    with _failures():
+        from pipeline.models.sharing import write_shared
+
+        shared = _shared(instance, checkpoint)
+        written = write_shared(shared, out.absolute(), wanted)
+    _tell_written(instance, Written(shared.row.checkpoint, written, str(out), shared.row.simulated), as_json)
+
+
+def push(
+    checkpoint: CheckpointId,
+    repository: Annotated[
+        str, typer.Argument(metavar="OWNER/NAME", help="The hub's repository, made if need be.")
+    ],
+    wanted: _Format = None,
+    public: Annotated[
+        bool, typer.Option("--public", help="Let all see a repository that is made; else it is private.")
+    ] = False,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    instance = locate(config)
+    # For this verb alone.
+    import tempfile
+
+    with _failures(), tempfile.TemporaryDirectory(prefix="unsorry-") as folder:
+        from pipeline.models import sharing
+
+        shared = _shared(instance, checkpoint)
+        written = shared.format(wanted)
+        place = sharing.push(shared, repository, Path(folder) / "model", wanted=wanted, public=public)
+    _tell_written(instance, Written(shared.row.checkpoint, written, place, shared.row.simulated), as_json)
+
+
+def _shared(instance: Instance, checkpoint: str) -> Shared:
+    """Return what is known of a checkpoint whose files are there."""
+    from pipeline.models.sharing import Shared
+    from store.view import model_queries
+
+    ((row, measured),) = find_checkpoints(instance, checkpoint)
+    if row.removed_at is not None:
+        raise CliError(f"{row.checkpoint}: its files were removed, {clean(row.removed_reason)}")
+    with view(instance) as database:
+        learned = model_queries.learned(database, row.model)
+    links = reversed(model_queries.ancestry(learned, row.checkpoint))
+    repositories = tuple(dict.fromkeys(link.repository for link in links))
+    return Shared(instance.paths.models / row.model, row, measured, repositories)
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    from pipeline.models.errors import LearningError
+
+    try:
+        yield
+    except LearningError as error:
+        raise CliError(str(error)) from error
+    except ImportError as error:
+        raise CliError(
+            f"{error.name} is not installed; install unsorry with what trains models: pip install 'unsorry[train]'"
+        ) from error
+
+
+def _tell_written(instance: Instance, written: Written, as_json: bool) -> None:
+    if written.simulated:
+        note("unsorry: it learned from the simulator, and not from Lean; its card says so")
+    if as_json:
+        emit_json(written, instance.head)
+    else:
+        say(f"{written.checkpoint}: {clean(written.place)}, as {written.format}")
