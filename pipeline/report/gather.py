@@ -15,7 +15,6 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from pipeline.jobs.kinds import TRAININGS, TRAINS
 from pipeline.models.curve import Point, read_curve
 from pipeline.report.front import Front, front
 from pipeline.report.matrix import Matrix, matrices
@@ -56,6 +55,8 @@ SORRY_COLUMNS = ("open", "verified", "by_people", "by_us", "by_simulation", "rem
 """The counts of a repository's sorries: by state, and the filled ones by who filled them."""
 DEVICES = ("gpu", "cpu", "unknown")
 """The device of an attempt: with a GPU, on the processor alone, or not recorded."""
+TRAININGS = ("train", "train_tactics", "train_grpo", "train_progress")
+"""The kinds of the jobs that train. `pipeline.jobs.kinds` has them too, but importing it loads pydantic."""
 
 Unit = Literal["day", "week", "month"]
 Key = TypeVar("Key", bound=Hashable)
@@ -381,7 +382,7 @@ def _curves(checkpoints: Sequence[CheckpointRow], blob: Blob | None) -> tuple[Tr
     with_one = [row for row in checkpoints if row.curve is not None]
     newest = {
         row.checkpoint
-        for model in TRAINS
+        for model in {row.model for row in with_one}
         for row in [row for row in with_one if row.model == model][-MOST_CURVES:]
     }
     return tuple(_curve(row, blob) for row in with_one if row.checkpoint in newest)

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 import tests.support.memory_log
+from pipeline.jobs import kinds
 from pipeline.report.gather import (
     MOST_PROOFS,
+    TRAININGS,
     Moment,
     by_days,
     by_kind,
@@ -380,3 +382,7 @@ def test_all_of_it_is_of_one_moment_whatever_is_recorded_meanwhile(
             assert queries.position(connection) == 2, "and the connection is given back as it was"
         finally:
             connection.close()
+
+
+def test_the_report_knows_every_kind_of_job_that_trains() -> None:
+    assert set(TRAININGS) == set(kinds.TRAININGS)
