@@ -2,12 +2,12 @@
 
 Around the part that can save, and in it wherever everything is in a state that can be gone on from:
 
-    with yielding.region():
+    with preemption.region():
         for step in steps:
             ...
-            if yielding.wanted():
+            if preemption.wanted():
                 save()
-                raise yielding.Yielded(f"step {step} is saved")
+                raise preemption.Yielded(f"step {step} is saved")
 
 Outside a region SIGTERM ends a job at once, which harms nothing either: it resumes from its last save. So does a
 second SIGTERM inside one. Where SIGTERM is not a job's (`pipeline.jobs.protocol.run_job`), as in a program that only
@@ -23,6 +23,8 @@ from types import FrameType
 
 STATUS = 75
 """EX_TEMPFAIL of sysexits.h: what it did is saved, and it shall be started again."""
+CLEANUP_S = 10.0
+"""A process that SIGTERM ends may clean up for this long; SIGALRM kills it then."""
 
 _asked = False
 _inside = False
@@ -77,6 +79,9 @@ def wanted() -> bool:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
+    # The exception may break a step of an event loop, whose end then waits for ever for what that step was to do.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, CLEANUP_S)
     raise SystemExit(128 + number)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -224,3 +226,34 @@ def test_a_region_is_nothing_to_a_program_that_is_no_job() -> None:
         preemption.listen()
         assert signal.getsignal(signal.SIGTERM) is before
         assert not preemption.wanted()
+
+
+NEVER_CLEANED_UP = """
+import asyncio
+from pipeline.jobs import preemption
+
+async def stubborn():
+    while True:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            pass
+
+async def work():
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    print("at work", flush=True)
+    await task
+
+preemption.CLEANUP_S = 0.2
+preemption.arm()
+asyncio.run(work())
+"""
+
+
+def test_a_job_that_is_told_to_end_ends_also_where_its_clean_up_does_not() -> None:
+    with subprocess.Popen([sys.executable, "-c", NEVER_CLEANED_UP], stdout=subprocess.PIPE) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == b"at work\n"
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(timeout=30) == -signal.SIGALRM
