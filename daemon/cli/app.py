@@ -36,6 +36,7 @@ GROUPS = {
     },
     "Prove": {
         "proofs": "unsorry proofs --state verified",
+        "certificate": "unsorry certificate verify mine.certificate.json --signers allowed_signers",
         "serve": "unsorry serve --port 8765",
         "toolchain": "unsorry toolchain install v4.21.0",
     },

@@ -27,6 +27,7 @@ from daemon.settings.models import Prove, Serve, Train, lacking
 from daemon.settings.schema import (
     Build,
     Cache,
+    Certificates,
     ConfigFile,
     Daemon,
     GitHub,
@@ -85,6 +86,7 @@ class Settings(BaseModel):
     train: Train
     cache: Cache
     log: Log
+    certificates: Certificates
     notify: Notify
     metrics: Metrics
     report: Report

@@ -756,6 +756,20 @@ class Log(Section):
     """At about this size, before compression, a segment ends and the next one begins; at least 1K"""
 
 
+def _key_path(value: str, info: ValidationInfo) -> str:
+    return str(base_of(info) / Path(value).expanduser()) if value else value
+
+
+class Certificates(Section):
+    """[certificates]: what `unsorry certificate` writes."""
+
+    signing_key: Annotated[Text, AfterValidator(_key_path)] = Field(
+        "", examples=["/etc/unsorry/certificate-key"]
+    )
+    """Private key of OpenSSH's, ed25519, without a passphrase (`ssh-keygen -t ed25519 -N ''`), that signs each
+    certificate that is written; whoever writes one must be able to read it. `""`: certificates are not signed"""
+
+
 class Jobs(Section):
     """[jobs]: limits of the child processes."""
 
@@ -845,6 +859,7 @@ class ConfigFile(Section):
     train: Train = Field(default_factory=Train)
     cache: Cache = Field(default_factory=Cache)
     log: Log = Field(default_factory=Log)
+    certificates: Certificates = Field(default_factory=Certificates)
     notify: Notify = Field(default_factory=Notify)
     metrics: Metrics = Field(default_factory=Metrics)
     report: Report = Field(default_factory=Report)

@@ -124,6 +124,8 @@ def _conclusion(
             version=CheckedVersion(sha=proof.sha, blob=proof.blob, byte_start=proof.byte_start),
             patch=patch,
             job=spec.job,
+            toolchain=gate.backend.toolchain,
+            material=verdict.material,
         )
     return ProofChecked(
         proof=proof.proof,

@@ -40,12 +40,15 @@ from pipeline.gate.export import shown
 from pipeline.gate.preconditions import other_lean, shadowed_library
 from pipeline.gate.second_kernel import Judged, SecondKernel, find_second_kernel, judge_export
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
+from pipeline.lean.build.dependencies import MANIFEST
+from pipeline.lean.build.lake import LAKEFILES, MOST_PROCESSES, Bounds, LakeRunner, Outcome
 from pipeline.lean.client.process import lean_path
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.imports import local_file, module_of, module_path, source_folders
 from pipeline.lean.source.scanner import scan_source
-from store.events.proofs import CheckVerdict, Grade, StepName
+from pipeline.lean.source.worktree import read_inside
+from store.domain.records import Declaration
+from store.events.proofs import CheckVerdict, FileHash, Grade, Material, StepName
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Finding:
 
     `axioms`, and of them those that use sorry (`sorried`), where Lean named them. `grade` is how far a kernel replayed
     what the proof rests on; `refused`: a kernel refused a module of it, so that nothing there counts as verified.
+    `material` is what was asked about, once the statement is found to be the same.
     """
 
     step: StepName
@@ -64,6 +68,7 @@ class Finding:
     sorried: tuple[str, ...] = ()
     grade: Grade = "not_replayed"
     refused: bool = False
+    material: Material | None = None
 
 
 # ---- printed answers
@@ -511,7 +516,7 @@ class _Inquiry:
                 return
             printed = axioms_of(self.runner, module=module, declaration=self.declaration)
             yield judge_axioms(after, printed, declaration=self.declaration, by=self.by, library=self.library)
-            yield self._statement(before, after)
+            yield self._statement(before, after, below, hashes)
             kernel = self._kernel(module, below)
             second = find_second_kernel(self.second_kernel, self.runner)
             judged = None if isinstance(second, str) else self._judged(second, module, after)
@@ -691,12 +696,18 @@ class _Inquiry:
 
     def _lines(self) -> tuple[int, int]:
         """Return the declaration's first line in the patched file and the one after its last."""
-        for one in scan_source(self.patched, path=self.path).declarations:
-            if one.name == self.declaration:
-                return one.line, one.end_line + 1
-        return 0, 0
+        one = self._source
+        return (0, 0) if one is None else (one.line, one.end_line + 1)
 
-    def _statement(self, before: Answer, after: Answer) -> Finding:
+    @property
+    def _source(self) -> Declaration | None:
+        """The declaration in the patched file, as the scanner reads it."""
+        declarations = scan_source(self.patched, path=self.path).declarations
+        return next((one for one in declarations if one.name == self.declaration), None)
+
+    def _statement(
+        self, before: Answer, after: Answer, below: Sequence[BuiltModule], hashes: Mapping[str, str]
+    ) -> Finding:
         """Check that Lean gives the constant the same statement as without the proof, whatever the source says."""
         found = differences(before, after, declared=self.declared - {self.declaration})
         if found:
@@ -705,7 +716,42 @@ class _Inquiry:
             f"the same type and universe parameters as without the proof, by their exports, and the same"
             f" {len(before.premises)} constants of its module below it: sha256 {after.digest}"
         )
-        return Finding("statement", "passed", self.by, told)
+        source, inputs = self._source, _inputs(self.runner.project)
+        if source is None or isinstance(inputs, str):
+            told += f"; its material is not recorded: {inputs if source else 'the scanner does not see it'}"
+            return Finding("statement", "passed", self.by, told)
+        material = Material(
+            statement=source.statement,
+            statement_sha256=after.digest,
+            file_sha256=hashlib.sha256(self.patched).hexdigest(),
+            inputs=inputs,
+            modules=len(below),
+            modules_sha256=_digest_of(below, hashes),
+        )
+        return Finding("statement", "passed", self.by, told, material=material)
+
+
+def _inputs(project: Path) -> tuple[FileHash, ...] | str:
+    """Return the files of the worktree that name Lean and the packages; a text says why one was not read."""
+    found = []
+    for name in ("lean-toolchain", *LAKEFILES, MANIFEST):
+        try:
+            found.append(FileHash(path=name, sha256=hashlib.sha256(read_inside(project, name)).hexdigest()))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"{name} was not read ({error.strerror or error})"
+    return tuple(found)
+
+
+def _digest_of(modules: Iterable[BuiltModule], hashes: Mapping[str, str]) -> str:
+    """Return the SHA-256 of modules: of the name of each with the hashes of its files, wherever they lie."""
+    lines = (
+        f"{one.name} {file.name} {hashes[str(file)]}\n"
+        for one in sorted(modules, key=lambda one: one.name)
+        for file in one.files
+    )
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _hashes(modules: Iterable[BuiltModule]) -> dict[str, str]:

@@ -31,7 +31,7 @@ from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.domain.records import PROVABLE_KINDS, Declaration
-from store.events.proofs import Check, CheckVerdict, Grade, ProofFound, StepName
+from store.events.proofs import Check, CheckVerdict, Grade, Material, ProofFound, StepName
 
 REQUIRED: tuple[StepName, ...] = ("text", "shape", "compile", "axioms", "statement")
 SCANNER = "scanner"
@@ -49,6 +49,7 @@ class Verdict:
     """Why a replay of the closure is required too, if it is."""
     grade: Grade = "not_replayed"
     kernel: str = ""
+    material: Material | None = None
 
     @property
     def failed(self) -> Check | None:
@@ -261,6 +262,8 @@ class Gate:
             if "sorryAx" in finding.axioms:
                 named = finding.sorried or self._rests_on()
                 self.verdict.conditional_on = named or ("a sorry that the source does not name",)
+        if finding.material is not None:
+            self.verdict.material = finding.material
         verdict, evidence = finding.verdict, finding.evidence
         if finding.step == "kernel":
             self.verdict.grade = finding.grade

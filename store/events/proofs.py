@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from store.events.base import BlobRef, EventBody, Part, Sha
+from store.events.base import BlobRef, Digest, EventBody, Part, Sha
 
 StepName = Literal["text", "shape", "compile", "axioms", "statement", "kernel"]
 CheckVerdict = Literal["passed", "failed", "not_checked"]
@@ -124,16 +124,41 @@ class CheckedVersion(Part):
     byte_start: int
 
 
+class FileHash(Part):
+    """A file by its path in the repository and its SHA-256."""
+
+    path: str
+    sha256: Digest
+
+
+class Material(Part):
+    """What a verdict is about. All hashes are SHA-256.
+
+    `statement` is the theorem's as its source has it, `statement_sha256` of the export of what Lean made of it with all
+    that it rests on in its module; `file_sha256` of the patched file; `inputs` are the files that name Lean and the
+    packages. `modules` counts the modules below the proof's own that the project or its packages bring,
+    `modules_sha256` is of the hashes of their compiled files.
+    """
+
+    statement: str
+    statement_sha256: Digest
+    file_sha256: Digest
+    inputs: tuple[FileHash, ...]
+    modules: int
+    modules_sha256: Digest
+
+
 class ProofVerified(EventBody):
     """Lean accepted it: every required check passed. Never simulated, so it has no such field.
 
     `kernel` names the programs that replayed it or judged its export (Lean's own `leanchecker`, a second kernel with
     its version), commas between, "" where none did. `version` is what was checked, since a proof is
-    checked again where its branch has gone on; None in events of version 1: where the proof was found.
+    checked again where its branch has gone on; None in events of version 1: where the proof was found. `toolchain` is
+    the Lean that judged; "" and no `material` in events of versions 1 and 2, which did not say.
     """
 
     type: ClassVar[str] = "proof_verified"
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
     proof: str
     sorry: str
     checks: tuple[Check, ...]
@@ -144,6 +169,8 @@ class ProofVerified(EventBody):
     version: CheckedVersion | None
     patch: BlobRef
     job: str
+    toolchain: str = ""
+    material: Material | None = None
 
 
 class ProofRejected(EventBody):

@@ -71,6 +71,11 @@ def _proof_verified_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "grade": graded[0], "kernel": graded[1], "version": None}
 
 
+def _proof_verified_2(data: dict[str, Any]) -> dict[str, Any]:
+    # Version 2 did not say which Lean had judged, nor what by its hashes: such a proof has no certificate.
+    return {**data, "toolchain": "", "material": None}
+
+
 UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
     {
         ("commit_scanned", 1): _commit_scanned_1,
@@ -80,6 +85,7 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
         ("file_traced", 1): _file_traced_1,
         ("attempt_finished", 1): _attempt_finished_1,
         ("proof_verified", 1): _proof_verified_1,
+        ("proof_verified", 2): _proof_verified_2,
         ("checkpoint_saved", 1): _of_lean,
         ("checkpoint_saved", 2): lambda data: {**data, "curve": None},
         ("checkpoint_promoted", 1): _of_lean,

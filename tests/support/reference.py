@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from daemon.cli import (
+    certificate,
     config,
     db,
     doctor,
@@ -83,6 +84,8 @@ DOCUMENTS: dict[str, type] = {
     "proofs apply": proofs.Applied,
     "proofs pr": proofs.Proposal,
     "proofs tree": proofs.Search,
+    "certificate show": certificate.Shown,
+    "certificate verify": certificate.Verified,
     "jobs": jobs.Jobs,
     "jobs show": jobs.OneJob,
     "jobs retry": jobs.Retried,

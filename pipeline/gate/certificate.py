@@ -1,0 +1,420 @@
+"""A certificate: what the gate found of one proof, in a file that stands alone and can be checked without a daemon.
+
+It is made of the log and of nothing else: of the event by which the proof is verified, the one by which it was found,
+and its patch. The same event gives the same bytes, so that a log can say whether a certificate is one of its own. Only
+what a kernel replayed with all that it rests on has one; what the simulator found never does, nor what was judged by a
+Lean with a library that is not its own, since nothing of that is ever verified.
+
+A signature is a file beside it, as `ssh-keygen -Y sign` makes it: whoever has OpenSSH checks it, without unsorry.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from pipeline.gate.lake_checks import ALLOWED_AXIOMS
+from pipeline.gate.patch import RefusedPatchError, refuse_simulated
+from store.events.base import BlobRef, Digest, Part, Sha
+from store.events.proofs import Check, CheckedVersion, Material, ProofFound, ProofVerified
+from store.log.envelope import StoredEvent
+from store.log.reader import LogReader
+from store.log.upcast import read_body
+from store.view.projections.proofs import why_not_verified
+from store.view.rows import GRADES
+
+VERSION = 1
+NAMESPACE = "unsorry-certificate"
+"""What a signature is for: one made for a git commit or a login is none for a certificate."""
+MOST_BYTES = 16 * 2**20
+"""The largest file that is read as a certificate; a patch is a few kilobytes."""
+_SSH_S = 30.0
+_JUDGED = ("proof_verified", "proof_rejected")
+
+
+class CertificateError(Exception):
+    """A certificate cannot be made, read, signed or checked; the message says why."""
+
+
+class Origin(Part):
+    """The event of the log that a certificate is made of; `sha256` is of its data as the log has them."""
+
+    seq: int
+    id: str
+    sha256: Digest
+
+
+class Certificate(Part):
+    """One verified proof. All hashes are SHA-256.
+
+    `commit`, `path` and `blob` are the file that was checked, before the patch; `kernels` the programs that replayed
+    the proof with all that it rests on.
+    """
+
+    certificate: Literal[1]
+    verdict: Literal["verified"]
+    proof: str
+    sorry: str
+    repository: str
+    commit: Sha
+    path: str
+    blob: Sha
+    declaration: str
+    material: Material
+    axioms: tuple[str, ...]
+    toolchain: str
+    grade: Literal["replayed_closure"]
+    kernels: tuple[str, ...]
+    checks: tuple[Check, ...]
+    not_checked: tuple[str, ...]
+    verified_at: str
+    event: Origin
+    patch_sha256: Digest
+    patch: str
+
+    def text(self) -> bytes:
+        """Return the file's bytes: JSON in ASCII, so that no name in it can write to a terminal."""
+        return json.dumps(self.model_dump(mode="json"), indent=2).encode("ascii") + b"\n"
+
+
+# ---- made of the log
+
+
+def certificate_of(log: LogReader, proof: str) -> Certificate:
+    """Return the certificate of a proof's newest verdict.
+
+    Raises:
+        CertificateError: it has none; the message says why.
+        LogError: the log cannot be read.
+    """
+    found, judged = _history(log, proof)
+    if found is None or not judged:
+        raise CertificateError(f"proof {proof}: the log has no verdict on it")
+    return _made(log, found, judged[-1])
+
+
+def of_event(log: LogReader, seq: int) -> Certificate:
+    """Return the certificate that the event at `seq` gives.
+
+    Raises:
+        CertificateError: it gives none.
+    """
+    event = next(iter(log.read(after=seq - 1, limit=1)), None) if seq > 0 else None
+    if event is None or event.seq != seq or event.type != "proof_verified":
+        raise CertificateError(f"event {seq} of this log verifies no proof")
+    found, _ = _history(log, str(event.data["proof"]))
+    if found is None:
+        raise CertificateError(f"event {seq}: the log does not say how its proof was found")
+    return _made(log, found, event)
+
+
+def _history(log: LogReader, proof: str) -> tuple[ProofFound | None, list[StoredEvent]]:
+    """Return how a proof was found, and its verdicts in their order."""
+    found, judged = None, []
+    for event in log.read_stream(f"proof:{proof}"):
+        if event.type == "proof_found" and found is None:
+            body = read_body(event)
+            found = body if isinstance(body, ProofFound) else None
+        elif event.type in _JUDGED:
+            judged.append(event)
+    return found, judged
+
+
+def _made(log: LogReader, found: ProofFound, event: StoredEvent) -> Certificate:
+    body = read_body(event)
+    if not isinstance(body, ProofVerified):
+        raise CertificateError(f"proof {found.proof}: it was rejected, so there is no certificate of it")
+    if (found.proof, found.sorry) != (body.proof, body.sorry):
+        raise CertificateError(f"event {event.seq}: it is about another proof than the one that was found")
+    if found.simulated:
+        raise CertificateError(f"proof {found.proof}: SIMULATED, no proof at all; no Lean has seen it")
+    if (why := why_not_verified(body)) is not None:
+        raise CertificateError(f"proof {found.proof}: it is not verified: {why}")
+    if body.grade != "replayed_closure":
+        raise CertificateError(
+            f"proof {found.proof}: {GRADES[body.grade]}, and a certificate needs a kernel's replay of all that the"
+            " proof rests on; `[lean] second_kernel` names a program that can"
+        )
+    if body.material is None or body.version is None or not body.toolchain:
+        raise CertificateError(
+            f"proof {found.proof}: it was checked by a version of unsorry that recorded no hashes of what it checked;"
+            " it gets a certificate when it is checked again"
+        )
+    patch = log.blob(body.patch.sha256)
+    try:
+        text = patch.decode()
+    except UnicodeDecodeError as error:
+        raise CertificateError(f"proof {found.proof}: its patch is not UTF-8: {error}") from error
+    return Certificate(
+        certificate=VERSION,
+        verdict="verified",
+        proof=found.proof,
+        sorry=found.sorry,
+        repository=found.repository,
+        commit=body.version.sha,
+        path=found.path,
+        blob=body.version.blob,
+        declaration=found.declaration,
+        material=body.material,
+        axioms=body.axioms,
+        toolchain=body.toolchain,
+        grade=body.grade,
+        kernels=kernels(body.kernel),
+        checks=body.checks,
+        not_checked=body.not_checked,
+        verified_at=event.recorded_at,
+        event=Origin(
+            seq=event.seq, id=event.event_id, sha256=hashlib.sha256(event.data_json.encode()).hexdigest()
+        ),
+        patch_sha256=body.patch.sha256,
+        patch=text,
+    )
+
+
+def kernels(recorded: str) -> tuple[str, ...]:
+    """Return the programs that an event's `kernel` names."""
+    return tuple(one for one in recorded.split(", ") if one)
+
+
+# ---- read and checked
+
+
+def read_certificate(data: bytes) -> Certificate:
+    """Read a certificate's file.
+
+    Raises:
+        CertificateError: it is none; the message says what is wrong first.
+    """
+    if len(data) > MOST_BYTES:
+        raise CertificateError(f"it is larger than {MOST_BYTES // 2**20} MiB, which no certificate is")
+    try:
+        return Certificate.model_validate_json(data, strict=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise CertificateError(
+            f"it is no certificate: {f'{where}: ' if where else ''}{first['msg']}"
+        ) from error
+
+
+Outcome = Literal["good", "bad", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One thing that was looked at: `good`, `bad`, or `unknown`, where nothing here could tell."""
+
+    what: str
+    outcome: Outcome
+    said: str
+
+
+def agrees(certificate: Certificate) -> Point:
+    """Say whether a certificate's parts agree with each other, which an honest one's always do."""
+    faults = _faults(certificate)
+    if faults:
+        return Point("content", "bad", "; ".join(faults))
+    return Point("content", "good", "the patch, the verdict and the hashes of the file agree with each other")
+
+
+def _faults(certificate: Certificate) -> list[str]:
+    body = ProofVerified(
+        proof=certificate.proof,
+        sorry=certificate.sorry,
+        checks=certificate.checks,
+        not_checked=certificate.not_checked,
+        axioms=certificate.axioms,
+        grade=certificate.grade,
+        kernel=", ".join(certificate.kernels),
+        version=CheckedVersion(sha=certificate.commit, blob=certificate.blob, byte_start=0),
+        patch=BlobRef(sha256=certificate.patch_sha256, size_bytes=0),
+        job="",
+    )
+    faults = []
+    if (why := why_not_verified(body)) is not None:
+        faults.append(why)
+    if not certificate.kernels:
+        faults.append("it names no kernel that replayed the proof")
+    if foreign := sorted(set(certificate.axioms) - ALLOWED_AXIOMS):
+        faults.append(f"the proof rests on {', '.join(foreign)}")
+    if hashlib.sha256(certificate.patch.encode()).hexdigest() != certificate.patch_sha256:
+        faults.append("the patch is not the one of its hash")
+    try:
+        refuse_simulated(certificate.patch)
+    except RefusedPatchError as error:
+        faults.append(str(error))
+    head, _, diff = certificate.patch.partition("\ndiff --git ")
+    told = {line.partition(": ")[0]: line.partition(": ")[2] for line in head.splitlines()}
+    for name, ours in (
+        ("Declaration", certificate.declaration),
+        ("Repository", certificate.repository),
+        ("Checked at commit", certificate.commit),
+        ("Sorry", certificate.sorry),
+        ("Proof", certificate.proof),
+        ("Toolchain", certificate.toolchain),
+        ("Axioms", ", ".join(certificate.axioms) or "none"),
+    ):
+        if told.get(name, "") != " ".join(ours.split()):
+            faults.append(f"the patch says {name.lower()} {told.get(name, 'nothing')!r}, not {ours!r}")
+    if f"\nindex {certificate.blob}.." not in diff:
+        faults.append(f"the patch is not of the file {certificate.blob}")
+    built = certificate.material.file_sha256
+    if not any(built in check.evidence for check in certificate.checks if check.step == "shape"):
+        faults.append("the file that was checked is not the one of its hash")
+    return faults
+
+
+def in_log(certificate: Certificate, log: LogReader) -> Point:
+    """Say whether a log has the event that this certificate is made of, word for word, and nothing against it since.
+
+    Raises:
+        LogError: the log cannot be read.
+    """
+    try:
+        ours = of_event(log, certificate.event.seq)
+    except CertificateError as error:
+        return Point("log", "bad", str(error))
+    if ours != certificate:
+        fields = type(ours).model_fields
+        other = [name for name in fields if getattr(ours, name) != getattr(certificate, name)]
+        return Point("log", "bad", f"event {ours.event.seq} of the log says another {', '.join(other)}")
+    _, judged = _history(log, ours.proof)
+    if judged[-1].type == "proof_rejected":
+        return Point("log", "bad", f"the proof was rejected later: {judged[-1].data.get('reason')}")
+    return Point("log", "good", f"event {ours.event.seq} of the log says the same")
+
+
+def in_repository(certificate: Certificate, clone: Path) -> Point:
+    """Say whether the commit of a clone has the file, and the patch makes of it the file that was checked."""
+    name = f"{certificate.commit}:{certificate.path}"
+    try:
+        blob = _git(clone, "rev-parse", "--verify", "--end-of-options", name).decode().strip()
+        if blob != certificate.blob:
+            return Point("repository", "bad", f"{certificate.path} of commit {certificate.commit} is {blob}")
+        before = _git(clone, "cat-file", "blob", blob)
+        after = _patched(before, certificate)
+    except CertificateError as error:
+        return Point("repository", "bad", str(error))
+    found = hashlib.sha256(after).hexdigest()
+    if found != certificate.material.file_sha256:
+        return Point(
+            "repository", "bad", f"the patch makes a file with sha256 {found}, which was not checked"
+        )
+    for one in certificate.material.inputs:
+        try:
+            data = _git(clone, "cat-file", "blob", f"{certificate.commit}:{one.path}")
+        except CertificateError as error:
+            return Point("repository", "bad", str(error))
+        if hashlib.sha256(data).hexdigest() != one.sha256:
+            return Point("repository", "bad", f"{one.path} is not the one that it was checked with")
+    told = (
+        f"{certificate.path} of commit {certificate.commit[:12]} with the patch is the file that was checked"
+    )
+    return Point("repository", "good", told)
+
+
+def _patched(before: bytes, certificate: Certificate) -> bytes:
+    """Apply the patch to the file's bytes with git, in an empty folder."""
+    with tempfile.TemporaryDirectory(prefix="unsorry-certificate-") as folder:
+        place = Path(folder) / "file"
+        place.write_bytes(before)
+        # The name is the certificate's to choose, and may be any: the hunk alone is applied, to a name of our own.
+        _, found, hunk = certificate.patch.partition("\n@@ ")
+        if not found:
+            raise CertificateError("the patch has no hunk")
+        diff = f"--- a/file\n+++ b/file\n@@ {hunk}".encode()
+        _git(Path(folder), "apply", "--whitespace=nowarn", "-p1", "-", given=diff)
+        return place.read_bytes()
+
+
+def _git(folder: Path, *words: str, given: bytes = b"") -> bytes:
+    environment = {
+        "PATH": _path(),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "LC_ALL": "C",
+    }
+    if words[0] == "apply":
+        environment["GIT_CEILING_DIRECTORIES"] = str(folder.parent)
+    command = ("git", "-C", str(folder), "-c", "core.fsmonitor=false", *words)
+    return _ran(command, given, environment=environment).stdout
+
+
+# ---- signatures
+
+
+def sign(data: bytes, key: Path) -> bytes:
+    """Return the signature of a file's bytes with a private key of OpenSSH's, without a passphrase.
+
+    Raises:
+        CertificateError: ssh-keygen is missing, or refuses; the message has its words.
+    """
+    if not key.is_file():
+        raise CertificateError(
+            f"{key}: there is no such key; `ssh-keygen -t ed25519 -N '' -f {key}` makes one"
+        )
+    return _ssh("sign", "-f", str(key), "-n", NAMESPACE, given=data).stdout
+
+
+def signed_by(data: bytes, signature: Path, signers: Path | None) -> Point:
+    """Say whether these bytes are signed, and by whom of `signers`, a file like OpenSSH's `allowed_signers`."""
+    try:
+        if signers is None:
+            said = _ssh("check-novalidate", "-n", NAMESPACE, "-s", str(signature), given=data).stdout.decode()
+            key = said.rpartition(" ")[2].strip()
+            return Point(
+                "signature", "unknown", f"good, by the key {key}; --signers says whose keys are trusted"
+            )
+        people = _ssh("find-principals", "-s", str(signature), "-f", str(signers)).stdout.decode().split("\n")
+        who = next((one.strip() for one in people if one.strip()), "")
+        _ssh("verify", "-f", str(signers), "-I", who, "-n", NAMESPACE, "-s", str(signature), given=data)
+    except CertificateError as error:
+        return Point("signature", "bad", str(error))
+    return Point("signature", "good", f"by {who}, whom {signers} names")
+
+
+def _ssh(action: str, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    # No terminal: where a key has a passphrase, that is an error and no question.
+    environment = {"PATH": _path(), "LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"}
+    return _ran(("ssh-keygen", "-Y", action, *words), given, environment=environment)
+
+
+def _path() -> str:
+    return os.environ.get("PATH", os.defpath)
+
+
+def _ran(
+    command: tuple[str, ...], given: bytes, *, environment: dict[str, str]
+) -> subprocess.CompletedProcess[bytes]:
+    if shutil.which(command[0]) is None:
+        raise CertificateError(f"{command[0]} is not installed here")
+    try:
+        ran = subprocess.run(
+            command, input=given, capture_output=True, timeout=_SSH_S, env=environment, start_new_session=True,
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise CertificateError(f"{command[0]} did not end within {_SSH_S:g} s") from error
+    if ran.returncode:
+        words = " ".join((ran.stderr or ran.stdout).decode(errors="replace").split())
+        raise CertificateError(f"{command[0]}: {words[-300:] or f'exit status {ran.returncode}'}")
+    return ran
+
+
+_UNSAFE = re.compile(r"[^\w.'!?-]")
+
+
+def file_name(certificate: Certificate) -> str:
+    """Return the name of a certificate's file."""
+    name = _UNSAFE.sub("_", certificate.declaration).lstrip(".").encode()[:150].decode(errors="ignore")
+    return f"{name or '_'}-{_UNSAFE.sub('_', certificate.proof)[:64]}.certificate.json"

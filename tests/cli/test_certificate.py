@@ -1,0 +1,354 @@
+"""`unsorry certificate`: made of the log alone, signed with OpenSSH, and refused in every way it could be forged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.gate.certificate import (
+    Certificate,
+    CertificateError,
+    agrees,
+    certificate_of,
+    in_log,
+    read_certificate,
+)
+from store.events.proofs import ProofRejected
+from store.log.reader import LogReader
+from tests.support.certified import PROOF, Judged, as_json, judge, record
+from tests.support.reference import DOCS
+from tests.support.state_folder import Answer, StateFolder
+
+ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
+Edit = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+    return judge(tmp_path_factory.mktemp("judged"))
+
+
+@pytest.fixture(scope="module")
+def honest(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> tuple[StateFolder, Certificate]:
+    state = record(tmp_path_factory.mktemp("honest"), judged)
+    with LogReader.open(state.state / "events.db") as log:
+        return state, certificate_of(log, PROOF)
+
+
+@pytest.fixture
+def state(judged: Judged, tmp_path: Path) -> StateFolder:
+    return record(tmp_path, judged)
+
+
+def written(state: StateFolder) -> Path:
+    answer = state.unsorry("certificate", "show", PROOF, "--out", "out")
+    assert answer.code == 0, answer.err
+    return state.root / answer.out.splitlines()[0]
+
+
+def verify(state: StateFolder, file: Path, *options: str | Path) -> Answer:
+    return state.unsorry("certificate", "verify", str(file), *map(str, options))
+
+
+def edited(file: Path, edit: Edit) -> Path:
+    document = as_json(file)
+    edit(document)
+    file.write_text(json.dumps(document), "utf-8")
+    return file
+
+
+def key_pair(folder: Path, name: str) -> Path:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(folder / name)], check=True
+    )
+    return folder / name
+
+
+def trusted(key: Path, who: str = "daemon@example.org") -> Path:
+    signers = key.with_name("allowed_signers")
+    signers.write_text(f"{who} {key.with_suffix('.pub').read_text('utf-8')}", "utf-8")
+    return signers
+
+
+@pytest.fixture
+def signed(state: StateFolder) -> tuple[StateFolder, Path, Path]:
+    key = key_pair(state.root, "key")
+    state.config.write_text(state.config.read_text("utf-8") + f'[certificates]\nsigning_key = "{key}"\n')
+    return state, written(state), trusted(key)
+
+
+def test_a_certificate_says_what_was_proved_on_what_and_who_replayed_it(
+    state: StateFolder, judged: Judged
+) -> None:
+    document = as_json(written(state))
+    assert document["verdict"] == "verified"
+    assert (document["declaration"], document["commit"]) == ("Demo.mine", judged.found.sha)
+    assert document["material"]["statement"] == "(p q : Prop) (h : p ∧ q) : q ∧ p"
+    assert (document["grade"], document["kernels"]) == ("replayed_closure", ["leanchecker"])
+    assert document["patch_sha256"] == hashlib.sha256(document["patch"].encode()).hexdigest()
+    assert {one["path"] for one in document["material"]["inputs"]} == {"lean-toolchain", "lakefile.toml"}
+
+
+def test_the_same_log_gives_the_same_bytes_and_show_says_it_in_words(state: StateFolder) -> None:
+    first = written(state).read_bytes()
+    assert written(state).read_bytes() == first
+    shown = state.unsorry("certificate", "show", PROOF)
+    assert "Demo.mine  verified" in shown.out
+    assert "replayed all that it rests on, by leanchecker" in shown.out
+    assert state.unsorry("certificate", "show", PROOF, "--json").json["certificate"] == json.loads(first)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"grade": "not_replayed", "kernel": ""}, "no kernel replay"),
+        ({"grade": "replayed_module"}, "kernel replayed its module only"),
+        ({"material": None}, "recorded no hashes"),
+        ({"checks": ()}, "no check of"),
+    ],
+)
+def test_what_no_kernel_replayed_whole_has_no_certificate(
+    changes: dict[str, Any], why: str, judged: Judged, tmp_path: Path
+) -> None:
+    state = record(tmp_path, judged, **changes)
+    with LogReader.open(state.state / "events.db") as log, pytest.raises(CertificateError, match=why):
+        certificate_of(log, PROOF)
+
+
+def test_what_the_simulator_found_has_no_certificate_whatever_an_event_says(
+    judged: Judged, tmp_path: Path
+) -> None:
+    simulated = Judged(
+        judged.found.model_copy(update={"simulated": True}), judged.verified, judged.patch, judged.clone
+    )
+    answer = record(tmp_path, simulated).unsorry("certificate", "show", PROOF)
+    assert (answer.code, answer.out) == (1, "")
+    assert "SIMULATED, no proof at all" in answer.err
+
+
+def test_a_file_alone_proves_nothing_since_anyone_can_write_it(state: StateFolder) -> None:
+    answer = verify(state, written(state))
+    assert answer.code == 1
+    assert "unknown signature: there is no" in answer.out
+    assert "nobody vouches for the certificate" in answer.err
+
+
+def test_the_log_vouches_for_its_own_certificate_and_the_clone_for_the_file(
+    state: StateFolder, judged: Judged
+) -> None:
+    answer = verify(state, written(state), "--log", state.state / "events.db", "--clone", judged.clone)
+    assert answer.code == 0, answer.out + answer.err
+    assert "The certificate holds: Demo.mine" in answer.out
+    assert [line.split()[0] for line in answer.out.splitlines()[:-1]] == ["good", "unknown", "good", "good"]
+
+
+def test_the_log_says_that_a_proof_was_rejected_later(state: StateFolder, judged: Judged) -> None:
+    file = written(state)
+    state.add(f"proof:{PROOF}", ProofRejected(
+        proof=PROOF, sorry=judged.found.sorry, step="kernel", reason="a trap", checks=(), conditional_on=(),
+        simulated=False, job="check-2",
+    ))  # fmt: skip
+    state.write()
+    answer = verify(state, file, "--log", state.state / "events.db")
+    assert answer.code == 1
+    assert "the proof was rejected later: a trap" in answer.out
+    assert "it was rejected" in state.unsorry("certificate", "show", PROOF).err
+
+
+@ssh
+def test_a_signature_is_openssh_s_and_is_checked_without_us(signed: tuple[StateFolder, Path, Path]) -> None:
+    state, file, signers = signed
+    answer = verify(state, file, "--signers", signers)
+    assert answer.code == 0, answer.out + answer.err
+    assert "good    signature: by daemon@example.org" in answer.out
+    done = subprocess.run(
+        ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "daemon@example.org", "-n",
+         "unsorry-certificate", "-s", f"{file}.sig"],
+        input=file.read_bytes(), capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@ssh
+def test_a_good_signature_of_an_unknown_key_is_no_witness(signed: tuple[StateFolder, Path, Path]) -> None:
+    state, file, _ = signed
+    answer = verify(state, file)
+    assert answer.code == 1
+    assert "unknown signature: good, by the key SHA256:" in answer.out
+    stranger = trusted(key_pair(state.root, "stranger"))
+    assert "bad     signature" in verify(state, file, "--signers", stranger).out
+
+
+@ssh
+def test_a_signature_for_another_purpose_or_of_other_bytes_is_refused(
+    signed: tuple[StateFolder, Path, Path],
+) -> None:
+    state, file, signers = signed
+    key, signature = state.root / "key", Path(f"{file}.sig")
+    signature.unlink()
+    subprocess.run(["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", "git", file], check=True)
+    assert "bad     signature" in verify(state, file, "--signers", signers).out
+    signature.write_text("no signature")
+    assert "bad     signature" in verify(state, file, "--signers", signers).out
+    signature.unlink()
+    answer = verify(state, file, "--signers", signers)
+    assert (answer.code, "bad     signature: there is no" in answer.out) == (1, True)
+
+
+@ssh
+def test_a_key_that_cannot_sign_leaves_no_certificate(state: StateFolder) -> None:
+    state.config.write_text(state.config.read_text("utf-8") + '[certificates]\nsigning_key = "missing"\n')
+    answer = state.unsorry("certificate", "show", PROOF, "--out", "out")
+    assert answer.code == 1
+    assert "ssh-keygen -t ed25519" in answer.err
+    assert not (state.root / "out").exists()
+
+
+def other_statement(document: dict[str, Any]) -> None:
+    document["declaration"] = "Demo.riemann"
+
+
+def other_patch(document: dict[str, Any]) -> None:
+    document["patch"] = document["patch"].replace("⟨h.2, h.1⟩", "⟨h.1, h.2⟩")
+
+
+def other_patch_and_hash(document: dict[str, Any]) -> None:
+    other_patch(document)
+    document["patch_sha256"] = hashlib.sha256(document["patch"].encode()).hexdigest()
+
+
+def weaker_grade(document: dict[str, Any]) -> None:
+    document["grade"] = "not_replayed"
+
+
+def no_kernel(document: dict[str, Any]) -> None:
+    document["kernels"] = []
+
+
+def an_axiom(document: dict[str, Any]) -> None:
+    document["axioms"] = ["sorryAx"]
+
+
+def a_failed_check(document: dict[str, Any]) -> None:
+    document["checks"][-1]["verdict"] = "failed"
+
+
+def another_file(document: dict[str, Any]) -> None:
+    document["material"]["file_sha256"] = "0" * 64
+
+
+def a_field_more(document: dict[str, Any]) -> None:
+    document["trust"] = "me"
+
+
+def a_word_for_a_number(document: dict[str, Any]) -> None:
+    document["event"]["seq"] = "first"
+
+
+def a_simulated_patch(document: dict[str, Any]) -> None:
+    document["patch"] = "SIMULATED: " + document["patch"]
+    document["patch_sha256"] = hashlib.sha256(document["patch"].encode()).hexdigest()
+
+
+FORGERIES: dict[Edit, str] = {
+    other_statement: "the patch says declaration 'Demo.mine', not 'Demo.riemann'",
+    other_patch: "the patch is not the one of its hash",
+    other_patch_and_hash: "event 2 of the log says another patch",
+    weaker_grade: "it is no certificate: grade",
+    no_kernel: "it names no kernel",
+    an_axiom: "the proof rests on sorryAx",
+    a_failed_check: "failed",
+    another_file: "the file that was checked is not the one of its hash",
+    a_field_more: "it is no certificate: trust",
+    a_word_for_a_number: "it is no certificate: event.seq",
+    a_simulated_patch: "the patch is simulated",
+}
+
+
+@pytest.mark.parametrize("edit", FORGERIES, ids=lambda edit: edit.__name__)
+def test_a_forged_certificate_is_refused_with_the_reason(
+    edit: Edit, honest: tuple[StateFolder, Certificate]
+) -> None:
+    state, certificate = honest
+    document = json.loads(certificate.text())
+    edit(document)
+    said = objections(json.dumps(document).encode(), state)
+    assert FORGERIES[edit] in said
+
+
+def objections(data: bytes, state: StateFolder) -> str:
+    """What is said against a file's bytes, beside the log that it claims to be from."""
+    try:
+        forged = read_certificate(data)
+    except CertificateError as error:
+        return str(error)
+    with LogReader.open(state.state / "events.db") as log:
+        points = [agrees(forged), in_log(forged, log)]
+    assert points[1].outcome == "bad"
+    return "; ".join(one.said for one in points)
+
+
+def test_a_patch_that_was_edited_with_its_hash_does_not_make_the_checked_file(
+    state: StateFolder, judged: Judged
+) -> None:
+    file = edited(written(state), other_patch_and_hash)
+    answer = verify(state, file, "--clone", judged.clone)
+    assert answer.code == 1
+    assert "bad     repository: the patch makes a file with sha256" in answer.out
+
+
+@pytest.mark.parametrize("field", ["path", "commit"])
+def test_what_a_certificate_names_is_no_command_of_git(
+    field: str, state: StateFolder, judged: Judged
+) -> None:
+    def edit(document: dict[str, Any]) -> None:
+        document[field] = "--output=/tmp/x" if field == "path" else "0" * 40
+
+    answer = verify(state, edited(written(state), edit), "--clone", judged.clone)
+    assert answer.code == 1
+    assert "bad     repository" in answer.out
+
+
+def test_a_name_with_control_characters_writes_nothing_to_the_terminal(state: StateFolder) -> None:
+    def edit(document: dict[str, Any]) -> None:
+        document["declaration"] = "Demo.\x1b[2Jmine\nverified\u202e"
+
+    answer = verify(state, edited(written(state), edit))
+    assert answer.code == 1
+    assert not {"\x1b", "\u202e"} & set(answer.out + answer.err)
+    assert all(line.split()[0] in ("good", "bad", "unknown") for line in answer.out.splitlines())
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"\xff\xfe", b"[1]", b"null", b'{"certificate": 2}'])
+def test_what_is_no_certificate_is_named_as_such(data: bytes) -> None:
+    with pytest.raises(CertificateError, match="it is no certificate"):
+        read_certificate(data)
+
+
+@ssh
+def test_the_commands_of_the_page_do_what_it_says(state: StateFolder, judged: Judged) -> None:
+    page = (DOCS / "certificates.md").read_text("utf-8")
+    commands = [line[2:] for line in page.splitlines() if line.startswith("$ ")]
+    shutil.copytree(judged.clone, state.root / "project")
+    shutil.copy(state.state / "events.db", state.root / "events.db")
+    config = state.config.read_text("utf-8")
+    # The key first, so that what is written is signed.
+    for command in sorted(commands, key=lambda command: not command.startswith("ssh-keygen")):
+        words = shlex.split(command)
+        if words[0] == "ssh-keygen":
+            subprocess.run(words, check=True, cwd=state.root)
+            state.config.write_text(config + '[certificates]\nsigning_key = "certificate-key"\n', "utf-8")
+            trusted(state.root / "certificate-key")
+            continue
+        file = next((state.root / "certificates").glob("*.json"), Path("FILE"))
+        given = {"ID": PROOF, "FILE": str(file)}
+        answer = state.unsorry(*(given.get(word, word) for word in words[1:]))
+        assert answer.code == 0, (command, answer.out, answer.err)
