@@ -195,6 +195,7 @@ def _model(model: ServeModel, settings: Settings) -> ModelSpec:
         kind=model.kind,
         source=model.model or PROMOTED,
         device=model.device,
+        repository=model.repository,
         generator=model.generator,
         premises=model.premises,
         candidates=model.candidates,

@@ -691,6 +691,14 @@ _Format = Annotated[
 ]
 
 
+_Adapter = Annotated[
+    str | None,
+    typer.Option(
+        "--repository", metavar="REPO", help="Whose adapter, where a checkpoint has one for each repository."
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     checkpoint: str
@@ -706,6 +714,7 @@ def export(
     checkpoint: CheckpointId,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make.")],
     wanted: _Format = None,
+    repository: _Adapter = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
@@ -713,17 +722,18 @@ def export(
     with _failures():
         from pipeline.models.sharing import write_shared
 
-        shared = _shared(instance, checkpoint)
+        shared = _shared(instance, checkpoint, repository)
         written = write_shared(shared, out.absolute(), wanted)
     _tell_written(instance, Written(shared.row.checkpoint, written, str(out), shared.row.simulated), as_json)
 
 
 def push(
     checkpoint: CheckpointId,
-    repository: Annotated[
+    place: Annotated[
         str, typer.Argument(metavar="OWNER/NAME", help="The hub's repository, made if need be.")
     ],
     wanted: _Format = None,
+    repository: _Adapter = None,
     public: Annotated[
         bool, typer.Option("--public", help="Let all see a repository that is made; else it is private.")
     ] = False,
@@ -737,14 +747,14 @@ def push(
     with _failures(), tempfile.TemporaryDirectory(prefix="unsorry-") as folder:
         from pipeline.models import sharing
 
-        shared = _shared(instance, checkpoint)
+        shared = _shared(instance, checkpoint, repository)
         written = shared.format(wanted)
-        place = sharing.push(shared, repository, Path(folder) / "model", wanted=wanted, public=public)
+        place = sharing.push(shared, place, Path(folder) / "model", wanted=wanted, public=public)
     _tell_written(instance, Written(shared.row.checkpoint, written, place, shared.row.simulated), as_json)
 
 
-def _shared(instance: Instance, checkpoint: str) -> Shared:
-    """Return what is known of a checkpoint whose files are there."""
+def _shared(instance: Instance, checkpoint: str, repository: str | None) -> Shared:
+    """Return what is known of a checkpoint whose files are there, or of a repository's adapter in it."""
     from pipeline.models.sharing import Shared
     from store.view import model_queries
 
@@ -755,7 +765,7 @@ def _shared(instance: Instance, checkpoint: str) -> Shared:
         learned = model_queries.learned(database, row.model)
     links = reversed(model_queries.ancestry(learned, row.checkpoint))
     repositories = tuple(dict.fromkeys(link.repository for link in links))
-    return Shared(instance.paths.models / row.model, row, measured, repositories)
+    return Shared(instance.paths.models / row.model, row, measured, repositories, repository)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import structlog
 
 from daemon.store_service import StoreService
 from pipeline.jobs.kinds import KINDS, TRAININGS
-from pipeline.models.chain import Chain, weights_of
+from pipeline.models.chain import Chain, files_in, weights_of
 from store import promotion
 from store.errors import ConcurrencyError
 from store.events.base import EventBody
@@ -251,7 +251,7 @@ class Models:
             )
         folder = self._chain_root / row.model / row.checkpoint
         try:
-            names = weights_of([path.name for path in folder.glob("*")]) or ("model.safetensors",)
+            names = weights_of(files_in(folder)) or ("model.safetensors",)
             size = sum((folder / name).stat().st_size for name in names)
         except OSError as error:
             problem = f"its weights, {error.filename}, cannot be read ({error.strerror})"

@@ -450,7 +450,8 @@ class Train(Section):
     fields of `pipeline/models/config.py`. The model, causal or
     an encoder-decoder, learns people's tactics and those of our own verified proofs, and is shown the premises of the
     retriever in use, but for the share `premise_dropout` of the rows (0.25). Rows of earlier repositories are replayed,
-    the share `replay_share` (0.25) of all. `lr` is 2e-5 unless it is set, for LoRA 2e-4. A model that can think before
+    the share `replay_share` (0.25) of all. `lr` is 2e-5 unless it is set, for LoRA 2e-4. With
+    `lora_by_repository` (`false`) each repository has an adapter of its own. A model that can think before
     it answers is told not to, unless `enable_thinking`. `grpo`
     is the table `[train.tactics.grpo]`, training with [Lean's reward](how-it-works.md#training-with-leans-reward):
     `enabled` (default `false`), `goals` (theorems with a tactic that a trace must have; 100), the fields of `GrpoSpec`
@@ -539,6 +540,9 @@ class ServeModel(Section):
     """A hub name, a folder relative to this file, or the endpoint's name for the model. `""`, for `tactics`,
     `retrieval` and `retriever` only: the checkpoint in use; a promoted checkpoint replaces it without dropping a
     request"""
+    repository: Text = Field("", examples=["github.com/owner/name"])
+    """For `tactics`: the repository whose adapter is served, by its key in `unsorry repos`, of a checkpoint that was
+    trained with `lora_by_repository`"""
     generator: ModelName = Field("", examples=["./my-generator"])
     """Generator of `retrieval`, which requires it: a hub name or a folder"""
     device: Literal["", "cpu", "cuda"] = Field("", examples=["cpu"])

@@ -53,10 +53,15 @@ def sync(path: Path) -> None:
 
 
 def make_durable(folder: Path) -> None:
-    """Flush a folder and the content of its files to the disk."""
-    for path in folder.iterdir():
+    """Flush a folder, and all files and folders in it, to the disk."""
+    for path in folder.rglob("*"):
         sync(path)
     sync(folder)
+
+
+def files_in(folder: Path) -> list[str]:
+    """Return the paths of a folder's files, those in its folders among them, relative to it and in order."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
 def write_text_whole(path: Path, text: str) -> None:
@@ -79,13 +84,17 @@ def file_digest(path: Path) -> str:
 
 
 DESCRIPTION = "checkpoint.json"
+ADAPTERS = "adapters"
+"""The folder of a checkpoint that has an adapter for each repository (`pipeline.models.tactics.adapters`)."""
 FISHER = "fisher.safetensors"
 _RUNS = ".runs"
 _ID = re.compile("[0-9a-f]{16}")
 
 _INDEX = "model.safetensors.index.json"
 _PART = re.compile(r"model-\d+-of-\d+\.safetensors")
-_WHOLE = ("adapter_model.safetensors", "model.safetensors", _INDEX, "pytorch_model.bin")
+_ADAPTER = "adapter_model.safetensors"
+_OF_A_REPOSITORY = re.compile(rf"{ADAPTERS}/[^/]+/{re.escape(_ADAPTER)}")
+_WHOLE = (_ADAPTER, "model.safetensors", _INDEX, "pytorch_model.bin")
 
 _NEW = ".new"
 _READY = ".ready"
@@ -113,11 +122,12 @@ _NO_START = (DESCRIPTION, CURVE, "training_args.bin", "base.json")
 def weights_of(names: Collection[str]) -> tuple[str, ...]:
     """Return the names of a folder's files with the weights, in order; () without any.
 
-    An adapter's folder has the adapter. A large model is in several parts, beside an index that names them.
+    An adapter's folder has the adapter, or that of each repository. A large model is in several parts, beside an index
+    that names them.
     """
     first = next((name for name in _WHOLE if name in names), None)
     if first is None:
-        return ()
+        return tuple(sorted(filter(_OF_A_REPOSITORY.fullmatch, names)))
     parts = sorted(filter(_PART.fullmatch, names)) if first == _INDEX else ()
     return (first, *parts)
 
@@ -604,7 +614,7 @@ def _write_model(
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     write(folder)
-    content = describe({path.name: file_digest(path) for path in sorted(folder.iterdir())})
+    content = describe({name: file_digest(folder / name) for name in files_in(folder)})
     (folder / DESCRIPTION).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     make_durable(folder)
     return content

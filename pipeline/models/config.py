@@ -30,6 +30,9 @@ BelowOne = Annotated[float, Field(ge=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
+_NEVER = object()
+
+
 class Config:
     """The base of a configuration: a frozen dataclass that calls `checked` in its `__post_init__`.
 
@@ -40,6 +43,9 @@ class Config:
 
     no_content: ClassVar[frozenset[str]]
     """Fields that do not change the weights that a training makes."""
+    before: ClassVar[Mapping[str, object]] = {}
+    """Fields that earlier versions did not have, each with what those did: with this value a field is no content, so
+    that the ids of checkpoints stay."""
     model_name: str
     seed: int
 
@@ -63,7 +69,11 @@ class Config:
 
     def content(self) -> dict[str, Any]:
         """Return the fields that decide the weights that a training makes."""
-        return {name: value for name, value in self.to_dict().items() if name not in self.no_content}
+        return {
+            name: value
+            for name, value in self.to_dict().items()
+            if name not in self.no_content and self.before.get(name, _NEVER) != value
+        }
 
     def checked(self) -> None:
         """Check every field.
@@ -146,6 +156,9 @@ class TacticsConfig(Config):
         lora: whether an adapter is trained, and not every weight. A parent that is an adapter is trained further as
             one in any case.
         lora_rank: of the adapter's matrices.
+        lora_by_repository: whether each repository has an adapter of its own, which alone its trainings change and its
+            searches use, all on the model that the chain begins with (`pipeline.models.tactics.adapters`). Needs
+            `lora`; nothing of other repositories is replayed. A chain stays with its first.
         max_seq_len: tokens of prompt and tactic together, a quarter of which are the tactic's.
         enable_thinking: whether a model that can think before it answers is told to, which takes a `max_seq_len` with
             room for it; people's tactics have no thoughts to learn from.
@@ -170,6 +183,7 @@ class TacticsConfig(Config):
     lr: Number = 0.0
     lora: bool = False
     lora_rank: Positive = 16
+    lora_by_repository: bool = False
     max_seq_len: Positive = 1024
     enable_thinking: bool = False
     premise_dropout: Share = 0.25
@@ -182,11 +196,14 @@ class TacticsConfig(Config):
     save_minutes: Number = 10.0
 
     no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})
+    before: ClassVar[Mapping[str, object]] = {"lora_by_repository": False}
 
     def __post_init__(self) -> None:
         if str(self.objective) == "grpo":
             raise ConfigError(f"objective is 'grpo': {_NO_REWARDS}")
         self.checked()
+        if self.lora_by_repository and not self.lora:
+            raise ConfigError("lora_by_repository is true, and lora is false: write lora = true beside it")
 
 
 def tactics_config(values: Mapping[str, Any]) -> TacticsConfig:

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.models.chain import DESCRIPTION, FISHER, Chain, make_durable, read_about, sync, writing
+from pipeline.models.chain import DESCRIPTION, FISHER, Chain, begun, make_durable, read_about, sync, writing
 from pipeline.models.errors import LearningError, first_line
 from pipeline.models.measures import BASELINES, baselines_of
+from pipeline.models.tactics.adapters import ADAPTER, BASE, adapters_of
 from store.events.models import ModelKind
 from store.promotion import task_name
 from store.view.rows import CheckpointRow, EvaluationRow
@@ -32,8 +33,7 @@ FORMATS: Mapping[ModelKind, tuple[Format, ...]] = {
 }
 """What each model can be written as, the usual one first."""
 CARD = "README.md"
-_ADAPTER = "adapter_config.json"
-_STAY = (FISHER, DESCRIPTION, "base.json", "training_args.bin")
+_STAY = (FISHER, DESCRIPTION, BASE, "training_args.bin")
 _TASKS: Mapping[ModelKind, tuple[str, str]] = {
     "retriever": ("sentence-similarity", "premise retrieval"),
     "tactics": ("text-generation", "tactic prediction"),
@@ -50,13 +50,30 @@ class SharingError(LearningError):
 class Shared:
     """What is shared: a checkpoint of a chain, what the log says of it, and the repositories that it learned from.
 
-    `repositories` are in the order in which they were learned.
+    `repositories` are in the order in which they were learned. Of a checkpoint with an adapter for each repository that
+    of `repository` is shared, and nothing of the others.
+
+    Raises:
+        SharingError: the checkpoint has adapters and the repository is none of theirs, or it has none and names one.
     """
 
     chain: Path
     row: CheckpointRow
     evaluations: Sequence[EvaluationRow]
     repositories: Sequence[str]
+    repository: str | None = None
+
+    def __post_init__(self) -> None:
+        adapters = adapters_of(self.chain / self.row.checkpoint)
+        if self.repository is not None and not adapters:
+            raise SharingError(
+                f"{self.row.checkpoint} has one model for all repositories: leave --repository out"
+            )
+        if adapters and self.repository not in adapters:
+            raise SharingError(
+                f"{self.row.checkpoint} has an adapter for each repository: name one with --repository, of "
+                f"{', '.join(adapters)}"
+            )
 
     @property
     def model(self) -> ModelKind:
@@ -64,7 +81,13 @@ class Shared:
 
     @property
     def folder(self) -> Path:
-        return self.chain / self.row.checkpoint
+        checkpoint = self.chain / self.row.checkpoint
+        return checkpoint if self.repository is None else adapters_of(checkpoint)[self.repository]
+
+    @property
+    def learned(self) -> Sequence[str]:
+        """The repositories that what is shared has learned from."""
+        return self.repositories if self.repository is None else (self.repository,)
 
     def format(self, wanted: str | None) -> Format:
         """Return the format that is wanted; None: an adapter as one, else the model's usual one.
@@ -73,7 +96,7 @@ class Shared:
             SharingError: the model has no such format.
         """
         known = FORMATS[self.model]
-        adapter = (self.folder / _ADAPTER).is_file()
+        adapter = (self.folder / ADAPTER).is_file()
         if wanted is None:
             return "peft" if adapter else known[0]
         found = next((one for one in known if one == wanted), None)
@@ -110,10 +133,10 @@ def write_shared(shared: Shared, out: Path, wanted: str | None = None, *, name: 
     shutil.rmtree(beside, ignore_errors=True)
     with writing(beside, (f"{out} cannot be written", "Make room, or name another folder")):
         beside.mkdir(parents=True)
-        if written == "transformers" and (shared.folder / _ADAPTER).is_file():
+        if written == "transformers" and (shared.folder / ADAPTER).is_file():
             _merge(shared.folder, beside)
         else:
-            _copy(shared.folder, beside)
+            _copy(shared, beside)
         if written == "peft":
             _name_base(shared, beside)
         if written == "sentence-transformers":
@@ -125,11 +148,12 @@ def write_shared(shared: Shared, out: Path, wanted: str | None = None, *, name: 
     return written
 
 
-def _copy(source: Path, out: Path) -> None:
-    about = read_about(source) or {"files": {}}
-    for name in about["files"]:
-        if name not in _STAY:
-            shutil.copyfile(source / name, out / name)
+def _copy(shared: Shared, out: Path) -> None:
+    checkpoint = shared.chain / shared.row.checkpoint
+    about = read_about(checkpoint) or {"files": {}}
+    for path in (checkpoint / name for name in about["files"]):
+        if path.parent == shared.folder and path.name not in _STAY:
+            shutil.copyfile(path, out / path.name)
 
 
 def _merge(source: Path, out: Path) -> None:
@@ -147,7 +171,7 @@ def _merge(source: Path, out: Path) -> None:
 
 def _name_base(shared: Shared, out: Path) -> None:
     """Name the base by what the chain began with: a name of the hub, where it was one."""
-    path = out / _ADAPTER
+    path = out / ADAPTER
     config = json.loads(path.read_text(encoding="utf-8"))
     config["base_model_name_or_path"] = shared.row.base
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -219,7 +243,11 @@ def card(shared: Shared, written: Format, name: str) -> str:
 
     row = shared.row
     task, ours = _TASKS[shared.model]
-    tests = [one for one in shared.evaluations if one.split.rpartition("/")[2] == "test"]
+    tests = [
+        one
+        for one in shared.evaluations
+        if one.split.rpartition("/")[2] == "test" and shared.repository in (None, one.repository)
+    ]
     results = [
         EvalResult(
             task_type=task,
@@ -260,7 +288,7 @@ def card(shared: Shared, written: Format, name: str) -> str:
         "",
         "## Learned from, in this order",
         "",
-        *(f"- {repository}" for repository in shared.repositories),
+        *(f"- {repository}" for repository in shared.learned),
         "",
         "Theorems of the test side of the split, which is by a hash of the statement, were not trained on.",
         "",
@@ -274,7 +302,10 @@ def card(shared: Shared, written: Format, name: str) -> str:
         "",
         "## Made with",
         "",
-        f"{row.steps} steps in {row.seconds:.0f} s; weights {row.weights}.",
+        # Of a repository's adapter the checkpoint's steps may be another's.
+        f"{row.steps} steps in {row.seconds:.0f} s; weights {row.weights}."
+        if shared.repository is None
+        else f"The adapter {begun(shared.folder)} of the checkpoint's.",
         "",
         *(f"- {key}: {_public(value)}" for key, value in settings.items()),
     ]

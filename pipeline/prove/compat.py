@@ -43,9 +43,9 @@ from pipeline.models.endpoint.errors import Usage
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import device_of
 from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.tactics.adapters import ADAPTER
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.goals import NAME, SourcePlaces, statement
-from pipeline.models.tactics.models import ADAPTER
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.authors import ExternalAuthor, HFAuthor

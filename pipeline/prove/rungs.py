@@ -228,14 +228,16 @@ async def engine(given: ProveSpec) -> AsyncIterator[Engine]:
             case CuratedRung():
                 yield ladder(show)
             case RetrievalRung() | GeneratorRung() as rung:
-                yield replace(await _by_generator(rung, open_), show=show)
+                yield replace(await _by_generator(rung, given.repository, open_), show=show)
             case WholeProofRung() as rung:
                 yield replace(await _by_author(given, rung, open_), show=show)
             case EndpointRung() as rung:
                 yield replace(await _by_endpoint(given, rung, open_), show=show)
 
 
-async def _by_generator(rung: RetrievalRung | GeneratorRung, open_: AsyncExitStack) -> Engine:
+async def _by_generator(
+    rung: RetrievalRung | GeneratorRung, repository: str, open_: AsyncExitStack
+) -> Engine:
     from pipeline.models.tactics.requests import Decoding
     from pipeline.models.tactics.service import GenerationService
     from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
@@ -247,7 +249,7 @@ async def _by_generator(rung: RetrievalRung | GeneratorRung, open_: AsyncExitSta
         mode="sampling" if sampled else "beams",
         temperature=generator.temperature if sampled else 1.0,
     )
-    suggesting = await asyncio.to_thread(_generator, generator)
+    suggesting = await asyncio.to_thread(_generator, generator, repository)
     service = await open_.enter_async_context(GenerationService(suggesting))
     answering = ModelHealth(alone=False)
     suggests = WatchedGenerator(service, answering)
@@ -323,7 +325,7 @@ async def _retrieval(given: ProveSpec, part: RetrieverSpec, open_: AsyncExitStac
 async def _by_author(given: ProveSpec, rung: WholeProofRung, open_: AsyncExitStack) -> Engine:
     from pipeline.prove.authors import HFAuthor
 
-    generator = await asyncio.to_thread(_generator, rung.generator)
+    generator = await asyncio.to_thread(_generator, rung.generator, given.repository)
     author = HFAuthor(
         generator,
         given.model,
@@ -373,12 +375,12 @@ def _written(author: Author, answering: ModelHealth, asked: WholeSpec, seed: int
     return Engine(ladder().propose, wholly=wholly, answering=answering)
 
 
-def _generator(part: GeneratorSpec) -> Generator:
-    """Load the model of rungs 1 to 3."""
+def _generator(part: GeneratorSpec, repository: str) -> Generator:
+    """Load the model of rungs 1 to 3, for a repository's goals."""
     with _loads("generator", part.path):
         from pipeline.models.tactics.generate import Generator
 
-        return Generator.load(part.path, device=part.device)
+        return Generator.load(part.path, device=part.device, repository=repository)
 
 
 def _progress(path: str, *, device: str) -> Any:

@@ -570,13 +570,16 @@ class EndpointGenerator:
         return beginning_with(prefix, found).tactics if prefix else found.tactics
 
 
-def load_generator(source: str, *, device: Device, kind: ModelKind) -> PrefixedGenerator:
+def load_generator(
+    source: str, *, device: Device, kind: ModelKind, repository: str = ""
+) -> PrefixedGenerator:
     """Load a model that generates; of what our trainers wrote each file is compared with what was saved.
 
     Args:
         source: a folder, a LoRA adapter's folder, or a name of the hub.
         device: where to compute.
         kind: "causal" and "seq2seq" take nothing else; the others take either.
+        repository: whose goals it is asked, for a checkpoint with an adapter for each; "": unknown.
 
     Raises:
         LearningError: it cannot be loaded, or is of another kind.
@@ -586,7 +589,7 @@ def load_generator(source: str, *, device: Device, kind: ModelKind) -> PrefixedG
         settle(folder)
         read_about(folder, verify=True)
     where = device_of(device)
-    loaded = load_model(source, device=where, dtype=inference_dtype(where))
+    loaded = load_model(source, device=where, dtype=inference_dtype(where), repository=repository or None)
     found = "seq2seq" if loaded.prompts.kind == "seq2seq" else "causal"
     if kind in ("causal", "seq2seq") and kind != found:
         raise ModelError(f'{source} is a {found} model, and kind is "{kind}". Write kind = "{found}"')

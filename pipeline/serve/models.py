@@ -350,7 +350,7 @@ class Loader:
     ) -> GeneratingModel:
         from pipeline.serve.engines import LocalGenerator, decoding_of, load_generator
 
-        generator = load_generator(source, device=device, kind=spec.kind)
+        generator = load_generator(source, device=device, kind=spec.kind, repository=spec.repository)
         return LocalGenerator(
             spec.name,
             generator,

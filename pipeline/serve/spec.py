@@ -66,6 +66,7 @@ class ModelSpec:
             an encoder; "endpoint": a model behind `endpoint`.
         source: "promoted" (tactics, retrieval, retriever), a folder, a name of the hub, or the endpoint's name for it.
         device: "": the server's.
+        repository: for "tactics": the key of the one whose adapter is served, of a checkpoint with one for each.
         generator: for "retrieval": the folder or hub name of what is shown the premises.
         premises: for "retrieval": how many it is shown.
         candidates, decoding, temperature, max_tokens: see `pipeline.models.tactics.requests.Decoding`; max_tokens None:
@@ -79,6 +80,7 @@ class ModelSpec:
     kind: ModelKind
     source: _Name
     device: Device | Literal[""] = ""
+    repository: str = ""
     generator: str = ""
     premises: Annotated[int, Field(ge=0)] = 10
     candidates: _Positive = 8

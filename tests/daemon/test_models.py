@@ -407,6 +407,24 @@ def test_the_weights_of_an_adapter_are_its_own(deployment: Deployment) -> None:
     asyncio.run(told_so())
 
 
+def test_the_weights_of_adapters_by_repository_are_all_of_them(deployment: Deployment) -> None:
+    async def told_so() -> None:
+        checkpoint = one(deployment, "t", model="tactics", size_bytes=14)
+        adapters = chain_root(deployment) / "tactics" / "t" / "adapters"
+        for name in ("of-a", "of-b"):
+            (adapters / name).mkdir(parents=True)
+            (adapters / name / "adapter_model.safetensors").write_bytes(b"weights")
+        (adapters.parent / "model.safetensors").unlink()
+        async with told(deployment, checkpoint) as (_, models):
+            gone = (adapters / "of-a").rename(deployment.folder / "elsewhere")
+            with pytest.raises(ModelStateError, match="have 7 bytes and were saved with 14"):
+                await models.promote("t")
+            gone.rename(adapters / "of-a")
+            assert (await models.promote("t")).checkpoint == "t"
+
+    asyncio.run(told_so())
+
+
 def test_where_another_user_was_faster_the_next_call_decides(deployment: Deployment) -> None:
     async def told_so() -> None:
         new = [*trained(deployment, "a"), *trained(deployment, "b", "a"), *trained(deployment, "c", "b")]

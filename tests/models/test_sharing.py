@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +26,28 @@ from tests.support.tiny_models import make_tiny_causal, make_tiny_retriever
 ID = "0123456789abcdef"
 
 
-def shared(root: Path, model: ModelKind, source: Path, *, simulated: bool = False, base: str = "") -> Shared:
-    """Return a checkpoint with a model's files, as a chain has it, and what the log says of it."""
+def shared(
+    root: Path,
+    model: ModelKind,
+    source: Path,
+    *,
+    simulated: bool = False,
+    base: str = "",
+    write: Callable[[Path], object] | None = None,
+    about: dict[str, Any] | None = None,
+    repository: str | None = None,
+) -> Shared:
+    """Return a checkpoint with a model's files, or what `write` writes, and what the log says of it."""
     chain = Chain(root / model)
     step = Step(ID, None, base or str(source), str(source), TaskData("r", root), "d", {"max_seq_len": 64}, 7)
 
-    def write(folder: Path) -> None:
+    def copied(folder: Path) -> None:
         for path in source.iterdir():
             shutil.copy(path, folder / path.name)
         Curve().write(folder)
         (folder / "fisher.safetensors").write_bytes(b"large, and of no use to others")
 
-    chain.put(step, write, TrainingFacts(3, "cpu", 1.5, {"torch": "2"}))
+    chain.put(step, write or copied, TrainingFacts(3, "cpu", 1.5, {"torch": "2"}, about=about or {}))
     row = CheckpointRow(
         checkpoint=ID, model=model, parent=None, base=base or str(source), data_seq=1,
         config={"max_seq_len": 64, "data_max_seq_len": 96}, seed=7, steps=3, weights=begun(chain.path(ID)),
@@ -54,7 +66,7 @@ def shared(root: Path, model: ModelKind, source: Path, *, simulated: bool = Fals
         )
         for split in ("test", "val")
     ]  # fmt: skip
-    return Shared(chain.folder, row, measured, ("example.org/a", "example.org/b"))
+    return Shared(chain.folder, row, measured, ("example.org/a", "example.org/b"), repository)
 
 
 @pytest.fixture
@@ -139,6 +151,30 @@ def test_an_adapter_is_written_alone_or_merged_into_its_base(tmp_path: Path) -> 
     wanted = adapted.merge_and_unload().state_dict()
     assert all((merged.state_dict()[name] - value).abs().max() < 1e-6 for name, value in wanted.items())
     assert any((merged.state_dict()[name] != value).any() for name, value in plain.state_dict().items())
+
+
+def test_of_adapters_by_repository_one_is_written_by_name(tmp_path: Path) -> None:
+    base, source = make_tiny_causal(tmp_path / "base"), tmp_path / "source"
+    a, b = "example.org/a", "example.org/b"
+    for name in ("of-a", "of-b"):
+        (source / name).mkdir(parents=True)
+        (source / name / "adapter_config.json").write_text("{}")
+        (source / name / "adapter_model.safetensors").write_text(f"the weights {name}")
+
+    def write(folder: Path) -> None:
+        shutil.copytree(source, folder / "adapters")
+
+    named = {"adapters": {a: "of-a", b: "of-b"}}
+    of = shared(tmp_path, "tactics", base, write=write, about=named, repository=b)
+    assert write_shared(of, tmp_path / "out") == "peft"
+    assert (tmp_path / "out" / "adapter_model.safetensors").read_text() == "the weights of-b"
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"- {b}\n" in card
+    assert a not in card, "neither what it learned nor what was measured on it"
+    with pytest.raises(SharingError, match=f"name one with --repository, of {a}, {b}"):
+        replace(of, repository=None)
+    with pytest.raises(SharingError, match="has one model for all repositories: leave --repository out"):
+        shared(tmp_path / "one", "tactics", base, repository=b)
 
 
 def test_nothing_is_overwritten_and_no_format_is_made_up(retriever: Shared, tmp_path: Path) -> None:

@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
 
 from pipeline.jobs.protocol import JobError
+from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import PremiseFinder
 from pipeline.models.tactics.generate import Completion, Generator
+from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
 from pipeline.prove import retrieval
 from tests.support.chat_server import ChatServer, Says
@@ -58,6 +62,32 @@ def test_a_generator_s_tactics_fill_its_sorries(
         ("found", 0, "tactics-1")
     ] * 2
     assert {request.decoding.candidates for batch in asked for request in batch} == {2}
+
+
+def test_a_sorry_is_searched_with_its_repository_s_own_adapter(tmp_path: Path, learned: Path) -> None:
+    """One adapter changes nothing of the base, which knows the proofs; with the other it writes no tactic."""
+    adapters, base = tmp_path / "checkpoint" / "adapters", load_model(learned)
+    for name, spoiled in (("knows", False), ("knows-nothing", True)):
+        lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
+        with quiet_libraries():
+            adapted: Any = get_peft_model(AutoModelForCausalLM.from_pretrained(learned), lora)
+        for weights in adapted.parameters() if spoiled else ():
+            if weights.requires_grad:
+                weights.data.fill_(0.3)
+        adapted.save_pretrained(adapters / name)
+        base.tokenizer.save_pretrained(adapters / name)
+        base.lengths.save(adapters / name)
+    named = {"files": {}, "adapters": {"host/a/knows": "knows", "host/a/other": "knows-nothing"}}
+    (adapters.parent / "checkpoint.json").write_text(json.dumps(named))
+    generator = {"path": str(adapters.parent), "device": "cpu", "candidates": 2, "decoding": "beam"}
+
+    def outcomes(repository: str) -> set[str]:
+        events = run(tmp_path, rung=2, model="m", generator=generator, repository=repository)
+        return {event["outcome"] for event in events if "outcome" in event}
+
+    assert outcomes("host/a/knows") == {"found"}
+    assert outcomes("host/a/other") == {"exhausted"}
+    assert outcomes("host/a/new") == {"found"}, "what has none is searched with the base"
 
 
 GARBAGE: dict[str, tuple[list[str | Completion], str]] = {

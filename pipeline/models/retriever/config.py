@@ -45,10 +45,6 @@ LEANDOJO_ALONE: Mapping[str, object] = {
 """Fields of LeanDojo's configuration that are none of ours, with LeanDojo's defaults."""
 
 
-_EARLIER: Mapping[str, object] = {"num_hard_negatives": 0, "split": "random"}
-"""What earlier versions did that have no such field."""
-
-
 @dataclass(frozen=True, slots=True)
 class RetrieverConfig(Config):
     """Settings of a training. Checked when made.
@@ -138,6 +134,7 @@ class RetrieverConfig(Config):
             "baselines",
         }
     )
+    before: ClassVar[Mapping[str, object]] = {"num_hard_negatives": 0, "split": "random"}
 
     def task_split(self, side: str) -> str:
         """Return the name of a measurement's split: that of "random" is its side's alone."""
@@ -158,7 +155,7 @@ class RetrieverConfig(Config):
         Raises:
             ConfigError: as `from_dict`.
         """
-        own = {**_EARLIER, **{name: value for name, value in values.items() if name not in LEANDOJO_ALONE}}
+        own = {**cls.before, **{name: value for name, value in values.items() if name not in LEANDOJO_ALONE}}
         if not values.get("run_progressive_training", True):
             own["lambda_value"] = 0.0
         return RetrieverConfig.from_dict(own)
@@ -166,9 +163,7 @@ class RetrieverConfig(Config):
     def content(self) -> dict[str, Any]:
         """Return the fields that decide the weights, and LeanDojo's: earlier versions had them in a checkpoint's id."""
         # Not `super()`: a dataclass with slots is another class than the one that is written here.
-        own = Config.content(self)
-        without = {name for name, value in _EARLIER.items() if own[name] == value}
-        return {**LEANDOJO_ALONE, **{name: value for name, value in own.items() if name not in without}}
+        return {**LEANDOJO_ALONE, **Config.content(self)}
 
     def model_arguments(self) -> dict[str, Any]:
         """Return the arguments of `PremiseRetriever`."""

@@ -368,6 +368,7 @@ class Generator:
         dtype: torch.dtype | None = None,
         max_rows: int = 64,
         max_tokens: int = 1 << 16,
+        repository: str | None = None,
     ) -> Generator:
         """Load a model and return its generator.
 
@@ -376,13 +377,14 @@ class Generator:
             device: where to compute; "auto" is a GPU where there is one.
             dtype: of the weights; None: bfloat16 on what has it in hardware, else float32.
             max_rows, max_tokens: see the constructor.
+            repository: the key of the one whose goals it is asked, for a checkpoint with an adapter for each.
 
         Raises:
             ModelError: it cannot be used.
             ConfigError: there is no such device.
         """
         where = device_of(str(device))
-        loaded = load_model(model, device=where, dtype=dtype or inference_dtype(where))
+        loaded = load_model(model, device=where, dtype=dtype or inference_dtype(where), repository=repository)
         return cls(loaded, max_rows=max_rows, max_tokens=max_tokens)
 
     @property

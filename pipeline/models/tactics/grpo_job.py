@@ -24,6 +24,7 @@ from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.running import Saves
+from pipeline.models.tactics.adapters import started, written
 from pipeline.models.tactics.goals import SourcePlaces
 from pipeline.models.tactics.grpo import LEAN, GRPOTrainer
 from pipeline.models.tactics.job import LIBRARIES, TacticsJob, adapter_of
@@ -73,10 +74,11 @@ def learn(
     step = chain.step(
         task, config, parent=parent, data=hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     )
-    step = replace(step, config={**step.config, **about})
+    by_repository = config.lora_by_repository
+    step = replace(started(step, chain, by_repository=by_repository), config={**step.config, **about})
 
     def make(run: Path) -> Checkpoint:
-        started = time.monotonic()
+        began = time.monotonic()
         trainer = GRPOTrainer(
             step.start,
             LEAN,
@@ -106,10 +108,11 @@ def learn(
                 f"{task.name}: Lean could judge none of the answers, so that nothing was learned: its goals cannot be "
                 "stated again where they were traced"
             )
+        write, adapters = written(step, chain, trainer.write, by_repository=by_repository)
         facts = TrainingFacts(
             fitted.steps,
             trainer.device.type,
-            time.monotonic() - started,
+            time.monotonic() - began,
             versions(LIBRARIES),
             _warnings(fitted.measures),
             {
@@ -119,9 +122,10 @@ def learn(
                 # Of the answers since the run was last started.
                 **trainer.about(),
                 "simulated": lean.simulated,
+                **adapters,
             },
         )
-        return chain.put(step, trainer.write, facts)
+        return chain.put(step, write, facts)
 
     return chain.once(step, make)
 

@@ -28,7 +28,6 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -56,9 +55,10 @@ from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.running import Saves
 from pipeline.models.tactics.accepted import accepted, write_accepted
+from pipeline.models.tactics.adapters import base_of, model_for, name_base, started, written
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.lesson import lesson
-from pipeline.models.tactics.models import TacticModel, base_of, load_model, name_base
+from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import (
     NO_PREMISES,
@@ -261,10 +261,11 @@ def learn(
         if premises.name
         else given.digest
     )
-    step = chain.step(task, config, parent=parent, data=data)
+    by_repository = config.lora_by_repository
+    step = started(chain.step(task, config, parent=parent, data=data), chain, by_repository=by_repository)
 
     def make(run: Path) -> Checkpoint:
-        started = time.monotonic()
+        began = time.monotonic()
         trainer = _trainer(config, step.start, run, on_step)
         shown = given.shown(premises, task, config)
         fitted = trainer.fit(shown, Saves(run / "steps", 60 * config.save_minutes))
@@ -274,16 +275,18 @@ def learn(
             if fitted.dropped
             else ()
         )
+        write, adapters = written(step, chain, trainer.write, by_repository=by_repository)
         about = {
             "fitted": {**asdict(fitted), "measures": dict(fitted.measures)},
             "rows": given.about(),
             "premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)},
+            **adapters,
         }
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - began
         facts = TrainingFacts(
             fitted.steps, trainer.device.type, seconds, versions(LIBRARIES), warnings, about
         )
-        return chain.put(step, trainer.write, facts)
+        return chain.put(step, write, facts)
 
     return chain.once(step, make)
 
@@ -339,6 +342,7 @@ class TacticsEvaluator(Evaluator[TacticsConfig]):
     ) -> None:
         super().__init__(chain, checkpoint, config, recorder)
         self._premises = premises
+        self._loaded: tuple[str, TacticModel] | None = None
 
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
         return (task.dataset / "random" / f"{split}.json",)
@@ -347,18 +351,22 @@ class TacticsEvaluator(Evaluator[TacticsConfig]):
         shown = [self._premises.name] if self._premises.name else []
         return [CANDIDATES, self.config.eval_steps, self.config.seed, *shown]
 
-    @cached_property
-    def loaded(self) -> TacticModel:
-        """The checkpoint's model, loaded once."""
-        device = device_of(self.config.device)
-        # The provers' type.
-        return load_model(self.chain.path(self.checkpoint), device=device, dtype=inference_dtype(device))
+    def loaded(self, task: TaskData) -> TacticModel:
+        """Return the checkpoint's model for a task; the last one stays loaded."""
+        source = model_for(self.chain.path(self.checkpoint), task.name)
+        if self._loaded is None or self._loaded[0] != source:
+            # Before the next is loaded: the GPU might not hold two.
+            self._loaded = None
+            device = device_of(self.config.device)
+            # The provers' type.
+            self._loaded = source, load_model(source, device=device, dtype=inference_dtype(device))
+        return self._loaded[1]
 
     def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
         (path,) = self.paths(task, split)
         most, seed = self.config.eval_steps, self.config.seed
         rows, find = read_rows(path), self._premises.of(task.dataset)
-        return evaluate(self.loaded, rows, most=most, seed=seed, find=find, on_batch=on_batch)
+        return evaluate(self.loaded(task), rows, most=most, seed=seed, find=find, on_batch=on_batch)
 
 
 class TacticsJob(TrainingJob[TacticsConfig]):
@@ -468,6 +476,8 @@ class TrainerJob(TacticsJob):
         )
         seed = int(config["seed"])
         step = Step(identity, parent, about["base"], str(folder), task, about["rows"], config, seed)
+        if parent is not None:
+            started(step, self.chain, by_repository=False)
         facts = TrainingFacts(
             steps=int(about["fitted"]["steps"]),
             device=about["device"],
@@ -496,6 +506,5 @@ class _TrainerEvaluator(TacticsEvaluator):
         super().__init__(*given)
         self._trainer = trainer
 
-    @cached_property
-    def loaded(self) -> TacticModel:
+    def loaded(self, task: TaskData) -> TacticModel:  # noqa: ARG002 - one model for all
         return self._trainer.loaded()

@@ -85,12 +85,17 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
         task: with a dataset in LeanDojo's form, and accepted proofs beside it.
         config: how many are replayed.
         earlier: the tasks to replay; of one with the task's name, an earlier version of it, what it has is not learned
-            again, only replayed (`TacticsConfig.only_new`), if what is new fills a batch.
+            again, only replayed (`TacticsConfig.only_new`), if what is new fills a batch. With LoRA by repository no
+            other is replayed.
 
     Raises:
         LearningError: a dataset cannot be used.
     """
     ours = read_accepted(task.dataset)
+    if config.lora_by_repository:
+        # The adapter of another repository learns what is that one's.
+        earlier = [one for one in earlier if one.name == task.name]
+        ours = replace(ours, proofs=tuple(one for one in ours.proofs if one.repository == task.name))
     read = read_rows(task.dataset / "random" / "train.json")
     own = _distinct(read.rows, ours.rows(task.name))
     before = version_before(task, earlier) if config.only_new else None

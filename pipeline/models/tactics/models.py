@@ -1,19 +1,11 @@
 """Load tactic models: a folder or hub name of a causal model, of an encoder-decoder, or of a LoRA adapter.
 
 A folder that a trainer wrote also has the lengths of its prompts (`PROMPT`), so that prompts are built as in training.
-
-PEFT writes an adapter's base as an absolute path. Beside it is the relative path from the adapter's folder to the
-base's, so that both may move together:
-
-    <adapter>/base.json     {"path": "../0123456789abcdef", "config": SHA-256 of the base's config.json}
-
-It is tried first, so that a copy of a state folder has its own base and not that of the original.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,72 +20,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from pipeline.models.chain import file_digest, settle
+from pipeline.models.chain import settle
 from pipeline.models.errors import ModelError, first_line
 from pipeline.models.libraries import UNLOADABLE, load_tokenizer, quiet_libraries
+from pipeline.models.tactics.adapters import base_of, model_for
 from pipeline.models.tactics.prompt import Prompts
-
-ADAPTER = "adapter_config.json"
-BASE = "base.json"
-_CONFIG = "config.json"
-
-
-def name_base(folder: Path, base: str, *, home: Path) -> None:
-    """Write the base's relative path into an adapter's folder, if the base is a folder too.
-
-    Args:
-        folder: of the adapter.
-        base: a folder or hub name.
-        home: the adapter's final folder, or any folder beside it.
-    """
-    config = Path(base, _CONFIG)
-    if (folder / ADAPTER).is_file() and config.is_file():
-        location = {
-            "path": os.path.relpath(config.parent.resolve(), home.resolve()),
-            "config": file_digest(config),
-        }
-        (folder / BASE).write_text(json.dumps(location) + "\n", encoding="utf-8")
-
-
-def base_of(model: str | Path) -> str:
-    """Return the folder or hub name of an adapter's base; the model itself if it is no adapter.
-
-    Raises:
-        ModelError: the adapter does not name it, or the name cannot be read.
-    """
-    folder = Path(model)
-    if not (folder / ADAPTER).is_file():
-        return str(model)
-    beside = _beside(folder)
-    if beside is not None:
-        return str(beside)
-    try:
-        base = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{folder / ADAPTER} cannot be read ({error}). Restore the folder") from error
-    if not base:
-        raise ModelError(
-            f"{folder / ADAPTER} does not say which model the adapter was put on; set base_model_name_or_path"
-        )
-    return str(base)
-
-
-def _beside(folder: Path) -> Path | None:
-    """Return the base's folder by its relative path, if the folder holds that model."""
-    path = folder / BASE
-    try:
-        location = json.loads(path.read_text(encoding="utf-8"))
-        found = Path(os.path.normpath(folder.resolve() / str(location["path"])))
-        wanted = str(location["config"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(
-            f"{path} cannot be read ({error}). Restore it, or remove it: {ADAPTER} has the base too"
-        ) from error
-    config = found / _CONFIG
-    return found if config.is_file() and file_digest(config) == wanted else None
-
 
 PROMPT = "prompt.json"
 MAX_SEQ_LEN = 1024
@@ -178,6 +109,7 @@ def load_model(
     max_seq_len: int | None = None,
     enable_thinking: bool | None = None,
     trainable: bool = False,
+    repository: str | None = None,
 ) -> TacticModel:
     """Load a model with its tokenizer; an adapter's folder is loaded with the model that it was put on.
 
@@ -189,10 +121,14 @@ def load_model(
             the model has positions.
         enable_thinking: whether it is told to think before it answers; None: as it was trained, else no.
         trainable: whether an adapter's weights are to be trained further.
+        repository: the key of the one whose goals it is asked, for a checkpoint with an adapter for each.
 
     Raises:
-        ModelError: it is missing, damaged, lacks weights or a tokenizer, or is no model that answers.
+        ModelError: it is missing, damaged, lacks weights or a tokenizer, or is no model that answers; or it differs by
+            repository, and none is named.
+        CheckpointError: its description cannot be read.
     """
+    model = model_for(model, repository)
     read = read_model(model, max_seq_len=max_seq_len, enable_thinking=enable_thinking)
     try:
         with quiet_libraries():

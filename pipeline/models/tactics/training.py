@@ -68,7 +68,8 @@ from pipeline.models.libraries import (
     quiet_libraries,
 )
 from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, mean_loss, run, trackers, wait
-from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model, name_base
+from pipeline.models.tactics.adapters import name_base
+from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model
 from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.tactics.rows import Rows, read_rows
 

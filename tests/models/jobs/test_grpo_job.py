@@ -14,7 +14,8 @@ from pipeline.jobs import preemption
 from pipeline.jobs.specs import TrainGrpoSpec
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits
-from pipeline.models.chain import Chain
+from pipeline.models.chain import Chain, file_digest
+from pipeline.models.tactics.adapters import adapters_of
 from store.events.models import ModelKind
 from tests.models.jobs.conftest import Bench
 from tests.support.job_processes import JobProcesses, Kill, Outcome
@@ -144,3 +145,16 @@ def test_trl_s_own_arguments_reach_it_and_an_adapter_is_trained(rewarded: Reward
     assert saved["config"]["grpo"]["trl"] == given["trl"]
     folder = rewarded.bench.chain("tactics") / saved["checkpoint"]
     assert (folder / "adapter_model.safetensors").exists()
+
+
+def test_a_repository_s_own_adapter_is_rewarded_and_measured(rewarded: Rewarded) -> None:
+    config = {"lora": True, "lora_rank": 2, "lora_by_repository": True}
+    made = rewarded.train(grpo={"max_steps": 1}, parent=None, config=config)
+    (saved,) = made.of("checkpoint_saved")
+    adapters = adapters_of(rewarded.bench.chain("tactics") / saved["checkpoint"])
+    assert list(adapters) == ["example.org/Goals"]
+    weights = adapters["example.org/Goals"] / "adapter_model.safetensors"
+    assert (file_digest(weights), weights.stat().st_size) == (saved["weights"], saved["size_bytes"])
+    assert {one["split"] for one in made.of("evaluation_finished")} <= {"test", "val"}
+    refused = rewarded.train(config=config)
+    assert "holds one model for all repositories" in refused.last["message"]

@@ -1,4 +1,4 @@
-"""Which files of a model are its weights: one, an adapter's, or every part of a large one."""
+"""Which files of a model are its weights: one, an adapter's or each repository's, or every part of a large one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ INDEX, ONE, TWO = (
     "model-00001-of-00002.safetensors",
     "model-00002-of-00002.safetensors",
 )
+A, B = (f"adapters/{name}/adapter_model.safetensors" for name in "ab")
+"""Of two repositories."""
 
 
 @pytest.mark.parametrize(
@@ -22,6 +24,7 @@ INDEX, ONE, TWO = (
         ([TWO, INDEX, ONE, "config.json", "model-00001-of-00002.safetensors.bak"], [INDEX, ONE, TWO]),
         (["pytorch_model.bin"], ["pytorch_model.bin"]),
         ([ONE, TWO, "config.json"], []),
+        ([B, "curve.json", A, "adapters/a/adapter_config.json"], [A, B]),
     ],
 )
 def test_the_weights_are_found_by_their_names(names: list[str], weights: list[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.models.errors import ModelError
-from pipeline.models.tactics.models import ADAPTER, BASE, base_of, name_base
+from pipeline.models.tactics.adapters import ADAPTER, BASE, base_of, name_base
 
 
 def model(folder: Path, config: str = "{}") -> Path:

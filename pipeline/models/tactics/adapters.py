@@ -1,0 +1,197 @@
+"""LoRA adapters: the model that one was put on, and checkpoints that hold an adapter for each repository.
+
+PEFT writes an adapter's base as an absolute path. Beside it is the relative path from the adapter's folder to the
+base's, so that both may move together:
+
+    <adapter>/base.json     {"path": "../0123456789abcdef", "config": SHA-256 of the base's config.json}
+
+It is tried first, so that a copy of a state folder has its own base and not that of the original.
+
+With LoRA by repository a checkpoint holds one adapter for each repository so far, all on the model that the chain began
+with:
+
+    <chain>/<id>/adapters/<name>/     an adapter's folder, as a trainer writes it
+    <chain>/<id>/checkpoint.json      … "adapters": {a repository's key: <name>} …
+
+A task trains the adapter of its own repository. Those of the others are the parent's files, under a second name on the
+disk: no bit of them changes. A repository without one is served by the base. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pipeline.models.chain import ADAPTERS, Chain, Step, file_digest, read_about
+from pipeline.models.curve import CURVE
+from pipeline.models.errors import ConfigError, ModelError
+from store.domain.identity import short_hash
+
+ADAPTER = "adapter_config.json"
+BASE = "base.json"
+_CONFIG = "config.json"
+
+
+# ---- an adapter's base
+
+
+def name_base(folder: Path, base: str, *, home: Path) -> None:
+    """Write the base's relative path into an adapter's folder, if the base is a folder too.
+
+    Args:
+        folder: of the adapter.
+        base: a folder or hub name.
+        home: the adapter's final folder, or any folder beside it.
+    """
+    config = Path(base, _CONFIG)
+    if (folder / ADAPTER).is_file() and config.is_file():
+        location = {
+            "path": os.path.relpath(config.parent.resolve(), home.resolve()),
+            "config": file_digest(config),
+        }
+        (folder / BASE).write_text(json.dumps(location) + "\n", encoding="utf-8")
+
+
+def base_of(model: str | Path) -> str:
+    """Return the folder or hub name of an adapter's base; the model itself if it is no adapter.
+
+    Raises:
+        ModelError: the adapter does not name it, or the name cannot be read.
+    """
+    folder = Path(model)
+    if not (folder / ADAPTER).is_file():
+        return str(model)
+    beside = _beside(folder)
+    if beside is not None:
+        return str(beside)
+    try:
+        base = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{folder / ADAPTER} cannot be read ({error}). Restore the folder") from error
+    if not base:
+        raise ModelError(
+            f"{folder / ADAPTER} does not say which model the adapter was put on; set base_model_name_or_path"
+        )
+    return str(base)
+
+
+def _beside(folder: Path) -> Path | None:
+    """Return the base's folder by its relative path, if the folder holds that model."""
+    path = folder / BASE
+    try:
+        location = json.loads(path.read_text(encoding="utf-8"))
+        found = Path(os.path.normpath(folder.resolve() / str(location["path"])))
+        wanted = str(location["config"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelError(
+            f"{path} cannot be read ({error}). Restore it, or remove it: {ADAPTER} has the base too"
+        ) from error
+    config = found / _CONFIG
+    return found if config.is_file() and file_digest(config) == wanted else None
+
+
+# ---- an adapter for each repository
+
+
+def adapters_of(model: str | Path) -> Mapping[str, Path]:
+    """Return the folder of each repository's adapter, by the repository's key; {} of a model that all share.
+
+    Raises:
+        CheckpointError: the checkpoint's description cannot be read.
+    """
+    folder = Path(model)
+    if not (folder / ADAPTERS).is_dir():
+        return {}
+    named: Mapping[str, str] = (read_about(folder) or {}).get("adapters", {})
+    return {repository: folder / ADAPTERS / name for repository, name in named.items()}
+
+
+def model_for(model: str | Path, repository: str | None) -> str:
+    """Return the folder or hub name of the model that a repository's goals are put to.
+
+    Args:
+        model: a folder or hub name.
+        repository: its key; None where it is unknown.
+
+    Raises:
+        ModelError: the model differs by repository, and that is unknown; or an adapter's base cannot be read.
+        CheckpointError: the checkpoint's description cannot be read.
+    """
+    adapters = adapters_of(model)
+    if not adapters:
+        return str(model)
+    if repository is None:
+        raise ModelError(
+            f"{model} holds an adapter for each of {', '.join(adapters)}, and nothing says which one is wanted. Name a "
+            f"folder below {Path(model) / ADAPTERS}, or a repository where one can be named"
+        )
+    own = adapters.get(repository)
+    return base_of(next(iter(adapters.values()))) if own is None else str(own)
+
+
+def started(step: Step, chain: Chain, *, by_repository: bool) -> Step:
+    """Return a step with the model that it is trained from: with LoRA by repository the repository's own adapter, else
+    the base.
+
+    Raises:
+        ConfigError: the parent is of the other kind, or a chain of adapters would begin with an adapter.
+        LearningError: the parent cannot be read.
+    """
+    if step.parent is None:
+        if by_repository and base_of(step.start) != step.start:
+            raise ConfigError(
+                f"model_name is {step.start}, an adapter: with lora_by_repository a chain begins with a whole model. "
+                "Name the adapter's base, or merge the adapter into it"
+            )
+        return step
+    parent = chain.path(step.parent)
+    if bool(adapters_of(parent)) != by_repository:
+        held = "one model for all repositories" if by_repository else "an adapter for each repository"
+        raise ConfigError(
+            f"lora_by_repository is {str(by_repository).lower()}, and the checkpoint {step.parent} holds {held}. Set "
+            f"it to {str(not by_repository).lower()}, or begin another chain of checkpoints"
+        )
+    return replace(step, start=model_for(parent, step.task.name))
+
+
+def written(
+    step: Step, chain: Chain, write: Callable[[Path], object], *, by_repository: bool
+) -> tuple[Callable[[Path], object], dict[str, object]]:
+    """Return what writes a step's checkpoint into an empty folder, and what its description has of the adapters.
+
+    Args:
+        step: as `started` returned it.
+        chain: of the step.
+        write: writes the trained model into a folder, made if need be.
+        by_repository: whether the checkpoint holds an adapter for each repository.
+    """
+    if not by_repository:
+        return write, {}
+    others = {} if step.parent is None else dict(adapters_of(chain.path(step.parent)))
+    others.pop(step.task.name, None)
+    name = short_hash("adapter", step.task.name)
+
+    def write_all(folder: Path) -> None:
+        own = folder / ADAPTERS / name
+        write(own)
+        # The checkpoint's own: a training's, whatever it trains.
+        (own / CURVE).rename(folder / CURVE)
+        for other in others.values():
+            shutil.copytree(other, folder / ADAPTERS / other.name, copy_function=_named_again)
+
+    names = {repository: folder.name for repository, folder in others.items()}
+    return write_all, {"adapters": names | {step.task.name: name}}
+
+
+def _named_again(source: str, target: str) -> None:
+    """Give a file a second name; copy it where the file system has one name for each file."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
