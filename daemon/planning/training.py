@@ -324,7 +324,7 @@ class _Training:
     ) -> str | None:
         """Return the id of the job that learns the repository again, with the proofs that the gate accepted since; None
         where there are too few, or it was tried."""
-        if self._model != "tactics":
+        if self._model != "tactics" or self._config["split"] != "random":
             return None
         latest = max(one.saved_at for one in learned)
         proofs = model_queries.accepted_proofs(
@@ -430,7 +430,9 @@ class _Training:
 
     def _has_test_set(self, learned: Learned) -> bool:
         rows = model_queries.evaluations(self._view, learned.checkpoint)
-        return any((row.repository, row.split) == (learned.repository, "test") for row in rows)
+        return any(
+            row.repository == learned.repository and row.split.rpartition("/")[2] == "test" for row in rows
+        )
 
     def _dataset(self, learned: Learned) -> Path:
         """Return the frozen dataset of a task."""

@@ -37,7 +37,7 @@ from typing import Any
 from pipeline.models.config import Config
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import CheckpointError, disk_reason
+from pipeline.models.errors import CheckpointError, ConfigError, disk_reason
 
 # ----------------------------------------------------------------------------------------------------
 # Files that stay: having the disk hold them, and knowing them by their content. Standard library only.
@@ -289,8 +289,22 @@ class Chain:
         return (self.path(checkpoint) / DESCRIPTION).exists()
 
     def start(self, config: Config, parent: str | None) -> str:
-        """Return the folder or hub name of the model that a task on top of `parent` is trained from."""
-        return config.model_name if parent is None else str(self.path(parent))
+        """Return the folder or hub name of the model that a task on top of `parent` is trained from.
+
+        Raises:
+            CheckpointError: the parent cannot be read.
+            ConfigError: it learned from another split.
+        """
+        if parent is None:
+            return config.model_name
+        learned = self.read(parent).config.get("split", "random")
+        if learned != config.split:
+            # The sides of one split are not those of the other: what was learned from may be what is measured on.
+            raise ConfigError(
+                f"split is {config.split!r}, and the checkpoint {parent} learned from {learned!r}, whose training side "
+                f"has theorems of the other's test side. Set split = {learned!r}, or begin another chain of checkpoints"
+            )
+        return str(self.path(parent))
 
     def step(
         self,
@@ -311,7 +325,7 @@ class Chain:
             begun: hashes a folder that a chain begins with.
 
         Raises:
-            CheckpointError: the parent cannot be read.
+            CheckpointError, ConfigError: as `start`.
         """
         base = config.model_name if parent is None else self.read(parent).base
         identity = checkpoint_id(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Device = Literal["auto", "cpu", "cuda"]
+Split = Literal["random", "novel_premises"]
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(gt=0)]
 Number = Annotated[float, Field(ge=0)]
@@ -48,6 +49,9 @@ class Config:
     that the ids of checkpoints stay."""
     model_name: str
     seed: int
+    split: Split
+    """Of LeanDojo's two, the one to train and measure on; in "novel_premises" every proof that is measured on uses a
+    premise that no proof to learn from uses. A chain stays with its first."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -74,6 +78,10 @@ class Config:
             for name, value in self.to_dict().items()
             if name not in self.no_content and self.before.get(name, _NEVER) != value
         }
+
+    def task_split(self, side: str) -> str:
+        """Return the name of a measurement's split: that of "random" is its side's alone."""
+        return side if self.split == "random" else f"{self.split}/{side}"
 
     def checked(self) -> None:
         """Check every field.
@@ -167,6 +175,8 @@ class TacticsConfig(Config):
         replay_size: rows of all earlier tasks together that replay chooses from, the same number of each repository.
         replay_share: of the rows of an epoch, that of replayed ones, below 1; 0: none is replayed.
         only_new: of a repository that was learned before, train on the steps that are new since; replay has the rest.
+        split: of LeanDojo's two, the one to train and measure on (`Config.split`). In "novel_premises" none of our own
+            proofs is learned: on which side one is follows from premises that it does not name.
         device: where; "auto": a GPU where there is one.
         seed: of everything drawn.
         eval_steps: of a split that has more steps, so many are measured, the same ones every time; 0: all.
@@ -190,13 +200,14 @@ class TacticsConfig(Config):
     replay_size: Count = 20_000
     replay_share: BelowOne = 0.25
     only_new: bool = True
+    split: Split = "random"
     device: Device = "auto"
     seed: Seed = 3407
     eval_steps: Count = 2000
     save_minutes: Number = 10.0
 
     no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})
-    before: ClassVar[Mapping[str, object]] = {"lora_by_repository": False}
+    before: ClassVar[Mapping[str, object]] = {"lora_by_repository": False, "split": "random"}
 
     def __post_init__(self) -> None:
         if str(self.objective) == "grpo":
@@ -231,6 +242,7 @@ class ProgressConfig(Config):
         replay_size: rows of all earlier tasks together that replay chooses from, the same number of each repository.
         replay_share: of the rows of an epoch, that of replayed ones, below 1; 0: none is replayed.
         only_new: of a repository that was learned before, train on the proofs that are new since; replay has the rest.
+        split: of LeanDojo's two, the one to train and measure on (`Config.split`).
         device: where; "auto": a GPU where there is one.
         seed: of a new head and the order of the rows.
         save_minutes: the most that a killed run loses, and a step; every epoch is saved too. 0: every step is.
@@ -247,11 +259,13 @@ class ProgressConfig(Config):
     replay_size: Count = 20_000
     replay_share: BelowOne = 0.25
     only_new: bool = True
+    split: Split = "random"
     device: Device = "auto"
     seed: Seed = 42
     save_minutes: Number = 10.0
 
     no_content: ClassVar[frozenset[str]] = frozenset({"save_minutes"})
+    before: ClassVar[Mapping[str, object]] = {"split": "random"}
 
     def __post_init__(self) -> None:
         self.checked()

@@ -42,6 +42,15 @@ _TASKS: Mapping[ModelKind, tuple[str, str]] = {
 """The hub's name of what a model does, and ours."""
 
 
+_SIDES = {
+    "random": "Theorems of the test side of the split, which is by a hash of the statement, were not trained on.",
+    "novel_premises": (
+        "The split is LeanDojo's novel_premises: each proof of its test side uses a premise that no proof that was "
+        "trained on uses."
+    ),
+}
+
+
 class SharingError(LearningError):
     """A checkpoint cannot be written for others, or the hub did not take it."""
 
@@ -290,7 +299,7 @@ def card(shared: Shared, written: Format, name: str) -> str:
         "",
         *(f"- {repository}" for repository in shared.learned),
         "",
-        "Theorems of the test side of the split, which is by a hash of the statement, were not trained on.",
+        _SIDES[row.config.get("split", "random")],
         "",
         "## Measured",
         "",

@@ -151,7 +151,7 @@ class Evaluator(abc.ABC, Generic[C]):
 
     def named(self, split: str) -> str:
         """Return the name under which a side of the split is recorded."""
-        return split
+        return self.config.task_split(split)
 
     @abc.abstractmethod
     def settings(self) -> list[Any]:

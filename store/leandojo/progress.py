@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from store.domain.splits import Side
+from store.domain.splits import Side, Split
 from store.errors import LogError
 from store.leandojo.choosing import NothingToExportError, choose
 from store.leandojo.exporting import one_moment
@@ -56,6 +56,7 @@ def export_progress(
     repositories: Collection[str] = (),
     simulated: bool = False,
     trace: str | None = None,
+    split: Split = "random",
     sides: Sequence[Side] = SIDES,
 ) -> ProgressReport:
     """Write the dataset to a file, in the place of an earlier one. The daemon may be running.
@@ -66,6 +67,7 @@ def export_progress(
         repositories: keys, or the ends of them; none means all. Of each its newest trace is taken.
         simulated: also what the simulator made.
         trace: the id of the only one that is taken.
+        split: whose sides these are.
         sides: in this order; the test side is for measuring alone.
 
     Raises:
@@ -89,7 +91,7 @@ def export_progress(
         position = queries.position(view)
         with written_whole(out) as file:
             for side in sides:
-                for proof in training_proofs(view, "random", side, traces=traces, simulated=simulated):
+                for proof in training_proofs(view, split, side, traces=traces, simulated=simulated):
                     known = hash(
                         (proof.split_key, *((step.state_before, step.tactic) for step in proof.steps))
                     )

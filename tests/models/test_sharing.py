@@ -17,7 +17,7 @@ from pipeline.models.chain import Chain, Step, TrainingFacts, begun
 from pipeline.models.curve import Curve
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
-from pipeline.models.sharing import Shared, SharingError, push, write_shared
+from pipeline.models.sharing import Shared, SharingError, card, push, write_shared
 from store.events.models import ModelKind
 from store.view.rows import CheckpointRow, EvaluationRow
 from tests.support import hub as stand_in
@@ -114,6 +114,11 @@ def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_mach
     assert "(val)" not in text
     assert "SIMULATED" not in text
     assert str(tmp_path) not in text
+    assert "the split, which is by a hash of the statement, were not trained on" in text
+    novel = replace(retriever.row, config={**retriever.row.config, "split": "novel_premises"})
+    assert "of its test side uses a premise that no proof" in card(
+        replace(retriever, row=novel), "sentence-transformers", "NAME"
+    )
     from huggingface_hub import ModelCard
 
     data = ModelCard.load(tmp_path / "out" / "README.md").data.to_dict()
@@ -168,9 +173,9 @@ def test_of_adapters_by_repository_one_is_written_by_name(tmp_path: Path) -> Non
     of = shared(tmp_path, "tactics", base, write=write, about=named, repository=b)
     assert write_shared(of, tmp_path / "out") == "peft"
     assert (tmp_path / "out" / "adapter_model.safetensors").read_text() == "the weights of-b"
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert f"- {b}\n" in card
-    assert a not in card, "neither what it learned nor what was measured on it"
+    said = (tmp_path / "out" / "README.md").read_text()
+    assert f"- {b}\n" in said
+    assert a not in said, "neither what it learned nor what was measured on it"
     with pytest.raises(SharingError, match=f"name one with --repository, of {a}, {b}"):
         replace(of, repository=None)
     with pytest.raises(SharingError, match="has one model for all repositories: leave --repository out"):

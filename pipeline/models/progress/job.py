@@ -29,7 +29,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.progress.model import ProgressModel
-from pipeline.models.progress.steps import LEARN, TEST, Dataset, Row, frozen_progress, read_dataset
+from pipeline.models.progress.steps import LEARN, TEST, Dataset, Row, file_of, frozen_progress, read_dataset
 from pipeline.models.progress.training import ProgressTrainer, TrainedProgress
 from pipeline.models.replay import Replay, chosen, version_before
 from pipeline.models.running import Saves
@@ -75,7 +75,7 @@ def learn(
             makes the same checkpoint.
         Yielded: the job was preempted, and the run is saved.
     """
-    path = task.dataset / LEARN
+    path = file_of(task.dataset, config.split, LEARN)
     if not path.is_file():
         raise DatasetError(f"{task.name}: {path} is not there")
     data, replayed = lesson(task, config, earlier)
@@ -122,12 +122,12 @@ def lesson(
     Raises:
         DatasetError: a dataset cannot be used.
     """
-    read = read_dataset(task.dataset / LEARN)
+    read = read_dataset(file_of(task.dataset, config.split, LEARN))
     own = read.rows
     before = version_before(task, earlier) if config.only_new else None
     again = True
     if before is not None:
-        known = {row.step for row in _trained_on(before)}
+        known = {row.step for row in _trained_on(before, config)}
         new = tuple(row for row in own if row.side != "train" or row.step not in known)
         again = sum(row.side == "train" for row in new) < config.batch_size
         own = own if again else new
@@ -136,7 +136,9 @@ def lesson(
     held_out = {row.proof for row in own if row.side != "train"}
 
     def chosen_of(one: TaskData, most: int) -> Sequence[Row]:
-        rows = [row for row in _trained_on(one) if row.step not in learned and row.proof not in held_out]
+        rows = [
+            row for row in _trained_on(one, config) if row.step not in learned and row.proof not in held_out
+        ]
         return chosen(rows, most, config.seed)
 
     tasks = [one for one in earlier if one.name != task.name or not again]
@@ -151,9 +153,10 @@ def lesson(
     return Dataset(rows, read.incomplete, digest), dict(Counter(name for name, _ in found))
 
 
-def _trained_on(task: TaskData) -> list[Row]:
+def _trained_on(task: TaskData, config: ProgressConfig) -> list[Row]:
     """Return the rows of a task's training side."""
-    return [row for row in read_dataset(task.dataset / LEARN).rows if row.side == "train"]
+    rows = read_dataset(file_of(task.dataset, config.split, LEARN)).rows
+    return [row for row in rows if row.side == "train"]
 
 
 _KEPT = (
@@ -232,7 +235,7 @@ class ProgressEvaluator(Evaluator[ProgressConfig]):
     model: ClassVar[ModelKind] = "progress"
 
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        return (task.dataset / _FILES[split],)
+        return (file_of(task.dataset, self.config.split, _FILES[split]),)
 
     def settings(self) -> list[Any]:
         return [self.config.seed]
@@ -260,7 +263,7 @@ class ProgressJob(TrainingJob[ProgressConfig]):
     model: ClassVar[ModelKind] = "progress"
 
     def frozen(self) -> tuple[Path, int]:
-        return frozen_progress(self.order, self.spec.job)
+        return frozen_progress(self.order, self.spec.job, self.config.split)
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         return learn(

@@ -14,6 +14,8 @@ A training job exports its dataset once (`pipeline.models.datasets`):
     <chain>/.datasets/<job>/test.jsonl      the side test
     <chain>/.datasets/<job>/metadata.json   {"position": of the log}
 
+Those two are in `novel_premises/` where the training is on that split.
+
 Imports no torch.
 """
 
@@ -33,7 +35,7 @@ from pipeline.models.chain import make_durable, sync
 from pipeline.models.datasets import exported_position, freeze
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.text import CUT, fitting_state, state_text
-from store.domain.splits import SIDES
+from store.domain.splits import SIDES, Split
 from store.leandojo.choosing import NothingToExportError
 from store.leandojo.progress import export_progress
 from store.view import queries
@@ -256,12 +258,18 @@ _METADATA = "metadata.json"
 _EXPORTED = "exported.jsonl"
 
 
-def frozen_progress(order: TrainSpec, job: str) -> tuple[Path, int]:
+def file_of(dataset: Path, split: Split, name: str) -> Path:
+    """Return a file of a job's dataset, LEARN or TEST, there or not."""
+    return (dataset if split == "random" else dataset / split) / name
+
+
+def frozen_progress(order: TrainSpec, job: str, split: Split) -> tuple[Path, int]:
     """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
 
     Args:
         order: the repository or its trace, and the view's path; the daemon may be running.
         job: the training job's id.
+        split: whose sides are exported.
 
     Raises:
         NothingToLearnError: there is no such trace, or no proof to learn from.
@@ -282,9 +290,10 @@ def frozen_progress(order: TrainSpec, job: str) -> tuple[Path, int]:
                     repositories=(order.repository,),
                     trace=order.trace,
                     simulated=order.simulated,
+                    split=split,
                     sides=SIDES,
                 )
-            _divide(beside)
+            _divide(beside, split)
             (beside / _METADATA).write_text(json.dumps({"position": made.position}), encoding="utf-8")
             make_durable(beside)
             beside.rename(place)
@@ -298,13 +307,15 @@ def frozen_progress(order: TrainSpec, job: str) -> tuple[Path, int]:
     return place, exported_position(place, "position")
 
 
-def _divide(folder: Path) -> None:
+def _divide(folder: Path, split: Split) -> None:
     """Move the test side into a file of its own, which training never reads."""
     exported = folder / _EXPORTED
+    paths = [file_of(folder, split, name) for name in (LEARN, TEST)]
+    paths[0].parent.mkdir(exist_ok=True)
     with (
         exported.open(encoding="utf-8") as lines,
-        (folder / LEARN).open("w", encoding="utf-8") as learn,
-        (folder / TEST).open("w", encoding="utf-8") as test,
+        paths[0].open("w", encoding="utf-8") as learn,
+        paths[1].open("w", encoding="utf-8") as test,
     ):
         for line in lines:
             row = json.loads(line)

@@ -20,6 +20,7 @@ from pipeline.models.config import (
     PositiveNumber,
     Seed,
     Share,
+    Split,
 )
 from pipeline.models.errors import ConfigError
 
@@ -32,7 +33,6 @@ FisherLabels = Literal["empirical", "sampled"]
 FisherScale = Literal["normalised", "compat"]
 Schedule = Literal["cosine", "constant"]
 Mode = Literal["min", "max"]
-Split = Literal["random", "novel_premises"]
 Switch = Literal["auto", "on", "off"]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "64-true"]
 LEANDOJO_ALONE: Mapping[str, object] = {
@@ -68,8 +68,7 @@ class RetrieverConfig(Config):
         replay_size: rows of all earlier tasks together, the same number of each repository.
         replay_share: of a step's loss, that of replayed rows.
         only_new: of a repository that was learned before, train on the steps that are new since; replay has the rest.
-        split: of LeanDojo's two, the one to train and measure on; in "novel_premises" every proof that is measured on
-            uses a premise that no proof to learn from uses. A chain stays with its first.
+        split: of LeanDojo's two, the one to train and measure on (`Config.split`).
         baselines: BM25 and MePo are measured on each test set too, once.
 
     Raises:
@@ -135,10 +134,6 @@ class RetrieverConfig(Config):
         }
     )
     before: ClassVar[Mapping[str, object]] = {"num_hard_negatives": 0, "split": "random"}
-
-    def task_split(self, side: str) -> str:
-        """Return the name of a measurement's split: that of "random" is its side's alone."""
-        return side if self.split == "random" else f"{self.split}/{side}"
 
     def __post_init__(self) -> None:
         self.checked()

@@ -51,9 +51,6 @@ class RetrieverEvaluator(Evaluator[RetrieverConfig]):
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
         return (task.dataset / "corpus.jsonl", task.dataset / self.config.split / f"{split}.json")
 
-    def named(self, split: str) -> str:
-        return self.config.task_split(split)
-
     def settings(self) -> list[Any]:
         return [getattr(self.config, name) for name in _FOLLOWS_FROM]
 

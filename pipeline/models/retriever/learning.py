@@ -30,7 +30,7 @@ from pipeline.models.chain import (
     write_text_whole,
 )
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import ConfigError, EmptySplitError, NothingToMeasureError
+from pipeline.models.errors import EmptySplitError, NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation, Interval, by_theorem, metrics_of, rate, summarise
 from pipeline.models.replay import version_before
@@ -85,14 +85,6 @@ def plan(
 def _planned(
     task: TaskData, chain: Chain, config: RetrieverConfig, parent: str | None, earlier: Sequence[TaskData]
 ) -> tuple[Step, RetrievalDataModule, ReplayRows | None]:
-    if parent is not None:
-        learned = chain.read(parent).config.get("split", "random")
-        if learned != config.split:
-            # The sides of one split are not those of the other: what was learned from may be what is measured on.
-            raise ConfigError(
-                f"split is {config.split!r}, and the checkpoint {parent} learned from {learned!r}, whose training side "
-                f"has theorems of the other's test side. Set split = {learned!r}, or begin another chain of checkpoints"
-            )
     before = version_before(task, earlier) if config.only_new else None
     data = data_module(
         task.dataset,

@@ -12,6 +12,7 @@ chain. Their states are those of the search's tree, as Lean said them. Left out,
                   in the proof of one
     no_states     no search tree says the states: the proof was written whole, or is not the one that the tree ends in
     shortened     the tree has not all of a state
+    no_side       the split is novel_premises, whose sides follow from the premises of a trace
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ ACCEPTED = "accepted.json"
 HELD_OUT = "held_out"
 NO_STATES = "no_states"
 SHORTENED = "shortened"
+NO_SIDE = "no_side"
 
 _CITED = re.compile(r"_([0-9a-f]{8})\b")
 """The end of the name under which a search brings a proved lemma in: its proof's id (`pipeline.prove.lemmas`)."""

@@ -68,7 +68,7 @@ def learn(
             disk is full, or another process makes the same checkpoint.
         Yielded: the job was preempted, and the run is saved.
     """
-    rows = read_rows(task.dataset / "random" / "train.json")
+    rows = read_rows(task.dataset / config.split / "train.json")
     about = {"objective": "grpo", "grpo": grpo.model_dump(mode="json")}
     parts = [rows.digest, premises.name, lean.kind, json.dumps(about, sort_keys=True)]
     step = chain.step(

@@ -345,7 +345,7 @@ class TacticsEvaluator(Evaluator[TacticsConfig]):
         self._loaded: tuple[str, TacticModel] | None = None
 
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        return (task.dataset / "random" / f"{split}.json",)
+        return (task.dataset / self.config.split / f"{split}.json",)
 
     def settings(self) -> list[Any]:
         shown = [self._premises.name] if self._premises.name else []

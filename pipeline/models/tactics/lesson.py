@@ -19,7 +19,7 @@ from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.replay import Replay, chosen, version_before
-from pipeline.models.tactics.accepted import read_accepted
+from pipeline.models.tactics.accepted import NO_SIDE, AcceptedProofs, read_accepted
 from pipeline.models.tactics.rows import Row, RowPremises, Rows, read_rows
 
 
@@ -96,12 +96,15 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
         # The adapter of another repository learns what is that one's.
         earlier = [one for one in earlier if one.name == task.name]
         ours = replace(ours, proofs=tuple(one for one in ours.proofs if one.repository == task.name))
-    read = read_rows(task.dataset / "random" / "train.json")
+    if config.split != "random":
+        ours = AcceptedProofs((), {**ours.left_out, NO_SIDE: len(ours.proofs)})
+    read = read_rows(task.dataset / config.split / "train.json")
     own = _distinct(read.rows, ours.rows(task.name))
     before = version_before(task, earlier) if config.only_new else None
+    rows_before = () if before is None else _traced(before.dataset, config)
     again = True
     if before is not None:
-        new = _distinct((), own, but=[*_traced(before), *read_accepted(before.dataset).rows(task.name)])
+        new = _distinct((), own, but=[*rows_before, *read_accepted(before.dataset).rows(task.name)])
         again = len(new) < config.batch_size
         own = own if again else new
     # Where an earlier version is learned again as a whole, it has its rows.
@@ -111,7 +114,11 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
     def chosen_of(one: TaskData, most: int) -> list[Row]:
         # As the log has them now: one that was refuted since is not replayed.
         rows = list(chosen(_distinct((), ours.rows(one.name), but=own), most, config.seed))
-        rest = _distinct((), _traced(one) if one.name in datasets else (), but=(*rows, *own))
+        traced: Sequence[Row] = ()
+        if one.name in datasets:
+            known = before is not None and before.dataset == one.dataset
+            traced = rows_before if known else _traced(one.dataset, config)
+        rest = _distinct((), traced, but=(*rows, *own))
         return [*rows, *chosen(rest, most - len(rows), config.seed)]
 
     tasks = [TaskData(name, datasets.get(name, task.dataset)) for name in names]
@@ -121,10 +128,10 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
     return Lesson(replace(read, rows=tuple(own)), tuple(replayed), datasets, ours.left_out)
 
 
-def _traced(task: TaskData) -> Sequence[Row]:
-    """Return the rows of a task's training split."""
+def _traced(dataset: Path, config: TacticsConfig) -> Sequence[Row]:
+    """Return the rows of the training side of a task's dataset."""
     try:
-        return read_rows(task.dataset / "random" / "train.json").rows
+        return read_rows(dataset / config.split / "train.json").rows
     except NothingToLearnError:
         return ()
 

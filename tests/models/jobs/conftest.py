@@ -18,6 +18,15 @@ from tests.support.tiny_models import make_tiny_causal, make_tiny_classifier
 MODULES: dict[ModelKind, str] = {"tactics": "train_tactics", "progress": "train_progress"}
 
 
+def _use(name: str, premise: int) -> dict[str, Any]:
+    return {
+        "full_name": f"{name}.p{premise}",
+        "def_path": "B.lean",
+        "def_pos": [premise + 1, 9],
+        "def_end_pos": [premise + 1, 11],
+    }
+
+
 class Bench:
     """A log with traces, a folder of chains, and jobs run on them."""
 
@@ -30,10 +39,16 @@ class Bench:
         return self.root / model
 
     def trace(
-        self, name: str, proofs: int = 40, *, goal: str = "", tactics: Sequence[str] = ("rfl",)
+        self,
+        name: str,
+        proofs: int = 40,
+        *,
+        goal: str = "",
+        tactics: Sequence[str] = ("rfl",),
+        uses: bool = False,
     ) -> None:
         """Import a repository `example.org/<name>` whose theorems have one step to three, to be read off the goal; or
-        each this goal alone, with these tactics in turn."""
+        each this goal alone, with these tactics in turn. `uses`: each proof uses a premise of its own."""
         folder = self.root / f"imported-{name}"
         (folder / "random").mkdir(parents=True)
         theorems = []
@@ -56,7 +71,7 @@ class Bench:
                     "traced_tactics": [
                         {
                             "tactic": tactics[number % len(tactics)] if left == 1 else "and",
-                            "annotated_tactic": ["", []],
+                            "annotated_tactic": ["", [_use(name, number)] if uses else []],
                             "state_before": goal,
                             "state_after": "no goals",
                         }
@@ -72,7 +87,7 @@ class Bench:
                 "end": [at + 1, 18],
                 "kind": "",
             }
-            for at in range(3)
+            for at in range(proofs if uses else 3)
         ]
         for split, content in (("train", theorems), ("val", []), ("test", [])):
             (folder / "random" / f"{split}.json").write_text(json.dumps(content))

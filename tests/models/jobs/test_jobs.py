@@ -15,13 +15,14 @@ from pipeline.jobs import preemption
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData, dataset_of
 from pipeline.models.progress import ProgressModel
+from pipeline.models.progress.steps import LEARN, TEST, file_of
 from pipeline.models.retriever import learning as retriever_learning
 from pipeline.models.tactics.accepted import AcceptedStep, read_accepted
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Request
 from store.domain.identity import split_key
-from store.domain.splits import drawn_side
+from store.domain.splits import Split, drawn_side
 from store.events.models import ModelKind
 from store.events.proofs import ProofFound
 from store.log.log import EventLog
@@ -79,12 +80,10 @@ def learned(request: pytest.FixtureRequest, traced: Any) -> Learned:
     return Learned(traced, model, first, second)
 
 
-def theorems_of(dataset: Path, split: str) -> set[str]:
-    if (dataset / "random").is_dir():
-        return {
-            theorem["full_name"] for theorem in json.loads((dataset / "random" / f"{split}.json").read_text())
-        }
-    lines = (dataset / ("test.jsonl" if split == "test" else "learn.jsonl")).read_text().splitlines()
+def theorems_of(dataset: Path, split: str, of: Split = "random") -> set[str]:
+    if (dataset / "corpus.jsonl").is_file():
+        return {theorem["full_name"] for theorem in json.loads((dataset / of / f"{split}.json").read_text())}
+    lines = file_of(dataset, of, TEST if split == "test" else LEARN).read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     return {row["theorem"] for row in rows if split == "test" or row["side"] == split}
 
@@ -299,6 +298,29 @@ def test_what_learned_from_the_simulator_says_so_and_so_does_what_learns_on_top_
     on_top = traced.train("progress", "First", job="on-top", parent=parent, config={"epochs": 1})
     for outcome in (made_up, on_top):
         assert {event["data"]["simulated"] for event in outcome.events} == {True}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_it_trains_and_measures_on_leandojo_s_other_split_and_a_chain_stays_with_it(
+    bench: Any, model: ModelKind
+) -> None:
+    bench.trace("First", uses=True)
+    made = bench.train(model, "First", config={"split": "novel_premises"})
+    dataset, chain = Path(made.summary["dataset"]), Chain(bench.chain(model))
+    sides = {side: theorems_of(dataset, side, "novel_premises") for side in ("train", "val", "test")}
+    measured = {event["split"]: event["n"] for event in made.of("evaluation_finished")}
+    assert measured.keys() == {"novel_premises/val", "novel_premises/test"}
+    about = chain.read(made.summary["checkpoint"]).about
+    trained_on = about["rows"]["steps"] if model == "tactics" else about["rows"][0]
+
+    def steps(side: str) -> int:
+        return sum(1 + int(name.removeprefix("First.t")) % 3 for name in sides[side])
+
+    assert (trained_on, measured["novel_premises/test"]) == (steps("train"), steps("test"))
+    drawn = {f"First.t{at}" for at in range(40) if drawn_side(split_key(f"First.t{at}", None)) == "train"}
+    assert sides["train"] != drawn, "it is not the split by hash"
+    refused = bench.train(model, "First", job="other", parent=made.summary["checkpoint"])
+    assert "learned from 'novel_premises'" in refused.last["message"]
 
 
 @pytest.mark.parametrize("model", MODELS)

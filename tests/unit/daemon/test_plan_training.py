@@ -109,7 +109,16 @@ class World:
         with EventLog.open(self.settings.paths.events_db) as log:
             record(log, [found, *bodies], folder=self.deployment.folder / "stage", payloads=(PATCH,))
 
-    def learn(self, job: DueJob, name: str, *, at: int, promote: bool = True, simulated: bool = True) -> None:
+    def learn(
+        self,
+        job: DueJob,
+        name: str,
+        *,
+        at: int,
+        promote: bool = True,
+        simulated: bool = True,
+        split: str = "test",
+    ) -> None:
         """Have a job of training end well with this checkpoint, and have that promoted or refused."""
         model = KINDS[job.kind].model
         assert model is not None
@@ -122,7 +131,7 @@ class World:
             simulated=simulated,
         )
         measured = evaluation_finished(name, model=model, simulated=simulated).model_copy(
-            update={"repository": job.repository, "split": "test", "job": job.job}
+            update={"repository": job.repository, "split": split, "job": job.job}
         )
         verdict = checkpoint_promoted if promote else checkpoint_refused
         began, ended = succeeded(job)
@@ -280,13 +289,16 @@ def test_one_try_is_all_where_the_settings_say_so(world: World) -> None:
     assert [job.kind for job in world.plan().due] == ["evaluate"]
 
 
-def test_the_checkpoint_in_use_is_measured_on_a_test_set_that_it_did_not_learn(world: World) -> None:
+@pytest.mark.parametrize("split", ["test", "novel_premises/test"])
+def test_the_checkpoint_in_use_is_measured_on_a_test_set_that_it_did_not_learn(
+    world: World, split: str
+) -> None:
     world.configure(train="new_theorems = 10\ntries = 1")
     at = world.trace(ONE)
     world.learn(world.one(), "a", at=at)
     at = world.trace(TWO, seed=1)
     refused = world.one()
-    world.learn(refused, "b", at=at, promote=False)
+    world.learn(refused, "b", at=at, promote=False, split=split)
     job = world.one()
     assert (job.kind, job.repository, asked(job, EvaluateSpec).checkpoint) == ("evaluate", TWO, "a")
     assert asked(job, EvaluateSpec).dataset.parts[-2:] == (".datasets", refused.job)
@@ -399,6 +411,9 @@ def test_a_tactic_model_learns_a_repository_again_when_enough_of_our_proofs_were
     assert later.job != again.job
     world.configure(train=f"new_theorems = 10\nnew_proofs = 9\n{TACTICS}")
     assert kinds(world.plan()) == ["check"]
+    split = 'split = "novel_premises"\n'
+    world.configure(train=f"new_theorems = 10\nnew_proofs = 2\n{TACTICS}{split}")
+    assert kinds(world.plan()) == ["check"], "on that split they are not learned"
 
 
 GRPO = f"{TACTICS}[train.tactics.grpo]\nenabled = true\ngoals = 10\nmax_steps = 7\n"

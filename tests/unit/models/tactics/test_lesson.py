@@ -15,7 +15,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
 from pipeline.models.tactics.accepted import AcceptedProof, AcceptedProofs, AcceptedStep, write_accepted
 from pipeline.models.tactics.lesson import lesson
-from pipeline.models.tactics.rows import Row, RowPremises
+from pipeline.models.tactics.rows import Row, RowPremises, Rows, read_rows
 
 CONFIG = TacticsConfig(batch_size=2, replay_share=0.5)
 
@@ -147,6 +147,28 @@ def test_a_repository_that_grew_is_trained_on_what_is_new_and_the_rest_is_replay
 def test_less_than_a_batch_that_is_new_is_learned_with_all_the_rest(tmp_path: Path) -> None:
     given = lesson(task(tmp_path, "A", 21), CONFIG, [task(tmp_path, "A", 20)])
     assert (len(given.own.rows), given.replayed) == (21, ())
+
+
+def test_what_came_before_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counted(path: Path) -> Rows:
+        read.append(path.parent.parent.name)
+        return read_rows(path)
+
+    monkeypatch.setattr("pipeline.models.tactics.lesson.read_rows", counted)
+    lesson(task(tmp_path, "A", 23), CONFIG, [task(tmp_path, "B", 5), task(tmp_path, "A", 20)])
+    assert sorted(read) == ["A-20", "A-23", "B-5"]
+
+
+def test_in_the_split_by_premises_none_of_our_own_proofs_is_learned_and_they_are_counted(
+    tmp_path: Path,
+) -> None:
+    made = task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1)))
+    (made.dataset / "random").rename(made.dataset / "novel_premises")
+    given = lesson(made, replace(CONFIG, split="novel_premises"))
+    assert (len(given.own.rows), given.replayed) == (5, ())
+    assert given.about()["accepted"]["left_out"] == {"held_out": 1, "no_side": 3}
 
 
 def test_rows_have_the_premises_of_their_own_repositories(tmp_path: Path) -> None:
