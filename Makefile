@@ -66,11 +66,11 @@ demo-learning demo-serve demo-leandojo: demo-%: $(VENV)/.train
 
 # One thread in each test process: torch's threads would only wait for each other. What changed since the
 # installation is compiled first, or each of the thousands of processes that the tests start would compile it anew.
-COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon store pipeline
+COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon store pipeline experiments tests/support
 # Four workers on two cores: many tests wait for a process or a clock.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal
+PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal
 # What loads torch is run by itself: the other workers then do without it.
-MODELS := $(addprefix tests/,agents golden models prove serve unit/models unit/serve)
+MODELS := $(addprefix tests/,agents experiments golden models prove serve unit/models unit/serve)
 test: $(VENV)/.dev $(VENV)/.lean435
 	$(COMPILE)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-all

@@ -30,6 +30,7 @@ def experiment(loss: str, *arms: str, tasks: int = 16, seed: int = 1) -> Learnin
 
 
 # 3 to 5 s of processor time a task.
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_plain_training_learns_each_task_and_forgets_the_one_before(tmp_path: Path) -> None:
     given = experiment("contrastive", "none", tasks=2)

@@ -205,6 +205,7 @@ def record_part(title: str, record: type, verb: str) -> Iterator[str]:
         yield from ("", *told)
 
 
+@cache
 def meanings(record: type, verb: str) -> dict[str, str]:
     """Return the fields that a record shows, each with its meaning; "" where there is none."""
     docs: dict[str, str] = {}
@@ -264,9 +265,10 @@ def _parts_of(hint: Any) -> Iterator[Any]:
         yield from _parts_of(part)
 
 
-def _hints(cls: type) -> dict[str, Any]:
-    """Return the types of a class's own fields, also those that its module imports for the type checker alone."""
-    module = sys.modules[cls.__module__]
+@cache
+def _names(module_name: str) -> dict[str, Any]:
+    """Return the names of a module, also those that it imports for the type checker alone."""
+    module = sys.modules[module_name]
     names = dict(vars(module))
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -274,6 +276,13 @@ def _hints(cls: type) -> dict[str, Any]:
                 if isinstance(statement, ast.ImportFrom) and statement.module == "_typeshed":
                     continue  # there is no such module at run time
                 exec(ast.unparse(statement), names)
+    return names
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    """Return the types of a class's own fields."""
+    names = _names(cls.__module__)
     found = inspect.get_annotations(cls).items()
     return {name: eval(str(getattr(hint, "__forward_arg__", hint)), names) for name, hint in found}
 
