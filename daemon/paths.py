@@ -58,6 +58,11 @@ class Paths:
         return self.state / "jobs"
 
     @property
+    def inputs(self) -> Path:
+        """What jobs read of the log and the view, frozen (`pipeline.jobs.inputs`)."""
+        return self.state / "inputs"
+
+    @property
     def models(self) -> Path:
         """One folder of checkpoints for each model."""
         return self.state / "models"

@@ -1,8 +1,8 @@
 """Clean up after a daemon that died, before the next one starts anything.
 
 Owns the end of orphaned attempts (processes first, then the log) and the sweeping of worktrees, half-made mirrors,
-staging folders and old job folders. Runs at start-up, under the daemon's lock, so nothing here can belong to a living
-daemon.
+staging folders, old job folders and inputs that no job needs. Runs at start-up, under the daemon's lock, so nothing
+here can belong to a living daemon.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from daemon.polling.errors import GitError
 from daemon.polling.git import Git
 from daemon.store_service import StoreService
 from pipeline.jobs.child import kill_marked
+from pipeline.jobs.inputs import InputStore
 from pipeline.lean.build.build_cache import remove_tree
 from store.domain.identity import event_id
 from store.events.jobs import JobInterrupted
@@ -32,6 +33,9 @@ from store.log.envelope import NewEvent
 from store.view import queries
 
 _PATIENCE_S = 5.0
+_INPUTS_STAY_S = 14 * 24 * 3600.0
+INPUTS = "inputs"
+"""The folder of a job's inputs (`pipeline.jobs.inputs`), beside those of its attempts."""
 
 log = structlog.get_logger("daemon.jobs.recovery")
 
@@ -63,7 +67,9 @@ async def recover(*, store: StoreService, git: Git, paths: Paths, keep: int) -> 
         await asyncio.to_thread(shutil.rmtree, directory / "staging", ignore_errors=True)
     await asyncio.to_thread(_sweep_half_made_mirrors, paths.mirrors)
     await _sweep_worktrees(git, paths)
-    await asyncio.to_thread(drop_old_job_folders, paths.jobs, keep=keep, running=frozenset())
+    inputs = InputStore(paths.inputs)
+    await asyncio.to_thread(drop_old_job_folders, paths.jobs, inputs=inputs, keep=keep, running=frozenset())
+    await asyncio.to_thread(inputs.sweep)
     return len(rows)
 
 
@@ -117,14 +123,23 @@ def _sweep_half_made_mirrors(mirrors: Path) -> None:
             shutil.rmtree(mirror, ignore_errors=True)
 
 
-def drop_old_job_folders(jobs: Path, *, keep: int, running: frozenset[str]) -> int:
-    """Remove the job folders beyond the `keep` newest; the log keeps what they led to. Return how many."""
+def drop_old_job_folders(jobs: Path, *, inputs: InputStore, keep: int, running: frozenset[str]) -> int:
+    """Remove the job folders beyond the `keep` newest; the log keeps what they led to. Return how many.
+
+    One whose job has inputs is to be tried again with them, and stays for two weeks.
+    """
+    waited_for = time.time() - _INPUTS_STAY_S
     folders: list[tuple[float, Path]] = []
     for folder in _children(jobs):
         with contextlib.suppress(FileNotFoundError):
             folders.append((folder.stat().st_mtime, folder))
-    old = [folder for _, folder in sorted(folders, reverse=True)[keep:] if folder.name not in running]
+    old = [
+        folder
+        for at, folder in sorted(folders, reverse=True)[keep:]
+        if folder.name not in running and (at < waited_for or not (folder / INPUTS).exists())
+    ]
     for folder in old:
+        inputs.forget(folder / INPUTS)
         shutil.rmtree(folder, ignore_errors=True)
     return len(old)
 

@@ -31,23 +31,26 @@ from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.history import Retries
 from daemon.jobs.limits import Cgroups, MemoryBound, Usage, shown, why_killed
 from daemon.jobs.lines import BadLineError, Batch, Failure, Progress, Result, parse_line
-from daemon.jobs.recovery import drop_old_job_folders
+from daemon.jobs.recovery import INPUTS, drop_old_job_folders
 from daemon.paths import Paths, slug
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
 from daemon.settings.schema import Jobs
 from daemon.store_service import StoreFailedError, StoreService
+from pipeline.freeze import freeze
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit, HandedOver, JobProcess, LineTooLongError, key_pipe
+from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.known import known_to_scan, known_to_trace
-from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.protocol import BAD_INPUT, JobSpec
 from pipeline.jobs.specs import EndpointRung, ProveSpec, ScanSpec, Spec, TraceSpec
 from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.redact import redact
 from store.domain.identity import event_id
+from store.errors import LogError
 from store.events.base import EventBody
 from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
 from store.log.envelope import NewEvent
@@ -476,6 +479,7 @@ class JobRunner:
         """How long a training may take to save where it is ([schedule] grace)."""
         self._store = store
         self._paths = paths
+        self._inputs = InputStore(paths.inputs)
         self._finished = finished
         self._modules = modules or {name: kind.module for name, kind in KINDS.items()}
         self._gpus = gpus
@@ -625,7 +629,10 @@ class JobRunner:
         found: EventBody | Failure
         try:
             now = await self._store.ask(partial(spec_now, job=due))
-            spec = replace(spec, parameters=now, gpu_lock=self._gpu_lock(due))
+            inputs = await asyncio.to_thread(
+                freeze, now, self._inputs_of(due), database_db=self._paths.database_db, store=self._inputs
+            )
+            spec = replace(spec, parameters=now, gpu_lock=self._gpu_lock(due), inputs=inputs)
             async with placed(due, spec, git=self.git, paths=self._paths) as spec:
                 await asyncio.to_thread(write_spec, spec)
                 await self._listen(due, spec, heard)
@@ -633,6 +640,9 @@ class JobRunner:
         except BuildMissingError as error:
             # It was swept away since the plan was made; the next plan has it built again first.
             found = Failure("build_missing", str(error), "nothing: it is built again", deterministic=False)
+        except LogError as error:
+            message = f"what {due.describes} reads of the view: {error}"
+            found = Failure("database", message, "see `unsorry doctor`", deterministic=False)
         except NoSpaceError as error:
             refused = OSError(errno.ENOSPC, str(error))
             raise await self._refused(due, refused, self._paths.worktrees) from error
@@ -655,13 +665,25 @@ class JobRunner:
             # Asked for where there was no process to end: before it, after it, or while it was preempted.
             body = cancelled(due, by=live.fault, heard=heard)
         await self._record(due, body)
+        again = isinstance(body, JobInterrupted) or (
+            isinstance(body, JobFailed) and body.retry_at is not None
+        )
+        damaged = isinstance(body, JobFailed) and body.reason == BAD_INPUT
+        if damaged or not again:
+            # Else the next attempt goes on with what this one had.
+            await asyncio.to_thread(self._inputs.forget, self._inputs_of(due), damaged=damaged)
         await asyncio.to_thread(
             drop_old_job_folders,
             self._paths.jobs,
+            inputs=self._inputs,
             keep=self.limits.keep,
             running=frozenset(self._live),
         )
         return body.type.removeprefix("job_")
+
+    def _inputs_of(self, due: DueJob) -> Path:
+        """Return the folder of a job's inputs, which all its attempts have."""
+        return self._paths.jobs / due.job / INPUTS
 
     def _spec(self, due: DueJob) -> JobSpec[Spec]:
         directory = self._paths.jobs / due.job / str(due.attempt)

@@ -552,7 +552,6 @@ class Proving:
                 ),
                 budget_key=rung.budget,
                 parallel=settings.prove.parallel,
-                database_db=settings.paths.database_db,
                 sorries=tuple(
                     SorryToProve(
                         sorry=row.sorry,

@@ -1,16 +1,31 @@
-"""Read the `known` of a scan's and a trace's specification: what the view has of the branch when the job starts."""
+"""Read what the view has of a branch when a job starts: the `known` of a scan's and a trace's specification, and the
+input `known.json` of a prove job."""
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable
 
-from pipeline.jobs.specs import KnownFile, OpenSorry, ScanKnown, StatedGoal, TraceKnown
+from pipeline.jobs.specs import (
+    MOST_LEMMAS,
+    KnownFile,
+    KnownProof,
+    Lemma,
+    OpenSorry,
+    ProveKnown,
+    ScanKnown,
+    StatedGoal,
+    TraceKnown,
+)
 from store.domain.life import GivenProof
 from store.domain.matching import LivingSorry
 from store.domain.records import Seen, TraceGap
 from store.events.scans import SorryPlace
 from store.view import queries, trace_queries
 from store.view.rows import SorryGoalRow
+
+MOST_PROOFS = 3
+"""The maximum of known proofs for a sorry, the newest first."""
 
 
 def known_to_scan(
@@ -79,3 +94,31 @@ def known_to_trace(view: sqlite3.Connection, *, repository: str, branch: str) ->
 
 def _stated(row: SorryGoalRow | None) -> StatedGoal | None:
     return None if row is None else StatedGoal(row.goal, row.statement_hash, row.context_hash, row.simulated)
+
+
+def known_to_prove(
+    view: sqlite3.Connection, *, repository: str, branch: str, sorries: Iterable[str], simulated: bool
+) -> ProveKnown:
+    """Return the known proofs of the same statements as these sorries have, and the lemmas that a search may cite.
+
+    `simulated`: the simulator's proofs; else Lean's.
+
+    Raises:
+        LogError: the view cannot be read.
+    """
+    found: dict[str, dict[tuple[str, ...], KnownProof]] = {}
+    for row in queries.known_proofs(view, repository=repository, sorries=sorries, simulated=simulated):
+        offered = found.setdefault(row.sorry, {})
+        if row.tactics and len(offered) < MOST_PROOFS:
+            offered.setdefault(row.tactics, KnownProof(row.proof, row.tactics))
+    lemmas: dict[str, Lemma] = {}
+    for one in queries.citable_proofs(
+        view, repository=repository, branch=branch, simulated=simulated, most=MOST_LEMMAS
+    ):
+        if one.tactics:
+            lemma = Lemma(one.sorry, one.proof, one.declaration, one.statement, one.goal, one.tactics)
+            lemmas.setdefault(one.sorry, lemma)
+    return ProveKnown(
+        proofs={sorry: tuple(offered.values()) for sorry, offered in found.items()},
+        lemmas=tuple(lemmas.values()),
+    )

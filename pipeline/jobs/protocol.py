@@ -26,19 +26,22 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.jobs import preemption
+from pipeline.jobs.inputs import InputError, Inputs
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from store.events.base import BlobRef, EventBody
 
-SPEC_SCHEMA = 2
+SPEC_SCHEMA = 3
+BAD_INPUT = "bad_input"
+"""Why a job fails one of whose inputs is not what its specification names."""
 KEY_PIPE = "UNSORRY_KEY_PIPE"
 """The environment variable with the number of the descriptor that a job reads its key from."""
 KEY_PROBLEM = "UNSORRY_KEY_PROBLEM"
@@ -68,6 +71,7 @@ class JobSpec(Generic[SpecCo]):
         gpu_lock: the lock file of the GPU that it leases (`pipeline.jobs.launch`).
         worktree: the commit's files, for the kinds that have a worktree.
         mirror: the bare repository, for the kinds that read it.
+        inputs: what was frozen of the log and the view for this job.
     """
 
     job: str
@@ -78,6 +82,7 @@ class JobSpec(Generic[SpecCo]):
     gpu_lock: Path | None = None
     worktree: Path | None = None
     mirror: Path | None = None
+    inputs: Inputs = field(default_factory=lambda: Inputs(Path()))
 
     @property
     def staging(self) -> Path:
@@ -99,6 +104,17 @@ class JobSpec(Generic[SpecCo]):
             raise bad_spec(self.kind, "worktree: there is none")
         return self.worktree
 
+    def input(self, name: str) -> Path:
+        """Return the file of an input, verified.
+
+        Raises:
+            JobError: there is no such input, or the file has another content.
+        """
+        try:
+            return self.inputs.path(name)
+        except InputError as error:
+            raise JobError(BAD_INPUT, str(error), remedy="nothing: it is frozen anew") from error
+
     def write(self: JobSpec[SpecT]) -> Path:
         """Write the specification into the attempt's folder; return the file."""
         path = self.directory / "spec.json"
@@ -111,6 +127,7 @@ class JobSpec(Generic[SpecCo]):
             "gpu_lock": None if self.gpu_lock is None else str(self.gpu_lock),
             "worktree": None if self.worktree is None else str(self.worktree),
             "mirror": None if self.mirror is None else str(self.mirror),
+            "inputs": self.inputs.as_json(),
         }
         # Straight to text: as dictionaries the sorries of a large branch would be the daemon's largest thing.
         with path.open("w", encoding="utf-8") as file:
@@ -143,6 +160,7 @@ class JobSpec(Generic[SpecCo]):
             gpu_lock=gpu_lock,
             worktree=worktree,
             mirror=mirror,
+            inputs=Inputs.of_json(data["inputs"]),
         )
 
     def of(self, cls: type[SpecT]) -> JobSpec[SpecT]:

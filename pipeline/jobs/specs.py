@@ -269,6 +269,54 @@ class SorryToProve:
     ordinal: int
 
 
+MOST_LEMMAS = 1000
+"""The maximum of a branch's lemmas, the newest first, from which a search takes the nearest to its goal."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownProof:
+    """A known proof: its id and its tactics, in order."""
+
+    proof: str
+    tactics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lemma:
+    """The statement of a sorry that is still in the source, with a proof that passed the gate.
+
+    Attributes:
+        sorry: its id.
+        proof: the proof's.
+        declaration: the full name.
+        statement: the declaration's binders and type, as its source has them.
+        goal: of the tactics, as Lean prints it; "" if unknown.
+        tactics: the proof's, in order.
+    """
+
+    sorry: str
+    proof: str
+    declaration: str
+    statement: str
+    goal: str
+    tactics: tuple[str, ...]
+
+
+class ProveKnown(Spec):
+    """The view's knowledge of a branch when a prove job is first started: its input `known.json`.
+
+    Attributes:
+        proofs: the repository's known proofs by sorry, without duplicates.
+        lemmas: those that the branch's searches may cite, one proof a sorry, the newest first.
+    """
+
+    proofs: dict[str, tuple[KnownProof, ...]] = Field(default_factory=dict)
+    lemmas: tuple[Lemma, ...] = ()
+
+
+KNOWN = "known.json"
+
+
 class GeneratorSpec(Spec):
     """A model that runs in the job, and how its answers are drawn. `path`: a folder, or a name of the hub."""
 
@@ -416,8 +464,8 @@ class ProveSpec(Spec):
         budget_key: the budget's name, under which attempts are remembered.
         parallel: files at once.
         journal: a folder that all prove jobs share: a search that was killed continues from it. None: nothing is kept.
-        database_db: the view, for the proofs that the repository has of the same statements and for its lemmas. None:
-            neither is used.
+
+    Its input `KNOWN` has the proofs of the same statements and the lemmas; without it neither is used.
     """
 
     repository: str
@@ -432,7 +480,6 @@ class ProveSpec(Spec):
     budget_key: str
     parallel: _Positive
     journal: Path | None = None
-    database_db: Path | None = None
     sorries: tuple[SorryToProve, ...]
 
     @property

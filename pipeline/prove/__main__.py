@@ -20,7 +20,7 @@ from typing import Any
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build
 from pipeline.jobs.lease import hold_that_lean_is_there, lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.jobs.specs import ProveSpec, SorryToProve
+from pipeline.jobs.specs import KNOWN, KnownProof, Lemma, ProveKnown, ProveSpec, SorryToProve
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.client.errors import ImportsRefused, short
@@ -33,13 +33,11 @@ from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.journal import ASIDE, Journal, JournalFile
-from pipeline.prove.lemmas import KnownProof, Lemma, known_to, lemmas_of
 from pipeline.prove.rungs import Engine, ModelHealth, engine
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_declaration import AnswerJournal
 from pipeline.prove.whole_file import WholeFile
 from store.domain.identity import proof_id, short_hash
-from store.errors import LogError
 from store.events.base import BlobRef
 from store.events.proofs import AttemptFinished, ProofFound
 
@@ -98,22 +96,10 @@ class ProveJob:
 
     def _known(self) -> tuple[Mapping[str, Sequence[KnownProof]], Sequence[Lemma]]:
         """Return, by sorry, the repository's proofs of the same statement; and the lemmas that searches may cite."""
-        given = self._given
-        if given.database_db is None:
+        if KNOWN not in self._spec.inputs:
             return {}, ()
-        view, repository, simulated = given.database_db, given.repository, given.lean.simulated
-        try:
-            known = known_to(
-                view,
-                repository=repository,
-                sorries=(one.sorry for one in given.sorries),
-                simulated=simulated,
-            )
-            return known, lemmas_of(view, repository=repository, branch=given.branch, simulated=simulated)
-        except LogError as error:
-            raise JobError(
-                "database", f"the proofs that are known: {error}", remedy="see `unsorry doctor`"
-            ) from error
+        known = ProveKnown.model_validate_json(self._spec.input(KNOWN).read_bytes())
+        return known.proofs, known.lemmas
 
     async def _file(
         self,

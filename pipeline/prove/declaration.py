@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from pipeline.gate.lake_checks import ALLOWED_AXIOMS, read_axioms
-from pipeline.jobs.specs import Budget
+from pipeline.jobs.specs import Budget, KnownProof, Lemma
 from pipeline.lean.client.messages import Goal, Unit, first_error
 from pipeline.lean.client.repl import ReplDied, ReplRefused
 from pipeline.lean.pool.session import Session, State, StateLost
@@ -22,7 +22,7 @@ from pipeline.lean.source.splice import Declaration, Replacement, Script, join, 
 from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
 from pipeline.prove.graph import Failures, Proposer, Remaining, Scoring
 from pipeline.prove.journal import Journal
-from pipeline.prove.lemmas import KnownProof, Lemma, RecallProposer, cite, small_budget
+from pipeline.prove.lemmas import RecallProposer, cite, small_budget
 from pipeline.prove.search import Search
 from pipeline.prove.whole_proof import Cost
 

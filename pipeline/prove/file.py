@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipeline.jobs.specs import Budget, SorryToProve
+from pipeline.jobs.specs import Budget, KnownProof, Lemma, SorryToProve
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.errors import short
 from pipeline.lean.client.repl import ReplDied, ReplError, ReplStartError
@@ -25,7 +25,6 @@ from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.declaration import CannotAttempt, SearchMethod, prove_declaration
 from pipeline.prove.effort import Attempt, AttemptOutcome, DeclarationResult, FoundProof, in_vain, text_hash
 from pipeline.prove.journal import Journal
-from pipeline.prove.lemmas import KnownProof, Lemma
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.whole_declaration import AnswerJournal, prove_declaration_wholly
 from store.domain.identity import git_blob

@@ -14,13 +14,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 
-from pipeline.jobs.specs import Budget
+from pipeline.jobs.specs import MOST_LEMMAS, Budget, KnownProof, Lemma
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, hypotheses, shape, split_goals, strip_parentheses
 from pipeline.lean.pool.session import Session, State
@@ -31,42 +29,6 @@ from pipeline.models.tactics.goals import NAME, statement
 from pipeline.models.tactics.requests import LONGEST
 from pipeline.prove.graph import Candidate, Failures, Proposer, Remaining, Scoring, TacticRequest
 from pipeline.prove.search import Search, SearchResult
-from store.view import queries
-from store.view.queries import citable_proofs, known_proofs
-
-MOST = 3
-"""The maximum of known proofs for a sorry, the newest first."""
-MOST_LEMMAS = 1000
-"""The maximum of a branch's lemmas, the newest first, from which a search takes the nearest to its goal."""
-
-
-@dataclass(frozen=True, slots=True)
-class KnownProof:
-    """A known proof: its id and its tactics, in order."""
-
-    proof: str
-    tactics: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Lemma:
-    """The statement of a sorry that is still in the source, with a proof that passed the gate.
-
-    Attributes:
-        sorry: its id.
-        proof: the proof's.
-        declaration: the full name.
-        statement: the declaration's binders and type, as its source has them.
-        goal: of the tactics, as Lean prints it; "" if unknown.
-        tactics: the proof's, in order.
-    """
-
-    sorry: str
-    proof: str
-    declaration: str
-    statement: str
-    goal: str
-    tactics: tuple[str, ...]
 
 
 class RecallProposer:
@@ -83,54 +45,6 @@ class RecallProposer:
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None:
         """Do nothing: the proof is fixed."""
-
-
-def known_to(
-    database_db: Path, *, repository: str, sorries: Iterable[str], simulated: bool
-) -> Mapping[str, tuple[KnownProof, ...]]:
-    """Return the repository's known proofs by sorry, without duplicates.
-
-    Args:
-        database_db: the view, read only; the daemon may be running.
-        repository: its key.
-        sorries: ids.
-        simulated: True for the simulator's proofs, False for Lean's.
-
-    Raises:
-        LogError: the view cannot be read.
-    """
-    with closing(queries.connect(database_db)) as view:
-        rows = known_proofs(view, repository=repository, sorries=sorries, simulated=simulated)
-    found: dict[str, dict[tuple[str, ...], KnownProof]] = {}
-    for row in rows:
-        offered = found.setdefault(row.sorry, {})
-        if row.tactics and len(offered) < MOST:
-            offered.setdefault(row.tactics, KnownProof(row.proof, row.tactics))
-    return {sorry: tuple(offered.values()) for sorry, offered in found.items()}
-
-
-def lemmas_of(database_db: Path, *, repository: str, branch: str, simulated: bool) -> tuple[Lemma, ...]:
-    """Return the lemmas that a branch's searches may cite, one proof a sorry, the newest first.
-
-    Args:
-        database_db: the view, read only; the daemon may be running.
-        repository: its key.
-        branch: of it.
-        simulated: as in `known_to`.
-
-    Raises:
-        LogError: the view cannot be read.
-    """
-    with closing(queries.connect(database_db)) as view:
-        rows = citable_proofs(
-            view, repository=repository, branch=branch, simulated=simulated, most=MOST_LEMMAS
-        )
-    found: dict[str, Lemma] = {}
-    for row in rows:
-        if row.tactics:
-            lemma = Lemma(row.sorry, row.proof, row.declaration, row.statement, row.goal, row.tactics)
-            found.setdefault(row.sorry, lemma)
-    return tuple(found.values())
 
 
 # ---- A search that cites lemmas that are proved and still a sorry upstream

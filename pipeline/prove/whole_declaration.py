@@ -11,14 +11,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.jobs.specs import Budget
+from pipeline.jobs.specs import Budget, KnownProof
 from pipeline.lean.pool.session import Session
 from pipeline.lean.source.splice import Declaration
 from pipeline.models.text import state_of
 from pipeline.prove.declaration import DeclarationProver, SearchMethod
 from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
 from pipeline.prove.journal import JournalError, JournalFile
-from pipeline.prove.lemmas import KnownProof
 from pipeline.prove.premises import ShownPremises
 from pipeline.prove.whole_proof import (
     Author,

@@ -39,6 +39,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from pipeline.freeze import freeze
+from pipeline.jobs.inputs import Inputs, InputStore
 from pipeline.jobs.specs import (
     AnyRung,
     Budget,
@@ -653,16 +655,17 @@ class _Filling:
             key = await asyncio.to_thread(
                 read_key, credential=rung.key.credential, variable=rung.key.variable
             )
-        clock = Clock(self._left_s)
+        clock, order = Clock(self._left_s), self._spec(rung, made, wanted)
         async with (
             self._workspace.folder() as folder,
             job(
-                self._spec(rung, made, wanted),
+                order,
                 kind="prove",
                 worktree=made.worktree,
                 folder=folder,
                 memory_bytes=rung.memory_bytes,
                 key=key,
+                inputs=await self._frozen(order, folder),
             ) as running,
         ):
             try:
@@ -686,6 +689,18 @@ class _Filling:
             finally:
                 self._left_s = clock.left_s
 
+    async def _frozen(self, order: ProveSpec, folder: Path) -> Inputs:
+        """Return the job's inputs, which are removed with its folder.
+
+        Raises:
+            Problem: 503, the view cannot be read.
+        """
+        store, view = InputStore(folder / "contents"), self._workspace.spec.view
+        try:
+            return await asyncio.to_thread(freeze, order, folder / "inputs", database_db=view, store=store)
+        except LogError as error:
+            raise no_view(error) from error
+
     def _spec(self, rung: Rung, made: Checkout, wanted: Sequence[SorryToProve]) -> ProveSpec:
         """Return the prove job's specification, as the planner makes it; the job keeps no journal."""
         spec = self._workspace.spec
@@ -706,7 +721,6 @@ class _Filling:
             ),
             budget_key="asked for",
             parallel=1,
-            database_db=spec.view,
             sorries=tuple(wanted),
         )
 

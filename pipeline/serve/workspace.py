@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from pipeline.jobs.child import JobProcess, LineTooLongError, key_pipe
+from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import Spec
@@ -247,6 +248,7 @@ async def job(
     folder: Path,
     memory_bytes: int,
     key: str | None = None,
+    inputs: Inputs | None = None,
 ) -> AsyncIterator[RunningJob]:
     """Run a job during the block.
 
@@ -257,6 +259,7 @@ async def job(
         folder: of this job alone; created here, removed by the caller.
         memory_bytes: that each process of it may take for itself (`pipeline.jobs.child.hold_to`).
         key: the one secret that it receives, by a pipe.
+        inputs: what was frozen for it.
 
     Raises:
         OSError: it cannot be started.
@@ -265,7 +268,9 @@ async def job(
     scratch.mkdir(parents=True)
     process = await JobProcess.start(
         KINDS[kind].module,
-        spec=JobSpec(folder.name, kind, 1, folder, spec, worktree=worktree).write(),
+        spec=JobSpec(
+            folder.name, kind, 1, folder, spec, worktree=worktree, inputs=inputs or Inputs(folder)
+        ).write(),
         directory=folder,
         stderr=folder / _STDERR,
         memory_bytes=memory_bytes,

@@ -17,7 +17,7 @@ import pytest
 
 from pipeline.gate import check
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.jobs.specs import Budget, CheckSpec
+from pipeline.jobs.specs import Budget, CheckSpec, Lemma
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplPool
@@ -25,7 +25,6 @@ from pipeline.lean.source.scanner import scan_source
 from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.graph import Candidate, ModelScoring, TacticRequest
-from pipeline.prove.lemmas import Lemma
 from pipeline.prove.rungs import Engine, ladder
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_declaration import WholeProofMethod

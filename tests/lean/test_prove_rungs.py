@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pipeline.jobs.protocol import JobError
-from pipeline.jobs.specs import Budget
+from pipeline.jobs.specs import Budget, KnownProof
 from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplPool
@@ -25,7 +25,6 @@ from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import Candidate, TacticRequest
-from pipeline.prove.lemmas import KnownProof
 from pipeline.prove.rungs import Engine
 from pipeline.prove.tree import Tree
 from pipeline.prove.whole_declaration import WholeProofMethod, tactics_of

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from pipeline.freeze import freeze
+from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.protocol import Reporter
 from pipeline.jobs.specs import ProveSpec, SorryToProve
 from pipeline.lean.backend import simulator
@@ -78,12 +80,20 @@ def run(
 ) -> tuple[list[Any], list[dict[str, Any]]]:
     """Run the job; return what it recorded, and the lines' events. What it says stands in `folder`/lines, too.
 
+    `database_db` in what is given is the view that its inputs are made of.
+
     Raises:
         JobError: the job failed, for this reason.
         ExceptionGroup: the same, out of its tasks.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    view = given.get("database_db")
+    given = {name: value for name, value in given.items() if name != "database_db"}
     spec = job_spec(ProveSpec, "prove", given, folder, job=job)
+    if view is not None:
+        store = InputStore(folder / "contents")
+        inputs = freeze(spec.parameters, folder / "inputs", database_db=view, store=store)
+        spec = dataclasses.replace(spec, inputs=inputs)
     with (folder / LINES).open("w+", encoding="utf-8") as out:
         work(spec, Reporter(spec, out))
         out.seek(0)

@@ -25,8 +25,8 @@ def raw_spec(
 ) -> JobSpec[Raw]:
     """Return a specification with these parameters; "worktree" and "mirror" among them are the job's places."""
     plain = to_jsonable_python(dict(parameters))
-    places = {name: Path(plain.pop(name)) for name in ("worktree", "mirror") if name in plain}
-    return JobSpec(job or f"{kind}-1", kind, attempt, folder, Raw(plain), **places)
+    worktree, mirror = (Path(plain.pop(name)) if name in plain else None for name in ("worktree", "mirror"))
+    return JobSpec(job or f"{kind}-1", kind, attempt, folder, Raw(plain), worktree=worktree, mirror=mirror)
 
 
 def job_spec(

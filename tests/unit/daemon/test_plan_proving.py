@@ -278,7 +278,7 @@ def test_the_job_can_read_what_every_rung_tells_it(world: World) -> None:
         order = asked(job, ProveSpec)
         assert ProveSpec.model_validate_json(order.model_dump_json()) == order
         assert order.budget.seconds == 60
-        assert (order.journal, order.database_db) == (paths.searches, paths.database_db)
+        assert order.journal == paths.searches
         parts[order.rung.number] = order.rung.model_dump(exclude_none=True).keys() - {"number"}
         assert order.rung.retriever is not None
         devices[order.rung.number] = order.rung.retriever.device

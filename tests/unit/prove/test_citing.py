@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from pipeline.jobs.specs import Lemma
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
@@ -15,7 +16,6 @@ from pipeline.prove.lemmas import (
     CITING_MOST,
     CitingProposer,
     CitingResult,
-    Lemma,
     contents_of,
     name_of,
     nearest,

@@ -6,11 +6,13 @@ import dataclasses
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from pipeline.prove.lemmas import Lemma, known_to, lemmas_of
+from pipeline.jobs.known import known_to_prove
+from pipeline.jobs.specs import Lemma
 from store.events.base import EventBody
 from store.events.proofs import ProofFound
 from store.events.scans import SorryChanged, SorryFilled, SorryOpened
@@ -123,11 +125,11 @@ def test_a_prove_job_is_offered_each_text_once(world: World) -> None:
     world.tell(proof_verified(found))
     again = found.model_copy(update={"proof": "e" * 16, "replacement": "by trivial"})
     world.tell(again, proof_verified(again))
-    view = world.folder / "view.db"
-    offered = known_to(view, repository=REPOSITORY, sorries=(NEW, OTHER), simulated=False)
+    asked = partial(known_to_prove, world.db, repository=REPOSITORY, branch=BRANCH, sorries=(NEW, OTHER))
+    offered = asked(simulated=False).proofs
     assert set(offered) == {NEW}
     assert [one.tactics for one in offered[NEW]] == [("trivial",)]
-    assert known_to(view, repository=REPOSITORY, sorries=(NEW,), simulated=True) == {}
+    assert asked(simulated=True).proofs == {}
 
 
 def stated(world: World, sorry: str, goal: str, **changes: object) -> None:
@@ -138,8 +140,8 @@ def stated(world: World, sorry: str, goal: str, **changes: object) -> None:
 
 
 def citable(world: World, *, branch: str = BRANCH, simulated: bool = False) -> list[Lemma]:
-    view = world.folder / "view.db"
-    return list(lemmas_of(view, repository=REPOSITORY, branch=branch, simulated=simulated))
+    known = known_to_prove(world.db, repository=REPOSITORY, branch=branch, sorries=(), simulated=simulated)
+    return list(known.lemmas)
 
 
 def test_a_proved_sorry_that_still_stands_may_be_cited_with_its_proof(world: World) -> None:

@@ -1,0 +1,253 @@
+"""Inputs of jobs: what a job reads of the log and the view, frozen in files before it begins and named by their hash.
+
+    <state>/inputs/<sha256>                         the content, once, read-only
+    <state>/inputs/kept/<of>/<key>-<sha256>         what later jobs need too, as long as its key is the newest
+    <state>/jobs/<job>/inputs/<name>, .inputs.json  the inputs of one job, and the list of them
+
+The names in a job's folder and those that are kept are hard links: a content that has no other name is removed. All
+attempts of a job have the same inputs, so that one that was preempted goes on with what it began with. The
+specification lists each by name and hash (`pipeline.jobs.protocol.JobSpec`), and the job verifies the hash.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_LIST = ".inputs.json"
+_KEPT = "kept"
+_NEW = "new-"
+_CONTENT = re.compile("[0-9a-f]{64}")
+_UNUSED_S = 30 * 24 * 3600.0
+
+
+class InputError(Exception):
+    """An input is not there, or is not what the specification names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An input: its name, which may have slashes, its SHA-256 and its size."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The inputs of a job, and the folder in which they lie under their names."""
+
+    folder: Path
+    files: tuple[Input, ...] = ()
+
+    def __contains__(self, name: str) -> bool:
+        return any(one.name == name for one in self.files)
+
+    def path(self, name: str) -> Path:
+        """Return the file of an input, verified.
+
+        Raises:
+            InputError: there is no such input, or the file has another content.
+        """
+        one = next((one for one in self.files if one.name == name), None)
+        if one is None:
+            raise InputError(f"there is no input {name}")
+        path = self.folder / name
+        try:
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(f"the input {path} cannot be read: {error.strerror}") from error
+        if found != one.sha256:
+            raise InputError(f"the input {path} is damaged: its SHA-256 is {found}, and not {one.sha256}")
+        return path
+
+    def as_json(self) -> dict[str, object]:
+        return {"folder": str(self.folder), "files": [asdict(one) for one in self.files]}
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, object]) -> Inputs:
+        """Read what `as_json` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        files = data["files"]
+        if not isinstance(files, list):
+            raise TypeError(f"files is {files!r}, and takes a list")
+        return cls(Path(str(data["folder"])), tuple(Input(**one) for one in files))
+
+
+class InputStore:
+    """The folder of contents. Any number of processes may use one: each change is made with the folder locked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def freeze(self, place: Path, given: Mapping[str, bytes | Path | Input]) -> Inputs:
+        """Put inputs into a job's folder, all or none and durably, in the place of earlier ones.
+
+        Args:
+            place: the folder to make.
+            given: by name the content, a file to take away, on the same disk, or what the store has.
+
+        Raises:
+            OSError: the disk refused; nothing is at `place`.
+        """
+        new = place.with_name(f".{_NEW}{place.name}")
+        self.forget(place)
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(parents=True)
+        try:
+            files = []
+            with self._locked():
+                for name, source in given.items():
+                    one = source if isinstance(source, Input) else self._put(source)
+                    (new / name).parent.mkdir(parents=True, exist_ok=True)
+                    os.link(self.folder / one.sha256, new / name)
+                    files.append(Input(name, one.sha256, one.size_bytes))
+            inputs = Inputs(place, tuple(files))
+            (new / _LIST).write_text(json.dumps(inputs.as_json()), encoding="utf-8")
+            _sync(new / _LIST)
+            for folder, _, _ in os.walk(new):
+                _sync(Path(folder))
+            new.rename(place)
+            _sync(place.parent)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+        return inputs
+
+    @staticmethod
+    def frozen(place: Path) -> Inputs | None:
+        """Return the inputs that a job's folder has; None without any, or where the list of them is damaged."""
+        try:
+            return Inputs.of_json(json.loads((place / _LIST).read_bytes()))
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+
+    def forget(self, place: Path, *, damaged: bool = False) -> None:
+        """Remove a job's inputs, and the contents that nothing else needs.
+
+        `damaged`: also those that are not what they are named by, whoever needs them.
+        """
+        there = self.frozen(place)
+        shutil.rmtree(place, ignore_errors=True)
+        if there is not None and self.folder.is_dir():
+            with self._locked():
+                for one in there.files:
+                    if damaged:
+                        self._drop_damaged(one.sha256)
+                    self._drop(one.sha256)
+
+    def keep(self, of: str, key: str, source: Path) -> Input:
+        """Keep a file's content for later jobs, in the place of what was kept of the same thing; return it.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        folder = self.folder / _KEPT / of
+        folder.mkdir(parents=True, exist_ok=True)
+        with self._locked():
+            one = self._put(source)
+            kept = folder / f"{key}-{one.sha256}"
+            with suppress(FileExistsError):
+                os.link(self.folder / one.sha256, kept)
+            for other in folder.iterdir():
+                if other != kept:
+                    other.unlink(missing_ok=True)
+                    self._drop(other.name.rpartition("-")[2])
+            _sync(folder)
+        return one
+
+    def kept(self, of: str, key: str) -> Input | None:
+        """Return the content that is kept of a thing under this key; None where there is none."""
+        for path in (self.folder / _KEPT / of).glob(f"{key}-*"):
+            with suppress(FileNotFoundError):
+                os.utime(path)  # it is in use: see `sweep`
+                return Input("", path.name.rpartition("-")[2], path.stat().st_size)
+        return None
+
+    def file(self, one: Input) -> Path:
+        """Return the file of a content."""
+        return self.folder / one.sha256
+
+    def sweep(self) -> None:
+        """Remove what nothing needs: half-made files, what was kept and not used for a month, and contents without
+        another name."""
+        if not self.folder.is_dir():
+            return
+        now = time.time()
+        with self._locked():
+            for path in self.folder.glob(f"{_KEPT}/*/*"):
+                if now - path.stat().st_mtime > _UNUSED_S:
+                    path.unlink()
+            for path in self.folder.iterdir():
+                if _CONTENT.fullmatch(path.name):
+                    self._drop(path.name)
+                elif path.name != _KEPT:
+                    path.unlink()
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _put(self, source: bytes | Path) -> Input:
+        """Add a content; the folder is locked."""
+        if isinstance(source, bytes):
+            digest, size = hashlib.sha256(source).hexdigest(), len(source)
+        else:
+            with source.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            size = source.stat().st_size
+        place = self.folder / digest
+        if not place.exists():
+            new = self.folder / f"{_NEW}{digest}"
+            if isinstance(source, bytes):
+                new.unlink(missing_ok=True)
+                new.write_bytes(source)
+            else:
+                source.rename(new)
+            new.chmod(0o444)
+            _sync(new)
+            new.rename(place)
+            _sync(self.folder)
+        return Input("", digest, size)
+
+    def _drop(self, digest: str) -> None:
+        """Remove a content that has no other name; the folder is locked."""
+        path = self.folder / digest
+        with suppress(FileNotFoundError):
+            if path.stat().st_nlink == 1:
+                path.unlink()
+
+    def _drop_damaged(self, digest: str) -> None:
+        with suppress(FileNotFoundError):
+            with self.file(Input("", digest, 0)).open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() == digest:
+                    return
+            for path in (*self.folder.glob(f"{_KEPT}/*/*-{digest}"), self.folder / digest):
+                path.unlink()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
