@@ -359,15 +359,23 @@ class _Progress:
 
 
 def _read(mirror: Mirror, item: TreeFile) -> ReadFile:
+    data = content(mirror, item)
+    return unread(item, data) if isinstance(data, str) else shortened(read_file(data, path=item.path))
+
+
+def content(mirror: Mirror, item: TreeFile) -> bytes | str:
+    """Return a file's bytes, or why it is not scanned.
+
+    Raises:
+        JobError: The mirror does not have it.
+    """
     if not item.readable:
-        return _unread(item, f"{item.problem}; not scanned")
+        return f"{item.problem}; not scanned"
     data = mirror.read(item.blob, most_bytes=MOST_BYTES)
-    if isinstance(data, int):
-        return _unread(item, f"{data} bytes, more than {MOST_BYTES}; not scanned")
-    return _shortened(read_file(data, path=item.path))
+    return f"{data} bytes, more than {MOST_BYTES}; not scanned" if isinstance(data, int) else data
 
 
-def _shortened(read: ReadFile) -> ReadFile:
+def shortened(read: ReadFile) -> ReadFile:
     """Return what was read with the beginnings of names and statements that are longer than any that people write.
 
     They stand in each event about a sorry. Which statement it is the hash says, and that is of all of it.
@@ -416,7 +424,8 @@ def _beginning(text: str, longest: int) -> str:
     return f"{text[:longest]}… ({len(text)} characters, {short_hash('long', text)})"
 
 
-def _unread(item: TreeFile, reason: str) -> ReadFile:
+def unread(item: TreeFile, reason: str) -> ReadFile:
+    """Return the scan of a file that is not read."""
     return ReadFile(ScannedFile(item.path, error=reason, imports=(), declarations=(), sorries=()), ())
 
 

@@ -47,7 +47,7 @@ class ExitCode(enum.IntEnum):
     """the verb needs a running daemon (as `poll`, `pause`, `jobs retry`, `models promote` do). Of `status`: the
     daemon does not run"""
     DIFFERENCES = 6
-    """`db verify` found differences"""
+    """`db verify` found differences; of `diff`: it found what `--fail-on` names"""
     ALREADY_RUNNING = 75
     """another daemon holds the state folder (`run`, `db rebuild`, `db recover`, `import`), or another command does
     (also `proofs pr`), or another process the builds (`toolchain`, `setup`); the message names its process"""

@@ -21,6 +21,7 @@ from pipeline.jobs.protocol import JobError
 from pipeline.lean.source.worktree import safe_path
 
 _REGULAR = frozenset({"100644", "100755", "100664"})
+_STRANGE = {"120000": "a symbolic link", "160000": "a submodule"}
 _CHUNK = 1 << 20
 _MOST_LISTED_BYTES = 256 << 20
 """Some two million files; no repository of Lean has a hundredth of it."""
@@ -49,11 +50,13 @@ class Changes:
     """The differences between two commits, regular files only.
 
     `present` are those of the second, `gone` those that it has not any more, `before` all that the first had.
+    `strange` are what the second has and is none: symbolic links and submodules, with a `problem` that says so.
     """
 
     present: tuple[TreeFile, ...]
     gone: tuple[str, ...]
     before: tuple[TreeFile, ...]
+    strange: tuple[TreeFile, ...] = ()
 
 
 class Mirror:
@@ -115,20 +118,45 @@ class Mirror:
 
     def changes(self, base: str, sha: str) -> Changes:
         """Return the changes from `base` to `sha`; a rename is one file gone and one present."""
-        output = self._git("diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", base, sha)
-        fields = _fields(output)
-        present, gone, before = [], [], []
-        for about in fields:
-            old_mode, new_mode, old_blob, blob, _ = about.decode("ascii").removeprefix(":").split(" ")
-            path = next(fields)
-            old = _tree_file(path, old_blob)
-            if new_mode in _REGULAR:
-                present.append(_tree_file(path, blob))
-            elif old_mode in _REGULAR:
-                gone.append(old.path)
-            if old_mode in _REGULAR:
-                before.append(old)
-        return Changes(present=tuple(present), gone=tuple(gone), before=tuple(before))
+        return _changes(self._git("diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", base, sha))
+
+    def staged(self, base: str) -> Changes:
+        """Return the changes from `base` to what is staged for the next commit."""
+        return _changes(
+            self._git(
+                "-c",
+                "core.fsmonitor=false",
+                "diff-index",
+                "--cached",
+                "-z",
+                "--no-renames",
+                "--no-ext-diff",
+                base,
+            )
+        )
+
+    def commit_of(self, name: str) -> str | None:
+        """Return the id of the commit that a person's name for it (branch, tag, `HEAD~2`, …) means here."""
+        try:
+            said = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        except JobError:
+            return None
+        return said.decode("ascii").strip()
+
+    def merge_base(self, one: str, other: str) -> str | None:
+        """Return the newest commit that both come from, as far as the history is here."""
+        try:
+            return self._git("merge-base", one, other).decode("ascii").split()[0]
+        except JobError:
+            return None
+
+    def empty_tree(self) -> str:
+        """Return the id of a tree without files, in the repository's own hash."""
+        return self._git("hash-object", "-t", "tree", "--stdin").decode("ascii").strip()
+
+    def shallow(self) -> bool:
+        """Return whether the history ends before its beginning, as in a clone with a depth."""
+        return self._git("rev-parse", "--is-shallow-repository").strip() == b"true"
 
     def read(self, blob: str, *, most_bytes: int) -> bytes | int:
         """A blob's bytes, or its size where that is over `most_bytes` (it is then never held in memory).
@@ -224,6 +252,24 @@ def _environment() -> dict[str, str]:
 
 def _fields(output: bytes) -> Iterator[bytes]:
     return iter(output.split(b"\0")[:-1])
+
+
+def _changes(output: bytes) -> Changes:
+    fields = _fields(output)
+    present, gone, before, strange = [], [], [], []
+    for about in fields:
+        old_mode, new_mode, old_blob, blob, _ = about.decode("ascii").removeprefix(":").split(" ")
+        path = next(fields)
+        old = _tree_file(path, old_blob)
+        if new_mode in _REGULAR:
+            present.append(_tree_file(path, blob))
+        elif old_mode in _REGULAR:
+            gone.append(old.path)
+        if new_mode in _STRANGE:
+            strange.append(TreeFile(old.path, blob, _STRANGE[new_mode]))
+        if old_mode in _REGULAR:
+            before.append(old)
+    return Changes(tuple(present), tuple(gone), tuple(before), tuple(strange))
 
 
 def _tree_file(path: bytes, blob: str) -> TreeFile:

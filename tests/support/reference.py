@@ -28,6 +28,7 @@ from daemon.cli import (
     certificate,
     config,
     db,
+    diff,
     doctor,
     exchange,
     find,
@@ -50,6 +51,7 @@ from daemon.cli.status_report import ProblemCode
 from daemon.http import metrics
 from daemon.results import notifications
 from daemon.settings.schema import ConfigFile
+from pipeline.diff import Finding
 from pipeline.prove import tree
 from pipeline.serve import measures
 from store.curriculum import CurriculumRepository
@@ -101,6 +103,7 @@ DOCUMENTS: dict[str, type] = {
     "events": StoredEvent,
     "curriculum": models.Ordered,
     "scan": scan.Scanned,
+    "diff": diff.Difference,
     "import leandojo": exchange.Imported,
     "export leandojo": exchange.Exported,
     "export progress": ProgressReport,
@@ -140,6 +143,7 @@ RECORDS: dict[str, tuple[tuple[str, type], ...]] = {
     "models show": (("An evaluation", rows.EvaluationRow),),
     "curriculum": (("A repository", CurriculumRepository),),
     "scan": (("A declaration", Declaration), ("A sorry", Sorry)),
+    "diff": (("A finding", Finding),),
     "toolchain list": (("A build", toolchain.Build),),
     MESSAGE: (
         ("`about` of a proof", notifications.AboutProof),

@@ -17,13 +17,23 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-FORBIDDEN_NAMES = _words(
-    """sorry admit sorryAx native_decide bv_decide bv_check ofReduceBool ofReduceNat reduceBool reduceNat
-    trustCompiler implemented_by extern csimp run_tac run_tacq run_cmd run_elab run_meta by_elab by_elabq
-    skipKernelTC addDeclWithoutChecking lcProof lcAny lcUnreachable unsafeCast native
+SORRY_NAMES = _words("sorry admit sorryAx")
+UNCHECKED_NAMES = _words(
+    """native_decide bv_decide bv_check ofReduceBool ofReduceNat reduceBool reduceNat
+    trustCompiler implemented_by extern csimp skipKernelTC addDeclWithoutChecking lcProof lcAny lcUnreachable
+    unsafeCast native"""
+)
+"""What rests on compiled or unchecked code instead of the kernel's own work."""
+
+FORBIDDEN_NAMES = (
+    SORRY_NAMES
+    | UNCHECKED_NAMES
+    | _words(
+        """run_tac run_tacq run_cmd run_elab run_meta by_elab by_elabq
     dbg_trace dbgTrace dbgTraceVal dbgTraceIfShared dbgSleep dbgStackTrace logInfo logWarning logError logAt println
     trace_state trace_message
     IO EIO BaseIO RealWorld UV FS Process timeit allocprof ptrAddrUnsafe eval_expr run_conv"""
+    )
 )
 """Refused as a name or as a part of a dotted name: a sorry, an axiom or unchecked code by another word, what prints,
 since a proof's output could pass for the compiler's, or what acts on the world: a tactic's configuration is evaluated
@@ -117,11 +127,9 @@ def complaints(replacement: str) -> tuple[str, ...]:
         return tuple(f"U+{ord(half):04X}, which is half of a character" for half in halves)
     found: list[str] = []
     for character in sorted(set(replacement)):
-        category = unicodedata.category(character)
-        unseen = character in _UNSEEN or "\ufe00" <= character <= "\ufe0f" or character >= "\U000e0100"
-        if unseen or (category in ("Cf", "Cc", "Co") and character not in "\n\r"):
+        if invisible(character):
             found.append(f"the invisible character U+{ord(character):04X}")
-        elif category in ("Zs", "Zl", "Zp") and character != " ":
+        elif unicodedata.category(character) in ("Zs", "Zl", "Zp") and character != " ":
             found.append(f"the white space U+{ord(character):04X}, which is none to Lean")
     if any(
         unicodedata.category(b) in ("Mn", "Me") for a, b in itertools.pairwise(replacement) if a.isascii()
@@ -156,11 +164,24 @@ def complaints(replacement: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def invisible(character: str) -> bool:
+    """Return whether a character shows as nothing, or changes how others show; the end of a line does not."""
+    unseen = character in _UNSEEN or "\ufe00" <= character <= "\ufe0f" or character >= "\U000e0100"
+    return unseen or (unicodedata.category(character) in ("Cf", "Cc", "Co") and character not in "\n\r")
+
+
 def skeleton(name: str) -> str:
     """Return the name as it looks: no quotes, no invisible characters, look-alikes folded to Latin letters."""
+    if name.isascii():
+        return name
     plain = unicodedata.normalize("NFKC", name).replace("«", "").replace("»", "")
-    visible = "".join(character for character in plain if unicodedata.category(character) != "Cf")
-    return visible.translate(_LOOKALIKES)
+    unseen = {ord(character): "" for character in set(plain) if unicodedata.category(character) == "Cf"}
+    return (plain.translate(unseen) if unseen else plain).translate(_LOOKALIKES)
+
+
+def may_set(option: str) -> bool:
+    """Return whether a proof may set the option."""
+    return skeleton(option).split(".")[0] in _OPTIONS
 
 
 def _word(word: str, following: str) -> str | None:
@@ -183,7 +204,7 @@ def _word(word: str, following: str) -> str | None:
         return f"the option {shown}"
     if plain == "trace" and following.startswith('"'):
         return "trace, which prints"
-    if plain == "set_option" and skeleton(following).split(".")[0] not in _OPTIONS:
+    if plain == "set_option" and not may_set(following):
         return f"the option {following}, which is none that a proof may set"
     return None
 

@@ -1,8 +1,8 @@
 """Read Lean 4 source without Lean: declarations, statements, imports, and sorries with their exact bytes.
 
 `scan_source` gives the record that the log keeps; `parse` gives the commands as well, for the prover and the gate;
-`read_file` what tells a new proof from an old one, and `locate` the borders of statements, for the tracer. None raises
-on any input: what cannot be read is named in `error` and the rest is still read. Bytes that are no
+`read_file` what tells a new proof from an old one, `read_source` both, and `locate` the borders of statements, for the
+tracer. None raises on any input: what cannot be read is named in `error` and the rest is still read. Bytes that are no
 UTF-8 count as one column each and show as U+FFFD, and
 byte offsets are into the file as it is. All are linear in the size of the file. Carriage returns and a byte order
 mark are white space and no error.
@@ -14,6 +14,7 @@ they look like (see `commands`). What only Lean can know is the tracer's busines
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -85,11 +86,22 @@ class SourceFile:
         the definitions before that place, which are the module's business, and without an `open … in` that
         belongs to the command at that place itself.
         """
+        active: Sequence[str] = ()
+        for command, lines in self.in_force():
+            active = lines
+            if command.byte_end > byte:
+                break
+        return "\n".join(active)
+
+    def in_force(self) -> Iterator[tuple[Command, Sequence[str]]]:
+        """Yield each command with the lines that re-issue what is in force before it (see `preamble_at`).
+
+        It is one list, which grows and shrinks on the way.
+        """
         active: list[str] = []
         scopes: list[int] = []  # where in `active` each open scope begins
         for command in self.commands:
-            if command.byte_end > byte:
-                break
+            yield command, active
             if command.closes:
                 del active[scopes[-command.closes] :]
                 del scopes[-command.closes :]
@@ -99,7 +111,6 @@ class SourceFile:
                     active.append(line)
             elif command.preamble:
                 active.append(command.preamble)
-        return "\n".join(active)
 
     @cached_property
     def declarations(self) -> dict[str, Declaration]:
@@ -137,18 +148,17 @@ def read_file(data: bytes, *, path: str) -> ReadFile:
     return _Reader(data).read(path)
 
 
+def read_source(data: bytes, *, path: str) -> tuple[ReadFile, SourceFile]:
+    """Read one file as `read_file` and `parse` do, at once. Never raises."""
+    reader = _Reader(data)
+    read = reader.read(path)
+    return read, reader.source(read.scan)
+
+
 def parse(data: bytes, *, path: str = "") -> SourceFile:
     """Read one file with its commands. Never raises."""
     reader = _Reader(data)
-    scanned = reader.scan(path)
-    return SourceFile(
-        text=printable(reader.lexed.text),
-        header_end=reader.positions.byte(reader.split.header_end),
-        own_header=reader.own_header,
-        imports=scanned.imports,
-        commands=reader.commands(),
-        scanned=scanned,
-    )
+    return reader.source(reader.scan(path))
 
 
 def locate(data: bytes) -> LocatedFile:
@@ -288,6 +298,16 @@ class _Reader:
                     )
                 )
         return sorries
+
+    def source(self, scanned: ScannedFile) -> SourceFile:
+        return SourceFile(
+            text=printable(self.lexed.text),
+            header_end=self.positions.byte(self.split.header_end),
+            own_header=self.own_header,
+            imports=scanned.imports,
+            commands=self.commands(),
+            scanned=scanned,
+        )
 
     def commands(self) -> tuple[Command, ...]:
         """Call after `scan`, which finds the scopes."""

@@ -1,0 +1,224 @@
+"""`unsorry diff BASE`: what a pull request does to sorries, statements and axioms. No daemon, no database, no Lean."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from daemon.cli.context import CliError, ExitCode, Json
+from daemon.cli.render import clean, counted, emit_json, say, styled
+
+if TYPE_CHECKING:
+    from pipeline.diff import Finding
+    from pipeline.jobs.mirror import Mirror
+
+PROGRESS = frozenset({"moved", "filled", "removed"})
+"""Kinds of findings that are no trouble."""
+SHOWN_STATEMENT, SHOWN_BEFORE_CHANGE = 300, 60
+"""Characters of a statement in text for people, and of those before its first change."""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("diff", help="Say what a pull request does to sorries, statements and axioms.")(diff)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    base: str
+    """the commit that was compared with: where HEAD left BASE"""
+    head: str | None
+    """the later commit; null with --staged"""
+    files: int
+    """Lean files that changed"""
+    findings: Sequence[Finding]
+    """by path and line"""
+    counts: dict[str, int]
+    """findings of each kind that there is"""
+    failed_on: list[str]
+    """the kinds of --fail-on that were found; exit 6 if there are any"""
+
+
+def diff(
+    base: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="BASE", help="The branch or commit to merge into; with --staged, HEAD by default."
+        ),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Argument(metavar="HEAD", help="The pull request's commit; by default the present one."),
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--folder", "-C", metavar="FOLDER", help="The clone, or a folder in it.")
+    ] = Path(),
+    staged: Annotated[bool, typer.Option("--staged", help="Compare with what is staged.")] = False,
+    fail_on: Annotated[
+        str,
+        typer.Option(metavar="KINDS", help="Exit 6 if one of these is found: kinds with commas, or any."),
+    ] = "",
+    include: Annotated[
+        list[str] | None, typer.Option(metavar="GLOB", help="Only these files; without it every Lean file.")
+    ] = None,
+    exclude: Annotated[list[str] | None, typer.Option(metavar="GLOB", help="Not these files.")] = None,
+    as_json: Json = False,
+) -> None:
+    failing = _failing(fail_on)
+    found = _compared(
+        base, head, folder, staged=staged, patterns=(include or (), exclude or ()), failing=failing
+    )
+    if as_json:
+        emit_json(found)
+    else:
+        _show(found)
+    if found.failed_on:
+        raise typer.Exit(ExitCode.DIFFERENCES)
+
+
+def _failing(fail_on: str) -> frozenset[str]:
+    from pipeline.diff import KINDS
+
+    named = frozenset(word.strip() for word in fail_on.split(",")) - {""}
+    unknown = sorted(named - KINDS.keys() - {"any"})
+    if unknown:
+        raise typer.BadParameter(f'"{unknown[0]}" is none of {", ".join(KINDS)}, any', param_hint="--fail-on")
+    return frozenset(KINDS) - PROGRESS | named if "any" in named else named
+
+
+def _compared(
+    base: str | None,
+    head: str | None,
+    folder: Path,
+    *,
+    staged: bool,
+    patterns: tuple[Sequence[str], Sequence[str]],
+    failing: frozenset[str],
+) -> Difference:
+    """Compare, or say what the clone lacks for it."""
+    from pipeline.diff import KINDS, compare_commits, compare_staged
+    from pipeline.jobs.mirror import Mirror
+    from pipeline.jobs.protocol import JobError
+    from pipeline.lean.source.globs import path_filter
+
+    if staged and head is not None:
+        raise typer.BadParameter("with --staged there is no HEAD", param_hint="HEAD")
+    if base is None and not staged:
+        raise typer.BadParameter(
+            "name the branch or commit to merge into, such as origin/main", param_hint="BASE"
+        )
+    try:
+        meant = path_filter(*patterns)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--include, --exclude") from error
+    try:
+        with Mirror(_git_folder(folder)) as mirror:
+            if staged:
+                # A repository without a commit has no HEAD.
+                start = mirror.empty_tree() if base is None and not mirror.commit_of("HEAD") else None
+                start = start or _commit(mirror, base or "HEAD")
+                later, found = None, compare_staged(mirror, start, meant=meant)
+            else:
+                later = _commit(mirror, head or "HEAD")
+                start = _where_it_left(mirror, str(base), later)
+                found = compare_commits(mirror, start, later, meant=meant)
+    except JobError as error:
+        # Its own remedies are for the daemon's mirrors.
+        raise CliError(f"{clean(str(error))}; check the clone with `git fsck`") from error
+    counts = Counter(item.kind for item in found.findings)
+    counted_kinds = {str(kind): counts[kind] for kind in KINDS if counts[kind]}
+    failed_on = [kind for kind in counted_kinds if kind in failing]
+    return Difference(start, later, found.files, found.findings, counted_kinds, failed_on)
+
+
+def _git_folder(folder: Path) -> Path:
+    """Return the folder where git keeps the clone that a folder belongs to."""
+    if not folder.is_dir():
+        raise CliError(f"{folder}: no such folder; name a clone with -C")
+    try:
+        done = subprocess.run(
+            ["git", "-C", os.fspath(folder), "rev-parse", "--absolute-git-dir"],
+            capture_output=True,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise CliError("there is no git; install it") from error
+    if done.returncode:
+        said = clean(done.stderr.decode("utf-8", "replace")).removeprefix("fatal: ")
+        raise CliError(f"{folder}: {said}; name a clone with -C")
+    return Path(os.fsdecode(done.stdout.rstrip(b"\n")))
+
+
+def _commit(mirror: Mirror, name: str) -> str:
+    found = mirror.commit_of(name)
+    if found is None:
+        raise CliError(
+            f"{clean(name)} is no commit here; fetch it (`git fetch origin BRANCH`; in a workflow, fetch-depth: 0 of "
+            "actions/checkout), or correct the name"
+        )
+    return found
+
+
+def _where_it_left(mirror: Mirror, base: str, head: str) -> str:
+    """Return the commit at which the head's history left that of the base."""
+    found = mirror.merge_base(_commit(mirror, base), head)
+    if found is not None:
+        return found
+    if mirror.shallow():
+        raise CliError(
+            f"the clone is shallow and does not reach to where HEAD left {clean(base)}; fetch the history (`git fetch "
+            "--unshallow`; in a workflow, fetch-depth: 0 of actions/checkout, or GIT_DEPTH: 0 of GitLab)"
+        )
+    raise CliError(f"HEAD and {clean(base)} have no common history; name the branch that HEAD was made from")
+
+
+# ---- text
+
+
+def _show(found: Difference) -> None:
+    for item in found.findings:
+        style = "green" if item.kind == "filled" else "dim" if item.kind in PROGRESS else "yellow"
+        style = "red" if item.kind in found.failed_on else style
+        say(f"{_place(item)}: {styled(item.kind, style)}: {_plain(item.message)}")
+        if item.before is not None and item.after is not None:
+            for mark, text in zip("-+", around_the_change(item.before, item.after), strict=True):
+                say(f"    {mark} {_plain(text)}")
+    say(summary(found))
+
+
+def _place(item: Finding) -> str:
+    """Return path:line:column; a runner of GitHub takes a line that begins with `::` for its own command."""
+    path = _plain(item.path)
+    path = f"./{path}" if path.startswith(":") else path
+    return f"{path}:{item.line}:{item.column}" if item.line else path
+
+
+def _plain(text: str) -> str:
+    """Return one line in which no runner of GitHub finds a command."""
+    return clean(text).replace("##[", "## [")
+
+
+def summary(found: Difference) -> str:
+    """Return what was found in one line."""
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in found.counts.items()) or "nothing"
+    to = found.head[:12] if found.head else "what is staged"
+    return f"{counts} in {counted(found.files, 'changed Lean file')}, from {found.base[:12]} to {to}"
+
+
+def around_the_change(before: str, after: str) -> tuple[str, str]:
+    """Return both statements from shortly before their first difference."""
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+    start = max(0, same - SHOWN_BEFORE_CHANGE)
+
+    def cut(text: str) -> str:
+        shown = text[start : start + SHOWN_STATEMENT]
+        return f"{'…' if start else ''}{shown}{'…' if start + SHOWN_STATEMENT < len(text) else ''}"
+
+    return cut(before), cut(after)

@@ -1,0 +1,388 @@
+"""`unsorry diff BASE`: pull requests in real git repositories, compared without daemon, database or Lean."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from daemon.cli.app import build
+from daemon.cli.context import CliError, ExitCode
+from pipeline.diff import KINDS, compare_commits
+from pipeline.jobs.mirror import Mirror
+from pipeline.lean.source.globs import path_filter
+from tests.support.reference import DOCS
+
+APP = build(("diff",))
+AUTHOR = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull} | {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "A"), ("EMAIL", "a@example.org"), ("DATE", "2026-01-01T00:00:00Z"))
+}
+BASE = """\
+import Init
+namespace Demo
+variable (p q : Prop)
+
+/-- Proved. -/
+theorem done : 1 = 1 := rfl
+
+theorem gap (h : p ∧ q) : q ∧ p := by
+  constructor
+  · sorry
+  · exact h.1
+
+def two : Nat := 2
+
+theorem uses (hp : p) : p := hp
+end Demo
+"""
+
+
+@dataclass
+class Clone:
+    root: Path
+
+    def git(self, *arguments: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", self.root, *arguments],
+            capture_output=True,
+            text=True,
+            env=os.environ | AUTHOR,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    def commit(self, files: dict[str, str | bytes | None]) -> str:
+        for name, text in files.items():
+            path = self.root / name
+            if text is None:
+                path.unlink()
+                continue
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", "x")
+        return self.git("rev-parse", "HEAD")
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(APP, ["diff", "-C", str(self.root), *arguments])
+
+    def document(self, *arguments: str) -> dict[str, Any]:
+        done = self.run(*arguments, "--json")
+        assert done.exception is None or done.exit_code == ExitCode.DIFFERENCES, done.exception
+        found = json.loads(done.stdout)
+        assert isinstance(found, dict)
+        return found
+
+    def kinds(self, *arguments: str) -> list[tuple[str, str]]:
+        return [(item["kind"], item["declaration"]) for item in self.document(*arguments)["findings"]]
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    made = Clone(tmp_path / "clone")
+    made.root.mkdir()
+    made.git("init", "-q", "-b", "main")
+    made.commit({"A.lean": BASE})
+    return made
+
+
+def edited(old: str, new: str) -> dict[str, str | bytes | None]:
+    assert old in BASE
+    return {"A.lean": BASE.replace(old, new)}
+
+
+CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = {
+    "comments and white space": (edited("/-- Proved. -/\n", "/-- It is sorry. -/\n\n\n"), []),
+    "a new proof of the same statement": (edited(":= rfl", ":= by rfl"), []),
+    "a proof is replaced by a sorry": (edited(":= rfl", ":= sorry"), [("opened", "Demo.done")]),
+    "admit": (edited(":= rfl", ":= by admit"), [("opened", "Demo.done")]),
+    "stop": (edited(":= rfl", ":= by\n  stop\n  rfl"), [("opened", "Demo.done")]),
+    "a sorry is filled": (edited("· sorry", "· exact h.2"), [("filled", "Demo.gap")]),
+    "a sorry is filled by another word for it": (
+        edited("· sorry", "· exact sorryAx _"),
+        [("unchecked", "Demo.gap")],
+    ),
+    "a sorry is filled by a search": (edited("· sorry", "· apply?"), [("unchecked", "Demo.gap")]),
+    "a sorry is filled by look-alike letters": (
+        edited("· sorry", "· exact sοrry"),
+        [("hidden", "Demo.gap")],
+    ),
+    "a sorry is filled by compiled code": (
+        edited("· sorry", "· native_decide"),
+        [("filled", "Demo.gap"), ("unchecked", "Demo.gap")],
+    ),
+    "a sorry is filled and the statement weakened": (
+        edited("(h : p ∧ q) : q ∧ p := by\n  constructor\n  · sorry\n  · exact h.1", "(h : p ∧ q) : True := trivial"),
+        [("statement", "Demo.gap")],
+    ),
+    "a theorem becomes an axiom": (
+        edited("theorem gap (h : p ∧ q) : q ∧ p := by\n  constructor\n  · sorry\n  · exact h.1",
+               "axiom gap (h : p ∧ q) : q ∧ p"),
+        [("axiom", "Demo.gap")],
+    ),
+    "a theorem becomes opaque": (
+        edited("theorem gap (h : p ∧ q) : q ∧ p := by\n  constructor\n  · sorry\n  · exact h.1",
+               "opaque gap (h : p ∧ q) : q ∧ p"),
+        [("removed", "Demo.gap")],
+    ),
+    "a sorry goes with its theorem": (
+        edited("theorem gap (h : p ∧ q) : q ∧ p := by\n  constructor\n  · sorry\n  · exact h.1\n", ""),
+        [("removed", "Demo.gap")],
+    ),
+    "a theorem is put into a comment": (
+        {"A.lean": BASE.replace("theorem gap", "/- theorem gap").replace("h.1\n", "h.1 -/\n")},
+        [("removed", "Demo.gap")],
+    ),
+    "a statement is changed under its proof": (edited("1 = 1", "2 = 2"), [("statement", "Demo.done")]),
+    "a hypothesis by a variable": (
+        edited("theorem uses", "variable [Inhabited False]\ntheorem uses"),
+        [("statement", "Demo.uses")],
+    ),
+    "a variable of another type": (
+        edited("variable (p q : Prop)", "variable (p : Nat) (q : Prop)"),
+        [("statement", "Demo.gap")],
+    ),
+    "a variable that no statement names": (
+        edited("variable (p q : Prop)", "variable (p q : Prop)\nvariable (unused : Nat)"),
+        [],
+    ),
+    "an axiom": (edited("def two", "axiom cheat : False\n\ndef two"), [("axiom", "Demo.cheat")]),
+    "an axiom of a macro": (
+        edited("def two", 'macro "cheat!" : command => `(axiom cheat : False)\n\ndef two'),
+        [("hidden", "")],
+    ),
+    "a sorry of a macro": (
+        edited("def two", 'macro "easy" : tactic => `(tactic| sorry)\n\ndef two'),
+        [("hidden", "")],
+    ),
+    "a sorry of a notation": (edited("def two", 'notation "⋯" => sorry\n\ndef two'), [("hidden", "")]),
+    "code that the kernel does not see": (
+        edited("def two", "@[implemented_by fast]\ndef two"),
+        [("unchecked", "Demo.two")],
+    ),
+    "an attribute given later": (
+        edited("def two : Nat := 2\n", "def two : Nat := 2\nattribute [extern \"two\"] two\n"),
+        [("unchecked", "")],
+    ),
+    "an option that hides a warning": (
+        edited("theorem done", "set_option warn.sorry false in\ntheorem done"),
+        [("option", "Demo.done")],
+    ),
+    "an option of the whole file": (
+        edited("namespace Demo", "set_option debug.skipKernelTC true\nnamespace Demo"),
+        [("option", "")],
+    ),
+    "an option that a proof may set": (
+        edited("theorem done", "set_option maxHeartbeats 400000 in\ntheorem done"),
+        [],
+    ),
+    "a forbidden word in a comment and a string": (
+        edited("def two : Nat := 2", '-- axiom\ndef s := "sorryAx, native_decide"\ndef two : Nat := 2'),
+        [],
+    ),
+    "the rest of the file is cut off": (
+        edited("def two", "#exit\ndef two"),
+        [("hidden", "")],
+    ),
+    "text that runs backwards": (edited("/-- Proved", "/-- \u202edevorP"), [("hidden", "")]),
+    "a character of no width in a name": (edited("two", "tw\u200bo"), [("hidden", "")]),
+    "lines above a sorry": (edited("namespace Demo", "-- a\n-- b\nnamespace Demo"), []),
+    "a sorry of a renamed theorem": (edited("theorem gap", "theorem gap'"), [("moved", "Demo.gap'")]),
+    "a sorry further down its proof": (
+        edited("  constructor\n", "  constructor\n  rotate_left 2\n"),
+        [("moved", "Demo.gap")],
+    ),
+    "a file is renamed": (
+        {"A.lean": None, "B.lean": BASE},
+        [("moved", "Demo.gap")],
+    ),
+    "a file is deleted": ({"A.lean": None}, [("removed", "Demo.gap")]),
+    "bytes that are no text": ({"A.lean": BASE.encode() + b"-- \xff\n"}, [("unread", "")]),
+    "a comment that does not end": ({"A.lean": BASE + "/- and\n"}, [("unread", "")]),
+    "a file that is no Lean": ({"notes.txt": "sorry"}, []),
+    "lake's own program": ({"lakefile.lean": "axiom x : False"}, []),
+    "an answer that is asked for": (
+        edited("def two", "theorem asked : answer(sorry) ↔ 1 = 1 := by sorry\n\ndef two"),
+        [("answer", "Demo.asked"), ("opened", "Demo.asked")],
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pull_requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
+    """A repository with a branch for each case, made at once."""
+    made = Clone(tmp_path_factory.mktemp("cases"))
+    made.git("init", "-q", "--bare")
+    author = "committer A <a@example.org> 0 +0000\ndata 1\nx\n"
+    stream = [
+        f"commit refs/heads/main\nmark :1\n{author}M 100644 inline A.lean\ndata {len(BASE.encode())}\n{BASE}\n"
+    ]
+    for number, (files, _) in enumerate(CASES.values()):
+        stream.append(f"commit refs/heads/case{number}\n{author}from :1\n")
+        for name, content in files.items():
+            if content is None:
+                stream.append(f"D {name}\n")
+                continue
+            data = content if isinstance(content, bytes) else content.encode()
+            stream.append(f"M 100644 inline {name}\ndata {len(data)}\n")
+            stream.append(data.decode("utf-8", "surrogateescape") + "\n")
+    subprocess.run(
+        ["git", "-C", made.root, "fast-import", "--quiet"],
+        input="".join(stream).encode("utf-8", "surrogateescape"),
+        check=True,
+    )
+    with Mirror(made.root) as mirror:
+        yield mirror
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_pull_request_does_is_found_and_nothing_else(pull_requests: Mirror, case: str) -> None:
+    branch, (_, expected) = f"case{list(CASES).index(case)}", CASES[case]
+    found = compare_commits(pull_requests, "main", branch, meant=path_filter((), ()))
+    assert sorted((item.kind, item.declaration) for item in found.findings) == sorted(expected)
+
+
+def test_what_fails_is_chosen_and_each_finding_has_its_place(clone: Clone) -> None:
+    head = clone.commit(edited(":= rfl", ":= sorry"))
+    assert clone.run("HEAD~1").exit_code == 0
+    assert clone.run("HEAD~1", "--fail-on", "axiom,statement").exit_code == 0
+    for policy in ("opened", "axiom,opened", "any"):
+        done = clone.run("HEAD~1", "--fail-on", policy)
+        assert done.exit_code == ExitCode.DIFFERENCES
+    first, last = done.stdout.splitlines()
+    assert first == "A.lean:6:24: opened: sorry in Demo.done"
+    assert (
+        last
+        == f"1 opened in 1 changed Lean file, from {clone.git('rev-parse', 'HEAD~1')[:12]} to {head[:12]}"
+    )
+    document = clone.document("HEAD~1", "--fail-on", "any")
+    assert (document["head"], document["counts"], document["failed_on"]) == (head, {"opened": 1}, ["opened"])
+    done = clone.run("HEAD~1", "--fail-on", "sorry")
+    assert done.exit_code == ExitCode.USAGE
+    assert "opened, answer, moved" in " ".join(done.output.split())
+
+
+def test_progress_fails_no_check(clone: Clone) -> None:
+    clone.commit(edited("· sorry", "· exact h.2"))
+    assert clone.run("HEAD~1", "--fail-on", "any").exit_code == 0
+    assert clone.run("HEAD~1", "--fail-on", "filled").exit_code == ExitCode.DIFFERENCES
+
+
+def test_a_statement_is_shown_as_it_was_and_as_it_is(clone: Clone) -> None:
+    clone.commit(edited("1 = 1", "2 = 2"))
+    assert "    - : 1 = 1\n    + : 2 = 2\n" in clone.run("HEAD~1").stdout
+
+
+def test_what_the_base_did_meanwhile_is_not_the_pull_request_s(clone: Clone) -> None:
+    clone.git("checkout", "-q", "-b", "pull")
+    clone.commit({"B.lean": "theorem b : 1 = 1 := sorry\n"})
+    clone.git("checkout", "-q", "main")
+    clone.commit({"C.lean": "theorem c : 1 = 1 := sorry\n"})
+    assert clone.kinds("main", "pull") == [("opened", "b")]
+    assert clone.kinds("pull", "main") == [("opened", "c")]
+
+
+def test_what_is_staged_is_compared_before_it_is_committed(clone: Clone) -> None:
+    (clone.root / "A.lean").write_text(BASE.replace(":= rfl", ":= sorry"))
+    assert clone.kinds("--staged") == []
+    clone.git("add", "A.lean")
+    assert clone.kinds("--staged") == [("opened", "Demo.done")]
+    (clone.root / "A.lean").write_text(BASE)
+    assert clone.kinds("--staged") == [("opened", "Demo.done")]
+
+
+def test_the_first_commit_of_a_repository_is_compared_with_nothing(tmp_path: Path) -> None:
+    clone = Clone(tmp_path)
+    clone.git("init", "-q")
+    (tmp_path / "A.lean").write_text("theorem a : 1 = 1 := sorry\n")
+    clone.git("add", "A.lean")
+    assert clone.kinds("--staged") == [("opened", "a")]
+
+
+def test_files_are_chosen_by_patterns(clone: Clone) -> None:
+    clone.commit({"B/T.lean": "axiom b : False\n", "C.lean": "axiom c : False\n"})
+    assert clone.kinds("HEAD~1", "--exclude", "B/**") == [("axiom", "c")]
+    assert clone.kinds("HEAD~1", "--include", "B/*.lean") == [("axiom", "b")]
+
+
+def test_a_shallow_clone_says_how_to_get_the_history(clone: Clone, tmp_path: Path) -> None:
+    start = clone.git("rev-parse", "HEAD")
+    clone.commit(edited("1 = 1", "2 = 2"))
+    clone.git("branch", "old", start)
+    clone.git("config", "uploadpack.allowAnySHA1InWant", "true")
+    shallow = Clone(tmp_path / "shallow")
+    subprocess.run(["git", "clone", "-q", "--depth=1", f"file://{clone.root}", shallow.root], check=True)
+    lacking = shallow.run("origin/old").exception
+    assert isinstance(lacking, CliError)
+    assert "origin/old is no commit here; fetch it" in str(lacking)
+    clone.git("checkout", "-q", "old")
+    clone.commit({"B.lean": ""})
+    shallow.git("fetch", "-q", "--depth=1", "origin", "old:old")
+    apart = shallow.run("old").exception
+    assert isinstance(apart, CliError)
+    assert "fetch-depth: 0" in str(apart)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"), [((), "name the branch"), (("--staged", "main", "x"), "no HEAD")]
+)
+def test_a_wrong_command_line_is_refused(clone: Clone, arguments: tuple[str, ...], said: str) -> None:
+    done = clone.run(*arguments)
+    assert done.exit_code == ExitCode.USAGE
+    assert said in " ".join(done.output.split())
+
+
+def test_a_folder_that_is_no_clone_is_named(tmp_path: Path) -> None:
+    error = Clone(tmp_path).run("main").exception
+    assert isinstance(error, CliError)
+    assert str(tmp_path) in str(error)
+    assert "not a git repository" in str(error)
+
+
+HOSTILE = "::error file=A.lean::x\n##[error]y\u202e`|<b>.lean"
+
+
+def hostile(clone: Clone) -> None:
+    """A pull request whose names are commands to a runner, and whose files are none that are read."""
+    (clone.root / "L.lean").symlink_to("/etc/passwd")
+    (clone.root / "Folder").symlink_to("/")
+    (clone.root / "README.md").symlink_to("A.lean")
+    (clone.root / os.fsdecode(b"\xff.lean")).write_text("axiom x : False\n")
+    clone.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},Sub")
+    clone.git("config", "core.protectNTFS", "false")
+    (clone.root / "Big.lean").write_bytes(b"-" * (16 * 2**20 + 1))
+    (clone.root / HOSTILE).write_text("theorem «::error::\u202eq» : answer(1) = 1 := sorry\n")
+    clone.git("add", "-A", ":!Sub")
+    clone.git("commit", "-q", "-m", "x")
+
+
+def test_what_is_not_read_is_said_and_no_name_is_a_command_to_a_runner(clone: Clone) -> None:
+    hostile(clone)
+    done = clone.run("HEAD~1", "--fail-on", "unread")
+    assert done.exit_code == ExitCode.DIFFERENCES
+    lines = done.stdout.splitlines()
+    assert not any(line.lstrip().startswith("::") or "##[" in line or "\u202e" in line for line in lines)
+    findings = clone.document("HEAD~1")["findings"]
+    assert [item["kind"] for item in findings if item["path"] == HOSTILE] == ["hidden", "opened"]
+    found = {item["path"]: (item["kind"], item["message"]) for item in findings}
+    assert found["L.lean"] == ("unread", "a symbolic link, which is not followed")
+    assert found["Folder"] == ("unread", "a symbolic link, which is not followed")
+    assert found["Sub"] == ("unread", "a submodule, which is not followed")
+    assert found["Big.lean"] == ("unread", "16777217 bytes, more than 16777216; not scanned")
+    assert found["\\xff.lean"] == ("unread", "the file's name is not valid UTF-8; not scanned")
+    assert "README.md" not in found
+
+
+def test_the_page_has_every_kind_with_its_meaning() -> None:
+    page = (DOCS / "pull-requests.md").read_text(encoding="utf-8")
+    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE)) == dict(KINDS)
