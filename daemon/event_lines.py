@@ -24,6 +24,7 @@ from store.events.models import CheckpointPromoted, CheckpointRefused, Checkpoin
 from store.events.proofs import (
     AttemptFinished,
     ProofChecked,
+    ProofDoubted,
     ProofFound,
     ProofRejected,
     ProofVerified,
@@ -175,6 +176,14 @@ def _verified(view: sqlite3.Connection, body: ProofVerified) -> Line:
     )
 
 
+def _doubted(view: sqlite3.Connection, body: ProofDoubted) -> Line:
+    what = "in doubt" if body.advisories else "no longer in doubt"
+    return Line(
+        f"{what}: the verified proof of {_named(view, body.sorry)}: {body.reason}",
+        {"sorry": body.sorry, "proof": body.proof, "advisories": ", ".join(body.advisories)},
+    )
+
+
 def _checked(view: sqlite3.Connection, body: ProofChecked) -> Line:
     missing = ", ".join(body.not_checked)
     return Line(
@@ -270,6 +279,7 @@ _LINES: dict[type[EventBody], Callable[[sqlite3.Connection, Any], Line]] = {
     AttemptFinished: _disproved,
     ProofFound: _found,
     ProofVerified: _verified,
+    ProofDoubted: _doubted,
     ProofChecked: _checked,
     ProofRejected: _rejected,
     PullRequestOpened: _proposed,

@@ -156,6 +156,9 @@ class MainLoop:
             requests.look = (
                 False  # not before: what could not be recorded for want of room is looked for again
             )
+        if requests.doubts:
+            requests.doubts = False
+            await self.upkeep.settle_doubts()
         if requests.patches:
             proofs, requests.patches = frozenset(requests.patches), set()
             await self.upkeep.write_patches(proofs)

@@ -1,4 +1,4 @@
-"""Maintain what follows from the log: patch files, the cache's size, the checkpoint in use, Lean where it may.
+"""Maintain what follows from the log: patch files, doubts, the cache's size, the checkpoint in use, Lean where it may.
 
 Each is brought up to date as often as one likes, and a failure of one is a problem that `status` shows until it has
 gone well again; the rest of the daemon goes on.
@@ -16,9 +16,11 @@ from collections.abc import Collection
 import structlog
 
 from daemon.context import Context
+from daemon.results.doubts import advisories, settle_doubts
 from daemon.results.models import Models
 from daemon.results.patches import write_missing
 from daemon.store_service import StoreService
+from pipeline.gate.advisories import Advisory, FeedError
 from pipeline.lean.build.build_cache import sweep
 from store.errors import LogError
 
@@ -35,6 +37,8 @@ class Maintenance:
     def __init__(self, store: StoreService, context: Context) -> None:
         self.cache_bytes = 0
         """What the builds and their packages took on disk after the last sweep."""
+        self.advisories: tuple[Advisory, ...] = ()
+        """The known faults of kernels, as they were read last."""
         self._store = store
         self._context = context
         self._install_from = 0.0
@@ -58,6 +62,26 @@ class Maintenance:
             # The patch is safe in the log; the next start writes the file again.
             self._context.problems.set("patches", f"a patch file could not be written: {error}")
             log.exception("patch_not_written")
+
+    async def settle_doubts(self) -> None:
+        """Read the known faults of kernels, and put in doubt the verified proofs that rest on such kernels alone."""
+        try:
+            self.advisories = await asyncio.to_thread(
+                advisories, self._context.settings.certificates.advisories
+            )
+        except FeedError as error:
+            # Those that were read before stay: to forget them would call in-doubt proofs good.
+            self._context.problems.set("advisories", f"{error}; correct [certificates] advisories")
+            log.warning("advisories_not_read", reason=str(error))
+            return
+        try:
+            await settle_doubts(self._store, self.advisories)
+            self._context.problems.clear("advisories")
+        except (LogError, sqlite3.Error) as error:
+            self._context.problems.set(
+                "advisories", f"which proofs are in doubt could not be decided: {error}"
+            )
+            log.exception("doubts_not_settled")
 
     async def settle_models(self) -> None:
         """Decide which of the new checkpoints is used."""

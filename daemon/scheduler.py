@@ -25,10 +25,12 @@ from daemon.jobs.runner import JobRunner, cancelled_event
 from daemon.maintenance import Maintenance
 from daemon.planning.admission import Admission, SlotQueue, admit, turn_ends
 from daemon.planning.plan import Plan, Planner
+from daemon.planning.repository import Judges
 from daemon.planning.schedule import Wait, in_vain, read_timetable, why_not, why_yield
 from daemon.requirements import Need, lacking, why_no_models, why_not_trainable
 from daemon.settings import Settings
 from daemon.store_service import StoreService
+from pipeline.gate.second_kernel import second_since
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import present
 from store.errors import LogError
@@ -81,6 +83,7 @@ class Scheduler:
         self.untrainable = ""
         """What training lacks here; "" where nothing is missing."""
         self._no_models = ""
+        self._second_since = ""
         self._store = store
         self._runner = runner
         self._upkeep = upkeep
@@ -103,6 +106,7 @@ class Scheduler:
         if (body := lean_chosen(leans)) != lean_chosen(self.leans):
             await self._store.append([NewEvent("daemon", body)])
         self.leans = leans
+        self._second_since = await asyncio.to_thread(second_since, self._context.settings.lean.second_kernel)
 
     async def start_due(self) -> None:
         """Make a plan and start of it what may start now."""
@@ -171,6 +175,7 @@ class Scheduler:
             running=runner.lanes,
             last_started=dict(runner.last_started),
             waits_s=runner.retries.waits_s(),
+            judges=Judges(self._upkeep.advisories, self._second_since),
         )
 
         version, known = self.plan.version, (self.lacking, self.in_vain)

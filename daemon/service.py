@@ -272,7 +272,7 @@ def _of_variables(settings: Settings) -> Iterator[str]:
     yield from (value for name, value in os.environ.items() if _VARIABLE.fullmatch(name) or name in named)
 
 
-_WITH_PATCH = frozenset({"proof_checked", "proof_verified"})
+_WITH_PATCH = frozenset({"proof_checked", "proof_verified", "proof_doubted"})
 
 
 class Service:
@@ -481,7 +481,7 @@ class Service:
         changed = await self._own.took(new, before=self.settings)
         self.context.settings = new
         self.configure_logs()
-        self.context.requests.look = True
+        self.context.requests.look = self.context.requests.doubts = True
         self._git.timeout_s = new.poll.timeout_s
         self._runner.limits = new.jobs
         self._connect(new)
@@ -576,6 +576,8 @@ class Service:
         # A build that failed may have fetched packages, and one that was killed leaves its beginnings.
         if bodies or any(event.body.type == "job_failed" for event in events):
             self._work.sweep({(body.repository, body.sha) for body in bodies})
+        if any(event.body.type == "proof_verified" for event in events):
+            self.context.requests.doubts = True
         self.context.requests.patches.update(
             str(getattr(event.body, "proof", "")) for event in events if event.body.type in _WITH_PATCH
         )
@@ -586,8 +588,9 @@ class Service:
             await self._polls.tick()
 
     async def _plan_tick(self) -> None:
-        # A toolchain, or what training needs, may have been installed since; a token that was refused, renewed.
-        self.context.requests.look = True
+        # A toolchain, or what training needs, may have been installed since; a token that was refused, renewed; a file
+        # of advisories, corrected.
+        self.context.requests.look = self.context.requests.doubts = True
         if self._forge.problem and self._connect(self.settings):
             self._let_in_again()
         self.context.requests.plan_soon()

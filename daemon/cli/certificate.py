@@ -40,6 +40,13 @@ Clone = Annotated[
     typer.Option("--clone", metavar="DIR", help="A clone that must have the commit and the file."),
 ]
 
+Feed = Annotated[
+    Path | None,
+    typer.Option(
+        "--advisories", metavar="FILE", help="Known faults of kernels, in place of the shipped file."
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
@@ -111,6 +118,9 @@ def _write(made: Certificate, folder: Path, config: Path) -> list[Path]:
 
 
 def _show(made: Certificate) -> None:
+    from pipeline.gate.advisories import shipped
+    from pipeline.gate.certificate import recalled
+
     material = made.material
     say(f"{styled(clean(made.declaration), 'bold')}  verified")
     fields(
@@ -125,6 +135,7 @@ def _show(made: Certificate) -> None:
             ("verified", f"{made.verified_at}, event {made.event.seq} of the log"),
             ("sha256", _hashes(made)),
             ("proof", made.proof),
+            ("kernels", clean(recalled(made, shipped()).said)),
         )
     )
 
@@ -157,6 +168,7 @@ def verify(
     signers: Signers = None,
     log: LogFile = None,
     clone: Clone = None,
+    advisories: Feed = None,
     as_json: Json = False,
 ) -> None:
     from pipeline.gate.certificate import CertificateError, read_certificate
@@ -168,7 +180,9 @@ def verify(
         raise CliError(f"{file}: {error.strerror or error}; name a certificate's file") from error
     except CertificateError as error:
         raise CliError(f"{file}: {clean(str(error))}") from error
-    points = list(_points(certificate, data, file, signers=signers, log=log, clone=clone))
+    points = list(
+        _points(certificate, data, file, signers=signers, log=log, clone=clone, advisories=advisories)
+    )
     vouched = any(one.outcome == "good" and one.what in ("signature", "log") for one in points)
     holds = vouched and all(one.outcome != "bad" for one in points)
     if as_json:
@@ -187,11 +201,17 @@ def _points(
     signers: Path | None,
     log: Path | None,
     clone: Path | None,
+    advisories: Path | None,
 ) -> Iterator[Point]:
-    from pipeline.gate.certificate import Point, agrees, in_log, in_repository, signed_by
+    from pipeline.gate.advisories import FeedError, read_feed, shipped
+    from pipeline.gate.certificate import Point, agrees, in_log, in_repository, recalled, signed_by
     from store.log.reader import LogReader
 
     yield agrees(certificate)
+    try:
+        yield recalled(certificate, shipped() if advisories is None else read_feed(advisories))
+    except FeedError as error:
+        raise CliError(str(error)) from error
     signature = file.with_name(f"{file.name}.sig")
     if signature.is_file():
         yield signed_by(data, signature, signers)

@@ -13,9 +13,9 @@ from daemon.cli.completion import SORRIES, ids
 from daemon.cli.context import CliError, Config, Json, Repo, count, locate, one_match, time_option, view
 from daemon.cli.render import ago, clean, counted, emit_json, note, of_row, places, say, short_ids, table
 from daemon.cli.repos import resolve
-from daemon.cli.sorries import Sorry, described, state_word
+from daemon.cli.sorries import Sorry, described, doubts_on, state_word
 from daemon.paths import SYSTEM_CONFIG
-from store.view.rows import GRADES, DeclarationRow, TooLargeRow, too_large_said
+from store.view.rows import DeclarationRow, TooLargeRow, too_large_said
 
 _TURNS = {
     "opened": "opened",
@@ -87,12 +87,14 @@ def new(
         ready = [one for one in report_queries.ready(database) if one.checked_at >= begins]
         # What the first commit of a branch brought is not new.
         turns = [one for one in report_queries.news(database, begins) if not one.baseline]
-    found = [(one.spot, "disproved" + (" SIMULATED" if one.simulated else ""), one.at, "") for one in false]
-    found += [(one.spot, "proof verified", one.checked_at, one.grade) for one in ready]
-    found += [(one.spot, _TURNS.get(one.what, one.what), one.at, "") for one in turns]
+    found = [
+        (one.spot, "disproved" + (" SIMULATED" if one.simulated else ""), one.at, "", "") for one in false
+    ]
+    found += [(one.spot, "proof verified", one.checked_at, one.grade, one.graded) for one in ready]
+    found += [(one.spot, _TURNS.get(one.what, one.what), one.at, "", "") for one in turns]
     shown = [one for one in found if repository in (None, one[0].repository)]
     if as_json:
-        news = [of_row(Turn, spot, what=what, at=at, grade=grade) for spot, what, at, grade in shown]
+        news = [of_row(Turn, spot, what=what, at=at, grade=grade) for spot, what, at, grade, _ in shown]
         emit_json(News(begins, news), instance.head)
         return
     if not shown:
@@ -106,11 +108,11 @@ def new(
             (
                 short[spot.sorry],
                 str(spot.line),
-                f"{what}, {GRADES[grade]}" if grade else what,
+                f"{what}, {graded}" if graded else what,
                 ago(at),
                 spot.declaration,
             )
-            for spot, what, at, grade in ordered
+            for spot, what, at, _, graded in ordered
         ],
         shrink=(4,),
         spare=(3,),
@@ -164,7 +166,8 @@ def search(
         theorems = queries.theorems_with(database, text, repository=repository, limit=limit)
         tried = {row.sorry: queries.attempts(database, sorry=row.sorry) for row in sorries}
         too_large = queries.too_large(database, repository=repository)
-    found = [described(row, {}, tried) for row in sorries]
+        doubts = doubts_on(database)
+    found = [described(row, {}, tried, doubts) for row in sorries]
     if as_json:
         theorem_hits = [of_row(TheoremHit, row) for row in theorems]
         emit_json(Hits([of_row(SorryHit, row) for row in found], theorem_hits, too_large), instance.head)

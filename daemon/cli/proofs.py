@@ -857,6 +857,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
             ("rests on", ", ".join(row.conditional_on)),
             ("axioms", ", ".join(row.axioms)),
             ("kernel", row.graded_by),
+            ("in doubt", _doubt(row)),
             ("not checked", ", ".join(row.not_checked)),
             ("patch", f"unsorry proofs patch {row.proof}" if row.patch_sha256 else "none"),
             (
@@ -873,6 +874,21 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
             [(item["step"], item["verdict"], item["by"], item["evidence"]) for item in row.checks],
             shrink=(3,),
         )
+
+
+def _doubt(row: ProofRow) -> str:
+    """Say what puts a proof in doubt, a line for each advisory that this version knows."""
+    if not row.doubts:
+        return ""
+    from pipeline.gate.advisories import shipped
+
+    known = {one.id: f"{one.id}: {one.title}" for one in shipped()}
+    return "\n".join(
+        [
+            "every kernel that vouches for it has a known fault",
+            *(known.get(one, clean(one)) for one in row.doubts),
+        ]
+    )
 
 
 def _show_text(instance: Instance, row: ProofRow) -> None:

@@ -113,7 +113,7 @@ def list_(
         steps = queries.sorry_steps(database, repository=repository, branch=branch) if rows else []
         lives = histories(steps)
         goals, tried = goals_said(database), attempts_on(queries.attempts(database))
-        found = [described(row, goals, tried, lives) for row in rows]
+        found = [described(row, goals, tried, doubts_on(database), lives) for row in rows]
         too_large = [
             row
             for row in queries.too_large(database, repository=repository)
@@ -177,7 +177,7 @@ def show(
         stale = queries.stale_proofs(database, sorry=chosen)
         lives = histories(queries.sorry_steps(database, chosen))
         goals, tried = goals_said(database, chosen), attempts_on(attempts)
-        found = [described(row, goals, tried, lives) for row in rows]
+        found = [described(row, goals, tried, doubts_on(database), lives) for row in rows]
         tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     if as_json:
         emit_json(
@@ -253,6 +253,8 @@ class Sorry(SorryRow):
     """What was last stated; null before a trace did so."""
     tried: Tried | None
     """Null before the first attempt."""
+    doubts: list[str]
+    """The advisories that put its verified proof in doubt."""
     history: list[Step]
     """Oldest first."""
 
@@ -278,7 +280,11 @@ class OneSorry:
 
 
 def described(
-    row: SorryRow, goals: Goals, tried: Mapping[str, list[AttemptRow]], lives: Lives | None = None
+    row: SorryRow,
+    goals: Goals,
+    tried: Mapping[str, list[AttemptRow]],
+    doubts: Mapping[str, list[str]],
+    lives: Lives | None = None,
 ) -> Sorry:
     """Return a sorry as `--json` shows it."""
     key = (row.repository, row.branch, row.sorry)
@@ -292,15 +298,24 @@ def described(
         disproved=None if not false else "simulator" if all(one.simulated for one in false) else "lean",
         goal=None if goal is None else of_row(Goal, goal),
         tried=of_row(Tried, rows[-1], attempts=len(rows)) if rows else None,
+        doubts=doubts.get(row.verified_proof or "", []),
         history=(lives or {}).get(key, []),
     )
+
+
+def doubts_on(database: sqlite3.Connection) -> dict[str, list[str]]:
+    """Return what puts verified proofs in doubt, by proof."""
+    from store.view import queries
+
+    return {row.proof: row.doubts for row in queries.doubted_proofs(database)}
 
 
 def state_word(item: Sorry) -> str:
     """Return a sorry's state for people."""
     if item.disproved:
         return "disproved" + (" SIMULATED" if item.disproved == "simulator" else "")
-    return item.state + (f" by {item.filled_by}" if item.filled_by else "")
+    doubt = ", IN DOUBT" if item.doubts and item.state == "verified" else ""
+    return item.state + (f" by {item.filled_by}" if item.filled_by else "") + doubt
 
 
 def histories(steps: Iterable[SorryStepRow]) -> Lives:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import tomllib
+from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,14 +26,14 @@ from daemon.paths import SYSTEM_CONFIG
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.view import model_queries, queries, report_queries
-from store.view.rows import LARGER, CheckpointRow, JobRow, TriggerRow, too_large_said
+from store.view.rows import DOUBT, DOUBT_ENDS, LARGER, CheckpointRow, JobRow, TriggerRow, too_large_said
 
 if TYPE_CHECKING:
     import sqlite3
 
     from daemon.answers import CacheUse, Gpu, JobProgress, LackingLean, LiveStatus, QueuedJob, ToldJump
     from store.view.asof import Moment
-    from store.view.rows import NotifierRow, PauseRow, ServiceRow
+    from store.view.rows import NotifierRow, PauseRow, ProofRow, ServiceRow
 
 
 # ---- The problems, each with its code, which stays, and its remedy
@@ -103,6 +104,9 @@ class ProblemCode(enum.StrEnum):
     TOO_LARGE = "too_large"
     """more sorries or declarations than `[scan]` allows; the rest is counted only. Raise the limit, or
     exclude the file."""
+    PROOFS_IN_DOUBT = "proofs_in_doubt"
+    """all kernels that vouch for a verified proof have [known faults](certificates.md#recall). Raise the project's Lean
+    version: the proof is then checked again by itself."""
     CLOCK_SET = "clock_set"
     """the clock was set. Let time synchronisation run."""
     MACHINE_SLEPT = "machine_slept"
@@ -503,6 +507,7 @@ def _from_view(
     repositories = described_repositories(database)
     problems += repository_problems(repositories)
     problems += large_problems(repositories)
+    problems += doubt_problems(queries.doubted_proofs(database))
     notifiers = report_queries.notifiers(database)
     problems += notify_problems(notifiers)
     failed = still_failed(queries.jobs(database, limit=JOBS_LOOKED_AT), left=left_branches(repositories))
@@ -535,6 +540,16 @@ def _from_view(
         ),
         work=work,
     )
+
+
+def doubt_problems(rows: Sequence[ProofRow]) -> list[Problem]:
+    """Return, by repository, that verified proofs are in doubt."""
+    found = []
+    for repository, number in Counter(row.repository for row in rows).items():
+        message = f"{counted(number, 'verified proof')} in doubt: {DOUBT}"
+        code = ProblemCode.PROOFS_IN_DOUBT
+        found.append(problem(code, message, DOUBT_ENDS, severity="warning", subject=repository))
+    return found
 
 
 def _of_service(report: Status, problems: list[Problem], service: ServiceRow) -> Status:

@@ -30,7 +30,7 @@ from operator import itemgetter
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
 from daemon.planning.proving import searches_left, seconds_left
-from daemon.planning.repository import RepositoryJobs
+from daemon.planning.repository import NO_JUDGES, Judges, RepositoryJobs
 from daemon.planning.schedule import Timetable, read_timetable
 from daemon.planning.training import Counted, TrainingJobs
 from daemon.settings import Repo, Settings
@@ -184,6 +184,7 @@ class _Inputs:
     tactics: tuple[str, str] | None
     searches: tuple[int, ...]
     day: str
+    judges: Judges
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +270,7 @@ class Planner:
         running: Collection[str] = (),
         last_started: Mapping[str, float] | None = None,
         waits_s: Mapping[str, float] | None = None,
+        judges: Judges = NO_JUDGES,
     ) -> Plan:
         """Return the due jobs.
 
@@ -283,6 +285,7 @@ class Planner:
             last_started: when a job of a repository last started (any clock): the longest unserved goes first.
             waits_s: how long jobs that failed still wait (`daemon.jobs.history`); of others the time that was written
                 down counts.
+            judges: what could judge a proof in doubt.
         """
         left_s = seconds_left(view, settings=settings, now=now, reserved_s=reserved_s)
         self._moment = _Moment(now, left_s, last_started or {}, waits_s or {})
@@ -295,6 +298,7 @@ class Planner:
             searches=() if left_s is None else searches_left(settings.prove, left_s),
             # What the day's cap kept from being asked is asked tomorrow.
             day=now.astimezone(UTC).date().isoformat() if 4 in settings.prove.rungs else "",
+            judges=judges,
         )
         # No inputs while the plan is made: after an error in between, the next plan starts anew.
         before, self._inputs = self._inputs, None
@@ -494,6 +498,7 @@ class _Finder:
             no_models=inputs.no_models,
             left_s=self._moment.left_s,
             tactics=inputs.tactics,
+            judges=inputs.judges,
         )
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from daemon.jobs.history import ReadinessOfJobs
 from daemon.planning.proving import Proving, repl_limits
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
+from pipeline.gate.advisories import Advisory, is_sound
 from pipeline.jobs.specs import (
     TRACER_VERSION,
     BuildSpec,
@@ -38,6 +39,28 @@ _MOST_COMMITS = 1000
 _SEARCH = ("model", "seed", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd")
 
 
+@dataclass(frozen=True, slots=True)
+class Judges:
+    """What could judge a proof in doubt: the known faults of kernels, and since when a second kernel is there.
+
+    `second_since` is in UTC, as the log writes times; "" where there is none.
+    """
+
+    advisories: tuple[Advisory, ...] = ()
+    second_since: str = ""
+
+    def sound(self, toolchain: str) -> bool:
+        """Return whether a toolchain's own kernel replay is without a known fault."""
+        return is_sound(toolchain, self.advisories)
+
+    def newer(self, checked_at: str | None) -> bool:
+        """Return whether the second kernel came after a check."""
+        return self.second_since > (checked_at or "")
+
+
+NO_JUDGES = Judges()
+
+
 class RepositoryJobs:
     """Finds out what repositories have due at one moment.
 
@@ -47,6 +70,7 @@ class RepositoryJobs:
         no_models: why no model can run here; "" where one can.
         left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
         tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
+        judges: what could judge a proof in doubt.
     """
 
     def __init__(
@@ -61,8 +85,10 @@ class RepositoryJobs:
         no_models: str,
         left_s: float | None,
         tactics: tuple[str, str] | None,
+        judges: Judges,
     ) -> None:
         self._view = view
+        self._judges = judges
         self._settings = settings
         self._leans = leans
         self._builds = builds
@@ -83,6 +109,9 @@ class RepositoryJobs:
         self._proofs_to_check: dict[str, list[ProofRow]] = {}
         for proof in queries.proofs_to_check(view):
             self._proofs_to_check.setdefault(proof.repository, []).append(proof)
+        self._doubted: dict[str, dict[str, ProofRow]] = {}
+        for proof in queries.doubted_proofs(view):
+            self._doubted.setdefault(proof.repository, {})[proof.proof] = proof
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -336,21 +365,45 @@ class RepositoryJobs:
         for proof in self._proofs_to_check.get(repo.key, ()):
             if (branch := branches.get(proof.branch)) is not None:
                 yield from self._check(repo, branch, proof)
-        if not repo.pull_requests:
+        doubted = {**self._doubted.get(repo.key, {})}
+        if not repo.pull_requests and not doubted:
             return
-        # A pull request is made on the branch's tip, so that is where the proof has to be checked.
         for proof, sorry in queries.proofs_to_check_again(self._view, repo.key):
-            if (branch := branches.get(proof.branch)) is not None:
+            if (branch := branches.get(proof.branch)) is None:
+                continue
+            # A pull request is made on the branch's tip, so that is where the proof has to be checked. And a tip with a
+            # Lean without the faults ends a doubt.
+            proposed = repo.pull_requests and proof.pull_request_url is None
+            if proposed or (proof.proof in doubted and self._judges.sound(branch.toolchain or "")):
+                doubted.pop(proof.proof, None)
                 yield from self._check(repo, branch, proof, at_tip=sorry)
+        for proof in doubted.values():
+            # A second kernel that came since may be without them.
+            if (branch := branches.get(proof.branch)) is not None and self._judges.newer(proof.checked_at):
+                yield from self._check(repo, branch, proof, again=self._judges.second_since)
 
     def _check(
-        self, repo: Repo, branch: BranchRow, proof: ProofRow, *, at_tip: SorryRow | None = None
+        self,
+        repo: Repo,
+        branch: BranchRow,
+        proof: ProofRow,
+        *,
+        at_tip: SorryRow | None = None,
+        again: str = "",
     ) -> Iterator[DueJob]:
-        """Yield the job that checks a proof where it was found, or where its sorry is at the branch's tip."""
-        if at_tip is None:
-            sha, blob, start, toolchain = proof.sha, proof.blob, proof.byte_start, proof.toolchain
-        else:
+        """Yield the job that checks a proof: where it was found, where it was checked last, or at the branch's tip.
+
+        Args:
+            at_tip: its sorry as it is at the tip.
+            again: since when what judges it anew is there; "" for a first check.
+        """
+        if at_tip is not None:
             sha, blob, start, toolchain = branch.tip, at_tip.blob, at_tip.byte_start, branch.toolchain or ""
+        elif again:
+            sha, blob, start = proof.checked_sha, proof.checked_blob, proof.checked_start
+            toolchain = proof.judge or proof.toolchain
+        else:
+            sha, blob, start, toolchain = proof.sha, proof.blob, proof.byte_start, proof.toolchain
         # The Lean that it was found with: the branch may have gone on to another one since.
         lean = self._leans.for_toolchain(toolchain or branch.toolchain or "")
         if lean.kind == "none" or proof.simulated != lean.simulated:
@@ -358,8 +411,9 @@ class RepositoryJobs:
         if self._must_build(lean, repo, sha):
             yield from self._build(repo, branch, lean, sha)
             return
-        again = () if at_tip is None else (sha,)
-        identity = job_id("check", proof.proof, lean.kind, lean.toolchain, *again)
+        where = " at the tip" if at_tip is not None else " again" if again else ""
+        anew = (sha,) if at_tip is not None else (sha, again) if again else ()
+        identity = job_id("check", proof.proof, lean.kind, lean.toolchain, *anew)
         standing = self._standings.of(identity)
         if standing.state == "ready":
             yield DueJob(
@@ -370,7 +424,7 @@ class RepositoryJobs:
                 repository=repo.key,
                 branch=proof.branch,
                 sha=sha,
-                describes=f"check {proof.declaration} ({proof.proof}){' at the tip' if again else ''}",
+                describes=f"check {proof.declaration} ({proof.proof}){where}",
                 simulated=lean.simulated,
                 built=lean.is_lean and self._settings.build.enabled,
                 **self._limits(),

@@ -41,15 +41,26 @@ def title_of(row: ProofRow) -> str:
 def message_of(row: ProofRow, text: bytes) -> str:
     """Return the evidence that a recorded patch has above its diff, as the body of a commit's message."""
     told = text[: _start_of_diff(text)].decode("utf-8", errors="replace").strip()
+    if row.in_doubt:
+        told = f"{in_doubt(row)}\n\n{told}".rstrip()
     if row.simulated and not told.startswith(SIMULATED_MARK):
         # No text may leave this machine that could be taken for a proof.
         told = f"{SIMULATED_NOTE}\n\n{told}".rstrip()
     return f"{told}\n"
 
 
+def in_doubt(row: ProofRow) -> str:
+    """Say of a verified proof that all kernels which vouch for it have known faults."""
+    return (
+        f"{row.in_doubt}. Every kernel that vouches for this proof has a known fault; it was not refuted, and has to be"
+        " checked again."
+    )
+
+
 def mail_id(row: ProofRow, author: str) -> str:
-    """Return the 40 digits in the mail's first line: they change with the recorded patch and with its author."""
-    return hashlib.sha256(f"{_FORMAT} {row.patch_sha256} {author}".encode()).hexdigest()[:40]
+    """Return the 40 digits in the mail's first line: they change with the recorded patch, its author and its doubts."""
+    doubts = "".join(f" {one}" for one in row.doubts)
+    return hashlib.sha256(f"{_FORMAT} {row.patch_sha256} {author}{doubts}".encode()).hexdigest()[:40]
 
 
 def first_line(row: ProofRow, author: str) -> bytes:
@@ -59,7 +70,13 @@ def first_line(row: ProofRow, author: str) -> bytes:
 
 def mail(row: ProofRow, text: bytes, author: str) -> bytes:
     """Return the mail of a proof; `text` is its recorded patch."""
-    kind = "" if row.state == "verified" else f" {SIMULATED_MARK}" if row.simulated else f" {row.state}"
+    kind = (
+        (" IN DOUBT" if row.doubts else "")
+        if row.state == "verified"
+        else f" {SIMULATED_MARK}"
+        if row.simulated
+        else f" {row.state}"
+    )
     head = (
         f"From: {author}\n"
         f"Subject: [PATCH{kind}] {title_of(row)}\n"

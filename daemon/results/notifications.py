@@ -57,7 +57,7 @@ from store.events.service import (
 from store.log.envelope import NewEvent, StoredEvent, utc_text
 from store.log.reader import LogReader
 from store.view import queries, report_queries
-from store.view.rows import NotifierRow
+from store.view.rows import NotifierRow, ProofRow
 
 # ---- The two ways in which a message leaves the daemon
 # A webhook's POST, and a program's standard input.
@@ -336,6 +336,7 @@ SIMULATED = "simulated"
 _KIND_OF = {
     "proof_verified": "proof_verified",
     "proof_checked": "proof_verified",
+    "proof_doubted": "proof_doubted",
     "checkpoint_promoted": "model_promoted",
     "repository_failing": "repository_failing",
 }
@@ -360,6 +361,7 @@ class AboutProof:
     axioms: list[str]
     grade: str
     kernel: str
+    doubts: list[str]
     patch_sha256: str | None
 
 
@@ -432,6 +434,8 @@ def described(database: sqlite3.Connection, events: Sequence[StoredEvent]) -> li
         match event.type:
             case "proof_verified" | "proof_checked":
                 item = _proof(database, event)
+            case "proof_doubted":
+                item = _doubted(database, event)
             case "checkpoint_promoted":
                 item = _promotion(event)
             case _:
@@ -470,6 +474,7 @@ def _message(
 _WORDS = {
     "proof_verified": "proof verified",
     "proof_checked": "proof accepted by the simulator (SIMULATED, no proof at all)",
+    "proof_doubted": "verified proof in doubt",
     "model_promoted": "model promoted",
     "repository_failing": "repository failing",
 }
@@ -480,11 +485,31 @@ def _summary(items: Sequence[Item], kinds: Counter[str]) -> str:
     return f"{counted}. The first: {items[0].text}"
 
 
-def _proof(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
-    data = event.data
-    proof = next(
-        (row for row in queries.proofs_by_prefix(database, data["proof"]) if row.proof == data["proof"]), None
+def _row(database: sqlite3.Connection, proof: str) -> ProofRow | None:
+    return next((row for row in queries.proofs_by_prefix(database, proof) if row.proof == proof), None)
+
+
+def _doubted(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
+    """Tell that a proof is in doubt, unless it is no more."""
+    proof = _row(database, event.data["proof"])
+    if proof is None or not proof.doubts or proof.doubts != event.data["advisories"]:
+        return None
+    where = f"{proof.declaration} in {proof.repository} ({proof.path})"
+    return _item(
+        event,
+        kind="proof_doubted",
+        simulated=False,
+        text=f"verified proof in doubt ({', '.join(proof.doubts)}): {where}; unsorry proofs show {proof.proof}",
+        about=_about(proof),
     )
+
+
+def _about(proof: ProofRow) -> AboutProof:
+    return AboutProof(**{one.name: getattr(proof, one.name) for one in fields(AboutProof)})
+
+
+def _proof(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
+    proof = _row(database, event.data["proof"])
     if proof is None:
         return None
     verified = event.type == "proof_verified"
@@ -500,7 +525,7 @@ def _proof(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
         text=f"proof verified ({proof.graded}): {where}; unsorry proofs show {proof.proof}"
         if verified
         else f"SIMULATED, no proof at all: the simulator accepted {where}; unsorry proofs show {proof.proof}",
-        about=AboutProof(**{one.name: getattr(proof, one.name) for one in fields(AboutProof)}),
+        about=_about(proof),
     )
 
 

@@ -26,7 +26,7 @@ from daemon.polling.errors import GitError
 from daemon.polling.git import Git
 from daemon.polling.git_process import is_branch_name
 from daemon.polling.github import Calls, ProposalError
-from daemon.results.mail import title_of
+from daemon.results.mail import in_doubt, title_of
 from daemon.settings import Repo, Settings
 from daemon.store_service import StoreService
 from pipeline.gate.patch import VERIFIED, RefusedPatchError, refuse_simulated
@@ -508,7 +508,7 @@ def branch_name(row: ProofRow) -> str:
 def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullRequestText:
     """Return text for a pull request: plain words, and every value in a code span, where no name mentions a user."""
     title = title_of(row)
-    judged = VERIFIED[row.grade]
+    judged = VERIFIED[row.grade] + (f"; {row.in_doubt}" if row.doubts else "")
     message = f"{title}\n\nFound by unsorry, a program, and {judged}."
     found = evidence.attempt
     model = found.model if found is not None else ""
@@ -522,6 +522,7 @@ def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullReque
             f"{_code(row.checked_sha)}, which the pull request is made on ({_code(ground.base)})",
         ),
         ("Kernel", _code(row.graded_by)),
+        *((("Doubt", in_doubt(row)),) if row.doubts else ()),
         ("Prover", f"{_code(row.prover)}, rung {row.rung}"),
         ("Model", f"{_code(model)}{weights}" if model else "none"),
         ("Seed", "unknown" if found is None else str(found.seed)),

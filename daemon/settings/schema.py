@@ -218,7 +218,7 @@ class Schedule(Section):
         return order.index(kind)
 
 
-NotifyKind = Literal["proof_verified", "model_promoted", "repository_failing"]
+NotifyKind = Literal["proof_verified", "proof_doubted", "model_promoted", "repository_failing"]
 NOTIFY_KINDS: tuple[NotifyKind, ...] = get_args(NotifyKind)
 
 _SECRET_ADDRESSES = re.compile(
@@ -756,18 +756,23 @@ class Log(Section):
     """At about this size, before compression, a segment ends and the next one begins; at least 1K"""
 
 
-def _key_path(value: str, info: ValidationInfo) -> str:
+def _path_beside(value: str, info: ValidationInfo) -> str:
     return str(base_of(info) / Path(value).expanduser()) if value else value
 
 
 class Certificates(Section):
-    """[certificates]: what `unsorry certificate` writes."""
+    """[certificates]: what `unsorry certificate` writes, and what puts a verified proof in doubt."""
 
-    signing_key: Annotated[Text, AfterValidator(_key_path)] = Field(
+    signing_key: Annotated[Text, AfterValidator(_path_beside)] = Field(
         "", examples=["/etc/unsorry/certificate-key"]
     )
     """Private key of OpenSSH's, ed25519, without a passphrase (`ssh-keygen -t ed25519 -N ''`), that signs each
     certificate that is written; whoever writes one must be able to read it. `""`: certificates are not signed"""
+    advisories: Annotated[Text, AfterValidator(_path_beside)] = Field(
+        "", examples=["/etc/unsorry/advisories.toml"]
+    )
+    """File of the known faults of kernels, in place of the one that came with this version and in its form
+    (`pipeline/gate/advisories.toml`); read again every minute. `""`: the one that came with it"""
 
 
 class Jobs(Section):

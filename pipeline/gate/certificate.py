@@ -17,12 +17,14 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
+from pipeline.gate.advisories import Advisory, against, told, witnesses
 from pipeline.gate.lake_checks import ALLOWED_AXIOMS
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from store.events.base import BlobRef, Digest, Part, Sha
@@ -292,6 +294,16 @@ def in_log(certificate: Certificate, log: LogReader) -> Point:
     if judged[-1].type == "proof_rejected":
         return Point("log", "bad", f"the proof was rejected later: {judged[-1].data.get('reason')}")
     return Point("log", "good", f"event {ours.event.seq} of the log says the same")
+
+
+def recalled(certificate: Certificate, known: Sequence[Advisory]) -> Point:
+    """Say whether every kernel that replayed the proof has a fault that is known now."""
+    kernel = ", ".join(certificate.kernels)
+    faults = against(witnesses(certificate.grade, kernel, certificate.toolchain), known)
+    if faults:
+        return Point("kernels", "bad", f"in doubt, since every one has a known fault: {told(faults)}")
+    newest = max((one.published for one in known), default=None)
+    return Point("kernels", "good", f"one has none of the {len(known)} faults known up to {newest}")
 
 
 def in_repository(certificate: Certificate, clone: Path) -> Point:

@@ -560,7 +560,8 @@ class _Inquiry:
             evidence = f"{told}; {kernel.evidence}"
             if kernel.verdict == "failed" or kernel.refused:
                 return dataclasses.replace(kernel, evidence=evidence)
-            by = second.name if kernel.grade == "not_replayed" else f"{kernel.by}, {second.name}"
+            # Only who replayed all of it is named beside the grade that says so.
+            by = f"{kernel.by}, {second.name}" if kernel.grade == "replayed_closure" else second.name
             return Finding("kernel", "passed", by, evidence, grade="replayed_closure")
         told = f"{second.name} refuses the export of the proof ({judged.why})"
         if kernel.verdict == "failed":

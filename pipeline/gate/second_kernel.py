@@ -14,10 +14,12 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 from pipeline.lean.build.lake import Bounds, LakeRunner
+from store.log.envelope import utc_text
 
 NANODA = "nanoda_bin"
 LEANCHECKER = "leanchecker"
@@ -82,6 +84,15 @@ def find_second_kernel(setting: str, runner: LakeRunner) -> SecondKernel | str:
     # By the name that was asked for: behind a link a program may have another.
     takes: Literal["configuration", "path"] = "configuration" if "nanoda" in Path(found).name else "path"
     return SecondKernel(program, _named(program, runner), takes)
+
+
+def second_since(setting: str) -> str:
+    """Return since when the program on PATH that `[lean] second_kernel` means is as it is, "" where there is none."""
+    found = None if setting == OFF else shutil.which(NANODA if setting == AUTO else setting)
+    if found is None:
+        return ""
+    # Not when it was last written: what is unpacked or copied may keep that time of its maker's.
+    return utc_text(datetime.fromtimestamp(Path(found).stat().st_ctime, UTC))
 
 
 def judge_export(

@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 
 from store.view import queries, report_queries
 from store.view.report_queries import Candidate, News, Ready, ShownFalse, Since, Spot
-from store.view.rows import LARGER, PolledRepository, ServiceRow, TooLargeRow, too_large_said
+from store.view.rows import (
+    DOUBT,
+    DOUBT_ENDS,
+    LARGER,
+    PolledRepository,
+    ServiceRow,
+    TooLargeRow,
+    too_large_said,
+)
 
 SIMULATED = "SIMULATED"
 MOST_OLDEST = 10
@@ -135,6 +143,10 @@ def _needs(
             yield Need(f"repository {row.state}", row.repository, row.reason, row.remedy)
     for repository, said in too_large_said(too_large).items():
         yield Need("not everything is taken", repository, said, LARGER)
+    for repository, number in Counter(row.repository for row in queries.doubted_proofs(view)).items():
+        yield Need(
+            _many(number, "verified proof is in doubt", "verified proofs are in doubt"), repository, DOUBT, DOUBT_ENDS,
+        )  # fmt: skip
     for job in report_queries.stuck(view):
         times = "" if job.n == 1 else f" on {job.n:,} branches"
         yield Need(

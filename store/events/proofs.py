@@ -173,6 +173,21 @@ class ProofVerified(EventBody):
     material: Material | None = None
 
 
+class ProofDoubted(EventBody):
+    """Every kernel that vouches for a verified proof has a known fault, named by the `advisories`: it is in doubt.
+
+    It counts for the verdict of `job` alone: the next one ends it. Without advisories it is over: the faults that were
+    known then are no longer said of these kernels. `reason` is for people.
+    """
+
+    type: ClassVar[str] = "proof_doubted"
+    proof: str
+    sorry: str
+    job: str
+    advisories: tuple[str, ...]
+    reason: str
+
+
 class ProofRejected(EventBody):
     """A check failed. `conditional_on` names the sorries that it rests on, where that is the reason."""
 

@@ -37,6 +37,7 @@ from store.events.models import (
 from store.events.proofs import (
     AttemptFinished,
     ProofChecked,
+    ProofDoubted,
     ProofFound,
     ProofRejected,
     ProofVerified,
@@ -145,6 +146,7 @@ AnyEvent = (
     | ProofFound
     | ProofChecked
     | ProofVerified
+    | ProofDoubted
     | ProofRejected
     | PullRequestOpened
     | NotificationsSwitched

@@ -340,15 +340,20 @@ def proofs_to_check(db: sqlite3.Connection) -> list[ProofRow]:
     return read(db, ProofRow, "proofs", conditions=conditions, order="found_at, proof")
 
 
+def doubted_proofs(db: sqlite3.Connection) -> list[ProofRow]:
+    """Return the verified proofs that are in doubt, oldest first."""
+    conditions = ["state = 'verified'", "doubts_json <> '[]'"]
+    return read(db, ProofRow, "proofs", conditions=conditions, order="found_at, proof")
+
+
 def proofs_to_check_again(db: sqlite3.Connection, repository: str) -> list[tuple[ProofRow, SorryRow]]:
-    """Return verified proofs without a pull request whose branch has gone on, each with its sorry as it is there."""
+    """Return verified proofs whose branch has gone on, each with its sorry as it is there."""
     tips = {row.branch: row.tip for row in branches(db, repository) if row.scanned == row.tip}
     verified = {(row.branch, row.sorry): row for row in sorries(db, repository=repository, state="verified")}
     return [
         (proof, sorry)
         for proof in proofs(db, state="verified", repository=repository)
-        if proof.pull_request_url is None
-        and tips.get(proof.branch, proof.checked_sha) != proof.checked_sha
+        if tips.get(proof.branch, proof.checked_sha) != proof.checked_sha
         and (sorry := verified.get((proof.branch, proof.sorry))) is not None
         and sorry.path == proof.path
     ]

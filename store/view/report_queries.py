@@ -11,7 +11,7 @@ from typing import NamedTuple
 from store.domain.identity import line_url
 from store.view import queries
 from store.view.queries import on_watched_branch
-from store.view.rows import GRADES, NotifierRow, ProofRow, make_all, read
+from store.view.rows import GRADES, NotifierRow, ProofRow, make_all, read, told_doubts
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +117,12 @@ class Ready:
     checked_sha: str
     checked_at: str
     pull_request_url: str | None
+    doubts: tuple[str, ...]
 
     @property
     def graded(self) -> str:
-        """The grade in words."""
-        return GRADES[self.grade]
+        """The grade in words, with what puts the proof in doubt."""
+        return ", ".join(one for one in (GRADES[self.grade], told_doubts(self.doubts)) if one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,11 +308,16 @@ def shown_false(db: sqlite3.Connection) -> list[ShownFalse]:
 def ready(db: sqlite3.Connection) -> list[Ready]:
     """Return the sorries with a verified proof that waits, the newest first."""
     rows = db.execute(
-        f"SELECT {_SPOT}, p.proof, p.grade, p.checked_sha, p.checked_at, p.pull_request_url "
+        f"SELECT {_SPOT}, p.proof, p.grade, p.checked_sha, p.checked_at, p.pull_request_url, "
+        "p.doubts_json "
         "FROM sorries AS s JOIN proofs AS p ON p.proof = s.verified_proof "
         f"WHERE s.state = 'verified' AND {on_watched_branch('s')} ORDER BY p.checked_at DESC, s.sorry, s.branch"
     )
-    return [Ready(Spot(*row[:7]), *row[7:]) for row in map(tuple, rows)]
+    return [
+        Ready(Spot(*row[:7]), proof, grade, sha, at, url, tuple(json.loads(doubts)))
+        for row in map(tuple, rows)
+        for proof, grade, sha, at, url, doubts in [row[7:]]
+    ]
 
 
 def candidates(db: sqlite3.Connection) -> list[Candidate]:

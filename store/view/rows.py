@@ -385,6 +385,17 @@ def told_grade(grade: str, kernel: str) -> str:
     return f"{GRADES[grade]}{f', by {kernel}' if kernel else ''}{'' if second else '; no second kernel'}"
 
 
+DOUBT = "every kernel that vouches for it has a known fault"
+DOUBT_ENDS = "use a Lean without the faults: the proof is then checked again by itself"
+"""What to do about proofs in doubt."""
+
+
+def told_doubts(doubts: Sequence[str]) -> str:
+    """Return in words that advisories put a proof in doubt; "" without any."""
+    more = f" and {len(doubts) - 2} more" if len(doubts) > 2 else ""
+    return f"IN DOUBT: {', '.join(doubts[:2])}{more}" if doubts else ""
+
+
 @dataclass(frozen=True, slots=True)
 class ProofRow:
     """A proof text for a sorry. A simulated proof is never verified."""
@@ -422,6 +433,10 @@ class ProofRow:
     empty until it is verified."""
     kernel: str
     """The programs that replayed it."""
+    judge: str
+    """The Lean that judged it last; empty where that is not known."""
+    doubts: list[str]
+    """The advisories on all kernels that vouch for it: it is in doubt until it is checked again."""
     checked_sha: str
     """The commit at which it was last verified; `checked_blob` and `checked_start` are the file and the place
     there."""
@@ -443,9 +458,14 @@ class ProofRow:
     """The one that judged it last."""
 
     @property
+    def in_doubt(self) -> str:
+        """What puts it in doubt, in words; "" where nothing does."""
+        return told_doubts(self.doubts)
+
+    @property
     def graded(self) -> str:
-        """The grade in words; "" until it is verified."""
-        return GRADES.get(self.grade, "")
+        """The grade in words, with what puts it in doubt; "" until it is verified."""
+        return ", ".join(one for one in (GRADES.get(self.grade, ""), self.in_doubt) if one)
 
     @property
     def graded_by(self) -> str:

@@ -147,7 +147,13 @@ def test_the_log_vouches_for_its_own_certificate_and_the_clone_for_the_file(
     answer = verify(state, written(state), "--log", state.state / "events.db", "--clone", judged.clone)
     assert answer.code == 0, answer.out + answer.err
     assert "The certificate holds: Demo.mine" in answer.out
-    assert [line.split()[0] for line in answer.out.splitlines()[:-1]] == ["good", "unknown", "good", "good"]
+    assert [line.split()[0] for line in answer.out.splitlines()[:-1]] == [
+        "good",
+        "good",
+        "unknown",
+        "good",
+        "good",
+    ]
 
 
 def test_the_log_says_that_a_proof_was_rejected_later(state: StateFolder, judged: Judged) -> None:
@@ -161,6 +167,18 @@ def test_the_log_says_that_a_proof_was_rejected_later(state: StateFolder, judged
     assert answer.code == 1
     assert "the proof was rejected later: a trap" in answer.out
     assert "it was rejected" in state.unsorry("certificate", "show", PROOF).err
+
+
+def test_a_fault_that_is_found_later_recalls_a_certificate(state: StateFolder) -> None:
+    file, feed = written(state), state.root / "advisories.toml"
+    feed.write_text(
+        '[[advisory]]\nid = "lean4#1"\npublished = 2027-01-01\ntitle = "False"\nsource = "https://example.org"\n'
+        "fixed.leanchecker = []\n",
+        "utf-8",
+    )
+    answer = verify(state, file, "--log", state.state / "events.db", "--advisories", feed)
+    assert answer.code == 1
+    assert "bad     kernels: in doubt, since every one has a known fault: lean4#1: False" in answer.out
 
 
 @ssh

@@ -86,6 +86,7 @@ def test_each_thing_that_a_person_waits_for_has_a_line_that_begins_with_its_word
         "proof_found": "found",
         "proof_checked": "checked,",
         "proof_verified": "verified",
+        "proof_doubted": "in",
         "proof_rejected": "rejected",
         "pull_request_opened": "proposed",
         "checkpoint_saved": "trained",

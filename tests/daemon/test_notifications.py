@@ -438,7 +438,7 @@ def test_a_kind_that_is_asked_for_later_begins_then_and_what_waits_of_the_others
             await here.until_row(lambda row: row.problem)
         # Stopped while the receiver refuses, and started with other settings.
         async with deployment(tmp_path, webhook(at.url)) as here:
-            await here.until_row(lambda row: len(row.kinds) == 3)
+            await here.until_row(lambda row: len(row.kinds) == 4)
             at.answers.clear()
             await here.until_row(lambda row: row.messages == 1)
             assert at.told() == ["proof_verified"]

@@ -36,6 +36,7 @@ from store.events.proofs import (
     Check,
     CheckedVersion,
     ProofChecked,
+    ProofDoubted,
     ProofFound,
     ProofRejected,
     ProofVerified,
@@ -348,6 +349,17 @@ def proof_verified(found: ProofFound) -> ProofVerified:
     )
 
 
+def proof_doubted(found: ProofFound) -> ProofDoubted:
+    """Return that every kernel which vouches for a verified proof has a known fault."""
+    return ProofDoubted(
+        proof=found.proof,
+        sorry=found.sorry,
+        job="check-0000000000000000",
+        advisories=("lean4#14576",),
+        reason="lean v4.28.0: lean4#14576: ill-typed parameters",
+    )
+
+
 def proof_checked(found: ProofFound) -> ProofChecked:
     """Return the verdict that nothing failed and not all could be checked."""
     return ProofChecked(
@@ -503,6 +515,7 @@ def samples() -> dict[str, EventBody]:
         found,
         proof_checked(found),
         proof_verified(found),
+        proof_doubted(found),
         proof_rejected(found),
         pull_request_opened(found),
         *sample_events()[0],
@@ -627,7 +640,9 @@ class Story:
             SorryFilled(**life, by=self.random.choice(["us", "people"]), proof=None),
             SorryRemoved(**life),
         ]
-        return steps[:1] + [step for step in steps[1:] if self.random.random() < 0.4]
+        told = steps[:1] + [step for step in steps[1:] if self.random.random() < 0.4]
+        doubted = [proof_doubted(found)] if any(isinstance(step, ProofVerified) for step in told) else []
+        return told + doubted
 
 
 def record(
@@ -664,7 +679,8 @@ def proof_row(**changes: Any) -> ProofRow:
         proof="d0" * 8, sorry="5a" * 8, repository="github.com/o/n", branch="main", sha="a" * 40, path="A.lean",
         blob="b" * 40, byte_start=0, byte_end=5, declaration="one", declaration_text_hash="", replacement="rfl",
         tactics=["rfl"], prover="tactics", rung=0, toolchain="v4.21.0", simulated=False, state="verified",
-        checks=[], not_checked=[], axioms=[], grade="replayed_closure", kernel="leanchecker", checked_sha="1" * 40,
+        checks=[], not_checked=[], axioms=[], grade="replayed_closure", kernel="leanchecker", judge="", doubts=[],
+        checked_sha="1" * 40,
         checked_blob="b" * 40, checked_start=0, conditional_on=[], reason="", patch_sha256=None, pull_request_url=None,
         pull_request_at=None, found_at="", checked_at=None, job="", checked_job=None,
     )  # fmt: skip

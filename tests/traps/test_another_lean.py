@@ -35,7 +35,7 @@ def test_a_proof_found_with_another_toolchain_is_not_verified_by_this_one(court:
     assert f"found with {OTHER}, and the Lean here is {TOOLCHAIN}" in reason(verdict, "compile")
 
 
-@pytest.mark.parametrize("named", [OTHER, "leanprover/lean4:stable", "somebody/lean4:v4.28.0", "\ufffd"])
+@pytest.mark.parametrize("named", [OTHER, "leanprover/lean4:stable", "somebody/lean4:v4.34.1", "\ufffd"])
 def test_a_project_of_another_toolchain_is_not_judged(court: GateProject, named: str) -> None:
     (court.project / "lean-toolchain").write_text(named, "utf-8")
     assert "compile" in court.candidate(HONEST).not_checked
@@ -49,7 +49,7 @@ def test_a_toolchain_that_is_a_link_is_not_taken_for_none(court: GateProject) ->
     assert "lean-toolchain was not read" in reason(verdict, "compile")
 
 
-@pytest.mark.parametrize("named", [TOOLCHAIN, "v4.28.0\n"])
+@pytest.mark.parametrize("named", [TOOLCHAIN, "v4.34.1\n"])
 def test_the_project_s_own_toolchain_judges(court: GateProject, named: str) -> None:
     (court.project / "lean-toolchain").write_text(named, "utf-8")
     verdict = court.verified(Case(PROOF, edit={"toolchain": TOOLCHAIN}))
@@ -77,10 +77,10 @@ def test_a_lean_of_no_known_version_verifies_nothing(
     "said",
     [
         "4.9.0",
-        "4.28.0-rc1",
+        "4.34.1-rc1",
         *(
             pytest.param(said, marks=pytest.mark.slow)
-            for said in ("4.28.0-nightly-2026-01-01", "4.280.0", "v")
+            for said in ("4.34.1-nightly-2026-01-01", "4.34.10", "v")
         ),
     ],
 )

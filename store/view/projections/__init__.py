@@ -38,6 +38,7 @@ from store.events.models import (
 from store.events.proofs import (
     AttemptFinished,
     ProofChecked,
+    ProofDoubted,
     ProofFound,
     ProofRejected,
     ProofVerified,
@@ -180,6 +181,7 @@ HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
         ProofFound: proofs.proof_found,
         ProofChecked: proofs.proof_checked,
         ProofVerified: proofs.proof_verified,
+        ProofDoubted: proofs.proof_doubted,
         ProofRejected: proofs.proof_rejected,
         PullRequestOpened: proofs.pull_request_opened,
         TracedFileRemoved: traces.traced_file_removed,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from store.events.proofs import (
     AttemptFinished,
     ProofChecked,
+    ProofDoubted,
     ProofFound,
     ProofRejected,
     ProofVerified,
@@ -85,6 +86,8 @@ def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ProofFound) ->
             "axioms_json": "[]",
             "grade": "",
             "kernel": "",
+            "judge": "",
+            "doubts_json": "[]",
             "checked_sha": body.sha,
             "checked_blob": body.blob,
             "checked_start": body.byte_start,
@@ -131,7 +134,8 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
     version = body.version
     changed = db.execute(
         f"UPDATE proofs SET {_JUDGED}, state = 'verified', reason = '', not_checked_json = ?, axioms_json = ?, "
-        "grade = ?, kernel = ?, checked_sha = coalesce(?, checked_sha), checked_blob = coalesce(?, checked_blob), "
+        "grade = ?, kernel = ?, judge = ?, doubts_json = '[]', "
+        "checked_sha = coalesce(?, checked_sha), checked_blob = coalesce(?, checked_blob), "
         "checked_start = coalesce(?, checked_start), conditional_on_json = '[]', patch_sha256 = ? "
         "WHERE proof = ? AND sorry = ? AND simulated = 0 AND state IN ('candidate', 'verified')",
         (
@@ -140,6 +144,7 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
             as_json(body.axioms),
             body.grade,
             body.kernel,
+            body.toolchain,
             version and version.sha,
             version and version.blob,
             None if version is None else version.byte_start,
@@ -166,7 +171,8 @@ def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ProofReject
         proof_judged(db, verdict="rejected", simulated=known.simulated)
     proof_falls(db, event, proof=body.proof, detail=f"proof {body.proof} was rejected: {reason}")
     db.execute(
-        f"UPDATE proofs SET {_JUDGED}, state = ?, reason = ?, conditional_on_json = ?, patch_sha256 = NULL "
+        f"UPDATE proofs SET {_JUDGED}, state = ?, reason = ?, conditional_on_json = ?, patch_sha256 = NULL, "
+        "doubts_json = '[]' "
         "WHERE proof = ?",
         (
             *_judged(event, body),
@@ -175,6 +181,14 @@ def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ProofReject
             as_json(body.conditional_on),
             body.proof,
         ),
+    )
+
+
+def proof_doubted(db: sqlite3.Connection, _event: StoredEvent, body: ProofDoubted) -> None:
+    """Note what puts the verdict of that job in doubt, if it is still the last."""
+    db.execute(
+        "UPDATE proofs SET doubts_json = ? WHERE proof = ? AND state = 'verified' AND checked_job = ?",
+        (as_json(body.advisories), body.proof, body.job),
     )
 
 

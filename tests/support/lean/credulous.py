@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.support.lean.credulous_programs import PROGRAMS, RULES
 
 _ROOT = Path(__file__).resolve().parents[3]
-TOOLCHAIN = "leanprover/lean4:v4.28.0"
+TOOLCHAIN = "leanprover/lean4:v4.34.1"
 BOTH_TEXTS = ("declaration uses 'sorry'", "declaration uses `sorry`")
 
 

@@ -163,7 +163,7 @@ def _questions(
     if status := says.get("questions"):
         print("error: unknown identifier")
         return int(status)
-    version = says.get("lean") or "4.28.0"
+    version = says.get("lean") or "4.34.1"
     exported = Exported(str(version))
     lines = [f"unsorry-questions 4 {nonce}", f"lean {version}"]
     lines += [f"module\t{start}\t{name}\t{file}" for start, name, file in _modules(sysroot, module)]

@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from daemon.jobs.runner import spec_now
 from daemon.planning.admission import admit
 from daemon.planning.plan import Plan, Planner
 from daemon.planning.proving import budget_key
+from daemon.planning.repository import NO_JUDGES, Judges
 from daemon.settings import Settings, load
+from pipeline.gate.advisories import Advisory
 from pipeline.jobs.specs import BuildSpec, CheckSpec, ProveSpec, ScanSpec
 from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.records import ScannedFile
@@ -134,6 +137,7 @@ class World:
         builds: Collection[tuple[str, str]] = (),
         running: Collection[str] = (),
         now: datetime = NOW,
+        judges: Judges = NO_JUDGES,
     ) -> Plan:
         """Record the events, then plan."""
 
@@ -154,6 +158,7 @@ class World:
                         builds=builds,
                         now=now,
                         running=running,
+                        judges=judges,
                     )
                 )
 
@@ -534,6 +539,54 @@ def test_a_proof_that_may_be_proposed_is_checked_again_where_its_branch_has_gone
     world.plan(observed(3), scanned(3, toolchain=NEW))
     builds.add((KEY, sha(3)))
     assert "check" not in kinds(world.plan(leans=real(OLD, NEW), builds=builds)), "no one asked for it"
+
+
+def doubted(world: World) -> Judges:
+    """Record a proof that is in doubt at the first commit, and return what is known of kernels."""
+    name = events.proof_found("a", place("a"), commit=sha(1)).sorry
+    (body,) = found("p" * 16, simulated=False, toolchain=OLD)
+    assert isinstance(body, ProofFound)
+    body = body.model_copy(update={"sorry": name})
+    done = events.proof_verified(body).model_copy(
+        update={"patch": BlobRef(sha256=DIGEST, size_bytes=len(PAYLOAD)), "toolchain": OLD}
+    )
+    world.plan(
+        created(), sorry(name), scanned(1, toolchain=OLD), [body], [done], [events.proof_doubted(body)]
+    )
+    fault = Advisory("x", NOW.date(), "t", "s", frozenset(), (("leanchecker", ("v4.29.1",)),))
+    return Judges((fault,))
+
+
+def test_a_proof_in_doubt_is_checked_again_once_its_branch_names_a_lean_without_the_fault(
+    world: World,
+) -> None:
+    judges, leans = doubted(world), real(OLD, "leanprover/lean4:v4.21.0", NEW)
+    builds = {(KEY, sha(number)) for number in (1, 2, 3)}
+    assert "check" not in kinds(world.plan(leans=leans, builds=builds, judges=judges)), "nothing is new"
+    world.plan(observed(2), scanned(2, toolchain="leanprover/lean4:v4.21.0"))
+    assert "check" not in kinds(world.plan(leans=leans, builds=builds, judges=judges)), "it has the fault too"
+    world.plan(observed(3), scanned(3, toolchain=NEW))
+    due = world.plan(leans=leans, builds=builds, judges=judges).due
+    (check,) = [one for one in due if one.kind == "check"]
+    given = asked(check, CheckSpec)
+    assert (check.sha, given.lean.toolchain, given.proof.sha) == (sha(3), NEW, sha(3))
+    world.plan(succeeded(check))
+    assert "check" not in kinds(world.plan(leans=leans, builds=builds, judges=judges)), "once a tip"
+
+
+def test_a_proof_in_doubt_is_checked_again_where_it_was_with_a_second_kernel_that_came_since(
+    world: World,
+) -> None:
+    judges, builds = doubted(world), {(KEY, sha(1))}
+    for since, due in (("2020-01-01T00:00:00.000000Z", 0), ("2999-01-01T00:00:00.000000Z", 1)):
+        judges = replace(judges, second_since=since)
+        found_due = world.plan(leans=real(OLD), builds=builds, judges=judges).due
+        checks = [one for one in found_due if one.kind == "check"]
+        assert len(checks) == due
+    given = asked(checks[0], CheckSpec)
+    assert (given.proof.sha, given.proof.toolchain) == (sha(1), OLD)
+    world.plan(succeeded(checks[0]))
+    assert "check" not in kinds(world.plan(leans=real(OLD), builds=builds, judges=judges)), "once a kernel"
 
 
 def test_where_nothing_is_built_lean_works_in_the_sources(world: World) -> None:

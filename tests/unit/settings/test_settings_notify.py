@@ -55,7 +55,7 @@ def test_a_url_that_is_itself_a_secret_is_refused_and_not_printed(url: str, tmp_
         ('[notify.webhook]\nurl = "ftp://example.org/hook"', "must be an https URL"),
         ('[notify.webhook]\nurl = "https://[example"', "is no valid URL"),
         ('[notify.webhook]\nsecret = "hushhush"', "unsorry-notify-secret"),
-        ('[notify.webhook]\nkinds = ["proof_found"]', "none of proof_verified, model_promoted"),
+        ('[notify.webhook]\nkinds = ["proof_found"]', "none of proof_verified, proof_doubted, model"),
         ("[notify.webhook]\nkinds = []", "is empty"),
         ('[notify.command]\nrun = [""]', "names no program"),
         ('[notify.command]\nrun = "tell --here"', "list in square brackets"),

@@ -1,0 +1,62 @@
+"""Put verified proofs in doubt whose kernels all have a known fault, and take them out of it where that was corrected.
+
+What is known is the file of advisories (`pipeline.gate.advisories`). Doubt is an event and changes no verdict: the next
+check of the proof ends it, and is planned once a kernel without the faults is there (`daemon.planning.repository`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from daemon.store_service import StoreService
+from pipeline.gate.advisories import Advisory, Kernel, against, read_feed, shipped, witnesses
+from store.events.proofs import ProofDoubted
+from store.log.envelope import NewEvent
+from store.view import queries
+from store.view.rows import ProofRow
+
+
+def advisories(setting: str) -> tuple[Advisory, ...]:
+    """Return what is known now: of the file that the setting names, or what came with this version.
+
+    Raises:
+        FeedError: the file cannot be read.
+    """
+    return read_feed(Path(setting)) if setting else shipped()
+
+
+async def settle_doubts(store: StoreService, known: Sequence[Advisory]) -> list[ProofDoubted]:
+    """Record which verified proofs are in doubt now, where that is not what is recorded; return it."""
+    found = await store.ask(partial(_found, known=known))
+    if found:
+        await store.append([NewEvent(f"proof:{body.proof}", body) for body in found])
+    return found
+
+
+def _found(view: sqlite3.Connection, *, known: Sequence[Advisory]) -> list[ProofDoubted]:
+    found = []
+    for row in queries.proofs(view, state="verified"):
+        faults = against(_witnesses(row), known)
+        if [one.id for one in faults] != row.doubts and row.checked_job is not None:
+            found.append(_doubted(row, row.checked_job, faults))
+    return found
+
+
+def _witnesses(row: ProofRow) -> tuple[Kernel, ...]:
+    return witnesses(row.grade, row.kernel, row.judge or row.toolchain)
+
+
+def _doubted(row: ProofRow, job: str, faults: Sequence[Advisory]) -> ProofDoubted:
+    kernels = ", ".join(map(str, _witnesses(row)))
+    return ProofDoubted(
+        proof=row.proof,
+        sorry=row.sorry,
+        job=job,
+        advisories=tuple(one.id for one in faults),
+        reason=f"known faults of {kernels}: {', '.join(one.id for one in faults)}"
+        if faults
+        else f"no advisory is against {kernels} any more",
+    )

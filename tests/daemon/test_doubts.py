@@ -1,0 +1,84 @@
+"""A proof whose kernels have known faults is in doubt: recorded once, and said wherever verified is said."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from daemon.results.doubts import settle_doubts
+from daemon.results.mail import mail, mail_id
+from daemon.settings import load
+from daemon.store_service import StoreService
+from pipeline.gate.advisories import Advisory, shipped
+from pipeline.report.front import digest, front
+from store.events.proofs import ProofDoubted
+from store.view import queries, report_queries
+from tests.support.events import proof_row
+from tests.support.state_folder import PROOF, StateFolder, fill, make_folder
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> StateFolder:
+    """One verified proof of Lean 4.21.0, which no kernel replayed."""
+    folder = make_folder(tmp_path)
+    fill(folder)
+    folder.write()
+    return folder
+
+
+def settle(state: StateFolder, known: tuple[Advisory, ...]) -> list[ProofDoubted]:
+    async def go() -> list[ProofDoubted]:
+        store = await StoreService.open(load(state.config).paths)
+        try:
+            return await settle_doubts(store, known)
+        finally:
+            await store.close()
+
+    return asyncio.run(go())
+
+
+def test_a_doubt_is_recorded_once_and_taken_back_where_the_file_was_corrected(state: StateFolder) -> None:
+    (body,) = settle(state, shipped())
+    assert body.proof == PROOF
+    assert body.reason.startswith("known faults of lean v4.21.0: lean4#14484, lean4#14576")
+    assert settle(state, shipped()) == []
+    (over,) = settle(state, shipped()[:0])
+    assert over.advisories == ()
+    assert settle(state, shipped()[:0]) == []
+    assert "IN DOUBT" not in state.unsorry("proofs", "show", PROOF).out
+
+
+def test_every_reader_that_says_verified_says_that_it_is_in_doubt(state: StateFolder) -> None:
+    settle(state, shipped())
+    for words in (
+        ["proofs"],
+        ["proofs", "show", PROOF],
+        ["proofs", "patch", PROOF],
+        ["sorries", "--state", "verified"],
+        ["sorries", "show", "5a"],
+        ["new", "--since", "1d"],
+    ):
+        assert "IN DOUBT" in state.unsorry(*words).out, words
+    assert "lean4#14576: ill-typed parameters" in state.unsorry("proofs", "show", PROOF).out
+    problems = state.unsorry("status", "--json").json["problems"]
+    (problem,) = [one for one in problems if one["code"] == "proofs_in_doubt"]
+    assert problem["message"].startswith("1 verified proof in doubt")
+    assert state.unsorry("proofs", "show", PROOF, "--json").json["proof"]["doubts"]
+    with queries.connect(state.state / "database.db") as view:
+        (ready,) = report_queries.ready(view)
+        assert "IN DOUBT" in ready.graded
+        told = digest(front(view, since="2020-01-01", until="2030-01-01"))
+    assert any("IN DOUBT: lean4#14484" in line for line in told)
+    assert any("1 verified proof is in doubt" in line for line in told)
+
+
+def test_a_patch_says_it_in_its_subject_and_its_first_lines_and_is_written_anew() -> None:
+    row = proof_row(checked_at="", patch_sha256="0" * 64)
+    doubted = replace(row, doubts=["lean4#14576"])
+    text = mail(doubted, b"A proof\n\ndiff --git a/A.lean b/A.lean\n", "me <me@example.org>").decode()
+    assert "Subject: [PATCH IN DOUBT] Prove one" in text
+    assert "IN DOUBT: lean4#14576. Every kernel that vouches for this proof has a known fault" in text
+    assert mail_id(row, "me") != mail_id(doubted, "me")
