@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import typer
 
 from daemon.cli.context import CliError, ExitCode, Json
-from daemon.cli.render import clean, counted, emit_json, say, styled
+from daemon.cli.render import check_choice, clean, clean_block, counted, emit_json, json_text, say, styled
+from store.domain.identity import short_hash
 
 if TYPE_CHECKING:
     from pipeline.diff import Finding
     from pipeline.jobs.mirror import Mirror
 
+SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+MOST_MARKDOWN = 60_000
+"""Characters: a comment on GitHub holds 65,536."""
+MOST_RESULTS = 5000
+"""GitHub shows no more of one SARIF file."""
 PROGRESS = frozenset({"moved", "filled", "removed"})
 """Kinds of findings that are no trouble."""
 SHOWN_STATEMENT, SHOWN_BEFORE_CHANGE = 300, 60
@@ -69,18 +78,47 @@ def diff(
         list[str] | None, typer.Option(metavar="GLOB", help="Only these files; without it every Lean file.")
     ] = None,
     exclude: Annotated[list[str] | None, typer.Option(metavar="GLOB", help="Not these files.")] = None,
+    style: Annotated[
+        str, typer.Option("--format", metavar="FORMAT", help="text, json, github, markdown or sarif.")
+    ] = "text",
+    write: Annotated[
+        list[str] | None, typer.Option(metavar="FORMAT=FILE", help="Write it to a file too, in this format.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    failing = _failing(fail_on)
+    check_choice(style, tuple(_FORMATS), option="--format")
+    files = [_wanted_file(item) for item in write or ()]
     found = _compared(
-        base, head, folder, staged=staged, patterns=(include or (), exclude or ()), failing=failing
+        base,
+        head,
+        folder,
+        staged=staged,
+        patterns=(include or (), exclude or ()),
+        failing=_failing(fail_on),
     )
     if as_json:
         emit_json(found)
     else:
-        _show(found)
+        say(_FORMATS[style](found))
+    for form, path in files:
+        try:
+            path.write_text(_FORMATS[form](found) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise CliError(
+                f"{path}: cannot be written: {error.strerror or error}; choose another file"
+            ) from error
     if found.failed_on:
         raise typer.Exit(ExitCode.DIFFERENCES)
+
+
+def _wanted_file(text: str) -> tuple[str, Path]:
+    form, _, name = text.partition("=")
+    # Colour is for a terminal, and that is not where this goes.
+    choices = tuple(sorted(_FORMATS.keys() - {"text"}))
+    check_choice(form, choices, option="--write")
+    if not name:
+        raise typer.BadParameter(f'"{text}" names no file, as markdown=summary.md does', param_hint="--write")
+    return form, Path(name)
 
 
 def _failing(fail_on: str) -> frozenset[str]:
@@ -179,18 +217,21 @@ def _where_it_left(mirror: Mirror, base: str, head: str) -> str:
     raise CliError(f"HEAD and {clean(base)} have no common history; name the branch that HEAD was made from")
 
 
-# ---- text
+# ---- formats: for people, programs, and the places that show findings beside the code
+# Names, statements and paths are a stranger's: each format writes them so that they are text there and nothing else.
 
 
-def _show(found: Difference) -> None:
-    for item in found.findings:
-        style = "green" if item.kind == "filled" else "dim" if item.kind in PROGRESS else "yellow"
-        style = "red" if item.kind in found.failed_on else style
-        say(f"{_place(item)}: {styled(item.kind, style)}: {_plain(item.message)}")
-        if item.before is not None and item.after is not None:
-            for mark, text in zip("-+", around_the_change(item.before, item.after), strict=True):
-                say(f"    {mark} {_plain(text)}")
-    say(summary(found))
+def _text(found: Difference) -> str:
+    return "\n".join([*(line for item in found.findings for line in _lines(found, item)), summary(found)])
+
+
+def _lines(found: Difference, item: Finding) -> Iterator[str]:
+    style = "green" if item.kind == "filled" else "dim" if item.kind in PROGRESS else "yellow"
+    kind = styled(item.kind, "red" if item.kind in found.failed_on else style)
+    yield f"{_place(item)}: {kind}: {_plain(item.message)}"
+    if item.before is not None and item.after is not None:
+        for mark, text in zip("-+", around_the_change(item.before, item.after), strict=True):
+            yield f"    {mark} {_plain(text)}"
 
 
 def _place(item: Finding) -> str:
@@ -222,3 +263,102 @@ def around_the_change(before: str, after: str) -> tuple[str, str]:
         return f"{'…' if start else ''}{shown}{'…' if start + SHOWN_STATEMENT < len(text) else ''}"
 
     return cut(before), cut(after)
+
+
+def _level(found: Difference, item: Finding) -> int:
+    """Return 0 for what fails the check, 1 for other trouble, 2 for progress."""
+    return 0 if item.kind in found.failed_on else 2 if item.kind in PROGRESS else 1
+
+
+def _worst_first(found: Difference) -> list[Finding]:
+    return sorted(found.findings, key=lambda item: _level(found, item))
+
+
+def _github(found: Difference) -> str:
+    """Return commands to GitHub's runner; it shows ten of a level for a step, so that what fails comes first.
+
+    https://docs.github.com/actions/reference/workflow-commands-for-github-actions
+    """
+    lines = []
+    for item in _worst_first(found):
+        about = {"title": f"unsorry: {item.kind}", "file": item.path}
+        if item.line and not item.gone:
+            about |= {"line": str(item.line), "col": str(item.column + 1)}
+        named = ",".join(f"{name}={_command(clean(value), within=True)}" for name, value in about.items())
+        message = item.message
+        if item.before is not None and item.after is not None:
+            message += "\n- {}\n+ {}".format(*around_the_change(item.before, item.after))
+        level = ("error", "warning", "notice")[_level(found, item)]
+        lines.append(f"::{level} {named}::{_command(clean_block(message))}")
+    return "\n".join([*lines, summary(found)])
+
+
+def _command(text: str, *, within: bool = False) -> str:
+    """Return text as data of a runner's command, or as the value of a property of one."""
+    escaped = text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return escaped.replace(":", "%3A").replace(",", "%2C") if within else escaped
+
+
+def _markdown(found: Difference) -> str:
+    lines = [f"**unsorry**: {summary(found)}", ""]
+    size = 0
+    for number, item in enumerate(_worst_first(found)):
+        said = [f"- **{item.kind}** {_code(_place(item))}: {_code(item.message)}"]
+        if item.before is not None and item.after is not None:
+            before, after = around_the_change(item.before, item.after)
+            said += [f"  - before: {_code(before)}", f"  - now: {_code(after)}"]
+        size += sum(len(line) for line in said)
+        if size > MOST_MARKDOWN:
+            lines += ["", f"and {len(found.findings) - number:,} more"]
+            break
+        lines += said
+    return "\n".join(lines)
+
+
+def _code(text: str) -> str:
+    """Return text as Markdown's code on one line, whatever quotes it has."""
+    plain = clean(text)
+    fence = "`" * (max((len(run) for run in re.findall("`+", plain)), default=0) + 1)
+    edge = " " if "`" in plain else ""
+    return f"{fence}{edge}{plain}{edge}{fence}"
+
+
+def _sarif(found: Difference) -> str:
+    """Return a log of OASIS' Static Analysis Results Interchange Format 2.1.0, as GitHub reads it."""
+    from pipeline.diff import KINDS
+
+    order = list(KINDS)
+    results = []
+    for item in _worst_first(found)[:MOST_RESULTS]:
+        # A byte that is no UTF-8 is shown as \xNN in a path.
+        physical: dict[str, object] = {
+            "artifactLocation": {"uri": quote(item.path), "uriBaseId": "%SRCROOT%"},
+        }
+        if item.line and not item.gone:
+            physical["region"] = {"startLine": item.line, "startColumn": item.column + 1}
+        results.append(
+            {
+                "ruleId": item.kind,
+                "ruleIndex": order.index(item.kind),
+                "level": ("error", "warning", "note")[_level(found, item)],
+                "message": {"text": clean(item.message)},
+                "locations": [{"physicalLocation": physical}],
+                # Without the line: what only moved down is no new alert.
+                "partialFingerprints": {
+                    "unsorry/v1": short_hash(item.kind, item.path, item.declaration, item.message)
+                },
+            }
+        )
+    rules = [{"id": kind, "shortDescription": {"text": said}} for kind, said in KINDS.items()]
+    driver = {"name": "unsorry", "rules": rules}
+    run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+    return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, ensure_ascii=False)
+
+
+_FORMATS: dict[str, Callable[[Difference], str]] = {
+    "text": _text,
+    "json": json_text,
+    "github": _github,
+    "markdown": _markdown,
+    "sarif": _sarif,
+}

@@ -49,9 +49,15 @@ def emit_json(document: DataclassInstance, head: Mapping[str, object] = NO_HEAD)
 
     Indented for a person at a terminal only: Python's fast encoder writes no indentation.
     """
+    sys.stdout.write(json_text(document, head, indent=2 if sys.stdout.isatty() else None) + "\n")
+
+
+def json_text(
+    document: DataclassInstance, head: Mapping[str, object] = NO_HEAD, *, indent: int | None = None
+) -> str:
+    """Return one document with its schema number and `head` before it."""
     whole = {"schema": SCHEMA, **head, **_plain(document)}
-    indent = 2 if sys.stdout.isatty() else None
-    sys.stdout.write(json.dumps(whole, ensure_ascii=False, indent=indent, default=_plain) + "\n")
+    return json.dumps(whole, ensure_ascii=False, indent=indent, default=_plain)
 
 
 def emit_json_line(document: DataclassInstance | StoredEvent) -> None:

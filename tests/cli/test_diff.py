@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from daemon.cli.app import build
@@ -386,3 +389,215 @@ def test_what_is_not_read_is_said_and_no_name_is_a_command_to_a_runner(clone: Cl
 def test_the_page_has_every_kind_with_its_meaning() -> None:
     page = (DOCS / "pull-requests.md").read_text(encoding="utf-8")
     assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE)) == dict(KINDS)
+
+
+def runner_commands(output: str) -> list[tuple[str, dict[str, str], str]]:
+    """Read a runner's commands as GitHub's runner does: level, properties, message."""
+    found = []
+    for line in output.splitlines():
+        if command := re.match(r"::(error|warning|notice) (.*?)::(.*)", line.lstrip()):
+            level, named, message = command.groups()
+            properties = dict(pair.split("=", 1) for pair in named.split(","))
+            found.append(
+                (level, {name: decoded(value) for name, value in properties.items()}, decoded(message))
+            )
+        else:
+            assert "##[" not in line
+    return found
+
+
+def decoded(text: str) -> str:
+    for code, character in (("%3A", ":"), ("%2C", ","), ("%0D", "\r"), ("%0A", "\n"), ("%25", "%")):
+        text = text.replace(code, character)
+    return text
+
+
+def test_github_gets_annotations_with_what_fails_first(clone: Clone) -> None:
+    clone.commit(edited(":= rfl", ":= sorry") | {"B.lean": "axiom b : False\n"})
+    clone.commit(
+        {
+            "A.lean": BASE.replace("1 = 1 := rfl", "2 = 2 := sorry").replace("· sorry", "· exact h.2"),
+            "B.lean": "axiom b : False\n",
+        }
+    )
+    done = clone.run("HEAD~2", "--format", "github", "--fail-on", "axiom")
+    found = runner_commands(done.stdout)
+    assert [level for level, _, _ in found] == ["error", "warning", "warning", "notice"]
+    assert found[0] == (
+        "error",
+        {"title": "unsorry: axiom", "file": "B.lean", "line": "1", "col": "1"},
+        "the axiom b",
+    )
+    (statement,) = [message for _, about, message in found if about["title"] == "unsorry: statement"]
+    assert statement == "the statement of Demo.done changed\n- : 1 = 1\n+ : 2 = 2"
+
+
+def test_no_format_lets_a_name_be_more_than_text(clone: Clone) -> None:
+    hostile(clone)
+    found = runner_commands(clone.run("HEAD~1", "--format", "github").stdout)
+    assert {level for level, _, _ in found} == {"warning"}
+    assert all(about.keys() <= {"title", "file", "line", "col"} for _, about, _ in found)
+    text = clone.run("HEAD~1", "--format", "markdown").stdout
+    # The name has a backtick, so that its code has two around it; no HTML and no table is outside of code.
+    outside = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", text)
+    assert "<b>" in text
+    assert not set("<|`") & set(outside)
+    assert "\u202e" not in text
+    log = json.loads(clone.run("HEAD~1", "--format", "sarif").stdout)
+    uris = {
+        item["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+        for item in log["runs"][0]["results"]
+    }
+    assert "%3A%3Aerror%20file%3DA.lean%3A%3Ax%0A%23%23%5Berror%5Dy%E2%80%AE%60%7C%3Cb%3E.lean" in uris
+
+
+def test_sarif_has_what_a_forge_asks_for(clone: Clone, tmp_path: Path) -> None:
+    clone.commit({"A.lean": BASE.replace(":= rfl", ":= sorry"), "B.lean": "axiom b : False\n"})
+    clone.commit({"A.lean": None, "B.lean": "\n\naxiom b : False\n"})
+    file = tmp_path / "found.sarif"
+    done = clone.run("HEAD~2", "--fail-on", "axiom", "--write", f"sarif={file}")
+    assert done.exit_code == ExitCode.DIFFERENCES
+    log = json.loads(file.read_text())
+    (run,) = log["runs"]
+    rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
+    assert (log["version"], rules) == ("2.1.0", list(KINDS))
+    axiom, removed = run["results"]
+    assert (axiom["level"], removed["level"]) == ("error", "note")
+    assert all(rules[item["ruleIndex"]] == item["ruleId"] for item in run["results"])
+    place = axiom["locations"][0]["physicalLocation"]
+    assert (place["artifactLocation"]["uri"], place["region"]) == (
+        "B.lean",
+        {"startLine": 3, "startColumn": 1},
+    )
+    assert "region" not in removed["locations"][0]["physicalLocation"], "the later version has no such place"
+    (earlier, _) = json.loads(clone.run("HEAD~2", "HEAD~1", "--format", "sarif").stdout)["runs"][0][
+        "results"
+    ][::-1]
+    assert earlier["partialFingerprints"] == axiom["partialFingerprints"], "a line higher it is the same"
+
+
+def test_a_summary_fits_into_a_comment(clone: Clone) -> None:
+    clone.commit({"B.lean": "".join(f"axiom {'b' * 90}{number} : False\n" for number in range(1000))})
+    text = clone.run("HEAD~1", "--format", "markdown").stdout
+    assert text.startswith("**unsorry**: 1,000 axiom in 1 changed Lean file")
+    assert len(text) < 65_536
+    shown = text.count("- **axiom**")
+    assert f"and {1000 - shown:,} more" in text
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--format", "xml", "none of text"),
+        ("--write", "markdown", "names no file"),
+        ("--write", "text=a", "none of"),
+    ],
+)
+def test_a_format_that_there_is_not_is_refused(clone: Clone, option: str, value: str, said: str) -> None:
+    done = clone.run("HEAD", option, value)
+    assert done.exit_code == ExitCode.USAGE
+    assert said in " ".join(done.output.split())
+
+
+# ---- where it runs by itself
+
+ROOT = DOCS.parent
+INSTALLED = Path(sys.executable).parent
+
+
+def loaded(name: str) -> Any:
+    return yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+
+
+def test_the_action_s_own_script_checks_a_pull_request(clone: Clone, tmp_path: Path) -> None:
+    base = clone.git("rev-parse", "HEAD")
+    head = clone.commit({"B.lean": "axiom b : False\n"})
+    action = loaded("action.yml")
+    _, install, check = action["runs"]["steps"]
+    (lock,) = re.findall(r"\$GITHUB_ACTION_PATH/([\w/.]+)", install["run"])
+    assert (ROOT / lock).is_file()
+    named = {
+        name: re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", value) for name, value in check["env"].items()
+    }
+    assert {match[1] for match in named.values() if match} == set(action["inputs"])
+    assert "${{" not in install["run"] + check["run"], "an input in the text of a script could be code"
+    (tmp_path / "unsorry").symlink_to(INSTALLED.parent)
+    given = {
+        "BASE": base,
+        "HEAD": head,
+        "FAIL_ON": action["inputs"]["fail-on"]["default"],
+        "SARIF": str(tmp_path / "s"),
+    }
+    done = subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", check["run"]],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+        env=os.environ | given | {"FOLDER": str(clone.root), "RUNNER_TEMP": str(tmp_path),
+                                  "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")},
+    )  # fmt: skip
+    assert done.returncode == ExitCode.DIFFERENCES, done.stderr
+    assert done.stdout.startswith("::error title=unsorry%3A axiom,file=B.lean,line=1,col=1::the axiom b\n")
+    assert "- **axiom** `B.lean:1:0`: `the axiom b`" in (tmp_path / "summary").read_text()
+    assert json.loads((tmp_path / "s").read_text())["version"] == "2.1.0"
+
+
+def test_the_template_for_gitlab_checks_a_merge_request(clone: Clone, tmp_path: Path) -> None:
+    base = clone.git("rev-parse", "HEAD")
+    head = clone.commit({"B.lean": "axiom b : False\n"})
+    job = loaded("release/gitlab.yml")["unsorry"]
+    given = job["variables"] | {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "CI_COMMIT_SHA": head}
+    (script,) = job["script"]
+    done = subprocess.run(
+        ["sh", "-c", script], capture_output=True, text=True, cwd=clone.root, check=False,
+        env=os.environ | given | {"PATH": f"{INSTALLED}:{os.environ['PATH']}"},
+    )  # fmt: skip
+    assert done.returncode == ExitCode.DIFFERENCES, done.stderr
+    assert all((clone.root / name).is_file() for name in job["artifacts"]["paths"])
+
+
+def test_the_hook_stops_a_commit_with_an_axiom(clone: Clone) -> None:
+    (hook,) = loaded(".pre-commit-hooks.yaml")
+    script = clone.root / ".git" / "hooks" / "pre-commit"
+    script.write_text(
+        f"#!/bin/sh\nPATH={INSTALLED}:$PATH exec {shlex.join([*hook['entry'].split(), *hook['args']])}\n"
+    )
+    script.chmod(0o755)
+    (clone.root / "A.lean").write_text(BASE + "axiom cheat : False\n")
+    # `commit -a` stages in an index of its own, which git names to the hook.
+    with pytest.raises(subprocess.CalledProcessError) as stopped:
+        clone.git("commit", "-q", "-a", "-m", "x")
+    assert "axiom: the axiom cheat" in stopped.value.stdout + stopped.value.stderr
+    assert clone.git("rev-list", "--count", "HEAD") == "1"
+    (clone.root / "A.lean").write_text(BASE.replace("· sorry", "· exact h.2"))
+    clone.git("commit", "-q", "-a", "-m", "x")
+    assert clone.git("rev-list", "--count", "HEAD") == "2"
+
+
+PAGE = (DOCS / "pull-requests.md").read_text(encoding="utf-8")
+
+
+def test_the_page_s_commands_run(clone: Clone) -> None:
+    clone.git("update-ref", "refs/remotes/origin/main", "HEAD")
+    clone.commit({"B.lean": "axiom b : False\n"})
+    blocks = re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    commands = [
+        line.split() for block in blocks for line in block.splitlines() if line.startswith("unsorry ")
+    ]
+    assert len(commands) >= 4
+    for command in commands:
+        words = [str(clone.root / "x.sarif") if word == "FILE" else word for word in command[2:]]
+        words = [word.replace("=", f"={clone.root}/") if "=" in word else word for word in words]
+        done = clone.run(*words)
+        assert done.exit_code == (ExitCode.DIFFERENCES if "--fail-on" in words else ExitCode.OK), done.output
+
+
+def test_the_page_s_workflows_give_what_the_action_and_the_hook_take() -> None:
+    workflow, gitlab, hooks = (
+        yaml.safe_load(block) for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    )
+    checkout, check = workflow["jobs"]["sorries"]["steps"][:2]
+    assert checkout["with"] == {"fetch-depth": 0}
+    assert check["with"].keys() <= loaded("action.yml")["inputs"].keys()
+    policies = [check["with"]["fail-on"], hooks["repos"][0]["hooks"][0]["args"][1]]
+    assert all(set(policy.split(",")) <= {*KINDS, "any"} for policy in policies)
+    assert hooks["repos"][0]["hooks"][0]["id"] == loaded(".pre-commit-hooks.yaml")[0]["id"]
+    assert (ROOT / gitlab["include"][0]["file"].lstrip("/")).is_file()
