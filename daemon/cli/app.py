@@ -37,7 +37,7 @@ GROUPS = {
     },
     "Prove": {
         "proofs": "unsorry proofs --state verified",
-        "certificate": "unsorry certificate verify mine.certificate.json --signers allowed_signers",
+        "certificate": "unsorry certificate verify mine.certificate.json",
         "serve": "unsorry serve --port 8765",
         "toolchain": "unsorry toolchain install v4.21.0",
     },
