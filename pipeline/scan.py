@@ -17,6 +17,7 @@ file_removed.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections import Counter, defaultdict
@@ -83,11 +84,12 @@ def _first(given: ScanSpec) -> bool:
 class _Work:
     """The files to read and the removed ones; `earlier` are the former blobs of these files, by path.
 
-    `toolchain` and `manifest` are as in `commit_scanned`.
+    `toolchain`, `manifest` and `challenges` are as in `commit_scanned`.
     """
 
     toolchain: str
     manifest: str
+    challenges: tuple[str, ...]
     present: list[TreeFile] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     earlier: dict[str, str] = field(default_factory=dict)
@@ -324,6 +326,7 @@ def _work(mirror: Mirror, given: ScanSpec) -> _Work:
     return _Work(
         toolchain=_toolchain(mirror, sha),
         manifest="" if manifest is None else manifest.blob,
+        challenges=_challenges(mirror, sha),
         present=sorted(present, key=lambda item: item.path),
         gone=sorted(gone),
         earlier=earlier,
@@ -336,6 +339,24 @@ def _toolchain(mirror: Mirror, sha: str) -> str:
     data = b"" if file is None else mirror.read(file.blob, most_bytes=MOST_TOOLCHAIN_BYTES)
     text = "" if isinstance(data, int) else data.decode("utf-8", "replace").strip()
     return text if text.isprintable() else ""
+
+
+def _challenges(mirror: Mirror, sha: str) -> tuple[str, ...]:
+    """The challenge module that the commit's comparator.json names; none where the file is another thing."""
+    file = mirror.at_root(sha, "comparator.json")
+    data = b"" if file is None else mirror.read(file.blob, most_bytes=_MOST_COMPARATOR_BYTES)
+    if isinstance(data, int):
+        return ()
+    try:
+        read = json.loads(data)
+    except (ValueError, RecursionError):
+        return ()
+    name = read.get("challenge_module") if isinstance(read, dict) else None
+    return (name,) if isinstance(name, str) and _MODULE.fullmatch(name) else ()
+
+
+_MOST_COMPARATOR_BYTES = 2**20
+_MODULE = re.compile(r"[^\W\d][\w'!?]{0,99}(?:\.[^\W\d][\w'!?]{0,99}){0,19}")
 
 
 class _Progress:
@@ -556,6 +577,7 @@ def _commit_closed(given: ScanSpec, work: _Work, *, failed: int, seconds: float)
         files_removed=len(work.gone),
         files_failed=failed,
         seconds=seconds,
+        challenges=work.challenges,
     )
 
 

@@ -166,8 +166,8 @@ def search(
         theorems = queries.theorems_with(database, text, repository=repository, limit=limit)
         tried = {row.sorry: queries.attempts(database, sorry=row.sorry) for row in sorries}
         too_large = queries.too_large(database, repository=repository)
-        doubts = doubts_on(database)
-    found = [described(row, {}, tried, doubts) for row in sorries]
+        doubts, design = doubts_on(database), queries.by_design(database)
+    found = [described(row, {}, tried, doubts, design) for row in sorries]
     if as_json:
         theorem_hits = [of_row(TheoremHit, row) for row in theorems]
         emit_json(Hits([of_row(SorryHit, row) for row in found], theorem_hits, too_large), instance.head)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -113,7 +113,8 @@ def list_(
         steps = queries.sorry_steps(database, repository=repository, branch=branch) if rows else []
         lives = histories(steps)
         goals, tried = goals_said(database), attempts_on(queries.attempts(database))
-        found = [described(row, goals, tried, doubts_on(database), lives) for row in rows]
+        doubts, design = doubts_on(database), queries.by_design(database)
+        found = [described(row, goals, tried, doubts, design, lives) for row in rows]
         too_large = [
             row
             for row in queries.too_large(database, repository=repository)
@@ -177,7 +178,8 @@ def show(
         stale = queries.stale_proofs(database, sorry=chosen)
         lives = histories(queries.sorry_steps(database, chosen))
         goals, tried = goals_said(database, chosen), attempts_on(attempts)
-        found = [described(row, goals, tried, doubts_on(database), lives) for row in rows]
+        doubts, design = doubts_on(database), queries.by_design(database)
+        found = [described(row, goals, tried, doubts, design, lives) for row in rows]
         tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     if as_json:
         emit_json(
@@ -255,6 +257,8 @@ class Sorry(SorryRow):
     """Null before the first attempt."""
     doubts: list[str]
     """The advisories that put its verified proof in doubt."""
+    by_design: str
+    """Why it is there by design and never filled: `challenge`, `answer`, or empty."""
     history: list[Step]
     """Oldest first."""
 
@@ -284,6 +288,7 @@ def described(
     goals: Goals,
     tried: Mapping[str, list[AttemptRow]],
     doubts: Mapping[str, list[str]],
+    design: Callable[[SorryRow], str],
     lives: Lives | None = None,
 ) -> Sorry:
     """Return a sorry as `--json` shows it."""
@@ -299,6 +304,7 @@ def described(
         goal=None if goal is None else of_row(Goal, goal),
         tried=of_row(Tried, rows[-1], attempts=len(rows)) if rows else None,
         doubts=doubts.get(row.verified_proof or "", []),
+        by_design=design(row),
         history=(lives or {}).get(key, []),
     )
 
@@ -315,7 +321,8 @@ def state_word(item: Sorry) -> str:
     if item.disproved:
         return "disproved" + (" SIMULATED" if item.disproved == "simulator" else "")
     doubt = ", IN DOUBT" if item.doubts and item.state == "verified" else ""
-    return item.state + (f" by {item.filled_by}" if item.filled_by else "") + doubt
+    design = f", by design ({item.by_design})" if item.by_design and item.state == "open" else ""
+    return item.state + (f" by {item.filled_by}" if item.filled_by else "") + doubt + design
 
 
 def histories(steps: Iterable[SorryStepRow]) -> Lives:

@@ -4,7 +4,8 @@ Most worth its time first: what was never tried; then what was, on its next rung
 fewest goals left); then what is tried again since a model or a budget is another one. A rung whose jobs are not tried
 again (its model cannot be loaded, the day's money is spent) holds nothing up: its sorries climb on. What kept it may be
 over in hours (an endpoint that was down): then they are tried there after all, after a while that doubles. A sorry with
-a proof that no check rejected is left alone, and so are exercises, which are there for people to solve.
+a proof that no check rejected is left alone, and so are exercises, which are there for people to solve, and sorries
+that are there by design.
 """
 
 from __future__ import annotations
@@ -457,10 +458,16 @@ class Proving:
             self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
         )
         is_exercise = exercises(self._view, repo, branch.branch)
+        by_design = queries.by_design(self._view)
         found: dict[str, list[_Wanted]] = {}
         for sorry, ways in due.items():
             so_far = reached.get(sorry)
-            if not is_exercise(ways[0][0].path) and not (so_far is not None and so_far.proved):
+            row = ways[0][0]
+            if (
+                not is_exercise(row.path)
+                and not by_design(row)
+                and not (so_far is not None and so_far.proved)
+            ):
                 goals = _goals(so_far)
                 found[sorry] = [
                     _Wanted(row, rung, max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW), goals)

@@ -236,7 +236,13 @@ def _nothing_to_prove(
     ]
     if not still_open:
         return "has no open sorry"
-    for_us = [row for row in still_open if not is_exercise[row.branch](row.path)]
+    by_design = queries.by_design(view)
+    wanted = [row for row in still_open if not by_design(row)]
+    if not wanted:
+        return (
+            "every open sorry of it is there by design: the challenge of a comparator.json, or answer(sorry)"
+        )
+    for_us = [row for row in wanted if not is_exercise[row.branch](row.path)]
     if not for_us:
         return "every open sorry of it is an exercise, for people to solve; write exercises = [] in its [[repos]]"
     settled = {(row.branch, sorry) for row in branches for sorry in _settled(view, repo, row, leans)}

@@ -432,6 +432,11 @@ def check_consent(view: sqlite3.Connection, row: ProofRow, settings: Settings) -
             f"{row.path} in {row.repository}: is an exercise, left for people to solve; `exercises` in {settings.path}"
             " says which files are"
         )
+    by_design = queries.by_design(view)
+    if any(by_design(one) for one in queries.sorries_by_prefix(view, row.sorry) if one.branch == row.branch):
+        raise ProposalError(
+            f"{row.declaration} in {row.repository}: its sorry is there by design (comparator.json, or answer(sorry))"
+        )
     return repo
 
 

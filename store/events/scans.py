@@ -62,11 +62,12 @@ class CommitScanned(EventBody):
 
     `include` and `exclude` are the path patterns that it was scanned with: with others it is scanned again.
     `toolchain` is the text of the `lean-toolchain` at the root ("" without one), `manifest` the git blob of
-    `lake-manifest.json` ("" without one); None where an older version did not look.
+    `lake-manifest.json` ("" without one), `challenges` the modules that a comparator.json at the root names as
+    challenges, whose sorries are there by design; None where an older version did not look.
     """
 
     type: ClassVar[str] = "commit_scanned"
-    schema_version: ClassVar[int] = 3
+    schema_version: ClassVar[int] = 4
     repository: str
     branch: str
     sha: Sha
@@ -79,6 +80,7 @@ class CommitScanned(EventBody):
     files_removed: int
     files_failed: int
     seconds: float
+    challenges: tuple[str, ...] | None = None
 
 
 class TheoremsFollowed(EventBody):

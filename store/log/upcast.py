@@ -80,6 +80,8 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
     {
         ("commit_scanned", 1): _commit_scanned_1,
         ("commit_scanned", 2): _commit_scanned_2,
+        # Version 3 did not look for challenges; the next commit says them.
+        ("commit_scanned", 3): lambda data: {**data, "challenges": None},
         ("file_scanned", 1): _file_scanned_1,
         ("file_scanned", 2): _file_scanned_2,
         ("file_traced", 1): _file_traced_1,

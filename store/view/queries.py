@@ -8,8 +8,9 @@ work with the daemon up or down.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -653,6 +654,33 @@ def reached(
         sorry: SorryProgress(frozenset(rungs.get(sorry, ())), goals.get(sorry), sorry in proved)
         for sorry in (*rungs, *(proved - set(rungs)))
     }
+
+
+def by_design(db: sqlite3.Connection) -> Callable[[SorryRow], str]:
+    """Return what says why a sorry is there by design and never filled: "challenge", "answer"; "" where it is not.
+
+    A challenge is in a module that the commit's comparator.json names; it states what a solution elsewhere proves. An
+    answer is one where the statement has `answer(sorry)`: what to prove is open, as formal-conjectures has it.
+    """
+    named: dict[tuple[str, str], list[str]] = {}
+    rows = db.execute(
+        "SELECT repository, branch, challenges_json FROM branches WHERE challenges_json <> '[]'"
+    )
+    for repository, branch, modules in rows:
+        paths = [one.replace(".", "/") + ".lean" for one in json.loads(modules)]
+        named[repository, branch] = paths
+
+    def reason(row: SorryRow) -> str:
+        # A library's folder may lie anywhere below the root.
+        here = f"/{row.path}"
+        if any(here.endswith(f"/{path}") for path in named.get((row.repository, row.branch), ())):
+            return "challenge"
+        return "answer" if _ANSWER.search(row.statement) else ""
+
+    return reason
+
+
+_ANSWER = re.compile(r"\banswer\s*\(\s*(?:sorry|admit)\s*\)")
 
 
 def files_with_exercises(db: sqlite3.Connection, *, repository: str, branch: str, at_least: int) -> set[str]:

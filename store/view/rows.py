@@ -106,6 +106,8 @@ class BranchRow:
     scanned_exclude: list[str]
     toolchain: str | None
     manifest: str | None
+    challenges: list[str]
+    """the modules that comparator.json at its root names as challenges"""
     rewrites: int
     """how many force-pushes"""
 

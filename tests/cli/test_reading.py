@@ -11,7 +11,7 @@ import pytest
 
 from daemon.paths import slug
 from store.events.proofs import AttemptFinished, ProofFound
-from store.events.scans import SorryMoved, SorryOpened
+from store.events.scans import CommitScanned, SorryMoved, SorryOpened
 from store.events.traces import SorryStated
 from tests.support.state_folder import (
     COMMAND,
@@ -21,6 +21,7 @@ from tests.support.state_folder import (
     REPOSITORY,
     SIMULATED_PROOF,
     SORRY,
+    TIP,
     StateFolder,
     environment,
     sorry_place,
@@ -358,3 +359,17 @@ def test_nothing_recorded_yet_is_said_with_the_remedy(folder: StateFolder) -> No
         answer = folder.unsorry(verb)
         assert (answer.code, answer.out) == (1, "")
         assert "unsorry run" in answer.err
+
+
+def test_a_sorry_that_is_there_by_design_is_shown_with_that_mark(filled: StateFolder) -> None:
+    filled.add(f"repository:{REPOSITORY}", CommitScanned(
+        repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),
+        toolchain="", manifest="", files_scanned=1, files_removed=0, files_failed=0, seconds=0.1,
+        challenges=("Demo",),
+    ))  # fmt: skip
+    filled.write()
+    assert "open, by design (challenge)" in filled.unsorry("sorries").out
+    by = {
+        row["sorry"]: row["by_design"] for row in filled.unsorry("sorries", "--all", "--json").json["sorries"]
+    }
+    assert set(by.values()) == {"challenge"}

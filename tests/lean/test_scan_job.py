@@ -220,6 +220,27 @@ def test_payloads_are_staged_under_their_hashes(scans: Scans) -> None:
     assert sizes == {digest: len(payload) for digest, payload in outcome.staged.items()}
 
 
+@pytest.mark.parametrize(
+    ("text", "challenges"),
+    [
+        (
+            '{"challenge_module": "Demo.Challenge", "solution_module": "S", "theorem_names": ["t"]}',
+            ["Demo.Challenge"],
+        ),
+        ('{"challenge_module": "../../etc/passwd"}', []),
+        ('{"challenge_module": ["A"]}', []),
+        ("[" * 100_000, []),
+        ("{", []),
+    ],
+)
+def test_the_commit_says_which_module_its_comparator_json_calls_the_challenge(
+    scans: Scans, text: str, challenges: list[str]
+) -> None:
+    outcome = scans.step({"A.lean": OPEN, "comparator.json": text})
+    assert outcome.of("commit_scanned")[0]["challenges"] == challenges
+    assert outcome.summary["sorries"] == 1, "it is shown all the same"
+
+
 def test_a_later_scan_reads_only_what_changed(scans: Scans) -> None:
     scans.step({"A.lean": OPEN, "B.lean": PROVED})
     outcome = scans.step({"C.lean": PROVED})

@@ -201,14 +201,17 @@ def test_repos_says_how_complete_a_trace_is_and_why(
     assert len(found[0].traces[0].gaps or ()) == sum(trace.lacking.values())
     repos.show(found, running=False)
     assert "  premise_site: Base.lean: no definition site is known of" in capsys.readouterr().out
-    gone = repos.Head(KEY, "main", "deleted", traced.sha, traced.sha, None, [], [], None, None, 0)
+    gone = repos.Head(KEY, "main", "deleted", traced.sha, traced.sha, None, [], [], None, None, [], 0)
     repos.show([replace(brief, heads=[gone])], running=False)
     assert "trace of" not in capsys.readouterr().out, "a branch that is no more is in --json only"
 
 
 def test_a_sorry_is_shown_with_its_goal(traced: Workshop) -> None:
     goals = sorries.goals_said(traced.db)
-    shown = [sorries.described(row, goals, {}, {}) for row in queries.sorries(traced.db, repository=KEY)]
+    shown = [
+        sorries.described(row, goals, {}, {}, lambda _: "")
+        for row in queries.sorries(traced.db, repository=KEY)
+    ]
     assert {item.declaration: item.goal.goal for item in shown if item.goal}[
         "given_away"
     ] == "p : Prop\n⊢ p → p"

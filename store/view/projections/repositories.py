@@ -25,7 +25,12 @@ DROPPED_LIMIT = 1000
 """`branch_rewritten.dropped` is cut at this length; see `branch_rewritten` below."""
 
 
-_NEW_BRANCH = {"rewrites": 0, "scanned_include_json": "[]", "scanned_exclude_json": "[]"}
+_NEW_BRANCH = {
+    "rewrites": 0,
+    "scanned_include_json": "[]",
+    "scanned_exclude_json": "[]",
+    "challenges_json": "[]",
+}
 
 
 def repository_watched(db: sqlite3.Connection, event: StoredEvent, body: RepositoryWatched) -> None:

@@ -151,7 +151,7 @@ def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: CommitScann
     )
     db.execute(
         "UPDATE branches SET scanned = ?, scanned_seq = ?, scanned_include_json = ?, scanned_exclude_json = ?, "
-        "toolchain = ?, manifest = ? WHERE repository = ? AND branch = ?",
+        "toolchain = ?, manifest = ?, challenges_json = ? WHERE repository = ? AND branch = ?",
         (
             body.sha,
             event.seq,
@@ -159,6 +159,7 @@ def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: CommitScann
             as_json(body.exclude),
             body.toolchain,
             body.manifest,
+            as_json(body.challenges or ()),
             body.repository,
             body.branch,
         ),

@@ -493,6 +493,30 @@ def test_exercises_are_left_for_people_to_solve(world: World, path: str) -> None
     assert shown(world.plan()) == [(0, ["a"])]
 
 
+def test_the_challenge_of_a_comparator_json_is_never_offered_for_filling(world: World) -> None:
+    opened = [*world.open("a", path="lib/Demo/Challenge.lean"), *world.open("b", path="Challenge.lean")]
+    closed = commit_scanned(sha(1)).model_copy(update={"challenges": ("Demo.Challenge",)})
+    assert shown(world.plan([*opened, closed])) == [(0, ["b"])], "another file of that name is none"
+    world.configure(entry="exercises = []")
+    assert shown(world.plan()) == [(0, ["b"])], "no setting offers it"
+
+
+@pytest.mark.parametrize(
+    ("statement", "due"),
+    [(": answer(sorry) ↔ 1 = 2", 0), (": answer (sorry) = n", 0), (": answer(True) ↔ 1 = 1", 1)],
+)
+def test_what_leaves_its_answer_open_is_never_offered_for_filling(
+    world: World, statement: str, due: int
+) -> None:
+    opened = [
+        body.model_copy(update={"place": body.place.model_copy(update={"statement": statement})})
+        if isinstance(body, SorryOpened)
+        else body
+        for body in world.open("a")
+    ]
+    assert len(shown(world.plan(opened))) == due
+
+
 def test_a_file_of_many_exercises_is_one_whatever_its_name(world: World) -> None:
     names = ("exercise_1", "Chapter.exercise_2", "helper")
     assert shown(world.plan(world.open(*names))) == [(0, sorted(names))], "two are not many"
