@@ -8,11 +8,13 @@ one. A saved step counts once all of it is on the disk; then the earlier ones ar
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,11 @@ import torch
 from accelerate import PartialState
 from safetensors import SafetensorError
 from transformers import TrainerCallback, TrainingArguments
-from transformers.integrations.integration_utils import get_available_reporting_integrations
+from transformers.integrations.integration_utils import (
+    TensorBoardCallback,
+    default_logdir,
+    get_available_reporting_integrations,
+)
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
@@ -75,7 +81,7 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(_StepReports(on_step))
-    with quiet_libraries():
+    with quiet_libraries(), _own_run(trainer.args.report_to):
         if saves is None:
             trainer.train()
         else:
@@ -86,6 +92,10 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
 def _run_saved(trainer: Any, saves: Saves) -> None:
     trainer.args.output_dir = str(saves.folder)
     trainer.add_callback(_SaveCallback(saves))
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, TensorBoardCallback) and callback.logging_dir is None:
+            # Beside the saves, which are removed in the end.
+            callback.logging_dir = str(saves.folder.parent / default_logdir())
     try:
         begun = _newest_whole(saves.folder)
         with preemption.region():
@@ -114,6 +124,24 @@ def trackers(report_to: str | Sequence[str]) -> list[str]:
                 "Install tensorboard, wandb, mlflow or trackio, or pass no name"
             )
     return [name for name in names if name != "none"]
+
+
+@contextmanager
+def _own_run(reported_to: Sequence[str]) -> Iterator[None]:
+    """End the run of W&B that a training begins: transformers leaves it open, and the next training would go on in it.
+
+    A run that the caller began goes on. The other trackers' runs end by themselves.
+    """
+    if "wandb" not in reported_to:
+        yield
+        return
+    wandb: Any = importlib.import_module("wandb")
+    begun_before = wandb.run is not None
+    try:
+        yield
+    finally:
+        if not begun_before:
+            wandb.finish()
 
 
 def mean_loss(history: Iterable[Mapping[str, Any]]) -> float:

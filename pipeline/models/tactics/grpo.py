@@ -56,6 +56,7 @@ _OURS = frozenset(
         "use_cpu",
         "logging_steps",
         "report_to",
+        "run_name",
         "resume_from_checkpoint",
     }
 )
@@ -331,7 +332,8 @@ def as_documented(reward: Any) -> RewardFunc:
 
     waits = inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
     made: RewardFunc = awaited if waits else called
-    made.__name__ = _name(reward)
+    # A lambda's name has brackets, which MLflow takes in no metric's.
+    made.__name__ = _name(reward).strip("<>")
     return made
 
 

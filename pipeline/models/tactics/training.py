@@ -247,6 +247,7 @@ class RepositoryTrainer(abc.ABC):
         self._loaded: TacticModel | None = None
         self._learned: list[dict[str, str]] = []
         self._trackers = trackers(report_to)
+        self._run_name: str | None = None
         self._callbacks = tuple(callbacks)
         self._curve = Curve()
 
@@ -386,6 +387,7 @@ class RepositoryTrainer(abc.ABC):
         self, key: dict[str, str], repos: Sequence[Repository], database: Database, data_path: Path
     ) -> LearnedRepository:
         started = time.monotonic()
+        self._run_name = f"{key['url']} at {key['commit'][:10]}"
         if is_first():
             database.export_merged_data(repos, data_path)
         wait(self.device)
@@ -505,6 +507,8 @@ class RepositoryTrainer(abc.ABC):
             "ddp_find_unused_parameters": False,
             "save_strategy": "no",
             "report_to": self._trackers or "none",
+            # Trackers draw a name by the seed: the same for every repository.
+            "run_name": self._run_name,
             "logging_steps": 1,
             "logging_nan_inf_filter": False,
             "disable_tqdm": True,
