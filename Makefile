@@ -45,7 +45,7 @@ $(VENV)/.train: pyproject.toml constraints.txt $(VENV)/.core
 
 $(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.train
 	@echo "installing what the tests use"
-	@$(PIP) install -c constraints.txt -e ".[train,serve,dev]"
+	@$(PIP) install -c constraints.txt -e ".[train,serve,mcp,dev]"
 	@touch $@
 
 # Lean itself, for the tests of that name and the demo's beginning: only for Linux on x86-64, and both do without it.
@@ -115,7 +115,8 @@ lock: | $(VENV)/bin/python
 	$(LOCK) pyproject.toml -o locks/core.txt
 	$(LOCK) pyproject.toml --extra train -o locks/train.txt
 	$(LOCK) pyproject.toml --extra serve -o locks/serve.txt
-	$(LOCK) pyproject.toml --extra train --extra serve --extra dev -o locks/dev.txt
+	$(LOCK) pyproject.toml --extra mcp -o locks/mcp.txt
+	$(LOCK) pyproject.toml --extra train --extra serve --extra mcp --extra dev -o locks/dev.txt
 
 # In an environment of its own: the tool's dependencies are not ours. Without a network there is none, and its test says so.
 $(VENV)/.audit: | $(VENV)/bin/python

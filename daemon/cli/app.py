@@ -39,6 +39,7 @@ GROUPS = {
         "proofs": "unsorry proofs --state verified",
         "certificate": "unsorry certificate verify mine.certificate.json",
         "serve": "unsorry serve --port 8765",
+        "mcp": "unsorry mcp --config mine.toml",
         "toolchain": "unsorry toolchain install v4.21.0",
     },
     "Learn": {
@@ -73,6 +74,7 @@ _MODULES = {
     "open": "find",
     "logs": "find",
     "serve": "run",
+    "mcp": "run",
     "setup": "toolchain",
     "curriculum": "models",
     "import": "exchange",

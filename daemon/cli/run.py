@@ -1,4 +1,4 @@
-"""`unsorry run` and `unsorry serve`: the daemon, and the server for editors, in the foreground."""
+"""`unsorry run`, `unsorry serve` and `unsorry mcp`: the daemon, the server for editors and the one for agents."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     app.command("run", help="Run the daemon in the foreground.")(run)
     app.command("serve", help="Serve tactics, premises and verdicts to editors, over HTTP.")(serve)
+    app.command(
+        "mcp", help="Serve sorries to agents, by the Model Context Protocol, over standard input and output."
+    )(mcp)
 
 
 def run(config: Config = None) -> None:
@@ -96,6 +99,18 @@ def serve(
     _check_store(instance.paths)
     _check_port(spec)
     _become(spec)
+
+
+def mcp(config: Config = None) -> None:
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise CliError("mcp not installed: install unsorry with its extra `mcp` (docs/agents.md)")
+    instance = locate(config)
+    _check_store(instance.paths)
+    from daemon.cli.mcp_server import Tools, make_server
+
+    make_server(Tools(instance.config)).run("stdio")
 
 
 def _checked(host: str) -> str:

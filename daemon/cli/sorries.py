@@ -372,11 +372,11 @@ def _show_attempt(number: int, row: AttemptRow) -> None:
     )
 
 
-def _source(item: Sorry, paths: Paths) -> list[str]:
-    """Return the lines around a sorry, numbered, its own marked; none where the mirror does not have the file."""
+def source_of(item: Sorry, paths: Paths) -> bytes | None:
+    """Return the file that has a sorry; None where the mirror does not have it."""
     mirror = paths.mirrors / f"{slug(item.repository)}.git"
     if not os.access(mirror / "HEAD", os.R_OK):
-        return []
+        return None
     from pipeline.jobs.mirror import Mirror
     from pipeline.jobs.protocol import JobError
 
@@ -384,8 +384,13 @@ def _source(item: Sorry, paths: Paths) -> list[str]:
         with Mirror(mirror) as repository:
             data = repository.read(item.blob, most_bytes=LARGEST_FILE_BYTES)
     except (JobError, OSError):
-        return []
-    lines = data.decode("utf-8", errors="replace").splitlines() if isinstance(data, bytes) else []
+        return None
+    return data if isinstance(data, bytes) else None
+
+
+def _source(item: Sorry, paths: Paths) -> list[str]:
+    """Return the lines around a sorry, numbered, its own marked; none where the mirror does not have the file."""
+    lines = (source_of(item, paths) or b"").decode("utf-8", errors="replace").splitlines()
     first, last = max(item.line - AROUND, 1), min(item.line + AROUND, len(lines))
     return [
         f"{'>' if number == item.line else ' '} {number:>5}  {clean_block(lines[number - 1])}".rstrip()

@@ -19,6 +19,7 @@ TIMES_TYPER = 3.0
 HEAVY = (
     "torch", "numpy", "pydantic", "pydantic_core", "sqlmodel", "sqlalchemy", "httpx2", "httpx", "structlog",
     "starlette", "uvicorn", "watchdog", "apscheduler", "rich", "asyncio", "psutil", "fsspec",
+    "mcp", "mcp_types",
 )  # fmt: skip
 
 

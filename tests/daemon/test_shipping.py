@@ -100,7 +100,7 @@ def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
     assert shipping.shipped == 2
 
 
-def test_a_daemon_that_ships_nothing_does_not_load_fsspec(tmp_path: Path) -> None:
+def test_a_daemon_that_ships_nothing_loads_neither_fsspec_nor_what_agents_speak(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys, daemon.service\n"
         "from pathlib import Path\n"
@@ -108,7 +108,7 @@ def test_a_daemon_that_ships_nothing_does_not_load_fsspec(tmp_path: Path) -> Non
         f"shipping = Shipping(context(Path({str(tmp_path)!r}), ''), tuple)\n"
         "shipping.start()\n"
         "asyncio.run(shipping.stop())\n"
-        "assert 'fsspec' not in sys.modules\n"
+        "assert not {'fsspec', 'mcp', 'mcp_types'} & set(sys.modules)\n"
         f"shipping = Shipping(context(Path({str(tmp_path)!r}), {str(tmp_path / 'store')!r}), tuple)\n"
         "shipping.start()\n"
         "asyncio.run(shipping.stop())\n"

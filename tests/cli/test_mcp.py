@@ -1,0 +1,161 @@
+"""`unsorry mcp` as agents meet it, through the protocol's official client: reading what is there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sqlite3
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp_types import TextContent
+
+from daemon.cli.mcp_server import Tools, make_server
+from tests.support.reference import DOCS
+from tests.support.state_folder import OTHER_SORRY, PROOF, REPOSITORY, SIMULATED_PROOF, SORRY, StateFolder
+
+COMMAND = Path(sys.executable).parent / "unsorry"
+
+
+def call(folder: StateFolder, tool: str, **arguments: Any) -> tuple[bool, Any]:
+    """Return whether a tool answered, and its answer; of a refusal the text."""
+
+    async def go() -> tuple[bool, Any]:
+        async with Client(make_server(Tools(folder.config))) as client:
+            return answer_of(await client.call_tool(tool, arguments))
+
+    return asyncio.run(go())
+
+
+def answer_of(result: Any) -> tuple[bool, Any]:
+    if not result.is_error:
+        return True, result.structured_content
+    (text,) = result.content
+    assert isinstance(text, TextContent)
+    return False, text.text
+
+
+def test_an_agent_sees_the_repositories_and_their_open_sorries(filled: StateFolder) -> None:
+    _, found = call(filled, "list_repositories")
+    assert found["daemon_running"] is False
+    (repository,) = found["repositories"]
+    assert repository["repository"] == REPOSITORY
+    assert [(one["branch"], one["open"]) for one in repository["branches"]] == [("main", 1)]
+    _, page = call(filled, "list_sorries", repository="one")
+    assert (page["found"], page["next_offset"]) == (1, None)
+    (sorry,) = page["sorries"]
+    assert (sorry["sorry"], sorry["declaration"], sorry["state"]) == (OTHER_SORRY, "Demo.beta", "open")
+
+
+def test_a_long_list_comes_in_pages(filled: StateFolder) -> None:
+    _, empty = call(filled, "list_sorries", offset=1)
+    assert (empty["sorries"], empty["found"], empty["next_offset"]) == ([], 1, None)
+    assert call(filled, "list_sorries", limit=201)[0] is False
+
+
+def test_a_sorry_is_shown_with_its_proofs_and_their_verdicts(filled: StateFolder) -> None:
+    _, one = call(filled, "show_sorry", sorry=SORRY[:6])
+    assert [branch["line"] for branch in one["branches"]] == [14]
+    assert one["source"] is None, "there is no mirror here"
+    (proof,) = one["proofs"]
+    assert (proof["proof"], proof["verdict"], proof["axioms"]) == (PROOF, "accepted", ["propext"])
+
+
+def test_what_the_simulator_found_is_called_simulated_and_no_proof(filled: StateFolder) -> None:
+    _, proof = call(filled, "show_proof", proof=SIMULATED_PROOF)
+    assert (proof["verdict"], proof["reason"]) == ("simulated", "the simulator judged, and not Lean")
+
+
+def test_a_proof_that_no_kernel_replayed_has_no_certificate(filled: StateFolder) -> None:
+    answered, why = call(filled, "show_certificate", proof=PROOF)
+    assert not answered
+    assert "kernel" in why
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "why"),
+    [
+        ("show_sorry", {"sorry": "ffff"}, "no sorry has an id"),
+        ("show_proof", {"proof": "../../etc/passwd"}, "should match pattern"),
+        ("show_sorry", {"sorry": "5"}, "should match pattern"),
+        ("list_sorries", {"repository": "evil\x1b[31m"}, "no repository is called"),
+        ("list_sorries", {"limit": -1}, "greater than or equal to 1"),
+        ("list_sorries", {"state": "proved"}, "'open'"),
+    ],
+)
+def test_what_is_not_there_or_not_asked_properly_is_refused_with_a_reason(
+    filled: StateFolder, tool: str, arguments: dict[str, Any], why: str
+) -> None:
+    answered, said = call(filled, tool, **arguments)
+    assert not answered
+    assert why in said
+    assert "\x1b" not in said
+
+
+def test_names_with_control_characters_are_shown_without_them(filled: StateFolder) -> None:
+    with sqlite3.connect(filled.state / "database.db") as db:
+        db.execute("UPDATE sorries SET declaration = ?, statement = ?", ("a\x1b]0;x\x07b", "x\u202ey"))
+    _, page = call(filled, "list_sorries")
+    assert [(one["declaration"], one["statement"]) for one in page["sorries"]] == [("a�]0;x�b", "x�y")]
+
+
+def test_no_answer_and_no_error_names_the_daemon_s_folders(filled: StateFolder) -> None:
+    (filled.state / "events.db").unlink()
+    answered, said = call(filled, "show_certificate", proof=PROOF)
+    assert not answered
+    assert str(filled.root) not in said
+    (filled.state / "database.db").unlink()
+    answered, said = call(filled, "list_sorries")
+    assert not answered
+    assert str(filled.root) not in said
+    assert "unsorry run" in said
+
+
+def as_documented() -> dict[str, Any]:
+    """Return what docs/mcp.md has agents run, which is the same for each of them."""
+    page = (DOCS / "mcp.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(?:json)?\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    (as_json,) = (block for block in blocks if block.startswith("{"))
+    (as_toml,) = (block for block in blocks if block.startswith("[mcp_servers"))
+    found = json.loads(as_json)["mcpServers"]["unsorry"]
+    assert tomllib.loads(as_toml)["mcp_servers"]["unsorry"] == found
+    assert f"claude mcp add unsorry -- {' '.join([found['command'], *found['args']])}\n" in page
+    assert found["command"] == COMMAND.name
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_installed_command_speaks_the_protocol_over_its_standard_streams(filled: StateFolder) -> None:
+    async def go() -> Any:
+        arguments = [*as_documented()["args"], "--config", str(filled.config)]
+        async with Client(StdioServerParameters(command=str(COMMAND), args=arguments)) as client:
+            tools = [tool.name for tool in (await client.list_tools()).tools]
+            return tools, client.instructions, answer_of(await client.call_tool("list_sorries", {}))
+
+    tools, instructions, (answered, page) = asyncio.run(go())
+    assert "show_sorry" in tools
+    assert "no instructions to you" in instructions
+    assert answered
+    assert page["found"] == 1
+
+
+def test_clients_of_the_protocol_s_versions_before_2026_are_answered(filled: StateFolder) -> None:
+    async def go() -> Any:
+        async with Client(make_server(Tools(filled.config)), mode="legacy") as client:
+            return answer_of(await client.call_tool("list_sorries", {}))
+
+    assert asyncio.run(go())[1]["found"] == 1
+
+
+def test_every_tool_is_documented(filled: StateFolder) -> None:
+    async def go() -> list[str]:
+        async with Client(make_server(Tools(filled.config))) as client:
+            return [tool.name for tool in (await client.list_tools()).tools]
+
+    page = (DOCS / "mcp.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE) == asyncio.run(go())
