@@ -1,43 +1,236 @@
 """Freeze what a job reads of the log and the view into its inputs, before it begins: a job reads no database.
 
-It is done once for a job, whatever the number of its attempts (`pipeline.jobs.inputs`).
+It is done once for a job, whatever the number of its attempts (`pipeline.jobs.inputs`). A few questions to the view
+take milliseconds (`freeze`). Exporting traces takes half a minute at Mathlib's size, and is a process of its own with
+the job's limits, in the job's place before it begins: `python -m pipeline.freeze --spec spec.json` (`export`). Inputs:
+
+    prove                     known.json; where premises are shown, corpus.jsonl, or no-corpus.json with the reason
+    train, train_tactics, …   dataset/…, the files of the dataset (`pipeline.models.datasets`)
+
+A corpus is kept for the repository's later jobs until its next trace.
 """
 
 from __future__ import annotations
 
-from contextlib import closing
+import json
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
-from pipeline.jobs.inputs import Inputs, InputStore
+from pipeline.jobs.inputs import Input, Inputs, InputStore
+from pipeline.jobs.kinds import KINDS
 from pipeline.jobs.known import known_to_prove
-from pipeline.jobs.specs import KNOWN, ProveSpec, Spec
-from store.view import queries
+from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources, run_job
+from pipeline.jobs.specs import (
+    CORPUS,
+    DATASET,
+    KNOWN,
+    NO_CORPUS,
+    ProveSpec,
+    Spec,
+    TrainRetrieverSpec,
+    TrainSpec,
+    TrainTacticsSpec,
+)
+from pipeline.models.datasets import dataset_of
+from pipeline.models.errors import CorpusError, DatasetError, NothingToLearnError
+from store.domain.identity import short_hash
+from store.errors import LogError
+from store.leandojo.choosing import ImportCycleError, NothingToExportError, choose
+from store.leandojo.exporting import Mode, export_chosen, export_leandojo, one_moment
+from store.log.reader import LogReader
+from store.view import queries, trace_queries
+
+_VERSION = "2"
+"""The version of the export's output for the same traces."""
 
 
-def freeze(order: Spec, place: Path, *, database_db: Path, store: InputStore) -> Inputs:
-    """Return a job's inputs, frozen if they are not there yet.
+def freeze(order: Spec, job: str, place: Path, sources: Sources) -> Inputs | None:
+    """Return a job's inputs, frozen if they are not there yet; None where `export` has to make them.
 
     Args:
         order: what the job is to do.
-        place: the folder for them.
-        database_db: the view, read only; the daemon may be running.
-        store: for their contents, on the same disk.
+        job: its id.
+        place: the folder for its inputs.
+        sources: read only; the daemon may be running.
 
     Raises:
         LogError: the view cannot be read.
         OSError: the disk refused.
     """
+    store = InputStore(sources.contents)
+    if isinstance(order, TrainSpec):
+        there = dataset_of(order.chain, job).exists()
+        return Inputs(place) if there else store.frozen(place)
     if not isinstance(order, ProveSpec):
         return Inputs(place)
     frozen = store.frozen(place)
     if frozen is not None:
         return frozen
-    with closing(queries.connect(database_db)) as view:
-        known = known_to_prove(
-            view,
-            repository=order.repository,
-            branch=order.branch,
-            sorries=(one.sorry for one in order.sorries),
-            simulated=order.lean.simulated,
-        )
-    return store.freeze(place, {KNOWN: known.model_dump_json().encode()})
+    with closing(queries.connect(sources.database_db)) as view:
+        given: dict[str, bytes | Path | Input] = {KNOWN: _known(view, order)}
+        if order.rung.retriever is not None:
+            corpus = store.kept(*_key(view, order.repository, simulated=order.lean.simulated))
+            if corpus is None:
+                return None
+            given[CORPUS] = corpus
+    return store.freeze(place, given)
+
+
+def export(order: Spec, place: Path, sources: Sources) -> Inputs:
+    """Return the inputs of a job for which `freeze` has none, made of the log.
+
+    Args:
+        order, place, sources: as `freeze` takes them.
+
+    Raises:
+        JobError: there is nothing to learn from, the log or the view cannot be read, or the disk refused.
+    """
+    # Not at the top: the daemon asks its questions without what trainings need.
+    from pipeline.models.training_job import failures
+
+    if isinstance(order, ProveSpec):
+        with _failures_of_a_search():
+            return _to_prove(order, place, sources)
+    assert isinstance(order, TrainSpec)
+    with failures(order.repository):
+        return _to_train(order, place, sources)
+
+
+def corpus_of_log(sources: Sources, *, repository: str, simulated: bool) -> Input:
+    """Return the corpus of a repository's newest trace, as training has it, of the contents; kept until the next trace.
+
+    Args:
+        sources: read only; the daemon may be running.
+        repository: a key.
+        simulated: whether the simulator's traces count.
+
+    Raises:
+        DatasetError: the repository has no trace.
+        CorpusError: its files import each other in a circle.
+        LogError: the log or the view cannot be read, or the disk has no room for the corpus.
+    """
+    store = InputStore(sources.contents)
+    try:
+        # One transaction: the corpus of a key has exactly its traces, whatever is recorded meanwhile.
+        with closing(queries.connect(sources.database_db)) as view, one_moment(view):
+            of, key = _key(view, repository, simulated=simulated)
+            kept = store.kept(of, key)
+            if kept is not None and store.is_whole(kept):
+                return kept
+            chosen = choose(view, (repository,), every_commit=False, simulated=simulated)
+            with store.scratch() as scratch, LogReader.open(sources.events_db) as log:
+                out = scratch / "dataset"
+                export_chosen(out, chosen, log=log, view=view, mode=Mode.FOR_LIFE, with_database=False)
+                return store.keep(of, key, out / CORPUS)
+    except NothingToExportError as error:
+        raise DatasetError(str(error)) from error
+    except ImportCycleError as error:
+        raise CorpusError(str(error)) from error
+    except OSError as error:
+        raise LogError(
+            f"the corpus of {repository} cannot be kept in {store.folder}: {error.strerror or error}; make room there"
+        ) from error
+
+
+def _key(view: sqlite3.Connection, repository: str, *, simulated: bool) -> tuple[str, str]:
+    """Return what a corpus is kept by: of what, and a key that is another one after each of the repository's traces."""
+    rows = trace_queries.traces(view, repository=repository)
+    traces = (f"{row.trace}@{row.seq}" for row in rows if simulated or not row.simulated)
+    return short_hash("corpora", repository, str(simulated)), short_hash("corpus", _VERSION, *traces)
+
+
+def _known(view: sqlite3.Connection, order: ProveSpec) -> bytes:
+    known = known_to_prove(
+        view,
+        repository=order.repository,
+        branch=order.branch,
+        sorries=(one.sorry for one in order.sorries),
+        simulated=order.lean.simulated,
+    )
+    return known.model_dump_json().encode()
+
+
+def _to_prove(order: ProveSpec, place: Path, sources: Sources) -> Inputs:
+    with closing(queries.connect(sources.database_db)) as view:
+        given: dict[str, bytes | Path | Input] = {KNOWN: _known(view, order)}
+    try:
+        given[CORPUS] = corpus_of_log(sources, repository=order.repository, simulated=order.lean.simulated)
+    except (DatasetError, CorpusError) as error:
+        # What that means is the rung's to decide.
+        given[NO_CORPUS] = json.dumps({"reason": error.reason, "message": str(error)}).encode()
+    return InputStore(sources.contents).freeze(place, given)
+
+
+@contextmanager
+def _failures_of_a_search() -> Iterator[None]:
+    try:
+        yield
+    except (LogError, OSError) as error:
+        message = f"the known proofs and the premises: {error}"
+        raise JobError("database", message, remedy="see `unsorry doctor`") from error
+
+
+def _to_train(order: TrainSpec, place: Path, sources: Sources) -> Inputs:
+    from pipeline.models.config import ProgressConfig
+    from pipeline.models.progress.steps import write_steps
+    from pipeline.models.tactics.accepted import accepted, write_accepted
+    from pipeline.models.training_job import configured
+
+    store = InputStore(sources.contents)
+    with closing(queries.connect(sources.database_db)) as view, store.scratch() as scratch:
+        out = scratch / "dataset"
+        if not isinstance(order, TrainTacticsSpec | TrainRetrieverSpec):
+            try:
+                write_steps(
+                    out,
+                    view,
+                    repository=order.repository,
+                    trace=order.trace,
+                    simulated=order.simulated,
+                    split=configured(ProgressConfig.from_dict, order.config).split,
+                )
+            except NothingToExportError as error:
+                raise NothingToLearnError(str(error)) from error
+        else:
+            with LogReader.open(sources.events_db) as log:
+                try:
+                    export_leandojo(
+                        out,
+                        log=log,
+                        view=view,
+                        repositories=(order.repository,),
+                        trace=order.trace,
+                        simulated=order.simulated,
+                        # All the theorems again, which training does not read.
+                        with_database=False,
+                    )
+                except NothingToExportError as error:
+                    raise DatasetError(str(error)) from error
+                except ImportCycleError as error:
+                    raise CorpusError(str(error)) from error
+                if isinstance(order, TrainTacticsSpec):
+                    of = order.proofs_of
+                    write_accepted(out, accepted(view, log, repositories=of, simulated=order.simulated))
+        files = sorted(path for path in out.rglob("*") if path.is_file())
+        given: dict[str, bytes | Path | Input] = {f"{DATASET}{path.relative_to(out)}": path for path in files}
+        return store.freeze(place, given)
+
+
+def work(spec: JobSpec[Spec], reporter: Reporter) -> dict[str, Any]:
+    """Make the inputs of the job that the specification is of.
+
+    Raises:
+        JobError: they cannot be made.
+    """
+    assert spec.sources is not None
+    reporter.progress(0, 1, "exporting what it reads")
+    made = export(spec.parameters, spec.inputs.folder, spec.sources)
+    return {"inputs": len(made.files), "bytes": sum(one.size_bytes for one in made.files)}
+
+
+if __name__ == "__main__":
+    sys.exit(run_job({name: kind.spec for name, kind in KINDS.items()}, work))

@@ -29,6 +29,7 @@ from daemon.compat.session import AgentError, AgentSession, Say, settings_for
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
 from daemon.jobs.lines import Batch, Failure, Result, parse_line
+from daemon.jobs.recovery import INPUTS
 from daemon.jobs.runner import checkout, ended_event, of_attempt, started_event
 from daemon.paths import slug
 from daemon.planning.proving import Rung
@@ -37,8 +38,10 @@ from daemon.polling.errors import GitError
 from daemon.requirements import cuda_is_there, why_not_trainable
 from daemon.settings import Settings
 from daemon.settings.models import External, Prove, lacking
+from pipeline.freeze import export, freeze
+from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.protocol import JobError, JobSpec, Reporter
+from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources
 from pipeline.jobs.specs import LearnedTask, TrainTacticsSpec
 from pipeline.lean.build.build_cache import BuildMissingError
 from pipeline.models.chain import begun, read_about
@@ -723,7 +726,13 @@ class _TrainerJob:
         lines = io.StringIO()
         reporter = Reporter(spec, lines)
         started = time.monotonic()
+        place, paths = folder.parent / INPUTS, session.settings.paths
+        sources = Sources(paths.events_db, paths.database_db, paths.inputs)
         try:
+            inputs = freeze(parameters, due.job, place, sources)
+            if inputs is None:
+                inputs = export(parameters, place, sources)
+            spec = replace(spec, inputs=inputs)
             reporter.result(TrainerJob(self._trainer, work, spec, reporter).run())
         except JobError as error:
             reporter.failure(error)
@@ -738,6 +747,8 @@ class _TrainerJob:
         finally:
             seconds = round(time.monotonic() - started, 3)
             session.run(self._record(due, lines.getvalue(), spec.staging, seconds))
+            # The dataset of a job is in its chain from its first attempt on.
+            InputStore(paths.inputs).forget(place)
             # What the log took is in it; the rest is made again.
             shutil.rmtree(spec.staging, ignore_errors=True)
             session.settle_models()
@@ -757,13 +768,12 @@ class _TrainerJob:
             if one.repository != pinned.key
         )
         spec = TrainTacticsSpec(
-            events_db=paths.events_db,
-            database_db=paths.database_db,
             repository=pinned.key,
             simulated=pinned.lean.simulated,
             trace=None if trace is None else trace.trace,
             chain=chain,
             parent=before,
+            parent_simulated=parent is not None and parent.simulated,
             tasks=tuple(tasks),
         )
         what = json.dumps([trainer.kind, trainer.follows_from()], sort_keys=True, default=str)

@@ -40,10 +40,10 @@ from daemon.store_service import StoreFailedError, StoreService
 from pipeline.freeze import freeze
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit, HandedOver, JobProcess, LineTooLongError, key_pipe
-from pipeline.jobs.inputs import InputStore
+from pipeline.jobs.inputs import Inputs, InputStore
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.known import known_to_scan, known_to_trace
-from pipeline.jobs.protocol import BAD_INPUT, JobSpec
+from pipeline.jobs.protocol import BAD_INPUT, JobSpec, Sources
 from pipeline.jobs.specs import EndpointRung, ProveSpec, ScanSpec, Spec, TraceSpec
 from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
@@ -629,14 +629,17 @@ class JobRunner:
         found: EventBody | Failure
         try:
             now = await self._store.ask(partial(spec_now, job=due))
-            inputs = await asyncio.to_thread(
-                freeze, now, self._inputs_of(due), database_db=self._paths.database_db, store=self._inputs
-            )
-            spec = replace(spec, parameters=now, gpu_lock=self._gpu_lock(due), inputs=inputs)
-            async with placed(due, spec, git=self.git, paths=self._paths) as spec:
-                await asyncio.to_thread(write_spec, spec)
-                await self._listen(due, spec, heard)
-                found = await self._verdict(due, heard, spec)
+            spec = replace(spec, parameters=now)
+            await asyncio.to_thread(write_spec, spec)
+            inputs = await self._frozen(due, spec, heard.started)
+            if isinstance(inputs, Inputs):
+                spec = replace(spec, gpu_lock=self._gpu_lock(due), inputs=inputs)
+                async with placed(due, spec, git=self.git, paths=self._paths) as spec:
+                    await asyncio.to_thread(spec.write)
+                    await self._listen(due, spec, heard, module=self._modules[due.kind])
+                    found = await self._verdict(due, heard, spec)
+            else:
+                found = inputs
         except BuildMissingError as error:
             # It was swept away since the plan was made; the next plan has it built again first.
             found = Failure("build_missing", str(error), "nothing: it is built again", deterministic=False)
@@ -685,6 +688,21 @@ class JobRunner:
         """Return the folder of a job's inputs, which all its attempts have."""
         return self._paths.jobs / due.job / INPUTS
 
+    async def _frozen(self, due: DueJob, spec: JobSpec[Spec], started: float) -> Inputs | EventBody | Failure:
+        """Return a job's inputs, frozen by its first attempt; or the end of an attempt that could not freeze them."""
+        paths, place = self._paths, self._inputs_of(due)
+        sources = Sources(paths.events_db, paths.database_db, paths.inputs)
+        inputs = await asyncio.to_thread(freeze, spec.parameters, due.job, place, sources)
+        if inputs is not None:
+            return inputs
+        # In the job's name and within its limits, but neither with its GPU nor with its key.
+        spec, heard = replace(spec, inputs=Inputs(place), sources=sources), AttemptOutput(started)
+        await asyncio.to_thread(spec.write)
+        await self._listen(due, spec, heard, module="pipeline.freeze", alone=True)
+        end = await self._verdict(due, heard, spec)
+        inputs = await asyncio.to_thread(self._inputs.frozen, place)
+        return inputs if isinstance(end, JobSucceeded) and inputs is not None else end
+
     def _spec(self, due: DueJob) -> JobSpec[Spec]:
         directory = self._paths.jobs / due.job / str(due.attempt)
         return JobSpec(due.job, due.kind, due.attempt, directory, due.whole_spec)
@@ -693,19 +711,22 @@ class JobRunner:
         gpu = self._live[due.job].gpu
         return None if gpu is None or self._gpus is None else self._gpus.lock(gpu.uuid)
 
-    async def _listen(self, due: DueJob, spec: JobSpec[Spec], heard: AttemptOutput) -> None:
-        """Run the process to its end, by itself or by the daemon; fill `heard`."""
+    async def _listen(
+        self, due: DueJob, spec: JobSpec[Spec], heard: AttemptOutput, *, module: str, alone: bool = False
+    ) -> None:
+        """Run the process to its end, by itself or by the daemon; fill `heard`. `alone`: with no GPU and no key."""
         live = self._live[due.job]
-        secrets = handed_over(due.key)
+        gpu = None if alone else live.gpu
+        secrets = handed_over(None if alone else due.key)
         process = await JobProcess.start(
-            self._modules[due.kind],
+            module,
             spec=spec.directory / "spec.json",
             directory=spec.directory,
             stderr=spec.directory / "stderr.log",
             memory_bytes=due.memory_bytes,
             secrets=secrets,
             # Without a GPU of its own it sees none; the nameless one is whatever the daemon sees.
-            visible="" if live.gpu is None else live.gpu.uuid or None,
+            visible="" if gpu is None else gpu.uuid or None,
         )
         live.pid = process.pid
         whole = asyncio.create_task(process.run(partial(self._hear, due, spec, heard)))

@@ -295,8 +295,6 @@ def retriever_spec(settings: Settings, checkpoint: str, *, device: str) -> Retri
         indices=paths.embeddings / "retriever",
         device=device,
         premises=settings.prove.generator.premises,
-        events_db=paths.events_db,
-        database_db=paths.database_db,
     )
 
 

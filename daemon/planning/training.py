@@ -230,12 +230,11 @@ class _Training:
     ) -> TrainSpec:
         paths = self._settings.paths
         spec = TrainSpec(
-            events_db=paths.events_db,
-            database_db=paths.database_db,
             repository=repo.key,
             simulated=trace.simulated,
             chain=paths.models / self._model,
             parent=parent,
+            parent_simulated=parent is not None and trace.simulated,
             config=self._config,
             tasks=tuple(
                 LearnedTask(

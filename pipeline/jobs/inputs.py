@@ -11,12 +11,14 @@ specification lists each by name and hash (`pipeline.jobs.protocol.JobSpec`), an
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -27,6 +29,7 @@ _LIST = ".inputs.json"
 _KEPT = "kept"
 _NEW = "new-"
 _CONTENT = re.compile("[0-9a-f]{64}")
+_HALF_MADE_S = 24 * 3600.0
 _UNUSED_S = 30 * 24 * 3600.0
 
 
@@ -114,7 +117,7 @@ class InputStore:
                 for name, source in given.items():
                     one = source if isinstance(source, Input) else self._put(source)
                     (new / name).parent.mkdir(parents=True, exist_ok=True)
-                    os.link(self.folder / one.sha256, new / name)
+                    _link(self.folder / one.sha256, new / name)
                     files.append(Input(name, one.sha256, one.size_bytes))
             inputs = Inputs(place, tuple(files))
             (new / _LIST).write_text(json.dumps(inputs.as_json()), encoding="utf-8")
@@ -177,13 +180,26 @@ class InputStore:
                 return Input("", path.name.rpartition("-")[2], path.stat().st_size)
         return None
 
+    def is_whole(self, one: Input) -> bool:
+        """Return whether a content is what it is named by; a damaged one is removed, whoever needs it."""
+        with self._locked():
+            self._drop_damaged(one.sha256)
+            return self.file(one).exists()
+
     def file(self, one: Input) -> Path:
         """Return the file of a content."""
         return self.folder / one.sha256
 
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Yield an empty folder on the same disk, for what is to be put; it is removed at the end."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=_NEW, dir=self.folder, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+
     def sweep(self) -> None:
-        """Remove what nothing needs: half-made files, what was kept and not used for a month, and contents without
-        another name."""
+        """Remove what nothing needs: what was half-made a day ago, what was kept and not used for a month, and contents
+        without another name."""
         if not self.folder.is_dir():
             return
         now = time.time()
@@ -194,8 +210,11 @@ class InputStore:
             for path in self.folder.iterdir():
                 if _CONTENT.fullmatch(path.name):
                     self._drop(path.name)
-                elif path.name != _KEPT:
-                    path.unlink()
+                elif path.name != _KEPT and now - path.stat().st_mtime > _HALF_MADE_S:
+                    if path.is_dir():
+                        shutil.rmtree(path)
+                    else:
+                        path.unlink()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -222,7 +241,7 @@ class InputStore:
                 new.unlink(missing_ok=True)
                 new.write_bytes(source)
             else:
-                source.rename(new)
+                shutil.move(source, new)
             new.chmod(0o444)
             _sync(new)
             new.rename(place)
@@ -243,6 +262,15 @@ class InputStore:
                     return
             for path in (*self.folder.glob(f"{_KEPT}/*/*-{digest}"), self.folder / digest):
                 path.unlink()
+
+
+def _link(content: Path, name: Path) -> None:
+    try:
+        os.link(content, name)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copyfile(content, name)  # on another disk
 
 
 def _sync(path: Path) -> None:

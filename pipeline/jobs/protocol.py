@@ -26,7 +26,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
@@ -62,6 +62,15 @@ class JobError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Sources:
+    """What inputs are made of: the log, its view, and the folder of contents (`pipeline.jobs.inputs.InputStore`)."""
+
+    events_db: Path
+    database_db: Path
+    contents: Path
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec(Generic[SpecCo]):
     """The input of an attempt; written by the daemon, read by the job.
 
@@ -72,6 +81,7 @@ class JobSpec(Generic[SpecCo]):
         worktree: the commit's files, for the kinds that have a worktree.
         mirror: the bare repository, for the kinds that read it.
         inputs: what was frozen of the log and the view for this job.
+        sources: what its inputs are made of; for `pipeline.freeze` alone, never for the job.
     """
 
     job: str
@@ -83,6 +93,7 @@ class JobSpec(Generic[SpecCo]):
     worktree: Path | None = None
     mirror: Path | None = None
     inputs: Inputs = field(default_factory=lambda: Inputs(Path()))
+    sources: Sources | None = None
 
     @property
     def staging(self) -> Path:
@@ -116,7 +127,12 @@ class JobSpec(Generic[SpecCo]):
             raise JobError(BAD_INPUT, str(error), remedy="nothing: it is frozen anew") from error
 
     def write(self: JobSpec[SpecT]) -> Path:
-        """Write the specification into the attempt's folder; return the file."""
+        """Write the specification into the attempt's folder; return the file.
+
+        Beside the inputs it lists the folders that the job uses by path, for whoever runs it elsewhere.
+        """
+        from pipeline.jobs.specs import folders_of
+
         path = self.directory / "spec.json"
         about = {
             "schema": SPEC_SCHEMA,
@@ -128,6 +144,10 @@ class JobSpec(Generic[SpecCo]):
             "worktree": None if self.worktree is None else str(self.worktree),
             "mirror": None if self.mirror is None else str(self.mirror),
             "inputs": self.inputs.as_json(),
+            "folders": {name: str(path) for name, path in folders_of(self.parameters).items()},
+            "sources": None
+            if self.sources is None
+            else {name: str(path) for name, path in asdict(self.sources).items()},
         }
         # Straight to text: as dictionaries the sorries of a large branch would be the daemon's largest thing.
         with path.open("w", encoding="utf-8") as file:
@@ -161,6 +181,9 @@ class JobSpec(Generic[SpecCo]):
             worktree=worktree,
             mirror=mirror,
             inputs=Inputs.of_json(data["inputs"]),
+            sources=None
+            if data.get("sources") is None
+            else Sources(**{name: Path(path) for name, path in data["sources"].items()}),
         )
 
     def of(self, cls: type[SpecT]) -> JobSpec[SpecT]:

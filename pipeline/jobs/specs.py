@@ -34,6 +34,36 @@ class Spec(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
+def folders_of(spec: BaseModel) -> dict[str, Path]:
+    """Return the folders and files that a specification names by path (checkpoints, toolchains, caches), by field."""
+    found: dict[str, Path] = {}
+
+    def look(name: str, value: object) -> None:
+        match value:
+            case Path():
+                found[name] = value
+            case LeanBackend():
+                for part in ("sysroot", "build"):
+                    look(f"{name}.{part}", Path(getattr(value, part) or "."))
+                look(f"{name}.argv", Path(*value.argv[:1]))
+            case BaseModel() | dict():
+                items = (
+                    value.items()
+                    if isinstance(value, dict)
+                    else ((at, getattr(value, at)) for at in type(value).model_fields)
+                )
+                for part, inner in items:
+                    look(f"{name}.{part}" if name else str(part), inner)
+            case tuple():
+                for at, inner in enumerate(value):
+                    look(f"{name}.{at}", inner)
+            case str() if name.rpartition(".")[2] in ("path", "model_name"):
+                look(name, Path(value))
+
+    look("", spec)
+    return {name: path for name, path in found.items() if path.is_absolute()}
+
+
 # ---- scan: read a commit's Lean files
 
 
@@ -314,7 +344,8 @@ class ProveKnown(Spec):
     lemmas: tuple[Lemma, ...] = ()
 
 
-KNOWN = "known.json"
+KNOWN, CORPUS, NO_CORPUS, DATASET = "known.json", "corpus.jsonl", "no-corpus.json", "dataset/"
+"""Names of inputs; of the last the beginning (`pipeline.freeze`)."""
 
 
 class GeneratorSpec(Spec):
@@ -328,9 +359,9 @@ class GeneratorSpec(Spec):
 
 
 class RetrieverSpec(Spec):
-    """A retriever's checkpoint in its chain, and the premises to search: those of the log and its view.
+    """A retriever's checkpoint in its chain. `premises` is how many a goal is shown.
 
-    `premises` is how many a goal is shown.
+    A prove job searches those of its input `CORPUS`, a training those of its dataset.
     """
 
     chain: Path
@@ -338,8 +369,6 @@ class RetrieverSpec(Spec):
     indices: Path
     device: str = "auto"
     premises: _Count = 10
-    events_db: Path
-    database_db: Path
 
 
 class ProgressSpec(Spec):
@@ -531,27 +560,28 @@ class TrainSpec(Spec):
     """Train a model on one repository's trace, and measure it on all tasks so far.
 
     Attributes:
-        events_db, database_db: the log and its view, read only.
         repository: the task: the key of the repository whose trace is learned from.
         simulated: the simulator's traces count.
         trace: the id of the trace to learn from; None: the repository's newest one.
         chain: the folder of checkpoints (`pipeline.models.chain`).
         parent: the checkpoint to start from; None: from the configuration's `model_name`.
+        parent_simulated: the parent learned from the simulator.
         config: fields of the model's configuration; the others have their defaults.
         refused: how often what came of this was refused; added to the seed of the training.
         tasks: the earlier tasks.
         keep: the other jobs whose datasets are still needed (of the chain's checkpoints, of unfinished jobs); the rest
             are removed. None: none is removed.
         alone: no other training is unfinished, so that the files of other runs are of no use.
+
+    Its inputs `DATASET`… are the dataset.
     """
 
-    events_db: Path
-    database_db: Path
     repository: str
     simulated: bool = False
     trace: str | None = None
     chain: Path
     parent: str | None
+    parent_simulated: bool = False
     config: dict[str, JsonValue] = Field(default_factory=dict)
     refused: int = 0
     tasks: tuple[LearnedTask, ...] = ()

@@ -171,7 +171,7 @@ def forget(chain: Path, job: str) -> None:
     """
     place = dataset_of(chain, job)
     if place.exists():
-        _set_modes(place, folders=0o755, files=0o644)
+        _set_modes(place, folders=0o755, files=0o444)
         shutil.rmtree(place)
 
 

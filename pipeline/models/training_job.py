@@ -2,9 +2,8 @@
 
 Each model has a `TrainingJob` and an `Evaluator`; the parameters of a training job are a `TrainSpec`.
 
-The task's dataset is exported once for the job, whatever the number of its attempts, into the chain's folder, and stays
-there read-only (`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoint it becomes one of the later
-jobs' `tasks`.
+The task's dataset is the job's inputs, which its first attempt copies into the chain's folder. There it stays read-only
+(`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoint it becomes one of the later jobs' `tasks`.
 
 A record is `simulated` where the simulator's traces count, or the parent is. Emitted are `checkpoint_saved`,
 then one `evaluation_finished` for each test split, the earlier tasks' first and its own last, and one for its own val
@@ -20,26 +19,33 @@ from __future__ import annotations
 
 import abc
 import json
+import os
 import shutil
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel
 
-from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
-from pipeline.jobs.specs import TrainSpec
-from pipeline.models.chain import Chain, Checkpoint, file_digest, sync, weights_of, write_text_whole
+from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Recorded, Reporter
+from pipeline.jobs.specs import DATASET, TrainSpec
+from pipeline.models.chain import (
+    Chain,
+    Checkpoint,
+    file_digest,
+    make_durable,
+    sync,
+    weights_of,
+    write_text_whole,
+)
 from pipeline.models.config import Config
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData, exported_position, forget, forget_others, freeze
 from pipeline.models.errors import (
     CheckpointError,
-    CorpusError,
     DatasetError,
     LearningError,
     NothingToLearnError,
@@ -49,10 +55,6 @@ from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.base import BlobRef
 from store.events.models import CheckpointSaved, EvaluationFinished, ModelKind
-from store.leandojo.choosing import ImportCycleError, NothingToExportError
-from store.leandojo.exporting import export_leandojo
-from store.log.reader import LogReader
-from store.view import model_queries, queries
 
 _EVALUATIONS = ".evaluations"
 _REPORT_EVERY_S = 1.0
@@ -242,61 +244,42 @@ def _read_kept(path: Path) -> _Kept | None:
         ) from error
 
 
-Beside = Callable[[Path, sqlite3.Connection, LogReader], object]
-"""Writes into a dataset's new folder what else of the view and the log a training reads."""
-
-
-def frozen(order: TrainSpec, job: str, beside: Beside = lambda *_: None) -> tuple[Path, int]:
-    """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
-
-    Args:
-        order: the repository or its trace, and the log's paths; the daemon may be running.
-        job: the training job's id.
-        beside: writes more into the folder.
+def dataset_taken(spec: JobSpec[Any], chain: Path) -> Path:
+    """Return the folder of a job's dataset, made of its inputs if it is not there yet.
 
     Raises:
-        DatasetError: there is no such trace, or the dataset that is there is damaged.
-        CorpusError: its files import each other in a circle.
-        LogError: the log or the view cannot be read, or the dataset cannot be written; nothing is left of it.
+        JobError: an input is not there, or damaged.
         OSError: the chain's folder cannot be written.
     """
 
-    def export(place: Path) -> None:
+    def take(place: Path) -> None:
         new = place.with_name(f".new-{place.name}")
         shutil.rmtree(new, ignore_errors=True)
         try:
-            with (
-                closing(queries.connect(order.database_db)) as view,
-                LogReader.open(order.events_db) as log,
-            ):
-                export_leandojo(
-                    new,
-                    log=log,
-                    view=view,
-                    repositories=(order.repository,),
-                    trace=order.trace,
-                    simulated=order.simulated,
-                    # All the theorems again, which training does not read.
-                    with_database=False,
+            for one in spec.inputs.files:
+                target = new / one.name.removeprefix(DATASET)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(spec.input(one.name), target)
+            if not new.is_dir():
+                raise JobError(
+                    BAD_INPUT, f"there are no inputs {DATASET}…", remedy="nothing: they are frozen anew"
                 )
-                beside(new, view, log)
+            for folder, _, _ in os.walk(new):
+                make_durable(Path(folder))
             new.rename(place)
             sync(place.parent)
-        except NothingToExportError as error:
-            raise DatasetError(str(error)) from error
-        except ImportCycleError as error:
-            raise CorpusError(str(error)) from error
         finally:
             shutil.rmtree(new, ignore_errors=True)
 
-    place = freeze(order.chain, job, export)
-    return place, exported_position(place, "unsorry", "position")
+    return freeze(chain, spec.job, take)
 
 
 class TrainingJob(abc.ABC, Generic[C]):
     """A job that trains one model; see the module. `C` is the model's configuration."""
 
     model: ClassVar[ModelKind]
+    position: ClassVar[tuple[str, ...]] = ("unsorry", "position")
+    """The keys of the log position in a dataset's metadata.json."""
 
     def __init__(self, config: C, spec: JobSpec[TrainSpec], reporter: Reporter) -> None:
         self.order = order = spec.parameters
@@ -313,13 +296,15 @@ class TrainingJob(abc.ABC, Generic[C]):
         """The earlier tasks to replay, an earlier version of this one among them."""
         return [TaskData(one.name, one.dataset) for one in self.order.tasks if one.replayed]
 
-    def frozen(self) -> tuple[Path, int]:
-        """Return the task's dataset, exported if it is not there yet, and the log position that it shows.
+    def dataset(self) -> tuple[Path, int]:
+        """Return the task's dataset and the log position that it shows.
 
         Raises:
-            LearningError, LogError, OSError: it cannot be exported.
+            DatasetError: the dataset that is there is damaged.
+            JobError, OSError: see `dataset_taken`.
         """
-        return frozen(self.order, self.spec.job)
+        place = dataset_taken(self.spec, self.order.chain)
+        return place, exported_position(place, *self.position)
 
     @abc.abstractmethod
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
@@ -343,7 +328,7 @@ class TrainingJob(abc.ABC, Generic[C]):
         order = self.order
         try:
             with failures(order.repository):
-                dataset, position = self.frozen()
+                dataset, position = self.dataset()
                 task = TaskData(order.repository, dataset, position)
                 made = self.learn(task, StepReports(self.reporter, f"training on {task.name}"))
         except JobError as error:
@@ -357,7 +342,7 @@ class TrainingJob(abc.ABC, Generic[C]):
             if order.alone:
                 self.chain.drop_runs()
         with failures(made.checkpoint):
-            simulated = order.simulated or self._parent_simulated()
+            simulated = order.simulated or order.parent_simulated
             body = self._saved(made, simulated=simulated)
             # With the job: another job with the same data leads to the same checkpoint.
             key = (made.checkpoint, self.spec.job)
@@ -398,11 +383,6 @@ class TrainingJob(abc.ABC, Generic[C]):
         """Stage the curve of a checkpoint; one of an earlier version has none."""
         path = folder / CURVE
         return self.reporter.stage(path.read_bytes()) if path.is_file() else None
-
-    def _parent_simulated(self) -> bool:
-        with closing(queries.connect(self.order.database_db)) as view:
-            known = model_queries.checkpoints(view, self.model)
-        return any(row.simulated for row in known if row.checkpoint == self.order.parent)
 
     def _measure(self, measuring: Evaluator[C], tasks: Sequence[TaskData]) -> dict[str, Any]:
         """Measure on the test set of every task, the newest one last, and on the newest one's val set."""

@@ -15,12 +15,21 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build
 from pipeline.jobs.lease import hold_that_lean_is_there, lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.jobs.specs import KNOWN, KnownProof, Lemma, ProveKnown, ProveSpec, SorryToProve
+from pipeline.jobs.specs import (
+    CORPUS,
+    KNOWN,
+    NO_CORPUS,
+    KnownProof,
+    Lemma,
+    ProveKnown,
+    ProveSpec,
+    SorryToProve,
+)
 from pipeline.lean.backend import REPL_FAILED_REMEDY
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.client.errors import ImportsRefused, short
@@ -30,6 +39,7 @@ from pipeline.lean.pool.session import Session
 from pipeline.lean.source.imports import closure, local_file
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.worktree import read_inside
+from pipeline.models.errors import CorpusError, DatasetError
 from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.journal import ASIDE, Journal, JournalFile
@@ -40,6 +50,9 @@ from pipeline.prove.whole_file import WholeFile
 from store.domain.identity import proof_id, short_hash
 from store.events.base import BlobRef
 from store.events.proofs import AttemptFinished, ProofFound
+
+if TYPE_CHECKING:
+    from pipeline.models.retriever.corpus import Corpus
 
 _JOURNALS_STAY_S = 14 * 24 * 3600.0
 IMPORT_FAILED = "uncaught exception"  # how Lean's REPL ends when a module cannot be imported
@@ -71,7 +84,11 @@ class ProveJob:
         await self._build(files)
         self._reporter.progress(0, len(given.sorries))
         # The model first: without it Lean need not start.
-        async with engine(given) as rung, ReplPool(given.limits) as pool, asyncio.TaskGroup() as tasks:
+        async with (
+            engine(given, self._corpus) as rung,
+            ReplPool(given.limits) as pool,
+            asyncio.TaskGroup() as tasks,
+        ):
             for path in sorted(files):
                 tasks.create_task(self._file(path, files[path], pool, rung, known, lemmas))
         self._record_held(rung.answering)
@@ -100,6 +117,20 @@ class ProveJob:
             return {}, ()
         known = ProveKnown.model_validate_json(self._spec.input(KNOWN).read_bytes())
         return known.proofs, known.lemmas
+
+    def _corpus(self) -> Corpus:
+        """Return the premises that the retriever searches.
+
+        Raises:
+            DatasetError, CorpusError: there are none.
+        """
+        from pipeline.models.retriever.corpus import Corpus
+
+        if NO_CORPUS not in self._spec.inputs:
+            return Corpus(self._spec.input(CORPUS))
+        said = json.loads(self._spec.input(NO_CORPUS).read_bytes())
+        of_files = said["reason"] == CorpusError.reason
+        raise (CorpusError if of_files else DatasetError)(said["message"])
 
     async def _file(
         self,

@@ -40,7 +40,7 @@ from store.errors import LogError
 
 if TYPE_CHECKING:
     from pipeline.models.endpoint.client import ChatClient
-    from pipeline.models.retriever.corpus import Premise
+    from pipeline.models.retriever.corpus import Corpus, Premise
     from pipeline.models.tactics.generate import Generator
     from pipeline.models.tactics.requests import Request, Suggestions
     from pipeline.prove.retrieval import Retrieval
@@ -216,14 +216,14 @@ def ladder(show: Show = show_none) -> Engine:
 
 
 @asynccontextmanager
-async def engine(given: ProveSpec) -> AsyncIterator[Engine]:
+async def engine(given: ProveSpec, premises: Callable[[], Corpus]) -> AsyncIterator[Engine]:
     """Load the engine of the job's rung; close its models at the end of the block.
 
     Raises:
         JobError: a model cannot be loaded.
     """
     async with AsyncExitStack() as open_:
-        show = await _shown(given, open_)
+        show = await _shown(given, premises, open_)
         match given.rung:
             case CuratedRung():
                 yield ladder(show)
@@ -266,7 +266,7 @@ async def _by_generator(
     return Engine(of_file, scoring=scoring, remaining=remaining, answering=answering)
 
 
-async def _shown(given: ProveSpec, open_: AsyncExitStack) -> Show:
+async def _shown(given: ProveSpec, premises: Callable[[], Corpus], open_: AsyncExitStack) -> Show:
     """Load the retriever; return what it shows.
 
     But at rung 1, one that cannot be loaded for good (its weights are damaged, the repository has no trace) shows
@@ -276,7 +276,7 @@ async def _shown(given: ProveSpec, open_: AsyncExitStack) -> Show:
     if part is None:
         return show_none
     try:
-        find = await _retrieval(given, part, open_)
+        find = await _retrieval(part, premises, open_)
     except JobError as error:
         if isinstance(given.rung, RetrievalRung) or not error.deterministic:
             raise
@@ -294,21 +294,14 @@ async def _shown(given: ProveSpec, open_: AsyncExitStack) -> Show:
     return show
 
 
-async def _retrieval(given: ProveSpec, part: RetrieverSpec, open_: AsyncExitStack) -> Retrieval:
-
+async def _retrieval(part: RetrieverSpec, premises: Callable[[], Corpus], open_: AsyncExitStack) -> Retrieval:
     def load() -> Retrieval:
         from pipeline.models.libraries import device_of
         from pipeline.models.retriever.finder import PremiseFinder
-        from pipeline.prove.retrieval import Retrieval, corpus_of_log
+        from pipeline.prove.retrieval import Retrieval
 
         with _loads("retriever", part.chain / part.checkpoint):
-            corpus = corpus_of_log(
-                part.events_db,
-                part.database_db,
-                repository=given.repository,
-                simulated=given.lean.simulated,
-                kept=part.indices / "corpora",
-            )
+            corpus = premises()
             finder = PremiseFinder.of_checkpoint(
                 part.chain,
                 part.checkpoint,

@@ -29,7 +29,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -39,8 +39,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from pipeline.freeze import freeze
+from pipeline.freeze import export, freeze
 from pipeline.jobs.inputs import Inputs, InputStore
+from pipeline.jobs.protocol import JobError, Sources
 from pipeline.jobs.specs import (
     AnyRung,
     Budget,
@@ -57,7 +58,7 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.check import ADVICE, Judgement, Judging, LeanRequest, judge, judging, place_of
-from pipeline.serve.checkouts import Checkout, Commit, File, SorryFound, SorryPlace, no_view
+from pipeline.serve.checkouts import Checkout, Commit, File, SorryFound, SorryPlace, no_view, to_its_end
 from pipeline.serve.schemas import WHOLE, Problem, ProblemBody
 from pipeline.serve.spec import PROMOTED, FillRung, ServeSpec
 from pipeline.serve.workspace import JobFailure, Workspace, job
@@ -625,6 +626,8 @@ class _Filling:
                 failed = await self._search(rung, made, different, found)
             except CredentialError as error:
                 failed = JobFailure(error.reason, str(error), "see `unsorry doctor`")
+            except JobError as error:
+                failed = JobFailure(error.reason, str(error), error.remedy)
             if failed is not None:
                 self._emit(
                     RungFailed(
@@ -658,6 +661,7 @@ class _Filling:
         clock, order = Clock(self._left_s), self._spec(rung, made, wanted)
         async with (
             self._workspace.folder() as folder,
+            self._frozen(order, folder) as inputs,
             job(
                 order,
                 kind="prove",
@@ -665,7 +669,7 @@ class _Filling:
                 folder=folder,
                 memory_bytes=rung.memory_bytes,
                 key=key,
-                inputs=await self._frozen(order, folder),
+                inputs=inputs,
             ) as running,
         ):
             try:
@@ -689,17 +693,29 @@ class _Filling:
             finally:
                 self._left_s = clock.left_s
 
-    async def _frozen(self, order: ProveSpec, folder: Path) -> Inputs:
-        """Return the job's inputs, which are removed with its folder.
+    @asynccontextmanager
+    async def _frozen(self, order: ProveSpec, folder: Path) -> AsyncIterator[Inputs]:
+        """Yield the job's inputs; remove them at the end.
 
         Raises:
             Problem: 503, the view cannot be read.
+            JobError: the premises cannot be read.
         """
-        store, view = InputStore(folder / "contents"), self._workspace.spec.view
+        spec, place = self._workspace.spec, folder / "inputs"
+        sources = Sources(spec.events, spec.view, spec.indices / "corpora")
+
+        def make() -> Inputs:
+            made = freeze(order, folder.name, place, sources)
+            return export(order, place, sources) if made is None else made
+
         try:
-            return await asyncio.to_thread(freeze, order, folder / "inputs", database_db=view, store=store)
+            inputs = await asyncio.to_thread(make)
         except LogError as error:
             raise no_view(error) from error
+        try:
+            yield inputs
+        finally:
+            await to_its_end(asyncio.to_thread(InputStore(sources.contents).forget, place))
 
     def _spec(self, rung: Rung, made: Checkout, wanted: Sequence[SorryToProve]) -> ProveSpec:
         """Return the prove job's specification, as the planner makes it; the job keeps no journal."""

@@ -21,10 +21,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.freeze import corpus_of_log
+from pipeline.jobs.inputs import InputStore
+from pipeline.jobs.protocol import Sources
 from pipeline.models.errors import LearningError
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.text import query_text
-from pipeline.prove.retrieval import corpus_of_log
 from pipeline.serve.checkouts import no_view
 from pipeline.serve.schemas import WHOLE, Problem
 from pipeline.serve.spec import ServeSpec
@@ -400,15 +402,12 @@ class Premises:
         from pipeline.models.retriever.index import EmbeddingIndex, embed_premises
 
         spec = self._spec
+        sources = Sources(spec.events, spec.view, spec.indices / "corpora")
+        InputStore(sources.contents).sweep()
         for _ in range(_TRIES):
             before = self._newest(repository)
-            corpus = corpus_of_log(
-                spec.events,
-                spec.view,
-                repository=repository,
-                simulated=spec.simulated,
-                kept=spec.indices / "corpora",
-            )
+            found = corpus_of_log(sources, repository=repository, simulated=spec.simulated)
+            corpus = Corpus(InputStore(sources.contents).file(found))
             # A trace that came meanwhile is the corpus' perhaps, and not what the answer would say it is of.
             if self._newest(repository).seq == before.seq:
                 break

@@ -13,13 +13,13 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
 from pipeline.jobs.protocol import JobError
+from pipeline.jobs.specs import CORPUS
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import PremiseFinder
 from pipeline.models.tactics.generate import Completion, Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
-from pipeline.prove import retrieval
 from tests.support.chat_server import ChatServer, Says
 from tests.support.prove import attempts, parameters
 from tests.support.prove import run as run_job
@@ -159,6 +159,11 @@ axiom later : Q 3
 """What only a premise proves: rung 0's own tactics do not find an axiom."""
 
 
+def premises(folder: Path) -> dict[str, bytes]:
+    """The input of a job with `retriever`."""
+    return {CORPUS: (folder / CORPUS).read_bytes()}
+
+
 @pytest.fixture
 def retriever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A retriever of the trace of PREMISED, as a rung's specification."""
@@ -174,18 +179,9 @@ def retriever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
         for at, line in enumerate(lines, start=1)
         if not line.startswith(" ")
     ]
-    path = tmp_path / "corpus.jsonl"
+    path = tmp_path / CORPUS
     path.write_text(json.dumps({"path": "A.lean", "imports": [], "premises": premises}) + "\n")
-    corpus = Corpus(path)
     folder = make_tiny_retriever(tmp_path / "chain" / "retriever-1", d_model=32, layers=1)
-
-    def corpus_of_log(
-        events_db: Path, database_db: Path, *, repository: str, simulated: bool, kept: Path
-    ) -> Corpus:
-        assert kept == tmp_path / "corpora"
-        asked = (events_db.name, database_db.name, repository, simulated)
-        assert asked == ("e.db", "d.db", "local/x/demo", True)
-        return corpus
 
     def of_checkpoint(
         chain: Path, checkpoint: str, corpus: Corpus, *, indices: Path, premises: int, device: Any
@@ -193,7 +189,6 @@ def retriever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
         assert chain / checkpoint == folder
         return PremiseFinder.load(folder, corpus, premises=premises, device=device)
 
-    monkeypatch.setattr(retrieval, "corpus_of_log", corpus_of_log)
     monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
     return {
         "chain": str(tmp_path / "chain"),
@@ -201,8 +196,6 @@ def retriever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
         "device": "cpu",
         "indices": str(tmp_path),
         "premises": 3,
-        "events_db": str(tmp_path / "e.db"),
-        "database_db": str(tmp_path / "d.db"),
     }
 
 
@@ -211,7 +204,15 @@ def test_the_retriever_s_premises_reach_the_generator(
     tmp_path: Path, learned: Path, asked: list[list[Request]], retriever: dict[str, Any], rung: int
 ) -> None:
     generator = {"path": str(learned), "device": "cpu", "candidates": 2}
-    given = parameters(tmp_path, PREMISED, rung=rung, model="m", generator=generator, retriever=retriever)
+    given = parameters(
+        tmp_path,
+        PREMISED,
+        rung=rung,
+        model="m",
+        generator=generator,
+        retriever=retriever,
+        inputs=premises(tmp_path),
+    )
     run_job(given, tmp_path / "job")
     wanted = {"axiom <a>Q</a> : Nat → Prop", "axiom <a>q3</a> : Q 3"}
     shown = [set(request.premises) for batch in asked for request in batch if "⊢ Q 3" in request.state]
@@ -222,7 +223,9 @@ def test_the_retriever_s_premises_reach_the_generator(
 def test_rung_0_names_the_premises_in_its_tactics(tmp_path: Path, retriever: dict[str, Any]) -> None:
     alone = attempts(run_job(parameters(tmp_path, PREMISED), tmp_path / "alone")[0])
     assert alone["wanted"].outcome == "exhausted"
-    bodies, events = run_job(parameters(tmp_path, PREMISED, retriever=retriever), tmp_path / "job")
+    bodies, events = run_job(
+        parameters(tmp_path, PREMISED, retriever=retriever, inputs=premises(tmp_path)), tmp_path / "job"
+    )
     assert attempts(bodies)["wanted"].outcome == "found"
     (tactics,) = (event["data"]["tactics"] for event in events if "tactics" in event["data"])
     assert "q3" in tactics[-1]
@@ -233,15 +236,26 @@ def test_a_retriever_that_is_damaged_keeps_no_rung_from_its_work_but_the_one_tha
 ) -> None:
     (tmp_path / "chain" / "retriever-1" / "config.json").write_text("{")
     source = PREMISED.replace("Q 3 := by", "True := by")
-    tried = attempts(run_job(parameters(tmp_path, source, retriever=retriever), tmp_path / "zero")[0])
+    tried = attempts(
+        run_job(
+            parameters(tmp_path, source, retriever=retriever, inputs=premises(tmp_path)), tmp_path / "zero"
+        )[0]
+    )
     assert tried["wanted"].outcome == "found"
-    tried = attempts(run_job(parameters(tmp_path, PREMISED, retriever=retriever), tmp_path / "told")[0])
+    tried = attempts(
+        run_job(
+            parameters(tmp_path, PREMISED, retriever=retriever, inputs=premises(tmp_path)), tmp_path / "told"
+        )[0]
+    )
     assert "no premises were found" in tried["wanted"].detail
     assert "the retriever" in tried["wanted"].detail
     generator = {"path": str(learned), "device": "cpu"}
     with pytest.raises(JobError, match="the retriever"):
         run_job(
-            parameters(tmp_path, source, rung=1, generator=generator, retriever=retriever), tmp_path / "one"
+            parameters(
+                tmp_path, source, rung=1, generator=generator, retriever=retriever, inputs=premises(tmp_path)
+            ),
+            tmp_path / "one",
         )
 
 
@@ -261,10 +275,13 @@ def test_the_authors_of_whole_proofs_are_shown_the_premises(
     rung: dict[str, Any] = {"retriever": retriever, "whole": {"proofs": 1, "repairs": 0, "max_tokens": 20}}
     generator = {"path": str(learned), "device": "cpu"}
     given = parameters(tmp_path, PREMISED, rung=3, model="m", generator=generator, **rung)
+    given["inputs"] = premises(tmp_path)
     assert attempts(run_job(given, tmp_path / "three")[0])["wanted"].outcome == "found"
     with ChatServer([Says("by exact q3")]) as server:
         endpoint = {"base_url": server.url, "model": "m", "retries": 0}
-        given = parameters(tmp_path, PREMISED, rung=4, model="m", endpoint=endpoint, **rung)
+        given = parameters(
+            tmp_path, PREMISED, rung=4, model="m", endpoint=endpoint, inputs=premises(tmp_path), **rung
+        )
         assert attempts(run_job(given, tmp_path / "four")[0])["wanted"].outcome == "found"
         prompts.append(server.requests[0].body["messages"][1]["content"])
     for prompt in prompts:
@@ -281,5 +298,6 @@ def test_an_endpoint_s_tactics_are_asked_for_with_premises(tmp_path: Path, retri
         given = parameters(
             tmp_path, PREMISED, rung=4, endpoint=endpoint, tactics={"candidates": 1}, retriever=retriever
         )
+        given["inputs"] = premises(tmp_path)
         assert attempts(run_job(given, tmp_path / "job")[0])["wanted"].outcome == "found"
         assert "axiom q3 : Q 3" in server.requests[0].body["messages"][1]["content"]

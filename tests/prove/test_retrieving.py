@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from pipeline import freeze
+from pipeline.freeze import corpus_of_log
+from pipeline.jobs.inputs import InputStore
+from pipeline.jobs.protocol import Sources
 from pipeline.jobs.specs import Budget
 from pipeline.models.errors import CheckpointError, CorpusError, DatasetError
 from pipeline.models.retriever import finder as finding
@@ -19,9 +23,8 @@ from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.generate import Completion
 from pipeline.models.tactics.requests import Decoding
-from pipeline.prove import retrieval
 from pipeline.prove.compat import RetrievalProver, Server
-from pipeline.prove.retrieval import Retrieval, corpus_of_log, read_corpus
+from pipeline.prove.retrieval import Retrieval, read_corpus
 from store.leandojo.choosing import choose
 from store.leandojo.compat import Pos, Theorem
 from store.leandojo.reading import import_leandojo
@@ -167,18 +170,20 @@ def test_the_corpus_is_the_repository_s_newest_trace(dataset: Path, corpus: Corp
     )
     where: Any = {"events_db": tmp_path / "events.db", "database_db": tmp_path / "database.db"}
     import_leandojo(dataset, stage=tmp_path / "stage", **where)
-    where["kept"] = tmp_path / "kept"
-    found = corpus_of_log(**where, repository="example.org/Demo", simulated=False)
+    sources = Sources(**where, contents=tmp_path / "inputs")
+    kept = corpus_of_log(sources, repository="example.org/Demo", simulated=False)
+    found = Corpus(InputStore(sources.contents).file(kept))
     assert {premise.serialize() for premise in found} == {premise.serialize() for premise in corpus}
     assert found.get_dependencies("Demo/F1.lean") == ["Demo/F0.lean"]
     with pytest.raises(DatasetError):
-        corpus_of_log(**where, repository="example.org/Other", simulated=False)
+        corpus_of_log(sources, repository="example.org/Other", simulated=False)
 
 
 def test_a_trace_s_corpus_is_written_once_and_until_there_is_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where: Any = {"repository": REPOSITORY, "simulated": False, "kept": tmp_path / "kept"}
+    sources = Sources(tmp_path / "events.db", tmp_path / "database.db", tmp_path / "inputs")
+    contents = InputStore(sources.contents)
     files = list(make_traced_repository(0, 3, 4))
     with (
         EventLog.open(tmp_path / "events.db") as log,
@@ -192,21 +197,27 @@ def test_a_trace_s_corpus_is_written_once_and_until_there_is_another(
             view.catch_up()
 
         def corpus() -> int:
-            return len(corpus_of_log(tmp_path / "events.db", tmp_path / "database.db", **where))
+            found = corpus_of_log(sources, repository=REPOSITORY, simulated=False)
+            return len(Corpus(contents.file(found)))
+
+        def kept() -> list[Path]:
+            return [path for path in contents.folder.glob("kept/*/*") if path.is_file()]
 
         trace("1" * 40)
         first = corpus()
-        (kept,) = (tmp_path / "kept").iterdir()
+        (before,) = kept()
         with monkeypatch.context() as frozen:
-            frozen.setattr(retrieval, "export_chosen", None)
+            frozen.setattr(freeze, "export_chosen", None)
             assert corpus() == first, "nothing is exported again"
-        kept.write_text("{half a line")
+        before.chmod(0o644)
+        before.write_text("{half a line")
         assert corpus() == first, "a damaged one is made anew"
         files[1] = grown(files[1], name="one_more")
         trace("2" * 40)
         assert corpus() == first + 1
-        (kept,) = (tmp_path / "kept").iterdir()
-        kept.unlink()
+        (newer,) = kept()
+        newer.unlink()
+        contents.sweep()
         files[1] = grown(files[1], name="meanwhile")
 
         def chosen(*given: Any, **named: Any) -> Any:
@@ -215,11 +226,11 @@ def test_a_trace_s_corpus_is_written_once_and_until_there_is_another(
             return found
 
         with monkeypatch.context() as busy:
-            busy.setattr(retrieval, "choose", chosen)
+            busy.setattr(freeze, "choose", chosen)
             assert corpus() == first + 1, "what is traced while it is written is no part of it"
-        assert list((tmp_path / "kept").iterdir()) == [kept], "under the key of what it has"
+        assert kept() == [newer], "under the key of what it has"
         assert corpus() == first + 2
-        assert len(list((tmp_path / "kept").iterdir())) == 1, "and the earlier one goes"
+        assert len(kept()) == 1, "and the earlier one goes"
 
 
 def test_a_pickled_index_is_refused_and_a_folder_is_its_corpus(

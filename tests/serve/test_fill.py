@@ -340,8 +340,6 @@ def test_rungs_take_the_checkpoints_in_use_and_never_the_simulator_s_for_lean(tm
         checkpoint="promoted",
         indices=tmp_path,
         premises=3,
-        events_db=tmp_path,
-        database_db=tmp_path,
     )
     retrieval = RetrievalRung(generator=GeneratorSpec(path="/hub/g"), retriever=retriever)
     spec = spec_of(tmp_path)

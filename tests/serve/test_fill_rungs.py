@@ -72,8 +72,6 @@ def rungs(world: World, chat: ChatServer) -> tuple[FillRung, ...]:
         checkpoint=PROMOTED,
         indices=world.folder / "indices",
         premises=2,
-        events_db=world.folder / "events.db",
-        database_db=world.folder / "database.db",
     )
     whole = WholeSpec(proofs=1, repairs=0, max_tokens=16)
     endpoint = EndpointSpec(base_url=chat.url, model="org/model", key_variable=VARIABLE, retries=0)

@@ -6,18 +6,24 @@ with JobProcesses(("train", "evaluate")) as jobs:
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
-from pipeline.jobs.kinds import KINDS
+from pydantic import ValidationError
+
+from pipeline.freeze import export, freeze
+from pipeline.jobs.inputs import Inputs
+from pipeline.jobs.kinds import KINDS, Kind
+from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources
 from pipeline.models.training_job import stream_of
 from store.events.models import ModelKind
 from store.events.registry import EVENT_TYPES
@@ -166,7 +172,7 @@ class JobProcesses:
 
         Args:
             kind: one of `kinds`.
-            parameters: the job's.
+            parameters: the job's; with `events_db` and `database_db` its inputs are made of those first.
             root: for the attempt's folder.
             name: the job's id.
             kill: where to send it a signal.
@@ -175,7 +181,25 @@ class JobProcesses:
         self._runs += 1
         folder = root / f"attempt-{self._runs}"
         folder.mkdir()
-        raw_spec(kind, parameters, folder, job=name, attempt=self._runs).write()
+        parameters = dict(parameters)
+        databases = {at: Path(parameters.pop(at)) for at in ("events_db", "database_db") if at in parameters}
+        spec = raw_spec(kind, parameters, folder, job=name, attempt=self._runs)
+        if databases:
+            try:
+                inputs = frozen(
+                    kind,
+                    spec,
+                    root / "jobs" / name / "inputs",
+                    Sources(**databases, contents=root / "inputs"),
+                )
+            except JobError as error:
+                out = io.StringIO()
+                Reporter(spec, out).failure(error)
+                return Outcome(1, [json.loads(out.getvalue())], "", folder / "staging")
+            except ValidationError:
+                inputs = Inputs(folder)  # the job says what is wrong with its specification
+            spec = replace(spec, inputs=inputs)
+        spec.write()
         assert self._forks.stdin is not None
         assert self._forks.stdout is not None
         self._forks.stdin.write(json.dumps([_module(kind), kind, str(folder), kill, number]) + "\n")
@@ -183,6 +207,20 @@ class JobProcesses:
         returncode = int(self._forks.stdout.readline())
         lines = [json.loads(line) for line in (folder / "stdout").read_text().splitlines()]
         return Outcome(returncode, lines, (folder / "stderr").read_text(), folder / "staging")
+
+
+def frozen(kind: str, spec: JobSpec[Any], place: Path, sources: Sources) -> Inputs:
+    """Return the inputs of a job, as the daemon has them frozen.
+
+    Raises:
+        JobError: they cannot be made.
+    """
+    plain = {
+        name: value for name, value in spec.parameters.root.items() if name not in ("worktree", "mirror")
+    }
+    order = KINDS[cast(Kind, kind)].spec.model_validate_json(json.dumps(plain))
+    made = freeze(order, spec.job, place, sources)
+    return export(order, place, sources) if made is None else made
 
 
 def record(outcome: Outcome, model: ModelKind, *, events_db: Path, database_db: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.freeze import freeze
 from pipeline.jobs.inputs import InputStore
-from pipeline.jobs.protocol import Reporter
+from pipeline.jobs.protocol import Reporter, Sources
 from pipeline.jobs.specs import ProveSpec, SorryToProve
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits
@@ -80,20 +80,24 @@ def run(
 ) -> tuple[list[Any], list[dict[str, Any]]]:
     """Run the job; return what it recorded, and the lines' events. What it says stands in `folder`/lines, too.
 
-    `database_db` in what is given is the view that its inputs are made of.
+    Of what is given, `inputs` are its inputs by name, and `database_db` is a view that they are made of.
 
     Raises:
         JobError: the job failed, for this reason.
         ExceptionGroup: the same, out of its tasks.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    view = given.get("database_db")
-    given = {name: value for name, value in given.items() if name != "database_db"}
+    made_of = {name: given[name] for name in ("database_db", "inputs") if name in given}
+    given = {name: value for name, value in given.items() if name not in made_of}
     spec = job_spec(ProveSpec, "prove", given, folder, job=job)
-    if view is not None:
-        store = InputStore(folder / "contents")
-        inputs = freeze(spec.parameters, folder / "inputs", database_db=view, store=store)
+    contents, place = folder / "contents", folder / "inputs"
+    if "database_db" in made_of:
+        sources = Sources(Path("/nonexistent"), made_of["database_db"], contents)
+        inputs = freeze(spec.parameters, spec.job, place, sources)
+        assert inputs is not None
         spec = dataclasses.replace(spec, inputs=inputs)
+    elif "inputs" in made_of:
+        spec = dataclasses.replace(spec, inputs=InputStore(contents).freeze(place, made_of["inputs"]))
     with (folder / LINES).open("w+", encoding="utf-8") as out:
         work(spec, Reporter(spec, out))
         out.seek(0)

@@ -110,6 +110,9 @@ def test_inputs_that_were_half_made_are_none_and_are_swept(store: InputStore, tm
     store.freeze(place, {"other": b"1"})
     (store.folder / "new-half").write_bytes(b"half")
     store.sweep()
+    assert contents(store) == {b"1", b"half"}, "it may be on its way"
+    os.utime(store.folder / "new-half", (0, time.time() - 2 * 24 * 3600))
+    store.sweep()
     assert contents(store) == {b"1"}
     assert [path.name for path in place.iterdir()].count("known.json") == 0
 

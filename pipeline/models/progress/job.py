@@ -29,7 +29,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.progress.model import ProgressModel
-from pipeline.models.progress.steps import LEARN, TEST, Dataset, Row, file_of, frozen_progress, read_dataset
+from pipeline.models.progress.steps import LEARN, TEST, Dataset, Row, file_of, read_dataset
 from pipeline.models.progress.training import ProgressTrainer, TrainedProgress
 from pipeline.models.replay import Replay, chosen, version_before
 from pipeline.models.running import Saves
@@ -63,7 +63,7 @@ def learn(
     the last step that was saved.
 
     Args:
-        task: with a dataset of `frozen_progress`.
+        task: with a dataset of `write_steps`.
         chain: of progress models.
         config: how.
         parent: the checkpoint to start from.
@@ -114,7 +114,7 @@ def lesson(
     """Return the rows to learn for a task, the replayed ones last, and how many are replayed of each task.
 
     Args:
-        task: with a dataset of `frozen_progress`.
+        task: with a dataset of `write_steps`.
         config: how many are replayed.
         earlier: the tasks to replay; of one with the task's name, an earlier version of it, the rows that it has are
             not learned again, only replayed (`ProgressConfig.only_new`), if what is new fills a batch.
@@ -261,9 +261,7 @@ def _rows_of(path: Path, split: str) -> list[Row]:
 
 class ProgressJob(TrainingJob[ProgressConfig]):
     model: ClassVar[ModelKind] = "progress"
-
-    def frozen(self) -> tuple[Path, int]:
-        return frozen_progress(self.order, self.spec.job, self.config.split)
+    position: ClassVar[tuple[str, ...]] = ("position",)
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         return learn(

@@ -8,7 +8,7 @@ A dataset is a JSONL file of steps, split by proof and not by row. `unsorry expo
 own, without `proof` and `side`, are read too. Which of their rows are of one proof is then read off the rows: those
 that follow on one another, and those of one statement.
 
-A training job exports its dataset once (`pipeline.models.datasets`):
+A training job's dataset (`pipeline.models.datasets`):
 
     <chain>/.datasets/<job>/learn.jsonl     the sides train and val, as `ProgressTrainer` reads them
     <chain>/.datasets/<job>/test.jsonl      the side test
@@ -24,24 +24,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
+import sqlite3
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.models.chain import make_durable, sync
-from pipeline.models.datasets import exported_position, freeze
-from pipeline.models.errors import DatasetError, NothingToLearnError
+from pipeline.models.errors import DatasetError
 from pipeline.models.text import CUT, fitting_state, state_text
 from store.domain.splits import SIDES, Split
-from store.leandojo.choosing import NothingToExportError
 from store.leandojo.progress import export_progress
-from store.view import queries
 
 if TYPE_CHECKING:
-    from pipeline.jobs.specs import TrainSpec
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,48 +258,33 @@ def file_of(dataset: Path, split: Split, name: str) -> Path:
     return (dataset if split == "random" else dataset / split) / name
 
 
-def frozen_progress(order: TrainSpec, job: str, split: Split) -> tuple[Path, int]:
-    """Return a job's dataset, exported if it is not there yet, and the log position that it shows.
-
-    Args:
-        order: the repository or its trace, and the view's path; the daemon may be running.
-        job: the training job's id.
-        split: whose sides are exported.
+def write_steps(
+    out: Path,
+    view: sqlite3.Connection,
+    *,
+    repository: str,
+    trace: str | None,
+    simulated: bool,
+    split: Split,
+) -> None:
+    """Write a dataset of a repository's newest trace, or of the named one, with a split's sides, into a new folder.
 
     Raises:
-        NothingToLearnError: there is no such trace, or no proof to learn from.
-        DatasetError: the dataset that is there is damaged.
-        LogError: the view cannot be read, or the dataset cannot be written; nothing is left of it.
-        OSError: the chain's folder cannot be written.
+        NothingToExportError: there is no such trace, or no proof to learn from.
+        LogError: the view cannot be read, or the disk refused.
     """
-
-    def export(place: Path) -> None:
-        beside = place.with_name(f".new-{place.name}")
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-        try:
-            with closing(queries.connect(order.database_db)) as view:
-                made = export_progress(
-                    beside / _EXPORTED,
-                    view=view,
-                    repositories=(order.repository,),
-                    trace=order.trace,
-                    simulated=order.simulated,
-                    split=split,
-                    sides=SIDES,
-                )
-            _divide(beside, split)
-            (beside / _METADATA).write_text(json.dumps({"position": made.position}), encoding="utf-8")
-            make_durable(beside)
-            beside.rename(place)
-            sync(place.parent)
-        except NothingToExportError as error:
-            raise NothingToLearnError(str(error)) from error
-        finally:
-            shutil.rmtree(beside, ignore_errors=True)
-
-    place = freeze(order.chain, job, export)
-    return place, exported_position(place, "position")
+    out.mkdir(parents=True)
+    made = export_progress(
+        out / _EXPORTED,
+        view=view,
+        repositories=(repository,),
+        trace=trace,
+        simulated=simulated,
+        split=split,
+        sides=SIDES,
+    )
+    _divide(out, split)
+    (out / _METADATA).write_text(json.dumps({"position": made.position}), encoding="utf-8")
 
 
 def _divide(folder: Path, split: Split) -> None:

@@ -1,6 +1,6 @@
 """Proofs of our own that the gate accepted, as rows that a tactic model learns from: expert iteration.
 
-Beside a job's dataset lies what the log has of them when the job begins, read-only like the rest of it:
+A job's dataset has what the log had of them when it was made:
 
     <chain>/.datasets/<job>/accepted.json      {"proofs": [{"proof": …, "repository": …, "steps": …}], "left_out": {…}}
 

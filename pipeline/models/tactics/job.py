@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import shutil
-import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -36,7 +35,7 @@ from peft import LoraConfig, PeftModel
 from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.jobs.specs import TrainSpec, TrainTacticsSpec
+from pipeline.jobs.specs import TrainSpec
 from pipeline.models.batching import by_length, padded
 from pipeline.models.chain import (
     Chain,
@@ -54,7 +53,6 @@ from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.running import Saves
-from pipeline.models.tactics.accepted import accepted, write_accepted
 from pipeline.models.tactics.adapters import base_of, model_for, name_base, started, written
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.lesson import lesson
@@ -75,10 +73,8 @@ from pipeline.models.training_job import (
     OnStep,
     Recorder,
     TrainingJob,
-    frozen,
 )
 from store.events.models import ModelKind
-from store.log.reader import LogReader
 
 _LR, _LR_OF_AN_ADAPTER = 2e-5, 2e-4
 _WARMUP = 0.03
@@ -384,15 +380,6 @@ class TacticsJob(TrainingJob[TacticsConfig]):
         super().__init__(config, spec, reporter)
         self._premises = premises
 
-    def frozen(self) -> tuple[Path, int]:
-        order = self.order
-
-        def beside(dataset: Path, view: sqlite3.Connection, log: LogReader) -> None:
-            of = order.proofs_of if isinstance(order, TrainTacticsSpec) else ()
-            write_accepted(dataset, accepted(view, log, repositories=of, simulated=order.simulated))
-
-        return frozen(order, self.spec.job, beside)
-
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         return learn(
             task,
@@ -451,9 +438,7 @@ class TrainerJob(TacticsJob):
         about = read_about(folder)
         if about is None or {"url": last.url, "commit": last.commit} not in about["repositories"]:
             raise NothingToLearnError(f"{last.url} at {last.commit} has no step of a proof to learn from")
-        if about.get("simulated") and not (
-            self.order.simulated or (self.order.parent is not None and self._parent_simulated())
-        ):
+        if about.get("simulated") and not (self.order.simulated or self.order.parent_simulated):
             raise ConfigError(
                 f"the simulator rewarded what {folder} has learned of {last.url}, whose traces are Lean's: it is no "
                 "checkpoint here. Give the reward places where Lean runs"

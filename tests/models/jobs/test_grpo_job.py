@@ -61,8 +61,6 @@ class Rewarded:
         settings = {"model_name": str(bench.models["tactics"]), "device": "cpu", "max_seq_len": 400}
         spec = TrainGrpoSpec.model_validate(
             {
-                "events_db": bench.root / "events.db",
-                "database_db": bench.root / "database.db",
                 "repository": "example.org/Goals",
                 "simulated": True,
                 "chain": bench.chain("tactics"),
@@ -74,7 +72,12 @@ class Rewarded:
                 **changes,
             }
         )
-        given = {**json.loads(spec.model_dump_json()), "worktree": str(self.worktree)}
+        given = {
+            **json.loads(spec.model_dump_json()),
+            "worktree": str(self.worktree),
+            "events_db": bench.root / "events.db",
+            "database_db": bench.root / "database.db",
+        }
         found: Outcome = bench.jobs.run("train_grpo", given, bench.root, name=job, kill=kill, number=number)
         return found
 

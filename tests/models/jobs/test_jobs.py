@@ -279,8 +279,6 @@ def test_a_tactic_model_is_trained_and_measured_with_a_retriever_s_premises(
         "indices": str(tmp_path / "indices"),
         "device": "cpu",
         "premises": 2,
-        "events_db": str(traced.root / "events.db"),
-        "database_db": str(traced.root / "database.db"),
     }
     made = traced.train(
         "tactics", "First", job="with-premises", retriever=shown, config={"premise_dropout": 0.0}
@@ -295,7 +293,9 @@ def test_what_learned_from_the_simulator_says_so_and_so_does_what_learns_on_top_
     made_up = traced.train("progress", "First", job="simulated", simulated=True, config={"epochs": 1})
     traced.record(made_up, "progress")
     parent = made_up.summary["checkpoint"]
-    on_top = traced.train("progress", "First", job="on-top", parent=parent, config={"epochs": 1})
+    on_top = traced.train(
+        "progress", "First", job="on-top", parent=parent, parent_simulated=True, config={"epochs": 1}
+    )
     for outcome in (made_up, on_top):
         assert {event["data"]["simulated"] for event in outcome.events} == {True}
 

@@ -244,7 +244,7 @@ def test_what_learned_from_the_simulator_says_so_and_so_does_what_learns_on_top_
     made_up = bench.train(FIRST, job="train-simulated", simulated=True)
     bench.record(made_up)
     parent = made_up.summary["checkpoint"]
-    on_top = bench.train(FIRST, job="train-on-top", parent=parent)
+    on_top = bench.train(FIRST, job="train-on-top", parent=parent, parent_simulated=True)
     of_lean = bench.train(FIRST, job="train-lean")
     for outcome, simulated in ((made_up, True), (on_top, True), (of_lean, False)):
         marks = [(event["type"], event["data"]["simulated"]) for event in outcome.events]
@@ -315,7 +315,7 @@ def test_a_full_disk_is_a_failure_that_is_tried_again_and_what_was_exported_stay
         disk.refuse(0)
         unexported = bench.train(FIRST, chain=str(chain))
         assert (unexported.last["reason"], unexported.last["deterministic"]) == (
-            "dataset_not_exported",
+            "disk",
             False,
         )
         assert list((chain / ".datasets").iterdir()) == []

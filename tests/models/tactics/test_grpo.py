@@ -188,9 +188,7 @@ def test_what_the_simulator_rewarded_is_no_checkpoint_of_a_repository_that_lean_
     about = {"files": {}, "simulated": True, "repositories": [{"url": "u", "commit": "c"}]}
     (tmp_path / "checkpoint.json").write_text(json.dumps(about))
     job: Any = object.__new__(TrainerJob)
-    job.order = TrainSpec(
-        events_db=tmp_path, database_db=tmp_path, repository="u", chain=tmp_path, parent=None
-    )
+    job.order = TrainSpec(repository="u", chain=tmp_path, parent=None)
     job._trainer = SimpleNamespace(train=lambda *_: None, output_dir=str(tmp_path))
     job._work = TrainingInput([repository], SimpleNamespace(export_merged_data=None), tmp_path)
     with pytest.raises(ConfigError, match="the simulator rewarded what"):

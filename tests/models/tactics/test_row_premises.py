@@ -114,15 +114,12 @@ def test_a_row_s_premises_are_those_of_its_own_dataset_that_its_theorem_may_use(
         return PremiseFinder.load(folder, corpus, **settings)
 
     monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
-    nowhere = tmp_path / "none.db"
     spec = RetrieverSpec(
         chain=folder.parent,
         checkpoint="r-1",
         indices=tmp_path / "indices",
         device="cpu",
         premises=50,
-        events_db=nowhere,
-        database_db=nowhere,
     )
     premises = row_premises(spec)
     assert premises.name == "r-1/50"

@@ -25,8 +25,6 @@ def due(kind: Kind, *, simulated: bool = False) -> DueJob:
     here = Path("/somewhere")
     spec: Spec = (
         TrainSpec(
-            events_db=here,
-            database_db=here,
             repository=OWN,
             chain=here,
             parent="a",

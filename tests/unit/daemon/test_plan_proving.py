@@ -336,8 +336,6 @@ def test_the_retriever_and_the_progress_model_in_use_are_named_to_the_job(world:
         "indices": str(paths.embeddings / "retriever"),
         "device": "auto",
         "premises": 3,
-        "events_db": str(paths.events_db),
-        "database_db": str(paths.database_db),
     }
     after = climbed(world, SIMULATOR, *promoted("p-1", model="progress"))
     for number in (1, 2):
@@ -653,8 +651,6 @@ def retriever(premises: int) -> RetrieverSpec:
         checkpoint="r-1",
         indices=folder,
         premises=premises,
-        events_db=folder,
-        database_db=folder,
     )
 
 

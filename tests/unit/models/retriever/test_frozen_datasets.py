@@ -1,20 +1,23 @@
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.specs import TrainSpec
+from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.specs import TrainRetrieverSpec
 from pipeline.models.datasets import dataset_of, forget
 from pipeline.models.errors import DatasetError
-from pipeline.models.training_job import frozen
+from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.job import RetrieverJob
 
 
 def asked(chain: Path) -> tuple[Path, int]:
-    # What is there is not exported again, so there need be no log.
-    nowhere = Path("/nonexistent/db")
-    order = TrainSpec(events_db=nowhere, database_db=nowhere, repository="r", chain=chain, parent=None)
-    return frozen(order, "job")
+    # What is there is taken, so there need be no inputs.
+    order = TrainRetrieverSpec(repository="r", chain=chain, parent=None, indices=chain)
+    spec = JobSpec("job", "train", 1, chain / "attempt", order)
+    return RetrieverJob(RetrieverConfig(model_name="m"), spec, Reporter(spec, io.StringIO())).dataset()
 
 
 def kept(chain: Path, metadata: str) -> Path:
