@@ -56,6 +56,7 @@ def register(app: typer.Typer) -> None:
     )
     group.command("show", help="Show a proof's certificate, or write it as a file.")(show)
     group.command("verify", help="Verify a certificate's file; no daemon, no database, no Lean.")(verify)
+    group.command("export", help="Write a project on which `lake comparator` judges the proof.")(export)
     app.add_typer(group, name="certificate")
 
 
@@ -191,6 +192,37 @@ def verify(
         _tell(certificate, points, holds=holds)
     if not holds:
         raise typer.Exit(ExitCode.FAILURE)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    files: list[Path]
+    """what the project has beside the commit's own files"""
+
+
+def export(
+    file: File,
+    clone: Annotated[Path, typer.Option("--clone", metavar="DIR", help="A clone that has the commit.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The new folder.")],
+    as_json: Json = False,
+) -> None:
+    from pipeline.gate import comparator
+    from pipeline.gate.certificate import CertificateError, read_certificate
+
+    try:
+        files = comparator.export(read_certificate(file.read_bytes()), clone, out)
+    except OSError as error:
+        raise CliError(f"{error.filename}: {error.strerror or error}; check the path") from error
+    except CertificateError as error:
+        raise CliError(f"{file}: {clean(str(error))}") from error
+    if as_json:
+        emit_json(Written(files))
+        return
+    for one in files:
+        say(str(one))
+    note(
+        "unsorry: formalization.yaml has TEMPLATE where only a person knows; `lake comparator` does not read it"
+    )
 
 
 def _points(

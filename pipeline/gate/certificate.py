@@ -314,7 +314,7 @@ def in_repository(certificate: Certificate, clone: Path) -> Point:
         if blob != certificate.blob:
             return Point("repository", "bad", f"{certificate.path} of commit {certificate.commit} is {blob}")
         before = _git(clone, "cat-file", "blob", blob)
-        after = _patched(before, certificate)
+        after = patched(before, certificate)
     except CertificateError as error:
         return Point("repository", "bad", str(error))
     found = hashlib.sha256(after).hexdigest()
@@ -335,8 +335,12 @@ def in_repository(certificate: Certificate, clone: Path) -> Point:
     return Point("repository", "good", told)
 
 
-def _patched(before: bytes, certificate: Certificate) -> bytes:
-    """Apply the patch to the file's bytes with git, in an empty folder."""
+def patched(before: bytes, certificate: Certificate) -> bytes:
+    """Apply the patch to the file's bytes with git, in an empty folder.
+
+    Raises:
+        CertificateError: it does not apply.
+    """
     with tempfile.TemporaryDirectory(prefix="unsorry-certificate-") as folder:
         place = Path(folder) / "file"
         place.write_bytes(before)
@@ -347,6 +351,15 @@ def _patched(before: bytes, certificate: Certificate) -> bytes:
         diff = f"--- a/file\n+++ b/file\n@@ {hunk}".encode()
         _git(Path(folder), "apply", "--whitespace=nowarn", "-p1", "-", given=diff)
         return place.read_bytes()
+
+
+def tree_of(certificate: Certificate, clone: Path) -> bytes:
+    """Return the commit's files as a tar archive.
+
+    Raises:
+        CertificateError: git cannot give them.
+    """
+    return _git(clone, "archive", "--format=tar", certificate.commit)
 
 
 def _git(folder: Path, *words: str, given: bytes = b"") -> bytes:

@@ -88,6 +88,7 @@ DOCUMENTS: dict[str, type] = {
     "proofs tree": proofs.Search,
     "certificate show": certificate.Shown,
     "certificate verify": certificate.Verified,
+    "certificate export": certificate.Written,
     "jobs": jobs.Jobs,
     "jobs show": jobs.OneJob,
     "jobs retry": jobs.Retried,
