@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from store.domain.records import ScannedFile
 
 SKIPPED_FOLDERS = frozenset({".git", ".lake"})
-THEOREM_KINDS = frozenset({"theorem", "lemma"})
 
 
 def register(app: typer.Typer) -> None:
@@ -46,6 +45,8 @@ def scan(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder.")],
     as_json: Json = False,
 ) -> None:
+    from store.domain.records import THEOREM_KINDS
+
     if not path.exists():
         raise CliError(f"{path}: no such file or folder; name a Lean file or a folder that holds some")
     if not path.is_dir() and path.suffix != ".lean":

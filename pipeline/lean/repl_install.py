@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import platform
 import shutil
 import tarfile
@@ -46,6 +45,7 @@ from pipeline.lean.toolchain.toolchains import (
     revision_for,
     stand_in_problem,
 )
+from store.sqlite import sync
 
 # ---- trial of a new REPL
 
@@ -485,12 +485,12 @@ class _Build:
         )
         (made / RECORD).write_text(json.dumps(toolchain.record(), indent=1) + "\n", "utf-8")
         for path in (*made.iterdir(), made):
-            _sync(path)
+            sync(path)
         with self.cache.exclusively(self.version):
             if toolchain.folder.exists():
                 toolchain.folder.rename(self.work / "replaced")
             made.rename(toolchain.folder)
-            _sync(self.cache.folder)
+            sync(self.cache.folder)
         return toolchain
 
     def _hold(self, done: Outcome, bounds: Bounds, what: str, online: _NetworkAccess) -> None:
@@ -553,11 +553,3 @@ def _progress(say: Callable[[str], None]) -> Callable[[str], None]:
             say(f"  {text.strip()}")
 
     return line
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

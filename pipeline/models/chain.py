@@ -45,6 +45,7 @@ from pipeline.models.errors import CheckpointError, ConfigError, disk_reason
 
 def sync(path: Path) -> None:
     """Flush a file's content, or a folder's names, to the disk."""
+    # `store.sqlite.sync` is the same: the retriever can be taken without the store.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from pipeline.models.config import (
+    BelowOne,
     Config,
     Count,
     Device,
@@ -66,7 +67,7 @@ class RetrieverConfig(Config):
         fisher_scale: "normalised", or "compat": LeanAgent's.
         average_weight: of the weights after a task in the average with those before it.
         replay_size: rows of all earlier tasks together, the same number of each repository.
-        replay_share: of a step's loss, that of replayed rows.
+        replay_share: of a step's loss, that of replayed rows, below 1.
         only_new: of a repository that was learned before, train on the steps that are new since; replay has the rest.
         split: of LeanDojo's two, the one to train and measure on (`Config.split`).
         baselines: BM25 and MePo are measured on each test set too, once.
@@ -116,7 +117,7 @@ class RetrieverConfig(Config):
     fisher_scale: FisherScale = "normalised"
     average_weight: Share = 0.75
     replay_size: Positive = 20_000
-    replay_share: Share = 0.5
+    replay_share: BelowOne = 0.5
     only_new: bool = True
     split: Split = "random"
     baselines: bool = True

@@ -11,6 +11,7 @@ was made before is repeated from its file. A split without a step that uses a pr
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +22,8 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError
 from pipeline.models.measures import Evaluation
 from pipeline.models.retriever.config import RetrieverConfig, for_a_job
-from pipeline.models.retriever.learning import learn, measure
+from pipeline.models.retriever.encoder import Encoder
+from pipeline.models.retriever.learning import encoder_of, learn, measure
 from pipeline.models.training_job import (
     Evaluator,
     OnStep,
@@ -54,6 +56,11 @@ class RetrieverEvaluator(Evaluator[RetrieverConfig]):
     def settings(self) -> list[Any]:
         return [getattr(self.config, name) for name in _FOLLOWS_FROM]
 
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The checkpoint's encoder, loaded once."""
+        return encoder_of(self.chain.path(self.checkpoint), self.config)
+
     def measure(self, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
         return measure(
             self.chain.path(self.checkpoint),
@@ -61,6 +68,7 @@ class RetrieverEvaluator(Evaluator[RetrieverConfig]):
             self.config,
             split=split,
             indices=self.indices,
+            encoder=self.encoder,
             on_batch=on_batch,
         )
 

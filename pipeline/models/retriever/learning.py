@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -189,6 +190,7 @@ def measure(
     *,
     split: str = "test",
     indices: Path | None = None,
+    encoder: Encoder | None = None,
     on_batch: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> Evaluation:
     """Measure a checkpoint's folder (or a hub name) on one split of a task's dataset.
@@ -199,14 +201,14 @@ def measure(
         config: lengths, device and seed.
         split: "test" or "val".
         indices: the folder of embedding indices; None: embeddings are computed and not stored.
+        encoder: the checkpoint's, as `encoder_of` loads it; None: it is loaded now.
         on_batch: takes (steps done, steps in all).
 
     Raises:
         LearningError: the dataset or the checkpoint cannot be used.
     """
-    encoder = load_encoder(checkpoint)
-    if on_cuda(config):
-        torch.nn.Module.to(encoder, "cuda")
+    if encoder is None:
+        encoder = encoder_of(checkpoint, config)
     data: RetrievalDataModule = data_module(task.dataset, config, tokens_of=checkpoint)
     index = None if indices is None else EmbeddingIndex.of(indices, encoder, data.document_length)
     examples = data.examples(split).with_premises
@@ -227,6 +229,18 @@ def measure(
         return found
     baselines = _baselines(found, data.corpus, examples, config, indices)
     return replace(found, metrics={**found.metrics, **baselines})
+
+
+def encoder_of(checkpoint: Path | str, config: RetrieverConfig) -> Encoder:
+    """Load the encoder of a checkpoint's folder (or a hub name) to the device that it is measured on.
+
+    Raises:
+        LearningError: it cannot be loaded.
+    """
+    encoder = load_encoder(checkpoint)
+    if on_cuda(config):
+        torch.nn.Module.to(encoder, "cuda")
+    return encoder
 
 
 def _baselines(
@@ -347,21 +361,28 @@ def learn_all(
         parent = checkpoints[-1].checkpoint if checkpoints else None
         checkpoints.append(learn(task, chain, config, parent=parent, earlier=tasks[:k], indices=indices))
         at = chain.path(checkpoints[-1].checkpoint)
+        measured = partial(_measured, at, encoder=encoder_of(at, config), config=config, indices=indices)
         recall.append([])
         for j in range(k + 1):
-            found = _measured(at, tasks[j], config, "test", indices)
+            found = measured(tasks[j], split="test")
             if found is not None:
                 results[k, j] = found
             recall[j].append(_recall_at_10(found))
-        validation.append(_recall_at_10(_measured(at, task, config, "val", indices)))
+        validation.append(_recall_at_10(measured(task, split="val")))
     return ChainReport(tuple(checkpoints), tuple(map(tuple, recall)), tuple(validation), results)
 
 
 def _measured(
-    checkpoint: Path, task: TaskData, config: RetrieverConfig, split: str, indices: Path | None
+    checkpoint: Path,
+    task: TaskData,
+    *,
+    encoder: Encoder,
+    config: RetrieverConfig,
+    split: str,
+    indices: Path | None,
 ) -> Evaluation | None:
     try:
-        return measure(checkpoint, task, config, split=split, indices=indices)
+        return measure(checkpoint, task, config, split=split, indices=indices, encoder=encoder)
     except (EmptySplitError, NothingToMeasureError):
         return None
 

@@ -59,7 +59,8 @@ class AcceptedStep:
 class AcceptedProof:
     """A proof that the gate accepted: its id and its origin, and its steps.
 
-    `start` is where its sorry begins, (line, column) from 1. `model` is what was asked, "" for the curated tactics.
+    `start` is where its sorry begins, (line, column) from 1; None where the view does not have the sorry. `model` is
+    what was asked, "" for the curated tactics.
     """
 
     proof: str
@@ -67,7 +68,7 @@ class AcceptedProof:
     repository: str
     commit: str
     path: str
-    start: tuple[int, int]
+    start: tuple[int, int] | None
     declaration: str
     rung: int
     model: str
@@ -209,13 +210,13 @@ def _steps(view: sqlite3.Connection, log: LogReader, row: ProofRow) -> AcceptedP
     )
 
 
-def _place(view: sqlite3.Connection, row: ProofRow) -> tuple[int, int]:
+def _place(view: sqlite3.Connection, row: ProofRow) -> tuple[int, int] | None:
     places = [
         (sorry.line, sorry.column + 1)
         for sorry in queries.sorries_by_prefix(view, row.sorry)
         if (sorry.repository, sorry.branch) == (row.repository, row.branch)
     ]
-    return places[0] if places else (1, 1)
+    return places[0] if places else None
 
 
 def printed(goal: str) -> str:

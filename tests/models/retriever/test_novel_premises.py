@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -11,7 +12,10 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
 from pipeline.models.measures import METRICS, baselines_of
 from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.encoder import Encoder, load_encoder
+from pipeline.models.retriever.job import RetrieverEvaluator
 from pipeline.models.retriever.learning import learn, learn_all, measure
+from pipeline.models.training_job import Recorder
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -52,6 +56,26 @@ def test_a_chain_learns_replays_and_is_measured_on_it_with_its_baselines(
         small_config(Path(config.model_name), split=config.split, baselines=False),
     )
     assert baselines_of({name: one.mean for name, one in alone.metrics.items()}).keys() == {""}
+
+
+def test_a_checkpoint_s_encoder_is_loaded_once_for_all_its_measurements(
+    tmp_path: Path, config: RetrieverConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, chain, nobody = task(tmp_path, "a", 1), Chain(tmp_path / "chain"), cast(Any, None)
+    made = learn(one, chain, config, parent=None)
+    loaded: list[Path | str] = []
+
+    def counted(checkpoint: Path | str) -> Encoder:
+        loaded.append(checkpoint)
+        return load_encoder(checkpoint)
+
+    monkeypatch.setattr("pipeline.models.retriever.learning.load_encoder", counted)
+    measuring = RetrieverEvaluator(
+        chain, made.checkpoint, config, Recorder("job", nobody, simulated=False), tmp_path / "indices"
+    )
+    for side in ("test", "val"):
+        measuring.measure(one, side, lambda _done, _total: None)
+    assert loaded == [chain.path(made.checkpoint)]
 
 
 def test_a_chain_of_one_split_is_not_trained_on_the_other(tmp_path: Path, config: RetrieverConfig) -> None:

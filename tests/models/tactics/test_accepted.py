@@ -107,8 +107,9 @@ class World:
         steps: Sequence[tuple[str, str]] = STEPS,
         tree: bool | dict[str, Any] = True,
         simulated: bool = False,
+        known: bool = True,
     ) -> ProofFound:
-        """Have a sorry of a theorem, and a candidate for it with its search."""
+        """Have a sorry of a theorem, and a candidate for it with its search. `known`: the view has the sorry."""
         said = statement_on("train") if statement is None else statement
         scan = scanned(f"{name}.lean", [declaration(name, statement=said)], with_sorry=[name])
         (sorry,) = scan.sorries
@@ -124,7 +125,7 @@ class World:
             update={"simulated": simulated, "tree": digest(payload) if tree else None}
         )
         opened = SorryOpened.model_validate(life | {"place": where, "reopened": False})
-        self.tell(opened, found, ended, payloads=[payload])
+        self.tell(*([opened] if known else []), found, ended, payloads=[payload])
         return found
 
     def learned(self, *, simulated: bool = False) -> AcceptedProofs:
@@ -155,6 +156,15 @@ def test_a_verified_proof_is_learned_step_by_step_and_says_where_it_is_from(worl
     ]
     assert {(row.proof, row.theorem, row.path) for row in rows} == {(found.proof, "swap", "swap.lean")}
     assert accepted(world.db, world.reader, repositories=["another/one"], simulated=False) == AcceptedProofs()
+
+
+def test_a_proof_whose_sorry_the_view_does_not_have_is_learned_with_no_place(world: World) -> None:
+    world.tell(proof_verified(world.proved("gone", known=False)), proof_verified(world.proved("there")))
+    assert {proof.declaration: proof.start is None for proof in world.learned().proofs} == {
+        "gone": True, "there": False,
+    }  # fmt: skip
+    write_accepted(world.folder, world.learned())
+    assert read_accepted(world.folder) == world.learned()
 
 
 def test_what_was_rejected_later_is_not_learned_from(world: World) -> None:

@@ -116,7 +116,7 @@ def test_a_file_may_hold_some_fields_or_none(tmp_path: Path) -> None:
         ("lr: .nan", "finite"),
         ("loss: mean", "one of mse, contrastive"),
         ("seed: 4294967296", "below 4294967296"),
-        ("replay_share: 1.5", "from 0 to 1"),
+        ("replay_share: 1.0", "from 0 to below 1"),
         ("num_in_file_negatives: 9", "0 to num_negatives"),
         ("num_workers: -1", "no number below 0"),
         ("- 1", "holds a list"),
