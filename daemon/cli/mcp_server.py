@@ -24,7 +24,7 @@ from daemon.cli.context import CliError, Instance, locate, one_match, view
 from daemon.cli.render import clean_block
 from daemon.cli.repos import resolve
 from daemon.cli.sorries import Sorry as SorryDocument
-from daemon.cli.sorries import attempts_on, described, goals_said, source_of
+from daemon.cli.sorries import attempts_on, described, doubts_on, goals_said, source_of
 from pipeline.gate.certificate import CertificateError, certificate_of
 from store.errors import LogError
 from store.log.reader import LogReader
@@ -85,6 +85,10 @@ class FoundSorry(Shown):
     state: str = Field(
         description="open; verified: a proof that Lean accepted waits; filled; removed: its declaration is gone."
     )
+    by_design: str = Field(
+        description="Why it is there by design and takes no proof: challenge, answer; empty elsewhere."
+    )
+    in_doubt: bool = Field(description="An advisory puts its verified proof in doubt.")
     disproved: bool = Field(
         description="Lean took a proof of the negation: the statement is false as it stands."
     )
@@ -238,10 +242,11 @@ class Tools:
                 watched_only=True,
             )
             goals, tried = goals_said(database), attempts_on(queries.attempts(database))
+            doubts, design = doubts_on(database), queries.by_design(database)
         page = rows[offset : offset + limit]
         more = offset + len(page)
         return Sorries(
-            sorries=[_found(described(row, goals, tried)) for row in page],
+            sorries=[_found(described(row, goals, tried, doubts, design)) for row in page],
             found=len(rows),
             next_offset=more if more < len(rows) else None,
         )
@@ -255,7 +260,8 @@ class Tools:
             attempts = queries.attempts(database, sorry=chosen)
             proofs = queries.proofs(database, sorry=chosen)
             goals, tried = goals_said(database, chosen), attempts_on(attempts)
-        documents = [described(row, goals, tried) for row in matching if row.sorry == chosen]
+            doubts, design = doubts_on(database), queries.by_design(database)
+        documents = [described(row, goals, tried, doubts, design) for row in matching if row.sorry == chosen]
         blobs = {item.blob for item in documents}
         return OneSorry(
             branches=[_found(item) for item in documents],
@@ -348,6 +354,8 @@ def _found(item: SorryDocument) -> FoundSorry:
         statement=item.statement,
         mode=item.mode,
         state=item.state,
+        by_design=item.by_design,
+        in_doubt=bool(item.doubts),
         disproved=item.disproved == "lean",
         goal="" if goal is None else goal.goal,
         goal_simulated=goal is not None and goal.simulated,
