@@ -15,9 +15,11 @@ from daemon.store_service import StoreService
 from pipeline.gate.advisories import Advisory, shipped
 from pipeline.report.front import digest, front
 from store.events.proofs import ProofDoubted
+from store.log.envelope import NewEvent
 from store.view import queries, report_queries
-from tests.support.events import proof_row
-from tests.support.state_folder import PROOF, StateFolder, fill, make_folder
+from tests.support.daemon.deployment import Deployment
+from tests.support.events import proof_found, proof_row, proof_verified, stage
+from tests.support.state_folder import PROOF, StateFolder, fill, make_folder, sorry_place
 
 
 @pytest.fixture
@@ -82,3 +84,38 @@ def test_a_patch_says_it_in_its_subject_and_its_first_lines_and_is_written_anew(
     assert "Subject: [PATCH IN DOUBT] Prove one" in text
     assert "IN DOUBT: lean4#14576. Every kernel that vouches for this proof has a known fault" in text
     assert mail_id(row, "me") != mail_id(doubted, "me")
+
+
+def test_the_daemon_finds_it_by_itself_reads_a_file_of_one_s_own_and_tells_people(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    told = tmp_path / "told"
+    feed = tmp_path / "advisories.toml"
+    feed.write_text(
+        '[[advisory]]\nid = "lean4#1"\npublished = 2027-01-01\ntitle = "t"\nsource = "s"\n', "utf-8"
+    )
+    feed.write_text(feed.read_text("utf-8") + "fixed.lean = []\n", "utf-8")
+    command = f'["/bin/sh", "-c", "cat >> {told}"]'
+    deployment.write(
+        repos=[deployment.remote("demo").path],
+        extra=f'[certificates]\nadvisories = "{feed}"\n[notify]\nevery = "0s"\n[notify.command]\nrun = {command}\n',
+    )
+    with deployment.daemon():
+        deployment.wait_for(lambda: deployment.events("notifications_switched"), what="the channel")
+    found = proof_found("5a" * 8, sorry_place("a", line=1), commit="1" * 40, simulated=False)
+    patch, blobs = stage(tmp_path / "stage", b"A proof\n")
+
+    async def record() -> None:
+        async with deployment.opened() as parts:
+            verified = proof_verified(found).model_copy(update={"patch": patch})
+            stream = f"proof:{found.proof}"
+            await parts.store.append([NewEvent(stream, found), NewEvent(stream, verified)], blobs=blobs)
+
+    asyncio.run(record())
+    with deployment.daemon():
+        deployment.wait_for(lambda: deployment.events("proof_doubted"), what="the doubt")
+        deployment.wait_for(
+            lambda: told.exists() and "verified proof in doubt (lean4#1)" in told.read_text("utf-8"),
+            what="the news",
+        )
+    (event,) = deployment.events("proof_doubted")
+    assert event.data["advisories"] == ["lean4#1"]
