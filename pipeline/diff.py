@@ -21,6 +21,7 @@ from typing import Literal, get_args
 
 from pipeline.jobs.mirror import Changes, Mirror, TreeFile
 from pipeline.jobs.protocol import JobError
+from pipeline.jobs.version import content, shortened, unread
 from pipeline.lean.source.forbidden import (
     SEARCHES,
     SORRY_NAMES,
@@ -31,7 +32,6 @@ from pipeline.lean.source.forbidden import (
 )
 from pipeline.lean.source.lexer import lex, tokens_of_text
 from pipeline.lean.source.scanner import Command, read_source
-from pipeline.scan import content, shortened, unread
 from store.domain.life import Commit, live
 from store.domain.matching import (
     Decl,
@@ -182,6 +182,10 @@ class _Version:
         """The declaration of each sorry, by the sorry's first byte."""
         return {sorry.byte_start: sorry.index for sorry in self.read.scan.sorries}
 
+    @cached_property
+    def _sorry_starts(self) -> list[int]:
+        return sorted(self.owners)
+
     def place(self, byte: int) -> tuple[int, int]:
         """Return the line from 1 and the column from 0 of a byte."""
         start = self.data.rfind(b"\n", 0, byte) + 1
@@ -239,11 +243,17 @@ class _Version:
         """Return the words of a command that count."""
         if command.byte_start not in self._marks:
             text = "" if command.keyword.startswith("#") else skeleton(command.text)
-            suspect = any(word in text for word in _SUSPECT) or (
-                "?" in text and any(word in text for word in _SEARCHES)
-            )
+            suspect = [word for word in _SUSPECT if word in text]
+            if "?" in text:
+                suspect += [word for word in _SEARCHES if word in text]
+            if suspect == ["sorry"] and text.count("sorry") == self._sorries_in(command):
+                suspect = []
             self._marks[command.byte_start] = list(self._marked(command)) if suspect else []
         return self._marks[command.byte_start]
+
+    def _sorries_in(self, command: Command) -> int:
+        starts = self._sorry_starts
+        return bisect_left(starts, command.byte_end) - bisect_left(starts, command.byte_start)
 
     def _marked(self, command: Command) -> Iterator[_Mark]:
         inside = self._inside(command)
@@ -513,6 +523,5 @@ def _moved(was: SorryPlace, place: SorryPlace) -> Finding:
 
 def _concerns(line: str, words: Collection[str]) -> bool:
     """Return whether a line that gives variables could give them to a declaration with these words."""
-    if not line.startswith("variable") or "[" in line:
-        return True
-    return any(name in words for binder in _BOUND.findall(line) for name in binder.split())
+    names = [name for binder in _BOUND.findall(line) for name in binder.split()]
+    return not names or any(name in words for name in names)

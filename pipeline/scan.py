@@ -28,10 +28,9 @@ from typing import Any
 from pipeline.jobs.mirror import Mirror, TreeFile
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, bad_spec, run_job
 from pipeline.jobs.specs import ScanKnown, ScanSpec
+from pipeline.jobs.version import MOST_TEXT, SHORT_STATEMENT, beginning, content, shortened, unread
 from pipeline.lean.source.globs import path_filter
 from pipeline.lean.source.scanner import read_file
-from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
-from store.domain.identity import short_hash
 from store.domain.life import Commit, Lives, TheoremStep, counted, follow, live
 from store.domain.matching import (
     Decl,
@@ -42,7 +41,7 @@ from store.domain.matching import (
     declarations_now,
     same_file,
 )
-from store.domain.records import THEOREM_KINDS, ReadFile, ScannedFile
+from store.domain.records import THEOREM_KINDS, ReadFile
 from store.events.scans import (
     CommitScanned,
     FileRemoved,
@@ -56,14 +55,7 @@ from store.events.scans import (
     TheoremsFollowed,
 )
 
-MOST_BYTES = MOST_SOURCE_BYTES
-"""A larger file is reported and not read."""
 MOST_TOOLCHAIN_BYTES = 1024
-LONGEST_NAME, LONGEST_STATEMENT = 1000, 16_384
-"""Characters of a declaration's name and statement; of a longer one the beginning is kept."""
-MOST_TEXT, SHORT_STATEMENT = 2 << 20, 300
-"""Characters that the statements of a file, of a branch's sorries, and of the steps of one event take together. Where
-they are more, each keeps its beginning (the steps: go in several events)."""
 MOST_SORRIES_LISTED = 100_000
 MOST_STEPS = 5000
 """Steps of theorems in one event."""
@@ -384,39 +376,6 @@ def _read(mirror: Mirror, item: TreeFile) -> ReadFile:
     return unread(item, data) if isinstance(data, str) else shortened(read_file(data, path=item.path))
 
 
-def content(mirror: Mirror, item: TreeFile) -> bytes | str:
-    """Return a file's bytes, or why it is not scanned.
-
-    Raises:
-        JobError: The mirror does not have it.
-    """
-    if not item.readable:
-        return f"{item.problem}; not scanned"
-    data = mirror.read(item.blob, most_bytes=MOST_BYTES)
-    return f"{data} bytes, more than {MOST_BYTES}; not scanned" if isinstance(data, int) else data
-
-
-def shortened(read: ReadFile) -> ReadFile:
-    """Return what was read with the beginnings of names and statements that are longer than any that people write.
-
-    They stand in each event about a sorry. Which statement it is the hash says, and that is of all of it.
-    """
-    scan = read.scan
-    longest = LONGEST_STATEMENT
-    if sum(len(one.statement) for one in scan.declarations) > MOST_TEXT:
-        longest = SHORT_STATEMENT
-    if all(len(one.statement) <= longest and len(one.name) <= LONGEST_NAME for one in scan.declarations):
-        return read
-    declarations = tuple(
-        one._replace(name=_beginning(one.name, LONGEST_NAME), statement=_beginning(one.statement, longest))
-        for one in scan.declarations
-    )
-    sorries = tuple(
-        replace(one, declaration=_beginning(one.declaration, LONGEST_NAME)) for one in scan.sorries
-    )
-    return replace(read, scan=replace(scan, declarations=declarations, sorries=sorries))
-
-
 def _in_few_words(given: ScanSpec, now: list[Decl], *, affected: Collection[str]) -> list[Decl]:
     """Return declarations whose sorries' places take no more text than the daemon can hold, with those elsewhere.
 
@@ -436,18 +395,7 @@ def _in_few_words(given: ScanSpec, now: list[Decl], *, affected: Collection[str]
 def _in_short(place: SorryPlace) -> SorryPlace:
     if len(place.statement) <= SHORT_STATEMENT:
         return place
-    return place.model_copy(update={"statement": _beginning(place.statement, SHORT_STATEMENT)})
-
-
-def _beginning(text: str, longest: int) -> str:
-    if len(text) <= longest:
-        return text
-    return f"{text[:longest]}… ({len(text)} characters, {short_hash('long', text)})"
-
-
-def unread(item: TreeFile, reason: str) -> ReadFile:
-    """Return the scan of a file that is not read."""
-    return ReadFile(ScannedFile(item.path, error=reason, imports=(), declarations=(), sorries=()), ())
+    return place.model_copy(update={"statement": beginning(place.statement, SHORT_STATEMENT)})
 
 
 class _Earlier:

@@ -1,0 +1,61 @@
+"""One version of a file in a mirror: its bytes, or why it is not scanned, and its scan within what events can hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipeline.jobs.mirror import Mirror, TreeFile
+from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
+from store.domain.identity import short_hash
+from store.domain.records import ReadFile, ScannedFile
+
+LONGEST_NAME, LONGEST_STATEMENT = 1000, 16_384
+"""Characters of a declaration's name and statement; of a longer one the beginning is kept."""
+MOST_TEXT, SHORT_STATEMENT = 2 << 20, 300
+"""Characters that the statements of a file, of a branch's sorries, and of the steps of one event take together. Where
+they are more, each keeps its beginning (the steps: go in several events)."""
+
+
+def content(mirror: Mirror, item: TreeFile) -> bytes | str:
+    """Return a file's bytes, or why it is not scanned.
+
+    Raises:
+        JobError: The mirror does not have it.
+    """
+    if not item.readable:
+        return f"{item.problem}; not scanned"
+    data = mirror.read(item.blob, most_bytes=MOST_SOURCE_BYTES)
+    return f"{data} bytes, more than {MOST_SOURCE_BYTES}; not scanned" if isinstance(data, int) else data
+
+
+def shortened(read: ReadFile) -> ReadFile:
+    """Return what was read with the beginnings of names and statements that are longer than any that people write.
+
+    They stand in each event about a sorry. Which statement it is the hash says, and that is of all of it.
+    """
+    scan = read.scan
+    longest = LONGEST_STATEMENT
+    if sum(len(one.statement) for one in scan.declarations) > MOST_TEXT:
+        longest = SHORT_STATEMENT
+    if all(len(one.statement) <= longest and len(one.name) <= LONGEST_NAME for one in scan.declarations):
+        return read
+    declarations = tuple(
+        one._replace(name=beginning(one.name, LONGEST_NAME), statement=beginning(one.statement, longest))
+        for one in scan.declarations
+    )
+    sorries = tuple(
+        replace(one, declaration=beginning(one.declaration, LONGEST_NAME)) for one in scan.sorries
+    )
+    return replace(read, scan=replace(scan, declarations=declarations, sorries=sorries))
+
+
+def beginning(text: str, longest: int) -> str:
+    """Return a text, or of a longer one its beginning, with its length and a hash of it all."""
+    if len(text) <= longest:
+        return text
+    return f"{text[:longest]}… ({len(text)} characters, {short_hash('long', text)})"
+
+
+def unread(item: TreeFile, reason: str) -> ReadFile:
+    """Return the scan of a file that is not read."""
+    return ReadFile(ScannedFile(item.path, error=reason, imports=(), declarations=(), sorries=()), ())
