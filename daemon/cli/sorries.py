@@ -45,6 +45,7 @@ from daemon.cli.render import (
 from daemon.cli.repos import resolve
 from daemon.paths import Paths, slug
 from store.domain.identity import line_url
+from store.view.impact import Declared, Impact, impacts
 from store.view.rows import AttemptRow, SorryGoalRow, SorryRow, SorryStepRow, too_large_said
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 
     Goals = dict[tuple[str, str, str], SorryGoalRow]
     Lives = dict[tuple[str, str, str], list["Step"]]
+    Resting = dict[tuple[str, str, str], Impact]
 
 STATES = ("open", "disproved", "verified", "filled", "removed")
 State = Annotated[
@@ -71,6 +73,16 @@ Every = Annotated[
     typer.Option(
         "--all",
         help="Of every state, and also those on branches and in repositories that are watched no more.",
+    ),
+]
+ORDERS = ("place", "impact")
+By = Annotated[
+    str,
+    typer.Option(
+        "--by",
+        metavar="ORDER",
+        help="Order: place (repository, branch, file) or impact (most theorems that rest on it first).",
+        autocompletion=one_of(ORDERS),
     ),
 ]
 AROUND = 4
@@ -93,6 +105,7 @@ def list_(
     state: State = None,
     branch: Branch = None,
     every: Every = False,
+    by: By = "place",
     as_of: AsOf = None,
     config: Config = None,
     as_json: Json = False,
@@ -100,6 +113,7 @@ def list_(
     from store.view import queries
 
     check_choice(state, STATES, option="--state")
+    check_choice(by, ORDERS, option="--by")
     instance = locate(config, as_of)
     with view(instance) as database:
         repository = resolve(database, repo)
@@ -114,7 +128,8 @@ def list_(
         lives = histories(steps)
         goals, tried = goals_said(database), attempts_on(queries.attempts(database))
         doubts, design = doubts_on(database), queries.by_design(database)
-        found = [described(row, goals, tried, doubts, design, lives) for row in rows]
+        resting = resting_on(database, rows) if by == "impact" else {}
+        found = [described(row, goals, tried, doubts, design, lives, resting) for row in rows]
         too_large = [
             row
             for row in queries.too_large(database, repository=repository)
@@ -122,6 +137,8 @@ def list_(
         ]
     if state in ("open", "disproved"):
         found = [item for item in found if bool(item.disproved) == (state == "disproved")]
+    if by == "impact":
+        found.sort(key=lambda item: (item.impact is None, item.impact.order if item.impact else ()))
     if as_json:
         emit_json(Sorries(found, too_large), instance.head)
         return
@@ -135,6 +152,28 @@ def list_(
         say(f"no sorry is open{hint}" if left else nothing)
         return
     short = short_ids(item.sorry for item in shown)
+    if by == "impact":
+        table(
+            ("ID", "RESTS ON IT", "STATE", "DECLARATION", "STATEMENT", "PLACE"),
+            [
+                (
+                    short[item.sorry],
+                    impact_said(item.impact),
+                    state_word(item),
+                    item.declaration,
+                    item.statement,
+                    f"{item.path}:{item.line}",
+                )
+                for item in shown
+            ],
+            shrink=(4, 5, 3),
+            spare=(4, 2),
+            names=(3, 5),
+            indent=4,
+            groups=[(f"{item.repository} ({item.branch})",) for item in shown],
+        )
+        say(counted(len(shown), "sorry") + hint)
+        return
     table(
         ("ID", "LINE", "STATE", "DECLARATION", "STATEMENT", "TRIED", "SINCE"),
         [
@@ -179,7 +218,8 @@ def show(
         lives = histories(queries.sorry_steps(database, chosen))
         goals, tried = goals_said(database, chosen), attempts_on(attempts)
         doubts, design = doubts_on(database), queries.by_design(database)
-        found = [described(row, goals, tried, doubts, design, lives) for row in rows]
+        resting = resting_on(database, rows)
+        found = [described(row, goals, tried, doubts, design, lives, resting) for row in rows]
         tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     if as_json:
         emit_json(
@@ -218,6 +258,29 @@ def goals_said(database: sqlite3.Connection, sorry: str | None = None) -> Goals:
 
     rows = trace_queries.sorry_goals(database, sorry=sorry)
     return {(row.repository, row.branch, row.sorry): row for row in rows}
+
+
+def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow]) -> Resting:
+    """Return what rests on the sorries that are in the source, by repository, branch and sorry."""
+    by_branch: dict[tuple[str, str], list[SorryRow]] = defaultdict(list)
+    for row in rows:
+        if row.state in ("open", "verified"):
+            by_branch[row.repository, row.branch].append(row)
+    resting: Resting = {}
+    for (repository, branch), its in by_branch.items():
+        places = {row.sorry: Declared(row.path, row.declaration) for row in its}
+        found = impacts(database, repository, branch, places.values())
+        resting |= {(repository, branch, sorry): found[place] for sorry, place in places.items()}
+    return resting
+
+
+def impact_said(impact: Impact | None) -> str:
+    """Say for people what rests on a sorry."""
+    if impact is None:
+        return "-"
+    if impact.theorems is None:
+        return "unknown"
+    return counted(impact.theorems, "theorem") + (" SIMULATED" if impact.simulated else "")
 
 
 def attempts_on(attempts: Iterable[AttemptRow]) -> dict[str, list[AttemptRow]]:
@@ -259,6 +322,8 @@ class Sorry(SorryRow):
     """The advisories that put its verified proof in doubt."""
     by_design: str
     """Why it is there by design and never filled: `challenge`, `answer`, or empty."""
+    impact: Impact | None
+    """What rests on its declaration; null without `--by impact`, and where it is not in the source."""
     history: list[Step]
     """Oldest first."""
 
@@ -290,6 +355,7 @@ def described(
     doubts: Mapping[str, list[str]],
     design: Callable[[SorryRow], str],
     lives: Lives | None = None,
+    resting: Resting | None = None,
 ) -> Sorry:
     """Return a sorry as `--json` shows it."""
     key = (row.repository, row.branch, row.sorry)
@@ -305,6 +371,7 @@ def described(
         tried=of_row(Tried, rows[-1], attempts=len(rows)) if rows else None,
         doubts=doubts.get(row.verified_proof or "", []),
         by_design=design(row),
+        impact=(resting or {}).get(key),
         history=(lives or {}).get(key, []),
     )
 
@@ -350,6 +417,16 @@ def _goal(said: Goal | None) -> str:
         return ""
     by = f"{'SIMULATED, ' if said.simulated else ''}at {said.sha[:10]}"
     return clean_block(f"{said.goal}\n({by})")
+
+
+def _rests(impact: Impact | None) -> str:
+    """Say what rests on a sorry, and which trace says so."""
+    if impact is None:
+        return ""
+    if impact.theorems is None:
+        return f"unknown: {impact.unknown}"
+    of_them = f", {impact.direct:,} of them directly" if impact.theorems else ""
+    return f"{impact_said(impact)}{of_them} (trace of {(impact.sha or '')[:10]})"
 
 
 def _show_attempt(number: int, row: AttemptRow) -> None:
@@ -412,6 +489,7 @@ def _show_one(item: Sorry, *, tip: str | None, paths: Paths) -> None:
             ("statement", clean(item.statement)),
             ("word", f"{item.token}, {item.mode} mode"),
             ("goal", _goal(item.goal)),
+            ("rests on it", _rests(item.impact)),
             ("proof", item.verified_proof or ""),
         )
     )

@@ -90,6 +90,20 @@ def newest_trace(db: sqlite3.Connection, repository: str, *, simulated: bool = F
     return next(iter(make_all(TraceRow, rows)), None)
 
 
+def trace_of_branch(
+    db: sqlite3.Connection, repository: str, branch: str, *, simulated: bool = False
+) -> TraceRow | None:
+    """Return the newest trace of a branch's line or of its scanned commit; the simulator's only if asked for, and where
+    Lean made none."""
+    rows = db.execute(
+        f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE repository = ?1 AND state = 'current' "
+        "AND simulated <= ?4 AND (line = ?3 OR sha = (SELECT scanned FROM branches WHERE repository = ?1 "
+        "AND branch = ?2)) ORDER BY simulated, seq DESC LIMIT 1",
+        (repository, branch, branch_line(branch), int(simulated)),
+    )
+    return next(iter(make_all(TraceRow, rows)), None)
+
+
 def gaps_of_trace(db: sqlite3.Connection, trace: str) -> list[GapRow]:
     """Return what a trace lacks, each thing with its reason, by path."""
     rows = db.execute(

@@ -67,7 +67,7 @@ def test_it_works_beside_a_running_writer(folder: StateFolder) -> None:
 
 def test_as_of_exports_what_was_known_then(folder: StateFolder) -> None:
     position = trace(folder, seed=0)
-    trace(folder, seed=1, name="two")
+    trace(folder, seed=1, repository="example.org/demo/two")
     answer = folder.unsorry("export", "leandojo", "out", "--as-of", str(position), "--json")
     assert answer.code == 0, answer.err
     assert answer.json["as_of"]["seq"] == position
@@ -76,7 +76,7 @@ def test_as_of_exports_what_was_known_then(folder: StateFolder) -> None:
 
 def test_a_repository_is_chosen_by_the_end_of_its_key(folder: StateFolder) -> None:
     trace(folder)
-    trace(folder, seed=1, name="two")
+    trace(folder, seed=1, repository="example.org/demo/two")
     assert folder.unsorry("export", "leandojo", "out", "--repo", "two").code == 0
     assert {item["url"] for item in theorems(folder.root / "out")} == {"https://example.org/demo/two"}
     answer = folder.unsorry("export", "leandojo", "out", "--repo", "three")

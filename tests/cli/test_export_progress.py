@@ -78,7 +78,7 @@ def test_a_copy_in_a_fork_is_one_proof(folder: StateFolder, files: list[TracedFi
     record_traced(folder, files)
     alone = folder.unsorry("export", "progress", "out.jsonl", "--json").json
     moved = [replace(file, path=f"Fork/{file.path}") for file in files]
-    record_traced(folder, moved, name="fork", sha="2" * 40)
+    record_traced(folder, moved, repository="example.org/demo/fork", sha="2" * 40)
     both = folder.unsorry("export", "progress", "out.jsonl", "--json").json
     assert (both["steps"], both["repeated"]) == (alone["steps"], sum(alone["proofs"].values()))
 

@@ -298,7 +298,7 @@ def record_traced(
     folder: StateFolder,
     files: Sequence[TracedFile],
     *,
-    name: str = "one",
+    repository: str = "example.org/demo/one",
     sha: str = "1" * 40,
     simulated: bool = False,
 ) -> int:
@@ -309,7 +309,7 @@ def record_traced(
         log.reader() as reader,
         View.open(folder.state / "database.db", reader) as view,
     ):
-        made = replace(head(sha, repository=f"example.org/demo/{name}"), simulated=simulated)
+        made = replace(head(sha, repository=repository), simulated=simulated)
         with closing(queries.connect(folder.state / "database.db")) as questions:
             record_trace(log, trace=made, files=files, stage=folder.state / "stage", view=questions)
         return view.catch_up()
