@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from daemon.settings import Settings
 from examples.demo_library import files
+from pipeline.jobs.inputs import Inputs, InputStore
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.specs import KNOWN, Budget, CuratedRung, ProveKnown, ProveSpec, ScanLimits
+from pipeline.lean.backend import simulator
 from tests.support.daemon import apart
+from tests.support.daemon.bench import bench
 from tests.support.daemon.deployment import Deployment
 from tests.support.tiny_models import make_tiny_causal, make_tiny_classifier, make_tiny_retriever
 
@@ -29,12 +37,14 @@ num_workers = 0
 max_seq_len = 64
 data_max_seq_len = 64
 [train.tactics]
+enabled = true
 model_name = "./causal"
-max_seq_len = 64
+max_seq_len = 400
 epochs = 1
 [train.progress]
+enabled = true
 model_name = "./classifier"
-max_seq_len = 64
+max_seq_len = 400
 epochs = 1
 """
 
@@ -64,6 +74,59 @@ def test_scans_traces_searches_and_checks_need_nothing_of_the_daemon_s_but_what_
     assert not [path for path in settings.paths.inputs.iterdir() if path.is_file()]
 
 
+class Searching(ProveSpec):
+    """A prove job that behaves as told (`tests.support.daemon.job`)."""
+
+    behave: str
+    limits: Any = ScanLimits()
+    base: None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+def test_each_attempt_has_the_inputs_of_the_first_one_until_the_job_has_ended(tmp_path: Path) -> None:
+    deployment = Deployment(tmp_path)
+    remote = deployment.remote("demo")
+    remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
+    settings = deployment.write(repos=[remote.path])
+    place, store = settings.paths.jobs / "prove-1" / "inputs", InputStore(settings.paths.inputs)
+
+    async def go() -> list[Inputs]:
+        async with bench(deployment, max_attempts=5) as b:
+
+            async def attempt(number: int, behave: str) -> Inputs:
+                spec = Searching(
+                    behave=behave,
+                    repository=b.parts.repo.key,
+                    branch="main",
+                    sha=b.sha,
+                    lean=simulator(),
+                    rung=CuratedRung(),
+                    budget=Budget(1, 1.0, 1.0),
+                    budget_key="b",
+                    parallel=1,
+                    sorries=(),
+                )
+                due = replace(b.due(behave, kind="prove", attempt=number), job="prove-1", spec=spec)
+                await b.run(due)
+                written = place.parent / str(number) / "spec.json"
+                return JobSpec.read(written).inputs
+
+            first = await attempt(1, "fail_for_now")
+            # What the view would not say, so that the second attempt can have it from the first alone.
+            known = ProveKnown(proofs={"of the first": ()}).model_dump_json().encode()
+            before = store.freeze(place, {KNOWN: known})
+            second = await attempt(2, "fail_for_now")
+            assert store.frozen(place) == second == before, "it is to be tried again"
+            return [first, second, await attempt(3, "fail")]
+
+    first, second, third = asyncio.run(go())
+    assert [one.name for one in first.files] == [KNOWN]
+    assert second == third != first
+    assert not place.exists(), "it is not tried again"
+    assert [path for path in store.folder.iterdir() if path.is_file()] == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_trainings_need_nothing_of_the_daemon_s_but_what_they_list(tmp_path: Path) -> None:
@@ -74,4 +137,4 @@ def test_trainings_need_nothing_of_the_daemon_s_but_what_they_list(tmp_path: Pat
     remote = deployment.remote("atlas")
     remote.commit("revision 1", files(1))
     settings = deployment.write(repos=[remote.path], extra=SIMULATOR + TRAIN)
-    begun(deployment, settings, {"train", "train_tactics", "train_progress", "prove"}, seconds=300)
+    begun(deployment, settings, {"train", "train_tactics", "train_progress"}, seconds=300)
