@@ -30,8 +30,9 @@ class OpenSorry:
     """A sorry in the source. `goal` is Lean's text of what is to be proved there, "" where Lean did not say.
 
     `known_at` is when it was first seen, `baseline` whether it was there before. `proof` is the verified proof that
-    waits, if there is one, `graded` how far a kernel replayed it, in words. `found` are the texts that no check
-    rejected; `blob` is the version of its file: what was tried on or found for another one is of an earlier text.
+    waits, if there is one, `graded` how far a kernel replayed it, in words; `by_design` why it is never filled, ""
+    where it is (`queries.by_design`). `found` are the texts that no check rejected; `blob` is the version of its file: what
+    was tried on or found for another one is of an earlier text.
     """
 
     spot: Spot
@@ -45,6 +46,7 @@ class OpenSorry:
     baseline: bool
     proof: str | None
     graded: str
+    by_design: str
     tried: tuple[Tried, ...]
     found: tuple[Found, ...]
 
@@ -65,6 +67,7 @@ def open_sorries(view: sqlite3.Connection) -> tuple[OpenSorry, ...]:
     for text in report_queries.found(view):
         found[text.sorry].append(text)
     graded = {one.proof: one.graded for one in report_queries.ready(view)}
+    by_design = queries.by_design(view)
 
     def described(row: SorryRow) -> OpenSorry:
         goal = goals.get((row.repository, row.branch, row.sorry))
@@ -87,6 +90,7 @@ def open_sorries(view: sqlite3.Connection) -> tuple[OpenSorry, ...]:
             baseline=(row.repository, row.branch, row.opened_sha) in baselines,
             proof=row.verified_proof,
             graded=graded.get(row.verified_proof or "", ""),
+            by_design=by_design(row),
             tried=tuple(tried.get(row.sorry, ())[-_MOST_TRIED:]),
             found=tuple(found.get(row.sorry, ())),
         )

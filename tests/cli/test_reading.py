@@ -373,3 +373,6 @@ def test_a_sorry_that_is_there_by_design_is_shown_with_that_mark(filled: StateFo
         row["sorry"]: row["by_design"] for row in filled.unsorry("sorries", "--all", "--json").json["sorries"]
     }
     assert set(by.values()) == {"challenge"}
+    assert filled.unsorry("report", "--out", "pages").code == 0
+    pages = "".join(page.read_text("utf-8") for page in (filled.root / "pages").rglob("*.html"))
+    assert pages.count("by design (challenge)") == len(by)
