@@ -588,6 +588,10 @@ class ServeModel(Section):
                 'is of kind "retrieval" and names nothing that the premises are shown to; write for instance'
                 ' generator = "./my-generator"'
             )
+        if self.repository and self.kind != "tactics":
+            raise ValueError(
+                f'is of kind "{self.kind}" and names a repository, whose adapter only "tactics" serves; remove it'
+            )
         if (self.kind == "endpoint") != bool(self.base_url):
             raise ValueError(
                 'must have a base_url where kind = "endpoint", and only there; write for instance base_url ='

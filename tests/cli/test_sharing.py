@@ -48,6 +48,10 @@ def test_a_checkpoint_is_written_and_marked_where_it_is_simulated(saved: Any) ->
     ("arguments", "said"),
     [
         ((ID, "out", "--format", "peft"), "peft: no format of a progress model, which has transformers"),
+        (
+            (ID, "out", "--repository", "example.org/a"),
+            "has one model for all repositories: leave --repository out",
+        ),
         (("fedcba9876543210", "out"), "its files were removed"),
         (("0000", "out"), "no checkpoint"),
     ],

@@ -11,9 +11,9 @@ import pytest
 
 from daemon import serve_spec
 from daemon.serve_spec import Lease, spec_of, why_not_servable
-from daemon.settings import Settings, parse
+from daemon.settings import ConfigError, Settings, parse
 from pipeline.jobs.specs import EndpointSpec, GeneratorRung, RetrievalRung
-from pipeline.serve.spec import GENERATING, ModelSpec, RewardSpec, ServeSpec, SpecError
+from pipeline.serve.spec import GENERATING, PROMOTED, ModelSpec, RewardSpec, ServeSpec, SpecError
 
 EVERYTHING = """
 [lean]
@@ -82,6 +82,14 @@ def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
     for made in (spec(), spec("", lease=Lease(Path("/run/gpu.lock"), None), host="::1", port=0)):
         made.write(tmp_path / "spec.json")
         assert ServeSpec.read(tmp_path / "spec.json") == made
+
+
+def test_a_tactic_model_is_served_with_a_repository_s_adapter() -> None:
+    table = '[[serve.models]]\nname = "a"\nkind = "{}"\nrepository = "github.com/owner/name"\n'
+    (made,) = spec(table.format("tactics")).models
+    assert (made.source, made.repository) == (PROMOTED, "github.com/owner/name")
+    with pytest.raises(ConfigError, match='"retriever" and names a repository'):
+        settings(table.format("retriever"))
 
 
 def test_the_specification_follows_the_settings() -> None:
