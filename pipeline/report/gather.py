@@ -261,7 +261,7 @@ class ReportData:
         return (
             (self.service is not None and self.service.lean == "simulator")
             or self.front.simulated
-            or any(one.goal_simulated for one in self.open_sorries)
+            or any(one.goal_simulated or one.impact.simulated for one in self.open_sorries)
             or any(item.simulated for part in parts for item in part)
             or any(moment.by_simulation for moment in self.history)
         )

@@ -15,6 +15,7 @@ from itertools import groupby
 from urllib.parse import quote
 
 from store.view import queries, report_queries, trace_queries
+from store.view.impact import Declared, Impact, impacts
 from store.view.report_queries import Found, Spot, Tried
 from store.view.rows import SorryRow
 
@@ -23,6 +24,8 @@ MOST_ON_A_SHEET = 1000
 MOST_SHOWN = 20_000
 """Sorries on all pages together; the rest is counted."""
 _MOST_TRIED = 8
+MOST_THEOREMS = 50_000
+"""A branch's trace with more is not read for what rests on its sorries, which takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,8 @@ class OpenSorry:
 
     `known_at` is when it was first seen, `baseline` whether it was there before. `proof` is the verified proof that
     waits, if there is one, `graded` how far a kernel replayed it, in words; `by_design` why it is never filled, ""
-    where it is (`queries.by_design`). `found` are the texts that no check rejected; `blob` is the version of its file: what
-    was tried on or found for another one is of an earlier text.
+    where it is (`queries.by_design`). `found` are the texts that no check rejected; `blob` is the version of its file:
+    what was tried on or found for another one is of an earlier text. `impact` is what rests on its declaration.
     """
 
     spot: Spot
@@ -49,6 +52,7 @@ class OpenSorry:
     by_design: str
     tried: tuple[Tried, ...]
     found: tuple[Found, ...]
+    impact: Impact
 
     @property
     def shown_false(self) -> tuple[Tried, ...]:
@@ -93,12 +97,19 @@ def open_sorries(view: sqlite3.Connection) -> tuple[OpenSorry, ...]:
             by_design=by_design(row),
             tried=tuple(tried.get(row.sorry, ())[-_MOST_TRIED:]),
             found=tuple(found.get(row.sorry, ())),
+            impact=resting[row.repository, row.branch][Declared(row.path, row.declaration)],
         )
 
     rows = [
         row for state in ("open", "verified") for row in queries.sorries(view, state=state, watched_only=True)
     ]
     rows.sort(key=lambda row: (row.repository, row.path, row.branch, row.byte_start, row.sorry))
+    declared: defaultdict[tuple[str, str], list[Declared]] = defaultdict(list)
+    for row in rows:
+        declared[row.repository, row.branch].append(Declared(row.path, row.declaration))
+    resting = {
+        branch: impacts(view, *branch, its, most_theorems=MOST_THEOREMS) for branch, its in declared.items()
+    }
     return tuple(map(described, rows))
 
 
@@ -133,6 +144,16 @@ class OfRepository:
     ready: int
     left_out: int
     sheets: tuple[Sheet, ...]
+
+
+def weightiest(found: Sequence[OpenSorry], most: int) -> list[OpenSorry]:
+    """Return the sorries on which most theorems rest, one of each declaration; those on which none is known to are left
+    out."""
+    first: dict[tuple[str, str, str, str], OpenSorry] = {}
+    for one in sorted((one for one in found if one.impact.theorems), key=lambda one: one.impact.order):
+        spot = one.spot
+        first.setdefault((spot.repository, spot.branch, spot.path, spot.declaration), one)
+    return [*first.values()][:most]
 
 
 def sheets(

@@ -134,6 +134,7 @@ class _Report:
             lead=lead(data.front),
             changes=changes(data.front),
             most=MOST_LINES,
+            weightiest=opened.weightiest(data.open_sorries, MOST_LINES),
             filled_words=FILLED,
             since=since,
             repositories=[
@@ -148,9 +149,11 @@ class _Report:
         return html, shown
 
     def _sheet(self, of: OfRepository, sheet: Sheet) -> tuple[str, Sequence[Section]]:
+        whys = [one.impact.unknown for file in sheet.files for one in file.sorries if one.impact.unknown]
         html = self._written(
             "sorries.html", name=sheet.name, title=of.repository, of=of, sheet=sheet,
-            anchor=lambda spot: opened.anchor(spot, of), OUTCOMES=_OUTCOMES,
+            anchor=lambda spot: opened.anchor(spot, of), OUTCOMES=_OUTCOMES, unknown=len(whys),
+            whys=sorted(set(whys)),
             too_large=next(row.too_large for row in self.data.repositories if row.repository == of.repository),
         )  # fmt: skip
         return html, ()

@@ -62,17 +62,22 @@ def impacts(
     declarations: Iterable[Declared],
     *,
     simulated: bool = True,
+    most_theorems: int | None = None,
 ) -> dict[Declared, Impact]:
     """Return what rests on each of these declarations of a branch.
 
     Args:
         simulated: ask a trace of the simulator where Lean made none.
+        most_theorems: a trace with more is not read, and what rests on them is unknown.
     """
     wanted = list(dict.fromkeys(declarations))
     trace = trace_of_branch(db, repository, branch, simulated=simulated) if wanted else None
     if trace is None:
         unknown = Impact(None, None, None, False, "the branch has no trace yet")
         return dict.fromkeys(wanted, unknown)
+    if most_theorems is not None and trace.n_theorems > most_theorems:
+        why = f"its trace has {trace.n_theorems:,} theorems, more than are counted here"
+        return dict.fromkeys(wanted, Impact(None, None, trace.sha, trace.simulated, why))
     graph = _Graph(db, trace, wanted)
     counted = graph.counted()
     unknown = Impact(None, None, trace.sha, trace.simulated, "the trace does not name the declaration")

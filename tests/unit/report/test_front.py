@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from sqlite3 import Connection
 
@@ -13,11 +14,12 @@ from pipeline.report.gather import gather
 from pipeline.report.opened import file_stem, sheets
 from pipeline.report.page import render
 from store.domain.identity import line_url
+from store.domain.records import ConstantUse, TracedFile, TracedTheorem
 from store.events.base import EventBody
 from store.events.jobs import JobFailed
 from store.events.repositories import CommitObserved, RepositoryFailed
 from store.events.scans import SorryFilled, SorryMoved, SorryOpened, SorryPlace
-from store.events.traces import SorryStated
+from store.events.traces import FileTraced, SorryStated
 from tests.support.events import (
     attempt,
     declaration,
@@ -31,9 +33,11 @@ from tests.support.events import (
     sha,
     watched,
 )
+from tests.support.events import digest as digest_of
 from tests.support.pages import harmless, read
+from tests.support.traced_repository import closing, head
 
-Fill = Callable[[Sequence[tuple[str, EventBody]]], Connection]
+Fill = Callable[..., Connection]
 FORGE, LOCAL = "github.com/ada/logic", "local/ada/notes"
 OLD, NEW = sha("old"), sha("new")
 BEGAN = "2000-01-01T00:00:00.000000Z"
@@ -267,3 +271,33 @@ def test_a_page_s_name_is_plain_whatever_the_repository_is_called_and_no_other_s
 )
 def test_a_line_has_an_address_at_the_forges_that_are_known(repository: str, address: str) -> None:
     assert line_url(repository, "abc", "A b/C.lean", 3) == address
+
+
+def test_the_sorries_on_which_most_rests_are_named_and_what_is_unknown_is_said(view_of: Fill) -> None:
+    uses = {"Logic.root": (), "Logic.near": ("Logic.root",), "Logic.far": ("Logic.near",)}
+    theorems = tuple(
+        TracedTheorem(name, "", (line, 1), (line, 9), (), premises=tuple(map(ConstantUse, used)))
+        for line, (name, used) in enumerate(uses.items(), 1)
+    )
+    file = TracedFile("Logic/Basic.lean", (), (), theorems)
+    payload = json.dumps(file.as_json()).encode()
+    made = head(NEW, repository=FORGE, simulated=True)
+    traced = FileTraced(
+        repository=FORGE, line=made.on, sha=NEW, path=file.path, error=None, n_theorems=3, n_premises=0, n_tactics=0,
+        trace=digest_of(payload), simulated=True, key="",
+    )  # fmt: skip
+    told = of_forge(*(opened(name, f"Logic.{name}") for name in ("root", "near", "far", "new")))
+    view = view_of([*begun(), *told, *of_forge(traced, closing(made, [file]))], [payload])
+    data = gather(view, made_at=MADE_AT)
+    pages = render(data).html
+    index = said(pages["index.html"])
+    at = index.index("Most rests on")
+    first, second = index.index("2 theorems rest on it", at), index.index("1 theorem rests on it", at)
+    assert (at < first < second, data.simulated) == (True, True)
+    assert "SIMULATED Logic.root" in index[at:second]
+    (page,) = (said(html) for name, html in pages.items() if name.startswith(file_stem(FORGE)))
+    assert (
+        "What rests on 1 of the sorries of this page is unknown: the trace does not name the declaration."
+        in page
+    )
+    assert f"0 theorems rest on it at {NEW[:9]}" in page
