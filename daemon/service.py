@@ -393,7 +393,9 @@ class Service:
             upkeep=self._upkeep,
             context=self.context,
         )
-        self._metrics_listener = MetricsListener(metrics.text, self.context, report=page.now)
+        self._metrics_listener = MetricsListener(
+            metrics.text, self.context, report=page.now, ask=self._store.ask
+        )
         interrupted = await recover(store=self._store, git=self._git, paths=paths, keep=settings.jobs.keep)
         await self._own.started(settings, self._work.leans)
         self._store.subscribe(self._on_append)

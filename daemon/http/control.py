@@ -8,6 +8,7 @@ kernel says whose it is, and `daemon.peers` what they may: GET reads, the rest a
     GET  /status   200: what only the living daemon knows
     GET  /metrics  200: numbers for Prometheus, as text; 503 where the view cannot be read
     GET  /report   200: the page of `unsorry report`; 304 for one that the client has; 503 where it cannot be made
+    GET  /badge.svg, /feed.atom    200: how many sorries there are, and which came and went (`daemon.http.feed`)
     POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 for one that is not watched, 503 while
                    the disk is full
     POST /promote  200: the promotion; body {"checkpoint": id, "force": true or absent}; 404 for one that no row
@@ -41,6 +42,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daemon.context import Context
 from daemon.http.control_client import short_address
+from daemon.http.feed import feed_routes
 from daemon.http.metrics import Metrics, metrics_route
 from daemon.http.report_page import ReportPage, report_routes
 from daemon.http.status import RuntimeStatus
@@ -418,6 +420,7 @@ def _application(parts: Parts) -> Starlette:
             Route("/status", status, methods=["GET"]),
             metrics_route(parts.metrics.text),
             *report_routes(parts.page.now),
+            *feed_routes(parts.store.ask),
             Route("/poll", poll, methods=["POST"]),
             *_model_routes(parts),
             _pull_request_route(parts),

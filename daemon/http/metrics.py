@@ -23,6 +23,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from daemon.context import Context
+from daemon.http.feed import Ask, feed_routes
 from daemon.http.report_page import Page, report_routes
 from daemon.http.status import RuntimeStatus
 from daemon.peers import LoopbackServer, PortError
@@ -477,6 +478,7 @@ class MetricsListener:
 
     Args:
         report: returns the page, if [report] serves it; None otherwise.
+        ask: asks the view, for the badge and the feed beside the report.
     """
 
     def __init__(
@@ -485,11 +487,14 @@ class MetricsListener:
         context: Context,
         *,
         report: Page | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self._context = context
         routes = [metrics_route(numbers, public=self._public)]
         if report is not None:
             routes += report_routes(report, served=self._serves_report, public=self._public)
+        if ask is not None:
+            routes += feed_routes(ask, served=self._serves_report, public=self._public)
         self._application = Starlette(routes=[Route("/", self._index, methods=["GET"]), *routes])
         self._server: LoopbackServer | None = None
         self._listens = ""
@@ -497,7 +502,7 @@ class MetricsListener:
 
     async def _index(self, _request: Request) -> Response:
         """Name the pages, for a person who asks this port in a browser."""
-        pages = ["/metrics", *(["/report"] if self._serves_report() else [])]
+        pages = ["/metrics", *(["/report", "/feed.atom", "/badge.svg"] if self._serves_report() else [])]
         links = "".join(f'<li><a href="{page}">{page}</a></li>' for page in pages)
         return HTMLResponse(f"<!doctype html><title>unsorry</title><h1>unsorry</h1><ul>{links}</ul>\n")
 

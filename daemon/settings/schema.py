@@ -387,7 +387,7 @@ class Report(Section):
     """[report]: the page of `unsorry report`, beside the numbers of [metrics]."""
 
     serve: Flag = Field(False, examples=[False])
-    """`true`: serve the report also at `[metrics] listen`, which must be set, as `/report`:
+    """`true`: serve the report, a badge and a feed also at `[metrics] listen`, which must be set, as `/report`:
     `http://127.0.0.1:9464/report`. With `[metrics] public`, other machines read it too, without a password"""
     every_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=86400, example="1m"))] = Field(
         60.0, alias="every", examples=["1m"]

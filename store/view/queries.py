@@ -225,6 +225,16 @@ def sorries(
     )
 
 
+def sorries_in_the_source(db: sqlite3.Connection, *, repository: str | None = None) -> int:
+    """Count the sorries that the source of watched branches has, each once for all branches."""
+    (count,) = db.execute(
+        "SELECT count(*) FROM (SELECT DISTINCT repository, sorry FROM sorries "
+        f"WHERE state IN ('open', 'verified') AND (?1 IS NULL OR repository = ?1) AND {on_watched_branch('sorries')})",
+        (repository,),
+    ).fetchone()
+    return int(count)
+
+
 def sorries_with(
     db: sqlite3.Connection, text: str, *, repository: str | None = None, limit: int | None = None
 ) -> list[SorryRow]:

@@ -1,0 +1,152 @@
+"""What others show of the daemon: GET /badge.svg, how many sorries there are, and GET /feed.atom, what became of them.
+
+With `?repo=` of one watched repository, by its key or the end of it. Both are read from the view, and made anew only
+where it has changed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol, TypeVar
+from xml.etree import ElementTree as ET
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from pipeline.loopback import names_this_machine
+from store.domain.identity import event_id
+from store.errors import LogError
+from store.log.envelope import utc_text
+from store.view import queries, report_queries
+
+DAYS, MOST_ENTRIES = 14, 100
+"""The feed goes back so far, and has so many entries at most: the newest."""
+MOST_KEPT = 64
+_HEADERS = {
+    "cache-control": "no-cache",  # a forge's proxy would show an old number for hours
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "x-content-type-options": "nosniff",
+}
+_WORDS = {
+    "opened": "a sorry came",
+    "removed": "a sorry went",
+    "by_people": "a sorry was filled",
+    "by_us": "a sorry was filled by unsorry",
+    "by_simulation": "a sorry was filled by the simulator, which is not Lean",
+}
+_LETTER, _EDGE = 7, 12
+"""Widths in pixels, of a letter at most and beside the text."""
+
+Answer = TypeVar("Answer")
+
+
+class Ask(Protocol):
+    """Asks the view (`StoreService.ask`)."""
+
+    def __call__(self, question: Callable[[sqlite3.Connection], Answer], /) -> Awaitable[Answer]: ...
+
+
+class NotWatchedError(Exception):
+    """No watched repository is called so, or several are."""
+
+
+def badge(database: sqlite3.Connection, repository: str | None) -> bytes:
+    """Return a picture with the number of the sorries in the source of watched branches."""
+    count = queries.sorries_in_the_source(database, repository=repository)
+    left, right = "sorries", f"{count:,}"
+    widths = [_EDGE + _LETTER * len(text) for text in (left, right)]
+    colour = "#2b7a3d" if count == 0 else "#8a5a00"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{sum(widths)}" height="20" role="img" '
+        f'aria-label="{left}: {right}"><rect width="{widths[0]}" height="20" fill="#444"/>'
+        f'<rect x="{widths[0]}" width="{widths[1]}" height="20" fill="{colour}"/>'
+        '<g fill="#fff" text-anchor="middle" font-family="Verdana,sans-serif" font-size="11">'
+        f'<text x="{widths[0] / 2}" y="14">{left}</text>'
+        f'<text x="{widths[0] + widths[1] / 2}" y="14">{right}</text></g></svg>\n'
+    ).encode()
+
+
+def feed(database: sqlite3.Connection, repository: str | None) -> bytes:
+    """Return an Atom feed (RFC 4287) of the sorries that came and went; what a branch began with is not news."""
+    since = utc_text(datetime.now(UTC) - timedelta(days=DAYS))
+    news = [
+        one
+        for one in report_queries.news(database, since)
+        if not one.baseline and repository in (None, one.spot.repository)
+    ][:MOST_ENTRIES]
+    top = ET.Element("feed", xmlns="http://www.w3.org/2005/Atom")
+    _add(top, "id", f"urn:uuid:{event_id('feed', repository or '')}")
+    _add(top, "title", f"sorries of {repository or 'all watched repositories'}")
+    _add(top, "updated", news[0].at if news else since)
+    _add(ET.SubElement(top, "author"), "name", "unsorry")
+    for one in news:
+        spot, entry = one.spot, ET.SubElement(top, "entry")
+        about = (spot.repository, spot.branch, spot.sorry, one.what, one.at)
+        _add(entry, "id", f"urn:uuid:{event_id('feed', *about)}")
+        _add(entry, "title", f"{_WORDS[one.what]}: {spot.declaration}")
+        _add(entry, "updated", one.at)
+        _add(entry, "summary", f"{spot.path}:{spot.line} in {spot.repository} ({spot.branch})")
+        if spot.url:
+            ET.SubElement(entry, "link", href=spot.url)
+    text: bytes = ET.tostring(top, encoding="utf-8", xml_declaration=True)
+    return text
+
+
+def _add(parent: ET.Element, name: str, text: str) -> None:
+    """Add a text; XML has no place for control characters, and one that turns text around could fake it."""
+    ET.SubElement(parent, name).text = "".join(one if one.isprintable() else "�" for one in text)
+
+
+def feed_routes(
+    ask: Ask, *, served: Callable[[], bool] = lambda: True, public: Callable[[], bool] = lambda: True
+) -> list[Route]:
+    """Return the routes; `served` and `public` mean what they do in `report_routes`."""
+    made: dict[tuple[str, str | None], tuple[int, bytes]] = {}
+
+    def route(path: str, make: Callable[[sqlite3.Connection, str | None], bytes], media_type: str) -> Route:
+        def current(database: sqlite3.Connection, name: str | None) -> tuple[int, bytes]:
+            repository, position = _meant(database, name), queries.position(database)
+            known = made.get((path, repository))
+            if known is None or known[0] != position:
+                known = made[path, repository] = position, make(database, repository)
+                if len(made) > MOST_KEPT:
+                    del made[next(iter(made))]
+            return known
+
+        async def answer(request: Request) -> Response:
+            if not served():
+                return PlainTextResponse("not served here; set [report] serve\n", status_code=404)
+            if not public() and not names_this_machine(request.headers.get("host", "")):
+                return PlainTextResponse(
+                    "ask for 127.0.0.1 or localhost, or set [metrics] public\n", status_code=421
+                )
+            name = request.query_params.get("repo")
+            try:
+                position, content = await ask(lambda database: current(database, name))
+            except NotWatchedError as error:
+                return PlainTextResponse(f"{error}\n", status_code=404)
+            except (LogError, sqlite3.Error) as error:
+                return PlainTextResponse(f"the view cannot be read: {error}\n", status_code=503)
+            return Response(content, media_type=media_type, headers={**_HEADERS, "etag": f'"{position}"'})
+
+        return Route(path, answer, methods=["GET"])
+
+    return [
+        route("/badge.svg", badge, "image/svg+xml"),
+        route("/feed.atom", feed, "application/atom+xml"),
+    ]
+
+
+def _meant(database: sqlite3.Connection, name: str | None) -> str | None:
+    if name is None:
+        return None
+    keys = [one.repository for one in queries.repositories(database, watched_only=True)]
+    found = [key for key in keys if key == name or key.endswith(f"/{name}")]
+    if name in found:
+        return name
+    if len(found) != 1:
+        raise NotWatchedError("repo names no watched repository, or several; `unsorry repos` lists them")
+    return found[0]
