@@ -14,7 +14,7 @@ from daemon.settings import Settings
 from examples.demo_library import files
 from pipeline.jobs.inputs import Inputs, InputStore
 from pipeline.jobs.protocol import JobSpec
-from pipeline.jobs.specs import KNOWN, Budget, CuratedRung, ProveKnown, ProveSpec, ScanLimits
+from pipeline.jobs.specs import CORPUS, KNOWN, Budget, CuratedRung, ProveKnown, ProveSpec, ScanLimits
 from pipeline.lean.backend import simulator
 from tests.support.daemon import apart
 from tests.support.daemon.bench import bench
@@ -47,6 +47,9 @@ model_name = "./classifier"
 max_seq_len = 400
 epochs = 1
 """
+
+
+TRAINED = {"train", "train_tactics", "train_progress"}
 
 
 def ended(deployment: Deployment) -> Counter[str]:
@@ -129,12 +132,27 @@ def test_each_attempt_has_the_inputs_of_the_first_one_until_the_job_has_ended(tm
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_trainings_need_nothing_of_the_daemon_s_but_what_they_list(tmp_path: Path) -> None:
+def test_trainings_and_searches_with_premises_need_nothing_of_the_daemon_s_but_what_they_list(
+    tmp_path: Path,
+) -> None:
     deployment = Deployment(tmp_path)
     make_tiny_retriever(tmp_path / "tiny", d_model=32, layers=1)
     make_tiny_causal(tmp_path / "causal", hidden=32, layers=1)
     make_tiny_classifier(tmp_path / "classifier", hidden=32, layers=1)
     remote = deployment.remote("atlas")
-    remote.commit("revision 1", files(1))
+    remote.commit("revision 1", {**files(1), "Open.lean": "theorem a (p q : Prop) : p ∨ q := by\n  sorry\n"})
     settings = deployment.write(repos=[remote.path], extra=SIMULATOR + TRAIN)
-    begun(deployment, settings, {"train", "train_tactics", "train_progress"}, seconds=300)
+
+    def premises_are_searched() -> bool:
+        done = {event.data["job"] for event in deployment.events("job_succeeded")}
+        specs = [JobSpec.read(path) for path in settings.paths.jobs.glob("prove-*/*/spec.json")]
+        return any(spec.job in done and CORPUS in spec.inputs for spec in specs)
+
+    hidden = apart.prelude(settings.paths.state, settings.paths.cache, deployment.folder)
+    with deployment.daemon(environment={"OMP_NUM_THREADS": "1"}, prelude=hidden):
+        deployment.wait_for(
+            lambda: {*TRAINED, "prove"} <= set(ended(deployment)) and premises_are_searched(),
+            what="the jobs",
+            seconds=300,
+        )
+    assert list(settings.paths.inputs.glob("kept/*/*")), "the corpus is there for the next job"
