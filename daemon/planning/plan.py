@@ -29,7 +29,7 @@ from operator import itemgetter
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.proving import searches_left, seconds_left
+from daemon.planning.proving import Resting, searches_left, seconds_left
 from daemon.planning.repository import NO_JUDGES, Judges, RepositoryJobs
 from daemon.planning.schedule import Timetable, read_timetable
 from daemon.planning.training import Counted, TrainingJobs
@@ -246,6 +246,7 @@ class Planner:
         self._waiting: Counter[str] = Counter()
         self._version = 0
         self._counted: Counted = {}
+        self._resting = Resting()
 
     def changed(self, bodies: Iterable[EventBody]) -> None:
         """Take note of what was recorded since the last plan; any thread may call this at any time."""
@@ -325,7 +326,7 @@ class Planner:
         """
         if self._whole or self._inputs is None:
             return [*jobs]
-        finder = _Finder(view, self._inputs, self._builds, self._moment, self._counted)
+        finder = _Finder(view, self._inputs, self._builds, self._moment, self._counted, self._resting)
         found = {
             job.job: job
             for key in dict.fromkeys(job.repository for job in jobs)
@@ -390,7 +391,7 @@ class Planner:
 
     def _find(self, view: sqlite3.Connection, inputs: _Inputs) -> None:
         """Plan the marked repositories."""
-        finder = _Finder(view, inputs, self._builds, self._moment, self._counted)
+        finder = _Finder(view, inputs, self._builds, self._moment, self._counted, self._resting)
         began = time.monotonic()
         gone: list[Entry] = []
         come: list[Entry] = []
@@ -457,12 +458,14 @@ class _Finder:
         builds: Collection[tuple[str, str]],
         moment: _Moment,
         counted: Counted,
+        resting: Resting,
     ) -> None:
         self._view = view
         self._inputs = inputs
         self._builds = builds
         self._moment = moment
         self._counted = counted
+        self._resting = resting
         self._standings = ReadinessOfJobs(view, now=moment.now, waits_s=moment.waits_s)
 
     def part(self, group: int, at: int, repo: Repo, *, whole: bool) -> _Part:
@@ -498,6 +501,7 @@ class _Finder:
             no_models=inputs.no_models,
             left_s=self._moment.left_s,
             tactics=inputs.tactics,
+            resting=self._resting,
             judges=inputs.judges,
         )
 

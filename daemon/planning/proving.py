@@ -1,7 +1,8 @@
 """Plan proof jobs: each open sorry is due at the first rung of the ladder at which it was not tried.
 
-Most worth its time first: what was never tried; then what was, on its next rung, the nearest to a proof first (the
-fewest goals left); then what is tried again since a model or a budget is another one. A rung whose jobs are not tried
+Most worth its time first: what was never tried; then what was, on its next rung; then what is tried again since a model
+or a budget is another one. Of each of these first the sorries on whose declarations most theorems rest, as the branch's
+trace says (`Resting`), then the nearest to a proof (the fewest goals left). A rung whose jobs are not tried
 again (its model cannot be loaded, the day's money is spent) holds nothing up: its sorries climb on. What kept it may be
 over in hours (an endpoint that was down): then they are tried there after all, after a while that doubles. A sorry with
 a proof that no check rejected is left alone, and so are exercises, which are there for people to solve, and sorries
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -48,6 +49,7 @@ from pipeline.lean.source.globs import path_filter
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.identity import job_id
 from store.view import model_queries, queries, trace_queries
+from store.view.impact import QUICKLY_COUNTED, Declared, impacts
 from store.view.queries import SorryProgress
 from store.view.rows import BranchRow, SorryRow
 
@@ -343,7 +345,7 @@ def spending(settings: Settings) -> Path:
 
 
 _NEW, _NEXT_RUNG, _AGAIN = range(3)
-_Order = tuple[int, float, int, str]
+_Order = tuple[int, int, float, int, str]
 _MANY_EXERCISES = 3
 _NOT_BEGUN = frozenset({"worktree", "spawn", "build_missing"})
 """Why the daemon could not even start a job (`daemon.jobs.runner`): whichever sorries it has."""
@@ -361,10 +363,53 @@ class _Wanted:
     rung: Rung
     rank: int
     goals_left: float
+    resting: int
 
     @property
     def order(self) -> _Order:
-        return self.rank, self.goals_left, self.rung.number, self.row.sorry
+        return self.rank, -self.resting, self.goals_left, self.rung.number, self.row.sorry
+
+
+class Resting:
+    """How many theorems rest on the declarations of sorries, counted once for each trace of a branch.
+
+    A trace with more than `QUICKLY_COUNTED` theorems is not read: counting would hold up a plan for seconds.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str, bool], tuple[int, dict[Declared, int]]] = {}
+
+    def of(
+        self,
+        view: sqlite3.Connection,
+        repository: str,
+        branch: str,
+        rows: Iterable[SorryRow],
+        *,
+        simulated: bool,
+    ) -> Mapping[str, int]:
+        """Return the numbers by sorry; those that are not 0 or unknown."""
+        declared = {row.sorry: Declared(row.path, row.declaration) for row in rows}
+        if len(set(declared.values())) < 2:
+            return {}  # there is nothing to put in order
+        key = (repository, branch, simulated)
+        trace = trace_queries.trace_of_branch(view, repository, branch, simulated=simulated)
+        if trace is None:
+            self._kept.pop(key, None)
+            return {}
+        seq, kept = self._kept.get(key, (0, {}))
+        if seq != trace.seq or not kept.keys() >= set(declared.values()):
+            found = impacts(
+                view,
+                repository,
+                branch,
+                declared.values(),
+                simulated=simulated,
+                most_theorems=QUICKLY_COUNTED,
+            )
+            kept = {one: impact.theorems or 0 for one, impact in found.items()}
+            self._kept[key] = trace.seq, kept
+        return {sorry: kept[one] for sorry, one in declared.items() if kept[one]}
 
 
 class Proving:
@@ -374,6 +419,7 @@ class Proving:
         no_models: why no model can run here; "" where one can.
         left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
         now: the time, with its zone.
+        resting: what was counted for earlier plans.
         tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
     """
 
@@ -386,9 +432,11 @@ class Proving:
         no_models: str,
         left_s: float | None,
         now: datetime,
+        resting: Resting,
         tactics: tuple[str, str] | None = None,
     ) -> None:
         self._view = view
+        self._resting = resting
         self._settings = settings
         self._standings = standings
         self._left_s = left_s
@@ -457,6 +505,13 @@ class Proving:
         )
         is_exercise = exercises(self._view, repo, branch.branch)
         by_design = queries.by_design(self._view)
+        resting = self._resting.of(
+            self._view,
+            repo.key,
+            branch.branch,
+            (ways[0][0] for ways in due.values()),
+            simulated=lean.simulated,
+        )
         found: dict[str, list[_Wanted]] = {}
         for sorry, ways in due.items():
             so_far = reached.get(sorry)
@@ -466,9 +521,9 @@ class Proving:
                 and not by_design(row)
                 and not (so_far is not None and so_far.proved)
             ):
-                goals = _goals(so_far)
+                goals, rests = _goals(so_far), resting.get(sorry, 0)
                 found[sorry] = [
-                    _Wanted(row, rung, max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW), goals)
+                    _Wanted(row, rung, max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW), goals, rests)
                     for at, (row, rung) in enumerate(ways)
                 ]
         return found

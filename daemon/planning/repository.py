@@ -15,7 +15,7 @@ from typing import Any
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.proving import Proving, repl_limits
+from daemon.planning.proving import Proving, Resting, repl_limits
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
 from pipeline.gate.advisories import Advisory, is_sound
@@ -71,6 +71,7 @@ class RepositoryJobs:
         left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
         tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
         judges: what could judge a proof in doubt.
+        resting: what was counted for earlier plans.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class RepositoryJobs:
         left_s: float | None,
         tactics: tuple[str, str] | None,
         judges: Judges,
+        resting: Resting,
     ) -> None:
         self._view = view
         self._judges = judges
@@ -100,6 +102,7 @@ class RepositoryJobs:
             no_models=no_models,
             left_s=left_s,
             now=now,
+            resting=resting,
             tactics=tactics,
         )
         # A trigger's position makes another job of the same work; it stays in the names of those that follow.

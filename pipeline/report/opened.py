@@ -15,7 +15,7 @@ from itertools import groupby
 from urllib.parse import quote
 
 from store.view import queries, report_queries, trace_queries
-from store.view.impact import Declared, Impact, impacts
+from store.view.impact import QUICKLY_COUNTED, Declared, Impact, impacts
 from store.view.report_queries import Found, Spot, Tried
 from store.view.rows import SorryRow
 
@@ -24,8 +24,6 @@ MOST_ON_A_SHEET = 1000
 MOST_SHOWN = 20_000
 """Sorries on all pages together; the rest is counted."""
 _MOST_TRIED = 8
-MOST_THEOREMS = 50_000
-"""A branch's trace with more is not read for what rests on its sorries, which takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ def open_sorries(view: sqlite3.Connection) -> tuple[OpenSorry, ...]:
     for row in rows:
         declared[row.repository, row.branch].append(Declared(row.path, row.declaration))
     resting = {
-        branch: impacts(view, *branch, its, most_theorems=MOST_THEOREMS) for branch, its in declared.items()
+        branch: impacts(view, *branch, its, most_theorems=QUICKLY_COUNTED) for branch, its in declared.items()
     }
     return tuple(map(described, rows))
 

@@ -23,6 +23,8 @@ from store.view.rows import TraceRow
 from store.view.trace_queries import trace_of_branch
 
 _PRIVATE = re.compile(r"_private\.(.+?)\.0\.(.+)", re.DOTALL)
+QUICKLY_COUNTED = 50_000
+"""Traced theorems whose uses are read in a few seconds: more of them are read only where a person asks."""
 _AT_ONCE = 4096
 """Declarations whose users are counted in one pass, in which a theorem takes at most as many bits."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from daemon.jobs.due import DueJob
-from daemon.planning.plan import Plan
+from daemon.planning.plan import Plan, Planner
 from daemon.planning.proving import Ladder, Rung, budget_key
 from daemon.requirements import why_no_models
 from daemon.settings import Settings
@@ -20,14 +21,17 @@ from daemon.settings.models import Prove
 from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, RetrieverSpec, Spec
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.models.endpoint.credentials import KeyPlace
-from store.domain.records import ScannedFile, Sorry
+from store.domain.records import ConstantUse, ScannedFile, Sorry, TracedFile, TracedTheorem
 from store.events.base import EventBody
 from store.events.models import ModelKind
 from store.events.proofs import AttemptFinished
 from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened, SorryPlace
+from store.events.traces import FileTraced
 from store.log.envelope import NewEvent
 from store.view import model_queries
+from store.view.impact import Declared, Impact, impacts
+from store.view.trace_queries import branch_line
 from tests.support.daemon.deployment import Deployment
 from tests.support.events import (
     BRANCH,
@@ -35,6 +39,7 @@ from tests.support.events import (
     attempt,
     commit_scanned,
     declaration,
+    digest,
     file_scanned,
     observed,
     place,
@@ -42,6 +47,7 @@ from tests.support.events import (
     proof_rejected,
     scanned,
     sha,
+    stage,
 )
 from tests.support.models import checkpoint_promoted, checkpoint_saved
 from tests.support.planning import SIMULATOR, TurnByTurn, failed, interrupted
@@ -95,6 +101,15 @@ class World:
             observed(sha(1)),
         ]
         return [*first, body, *opened, commit_scanned(sha(1))]
+
+    def cite(self, file: TracedFile) -> EventBody:
+        """Return what the simulator's trace says of a file."""
+        payload = json.dumps(file.as_json()).encode()
+        self._cited |= stage(self.deployment.folder / "traced", payload)[1]
+        return FileTraced(
+            repository=REPOSITORY, line=branch_line(BRANCH), sha=sha(1), path=file.path, error=None,
+            n_theorems=len(file.theorems), n_premises=0, n_tactics=0, trace=digest(payload), simulated=True, key="",
+        )  # fmt: skip
 
     def at(self, name: str) -> SorryPlace:
         scan, item = self._scans[name]
@@ -167,6 +182,21 @@ def world(tmp_path: Path) -> World:
 def traced() -> EventBody:
     """The simulator's trace of the first commit."""
     return closing(head(sha(1), repository=REPOSITORY, branch=BRANCH, simulated=True), ())
+
+
+def traced_uses(
+    world: World, uses: Mapping[str, Sequence[str]], *, commit: str, path: str = "A.lean"
+) -> list[EventBody]:
+    """The simulator's trace of theorems of one file and what each uses."""
+    theorems = tuple(
+        TracedTheorem(name, "", (line, 1), (line, 9), (), premises=tuple(map(ConstantUse, used)))
+        for line, (name, used) in enumerate(uses.items(), 1)
+    )
+    file = TracedFile(path, (), (), theorems)
+    return [
+        world.cite(file),
+        closing(head(commit, repository=REPOSITORY, branch=BRANCH, simulated=True), [file]),
+    ]
 
 
 def unanswered(job: DueJob, numbers: range) -> list[EventBody]:
@@ -696,3 +726,65 @@ def test_the_check_of_a_proof_receives_the_weights_behind_it_if_any(world: World
     assert search is not None
     assert (check.kind, search.model) == ("check", model)
     assert search.weights == (known if model.startswith("t-1") else "")
+
+
+def test_of_sorries_that_were_tried_alike_those_on_which_most_rests_come_first(world: World) -> None:
+    world.configure("rungs = [0]\nsorries_per_job = 1")
+    opened = world.open("a", "b", "c", "new")
+    assert shown(world.plan(opened)) == [(0, ["a"]), (0, ["b"]), (0, ["c"]), (0, ["new"])], "nothing is known"
+    uses: dict[str, list[str]] = {
+        "a": [],
+        "b": ["a"],
+        "c": [],
+        "one": ["c"],
+        "two": ["one"],
+        "three": ["two", "c"],
+    }
+    assert shown(world.plan(traced_uses(world, uses, commit=sha(1)))) == [
+        (0, ["c"]),
+        (0, ["a"]),
+        (0, ["b"]),
+        (0, ["new"]),
+    ]
+    assert shown(world.plan(leans=LEAN))[0] == (0, ["a"]), (
+        "what the simulator says does not order Lean's work"
+    )
+    more = uses | {name: ["b"] for name in ("four", "five", "six", "seven")}
+    later = world.plan(traced_uses(world, more, commit=sha(2)))
+    assert shown(later)[:3] == [(0, ["a"]), (0, ["b"]), (0, ["c"])], "another trace, another order"
+    tried = world.plan(world.tried("a", later.due[0], outcome="error"))
+    assert [sorries for _, sorries in shown(tried)] == [["b"], ["c"], ["new"]]
+
+
+def test_a_trace_is_counted_once_for_all_plans(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+
+    def counting(*given: Any, **named: Any) -> dict[Declared, Impact]:
+        counted.append("once")
+        return impacts(*given, **named)
+
+    world.configure("rungs = [0]\nsorries_per_job = 1")
+    world.plan(world.open("a", "b"), traced_uses(world, {"a": [], "b": ["a"]}, commit=sha(1)))
+    monkeypatch.setattr("daemon.planning.proving.impacts", counting)
+    planner = Planner()
+
+    async def go() -> None:
+        async with world.deployment.opened() as parts:
+            for _ in range(3):
+                planner.changed([commit_scanned(sha(1))])
+                await parts.store.ask(
+                    lambda view: planner.plan(view, settings=world.settings, leans=SIMULATOR, now=world.now)
+                )
+
+    asyncio.run(go())
+    assert counted == ["once"]
+
+
+def test_a_trace_too_large_to_be_counted_quickly_leaves_the_order_as_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.planning.proving.QUICKLY_COUNTED", 1)
+    world.configure("rungs = [0]\nsorries_per_job = 1")
+    uses: dict[str, list[str]] = {"a": [], "b": [], "one": ["b"]}
+    plan = world.plan(world.open("a", "b"), traced_uses(world, uses, commit=sha(1)))
+    assert shown(plan) == [(0, ["a"]), (0, ["b"])]
