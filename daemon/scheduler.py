@@ -80,6 +80,8 @@ class Scheduler:
         self.lacking: tuple[Need, ...] = ()
         self.in_vain: list[TriggerEnded] = []
         """The ends of triggers for which nothing was left to do when the plan was made; they are to be recorded."""
+        self.beginning = asyncio.Lock()
+        """Held while jobs begin: meanwhile nobody else takes what they work on."""
         self.untrainable = ""
         """What training lacks here; "" where nothing is missing."""
         self._no_models = ""
@@ -142,15 +144,16 @@ class Scheduler:
         )
         self._runner.grace_s = settings.schedule.grace_s
         begin = {one.due.job: one for one in self.admission.start}
-        whole = await self._store.ask(
-            partial(self._planner.complete, jobs=[one.due for one in self.admission.start])
-        )
-        if self._store.room.problem:
-            # Since this turn began a job has found no room, told so and left: the plan has it as due again. From here
-            # on nothing is awaited, so that no other task can.
-            return
-        for job in whole:
-            self._runner.start(job, begin[job.job].gpu)
+        async with self.beginning:
+            whole = await self._store.ask(
+                partial(self._planner.complete, jobs=[one.due for one in self.admission.start])
+            )
+            if self._store.room.problem:
+                # Since this turn began a job has found no room, told so and left: the plan has it as due again. From
+                # here on nothing is awaited, so that no other task can.
+                return
+            for job in whole:
+                self._runner.start(job, begin[job.job].gpu)
         self.for_slot.update(self.admission.for_slot, self._runner.holders(), now=now)
         if stops is not None and (next_one := self.admission.for_slot.get(overdue[0])) is not None:
             self._runner.preempt(stops.job, f"{next_one.describes} waits for a slot; what is done stays")

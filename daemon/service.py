@@ -23,6 +23,7 @@ from typing import TypeVar
 
 import structlog
 
+from daemon.claims import Claims
 from daemon.clock import ClockWatch
 from daemon.context import Context
 from daemon.event_lines import EventLines, lean_said
@@ -385,6 +386,7 @@ class Service:
         page = ReportPage(self.context)
         parts = Parts(
             desk=desk,
+            claims=Claims(self._store, self._runner, self._work, self.context),
             store=self._store,
             living=self._living,
             metrics=metrics,

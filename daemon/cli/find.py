@@ -13,7 +13,7 @@ from daemon.cli.completion import SORRIES, ids
 from daemon.cli.context import CliError, Config, Json, Repo, count, locate, one_match, time_option, view
 from daemon.cli.render import ago, clean, counted, emit_json, note, of_row, places, say, short_ids, table
 from daemon.cli.repos import resolve
-from daemon.cli.sorries import Sorry, described, doubts_on, state_word
+from daemon.cli.sorries import Known, Sorry, described, state_word
 from daemon.paths import SYSTEM_CONFIG
 from store.view.rows import DeclarationRow, TooLargeRow, too_large_said
 
@@ -164,10 +164,9 @@ def search(
         repository = resolve(database, repo)
         sorries = queries.sorries_with(database, text, repository=repository, limit=limit)
         theorems = queries.theorems_with(database, text, repository=repository, limit=limit)
-        tried = {row.sorry: queries.attempts(database, sorry=row.sorry) for row in sorries}
         too_large = queries.too_large(database, repository=repository)
-        doubts, design = doubts_on(database), queries.by_design(database)
-    found = [described(row, {}, tried, doubts, design) for row in sorries]
+        known = Known.of(database)
+    found = [described(row, known) for row in sorries]
     if as_json:
         theorem_hits = [of_row(TheoremHit, row) for row in theorems]
         emit_json(Hits([of_row(SorryHit, row) for row in found], theorem_hits, too_large), instance.head)

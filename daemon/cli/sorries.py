@@ -16,6 +16,7 @@ from daemon.cli.context import (
     Config,
     Json,
     Repo,
+    command,
     locate,
     one_match,
     view,
@@ -46,11 +47,12 @@ from daemon.cli.repos import resolve
 from daemon.paths import Paths, slug
 from store.domain.identity import line_url
 from store.view.impact import Declared, Impact, impacts
-from store.view.rows import AttemptRow, SorryGoalRow, SorryRow, SorryStepRow, too_large_said
+from store.view.rows import AttemptRow, ClaimRow, SorryGoalRow, SorryRow, SorryStepRow, too_large_said
 
 if TYPE_CHECKING:
     import sqlite3
 
+    from store.view.asof import Moment
     from store.view.rows import TooLargeRow
 
     Goals = dict[tuple[str, str, str], SorryGoalRow]
@@ -97,6 +99,7 @@ def register(app: typer.Typer) -> None:
         list_help="List sorries (the same as no verb).",
     )
     group.command("show", help="Show one sorry: place, history, attempts, proofs.")(show)
+    group.command("release", help="End an agent's claim on a sorry before its time.")(release)
     app.add_typer(group, name="sorries")
 
 
@@ -126,10 +129,9 @@ def list_(
         )
         steps = queries.sorry_steps(database, repository=repository, branch=branch) if rows else []
         lives = histories(steps)
-        goals, tried = goals_said(database), attempts_on(queries.attempts(database))
-        doubts, design = doubts_on(database), queries.by_design(database)
+        known = Known.of(database, moment=instance.moment)
         resting = resting_on(database, rows) if by == "impact" else {}
-        found = [described(row, goals, tried, doubts, design, lives, resting) for row in rows]
+        found = [described(row, known, lives, resting) for row in rows]
         too_large = [
             row
             for row in queries.too_large(database, repository=repository)
@@ -216,10 +218,8 @@ def show(
         proofs = queries.proofs(database, sorry=chosen)
         stale = queries.stale_proofs(database, sorry=chosen)
         lives = histories(queries.sorry_steps(database, chosen))
-        goals, tried = goals_said(database, chosen), attempts_on(attempts)
-        doubts, design = doubts_on(database), queries.by_design(database)
-        resting = resting_on(database, rows)
-        found = [described(row, goals, tried, doubts, design, lives, resting) for row in rows]
+        known, resting = Known.of(database, chosen, moment=instance.moment), resting_on(database, rows)
+        found = [described(row, known, lives, resting) for row in rows]
         tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     if as_json:
         emit_json(
@@ -252,12 +252,70 @@ def show(
         )
 
 
-def goals_said(database: sqlite3.Connection, sorry: str | None = None) -> Goals:
-    """Return what Lean last said is to be proved, by repository, branch and sorry."""
-    from store.view import trace_queries
+@dataclass(frozen=True, slots=True)
+class Released:
+    sorry: str
+    """its id"""
+    claim: str
+    """the claim that was ended"""
 
-    rows = trace_queries.sorry_goals(database, sorry=sorry)
-    return {(row.repository, row.branch, row.sorry): row for row in rows}
+
+def release(
+    sorry: Annotated[
+        str, typer.Argument(metavar="ID", help="A sorry's id, or its beginning.", autocompletion=ids(SORRIES))
+    ],
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from store.log.envelope import now_text
+    from store.view import queries
+
+    instance = locate(config)
+    with view(instance) as database:
+        standing = [row for row in queries.claims(database, now=now_text()) if row.sorry.startswith(sorry)]
+    held = one_match(standing, sorry, what="claimed sorry", key="sorry", verb="sorries")
+    command(instance, "/release", {"claim": held.claim})
+    if as_json:
+        emit_json(Released(held.sorry, held.claim), instance.head)
+        return
+    say(f"{held.sorry}: {clean(held.agent)} has it no longer")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the view has of sorries, or of one, beside their rows.
+
+    `goals` is what Lean last said is to be proved, by repository, branch and sorry; `tried` the attempts by sorry,
+    oldest first; `doubts` what puts verified proofs in doubt, by proof; `claims` the agents' that stand, by sorry.
+    """
+
+    goals: Goals
+    tried: Mapping[str, list[AttemptRow]]
+    doubts: Mapping[str, list[str]]
+    claims: Mapping[str, ClaimRow]
+    design: Callable[[SorryRow], str]
+
+    @classmethod
+    def of(
+        cls, database: sqlite3.Connection, sorry: str | None = None, *, moment: Moment | None = None
+    ) -> Known:
+        from store.log.envelope import now_text
+        from store.view import queries, trace_queries
+
+        tried: dict[str, list[AttemptRow]] = defaultdict(list)
+        for row in queries.attempts(database, sorry=sorry):
+            tried[row.sorry].append(row)
+        goals = trace_queries.sorry_goals(database, sorry=sorry)
+        return cls(
+            goals={(row.repository, row.branch, row.sorry): row for row in goals},
+            tried=tried,
+            doubts={row.proof: row.doubts for row in queries.doubted_proofs(database)},
+            claims={
+                row.sorry: row
+                for row in queries.claims(database, now=moment.recorded_at if moment else now_text())
+            },
+            design=queries.by_design(database),
+        )
 
 
 def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow]) -> Resting:
@@ -283,14 +341,6 @@ def impact_said(impact: Impact | None) -> str:
     return counted(impact.theorems, "theorem") + (" SIMULATED" if impact.simulated else "")
 
 
-def attempts_on(attempts: Iterable[AttemptRow]) -> dict[str, list[AttemptRow]]:
-    """Return attempts by sorry, in the order in which they are given."""
-    tried: dict[str, list[AttemptRow]] = defaultdict(list)
-    for row in attempts:
-        tried[row.sorry].append(row)
-    return tried
-
-
 @dataclass(frozen=True, slots=True)
 class Goal(SorryGoalRow):
     SHOWN: ClassVar = ("goal", "sha", "simulated", "stated_at")
@@ -303,6 +353,11 @@ class Tried(AttemptRow):
     SHOWN: ClassVar = (
         *("attempts", "prover", "rung", "model", "outcome", "best", "goals_left", "simulated", "recorded_at"),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Claim(ClaimRow):
+    SHOWN: ClassVar = ("claim", "agent", "by", "since", "until")
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +375,8 @@ class Sorry(SorryRow):
     """Null before the first attempt."""
     doubts: list[str]
     """The advisories that put its verified proof in doubt."""
+    claim: Claim | None
+    """Null, or the agent that works on it now."""
     by_design: str
     """Why it is there by design and never filled: `challenge`, `answer`, or empty."""
     impact: Impact | None
@@ -349,17 +406,11 @@ class OneSorry:
 
 
 def described(
-    row: SorryRow,
-    goals: Goals,
-    tried: Mapping[str, list[AttemptRow]],
-    doubts: Mapping[str, list[str]],
-    design: Callable[[SorryRow], str],
-    lives: Lives | None = None,
-    resting: Resting | None = None,
+    row: SorryRow, known: Known, lives: Lives | None = None, resting: Resting | None = None
 ) -> Sorry:
     """Return a sorry as `--json` shows it."""
     key = (row.repository, row.branch, row.sorry)
-    goal, rows = goals.get(key), tried.get(row.sorry, [])
+    goal, rows, claim = known.goals.get(key), known.tried.get(row.sorry, []), known.claims.get(row.sorry)
     false = [
         one for one in rows if one.outcome == "disproved" and one.blob == row.blob and row.state == "open"
     ]
@@ -369,18 +420,12 @@ def described(
         disproved=None if not false else "simulator" if all(one.simulated for one in false) else "lean",
         goal=None if goal is None else of_row(Goal, goal),
         tried=of_row(Tried, rows[-1], attempts=len(rows)) if rows else None,
-        doubts=doubts.get(row.verified_proof or "", []),
-        by_design=design(row),
+        doubts=known.doubts.get(row.verified_proof or "", []),
+        claim=None if claim is None else of_row(Claim, claim),
+        by_design=known.design(row),
         impact=(resting or {}).get(key),
         history=(lives or {}).get(key, []),
     )
-
-
-def doubts_on(database: sqlite3.Connection) -> dict[str, list[str]]:
-    """Return what puts verified proofs in doubt, by proof."""
-    from store.view import queries
-
-    return {row.proof: row.doubts for row in queries.doubted_proofs(database)}
 
 
 def state_word(item: Sorry) -> str:
@@ -389,7 +434,8 @@ def state_word(item: Sorry) -> str:
         return "disproved" + (" SIMULATED" if item.disproved == "simulator" else "")
     doubt = ", IN DOUBT" if item.doubts and item.state == "verified" else ""
     design = f", by design ({item.by_design})" if item.by_design and item.state == "open" else ""
-    return item.state + (f" by {item.filled_by}" if item.filled_by else "") + doubt + design
+    claim = f", claimed by {clean(item.claim.agent)}" if item.claim and item.state == "open" else ""
+    return item.state + (f" by {item.filled_by}" if item.filled_by else "") + doubt + design + claim
 
 
 def histories(steps: Iterable[SorryStepRow]) -> Lives:

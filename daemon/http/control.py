@@ -18,7 +18,7 @@ kernel says whose it is, and `daemon.peers` what they may: GET reads, the rest a
                    it is not verified or has another pull request
     POST /reload   202: {"reloading": true}; what came of it is in /status and in the log
 
-Pauses, triggers, cancellations and second tries are `daemon.http.control`'s.
+Pauses, triggers, cancellations, second tries and claims have their own part below.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from daemon.claims import LONGEST_S, SHORTEST_S, Claims
 from daemon.context import Context
 from daemon.http.control_client import short_address
 from daemon.http.feed import feed_routes
@@ -228,6 +229,57 @@ def work_routes(desk: Operator, read: Read) -> list[Route]:
     return [Route(f"/{name}", _answered(verb), methods=["POST"]) for name, verb in verbs.items()]
 
 
+# ---- The routes of agents
+#
+#     POST /claim    200: the event; body {"sorry": whole id, "agent": name, "seconds": number, "claim": the one to
+#                    renew, by its id, or absent}; 404 for no sorry, 409 where it is not to be had
+#     POST /release  200: the event; body {"claim": id}; 404 where none of this id stands
+
+
+_LONGEST_NAME = 100
+
+
+def claim_routes(claims: Claims, read: Read) -> list[Route]:
+    """Return the routes."""
+
+    async def claim(request: Request) -> JSONResponse:
+        remedy = 'send {"sorry": id, "agent": name, "seconds": number}, and "claim": id to renew one'
+        body = await read(request, remedy=remedy)
+        sorry, agent = (_control_work_text(body, name, remedy) for name in ("sorry", "agent"))
+        seconds, renewed = body.get("seconds"), body.get("claim")
+        if len(agent) > _LONGEST_NAME or not agent.isprintable():
+            raise ValueError(f"the agent's name is no line of at most {_LONGEST_NAME} characters; {remedy}")
+        if (
+            not isinstance(seconds, int | float)
+            or isinstance(seconds, bool)
+            or not SHORTEST_S <= seconds <= LONGEST_S
+        ):
+            raise ValueError(f"seconds is no number from {SHORTEST_S:g} to {LONGEST_S:g}; {remedy}")
+        if renewed is not None and not isinstance(renewed, str):
+            raise ValueError(f"claim is no id; {remedy}")
+        try:
+            claimed = await claims.claim(sorry, agent=agent, by=_who(request), seconds=seconds, claim=renewed)
+        except KeyError:
+            message = f"{sorry[:100]}: no such sorry; `unsorry sorries` lists them"
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse(claimed.model_dump(mode="json"))
+
+    async def release(request: Request) -> JSONResponse:
+        remedy = 'send {"claim": id}'
+        asked = _control_work_text(await read(request, remedy=remedy), "claim", remedy)
+        try:
+            released = await claims.release(asked, by=_who(request))
+        except KeyError:
+            message = f"{asked[:100]}: no such claim stands; its lease may have ended"
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse(released.model_dump(mode="json"))
+
+    return [
+        Route("/claim", _answered(claim), methods=["POST"]),
+        Route("/release", _answered(release), methods=["POST"]),
+    ]
+
+
 def _answered(
     verb: Callable[[Request], Awaitable[JSONResponse]],
 ) -> Callable[[Request], Awaitable[JSONResponse]]:
@@ -280,6 +332,7 @@ class Parts:
     """The parts of the daemon that the routes call."""
 
     desk: Operator
+    claims: Claims
     store: StoreService
     living: RuntimeStatus
     metrics: Metrics
@@ -425,6 +478,7 @@ def _application(parts: Parts) -> Starlette:
             *_model_routes(parts),
             _pull_request_route(parts),
             *work_routes(parts.desk, _object),
+            *claim_routes(parts.claims, _object),
             Route("/reload", reload, methods=["POST"]),
         ],
     )

@@ -522,6 +522,16 @@ class JobRunner:
             if isinstance(live.due.spec, ProveSpec) and isinstance(live.due.spec.rung, EndpointRung)
         )
 
+    def proving(self, repository: str, declaration: str) -> str | None:
+        """Return the running job that searches for a proof of this declaration."""
+        for job, live in self._live.items():
+            spec = live.due.spec
+            if not isinstance(spec, ProveSpec) or spec.repository != repository:
+                continue
+            if any(one.declaration == declaration for one in spec.sorries):
+                return job
+        return None
+
     def running(self) -> tuple[LiveJob, ...]:
         """Return what runs now, for people."""
         return tuple(shown_of(live) for live in self._live.values())

@@ -5,8 +5,8 @@ or a budget is another one. Of each of these first the sorries on whose declarat
 trace says (`Resting`), then the nearest to a proof (the fewest goals left). A rung whose jobs are not tried
 again (its model cannot be loaded, the day's money is spent) holds nothing up: its sorries climb on. What kept it may be
 over in hours (an endpoint that was down): then they are tried there after all, after a while that doubles. A sorry with
-a proof that no check rejected is left alone, and so are exercises, which are there for people to solve, and sorries
-that are there by design.
+a proof that no check rejected is left alone, and so are exercises, which are there for people to solve, sorries that
+are there by design, and declarations of which an agent has claimed a sorry.
 """
 
 from __future__ import annotations
@@ -512,12 +512,14 @@ class Proving:
             (ways[0][0] for ways in due.values()),
             simulated=lean.simulated,
         )
+        taken = self._taken(repo, branch.branch)
         found: dict[str, list[_Wanted]] = {}
         for sorry, ways in due.items():
             so_far = reached.get(sorry)
             row = ways[0][0]
             if (
-                not is_exercise(row.path)
+                (row.path, row.declaration) not in taken
+                and not is_exercise(row.path)
                 and not by_design(row)
                 and not (so_far is not None and so_far.proved)
             ):
@@ -527,6 +529,20 @@ class Proving:
                     for at, (row, rung) in enumerate(ways)
                 ]
         return found
+
+    def _taken(self, repo: Repo, branch: str) -> set[tuple[str, str]]:
+        """Return the files and declarations that agents work on; the end of each lease is waited for."""
+        claimed = {
+            row.sorry
+            for row in queries.claims(self._view, repository=repo.key)
+            if not self._standings.has_come(
+                datetime.fromisoformat(row.until), since=datetime.fromisoformat(row.since)
+            )
+        }
+        if not claimed:
+            return set()
+        rows = queries.sorries(self._view, repository=repo.key, branch=branch)
+        return {(row.path, row.declaration) for row in rows if row.sorry in claimed}
 
     def _size(self, rung: Rung) -> int:
         """Return how many sorries a job takes: what ends within its time limit, and what today still has time for."""

@@ -1,11 +1,13 @@
 """Event types of proving: attempts, the proofs that they found, and what the checks said of these.
 
-Streams: `repository:<key>`, `proof:<id>`.
+Streams: `repository:<key>`, `proof:<id>`, `work`.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar, Literal
+
+from pydantic import AwareDatetime
 
 from store.events.base import BlobRef, Digest, EventBody, Part, Sha
 
@@ -200,6 +202,32 @@ class ProofRejected(EventBody):
     conditional_on: tuple[str, ...]
     simulated: bool
     job: str
+
+
+class SorryClaimed(EventBody):
+    """An agent works on a sorry until a time; until then nobody else does, and the daemon neither.
+
+    The same `claim` once more means a longer lease, or a shorter one. `agent` is what it calls itself, `by` the user
+    who asked.
+    """
+
+    type: ClassVar[str] = "sorry_claimed"
+    repository: str
+    sorry: str
+    claim: str
+    agent: str
+    by: str
+    until: AwareDatetime
+
+
+class ClaimReleased(EventBody):
+    """A claim was given back before its time."""
+
+    type: ClassVar[str] = "claim_released"
+    repository: str
+    sorry: str
+    claim: str
+    by: str
 
 
 class PullRequestOpened(EventBody):

@@ -36,12 +36,14 @@ from store.events.models import (
 )
 from store.events.proofs import (
     AttemptFinished,
+    ClaimReleased,
     ProofChecked,
     ProofDoubted,
     ProofFound,
     ProofRejected,
     ProofVerified,
     PullRequestOpened,
+    SorryClaimed,
 )
 from store.events.repositories import (
     BranchCreated,
@@ -149,6 +151,8 @@ AnyEvent = (
     | ProofDoubted
     | ProofRejected
     | PullRequestOpened
+    | SorryClaimed
+    | ClaimReleased
     | NotificationsSwitched
     | NotificationSent
     | NotificationFailed

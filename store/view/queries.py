@@ -19,6 +19,7 @@ from store.sqlite import connect_readonly, statements
 from store.view.rows import (
     AttemptRow,
     BranchRow,
+    ClaimRow,
     CommitRow,
     Counts,
     DeclarationRow,
@@ -737,6 +738,19 @@ def pauses(db: sqlite3.Connection) -> list[PauseRow]:
 def triggers(db: sqlite3.Connection) -> list[TriggerRow]:
     """Return the newest trigger of each work and repository, the oldest first."""
     return read(db, TriggerRow, "triggers", order="seq")
+
+
+def claims(db: sqlite3.Connection, *, repository: str | None = None, now: str = "") -> list[ClaimRow]:
+    """Return the agents' claims on sorries whose leases end after `now` (as the view writes times)."""
+    return read(
+        db,
+        ClaimRow,
+        "claims",
+        equal={"repository": repository},
+        conditions=["until > ?"],
+        parameters=[now],
+        order="sorry",
+    )
 
 
 def failures_of(db: sqlite3.Connection, *, job: str) -> int:

@@ -517,6 +517,24 @@ class PauseRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimRow:
+    """An agent's claim on a sorry, the newest; it stands until its lease ends."""
+
+    sorry: str
+    repository: str
+    claim: str
+    """Its id, by which it is renewed and given back."""
+    agent: str
+    """What the agent calls itself."""
+    by: str
+    """The user who asked."""
+    since: str
+    """When it was last taken or renewed."""
+    until: str
+    """When its lease ends."""
+
+
+@dataclass(frozen=True, slots=True)
 class TriggerRow:
     """The newest trigger of a sort of work in a repository.
 

@@ -394,6 +394,9 @@ Pause = of_row(rows.PauseRow, "pauses", key=("work",))
 Trigger = of_row(rows.TriggerRow, "triggers", key=("work", "repository"))
 
 
+Claim = of_row(rows.ClaimRow, "claims", key=("sorry",))
+
+
 Job = of_row(
     rows.JobRow,
     "jobs",

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
-from mcp_types import TextContent
 
 from daemon.cli.mcp_server import Tools, make_server
+from tests.support.agents import answer_of
 from tests.support.reference import DOCS
 from tests.support.state_folder import OTHER_SORRY, PROOF, REPOSITORY, SIMULATED_PROOF, SORRY, StateFolder
 
@@ -30,14 +30,6 @@ def call(folder: StateFolder, tool: str, **arguments: Any) -> tuple[bool, Any]:
             return answer_of(await client.call_tool(tool, arguments))
 
     return asyncio.run(go())
-
-
-def answer_of(result: Any) -> tuple[bool, Any]:
-    if not result.is_error:
-        return True, result.structured_content
-    (text,) = result.content
-    assert isinstance(text, TextContent)
-    return False, text.text
 
 
 def test_an_agent_sees_the_repositories_and_their_open_sorries(filled: StateFolder) -> None:

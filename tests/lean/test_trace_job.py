@@ -207,11 +207,8 @@ def test_repos_says_how_complete_a_trace_is_and_why(
 
 
 def test_a_sorry_is_shown_with_its_goal(traced: Workshop) -> None:
-    goals = sorries.goals_said(traced.db)
-    shown = [
-        sorries.described(row, goals, {}, {}, lambda _: "")
-        for row in queries.sorries(traced.db, repository=KEY)
-    ]
+    known = sorries.Known.of(traced.db)
+    shown = [sorries.described(row, known) for row in queries.sorries(traced.db, repository=KEY)]
     assert {item.declaration: item.goal.goal for item in shown if item.goal}[
         "given_away"
     ] == "p : Prop\n⊢ p → p"

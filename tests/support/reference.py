@@ -77,6 +77,7 @@ DOCUMENTS: dict[str, type] = {
     "repos remove": repos.Watchlist,
     "sorries": sorries.Sorries,
     "sorries show": sorries.OneSorry,
+    "sorries release": sorries.Released,
     "theorems": theorems.Theorems,
     "theorems lives": theorems.Lives,
     "theorems show": theorems.Life,

@@ -37,12 +37,14 @@ from store.events.models import (
 )
 from store.events.proofs import (
     AttemptFinished,
+    ClaimReleased,
     ProofChecked,
     ProofDoubted,
     ProofFound,
     ProofRejected,
     ProofVerified,
     PullRequestOpened,
+    SorryClaimed,
 )
 from store.events.repositories import (
     BranchCreated,
@@ -184,6 +186,8 @@ HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
         ProofDoubted: proofs.proof_doubted,
         ProofRejected: proofs.proof_rejected,
         PullRequestOpened: proofs.pull_request_opened,
+        SorryClaimed: sorries.sorry_claimed,
+        ClaimReleased: sorries.claim_released,
         TracedFileRemoved: traces.traced_file_removed,
         CommitTraced: _commit_traced,
         TraceMeasured: traces.trace_measured,

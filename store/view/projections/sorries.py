@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 from operator import attrgetter
 
+from store.events.proofs import ClaimReleased, SorryClaimed
 from store.events.scans import (
     SorryChanged,
     SorryEvent,
@@ -21,7 +22,7 @@ from store.events.scans import (
     SorryPlace,
     SorryRemoved,
 )
-from store.log.envelope import StoredEvent
+from store.log.envelope import StoredEvent, utc_text
 from store.view.projections.rows import quoted, upsert
 
 # Statements here name their index: SQLite, which has no statistics here, would take one that reads all sorries
@@ -154,6 +155,18 @@ def _verified_proof(db: sqlite3.Connection, body: SorryOpened) -> str | None:
         (body.sorry, body.repository, body.place.blob),
     ).fetchone()
     return None if row is None else row[0]
+
+
+def sorry_claimed(db: sqlite3.Connection, event: StoredEvent, body: SorryClaimed) -> None:
+    """Give a sorry to an agent until a time; whether that has come is asked where it matters."""
+    values = {name: getattr(body, name) for name in ("repository", "claim", "agent", "by")}
+    values |= {"since": event.recorded_at, "until": utc_text(body.until)}
+    upsert(db, "claims", key={"sorry": body.sorry}, values=values, once={})
+
+
+def claim_released(db: sqlite3.Connection, _event: StoredEvent, body: ClaimReleased) -> None:
+    """End a claim; one that another has replaced is over already."""
+    db.execute("DELETE FROM claims WHERE sorry = ? AND claim = ?", (body.sorry, body.claim))
 
 
 def _update_place(db: sqlite3.Connection, body: SorryEvent, place: SorryPlace, *, keeps_proof: bool) -> None:

@@ -24,7 +24,7 @@ from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.records import ConstantUse, ScannedFile, Sorry, TracedFile, TracedTheorem
 from store.events.base import EventBody
 from store.events.models import ModelKind
-from store.events.proofs import AttemptFinished
+from store.events.proofs import AttemptFinished, ClaimReleased, SorryClaimed
 from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened, SorryPlace
 from store.events.traces import FileTraced
@@ -248,6 +248,23 @@ def test_who_has_a_proof_of_this_lean_goes_no_further_unless_it_was_rejected(
     assert shown(Plan.of(to_prove)) == [(0, ["a"])], "another judge begins anew"
     (again,) = world.plan(proof_rejected(found), leans=leans).due
     assert (again.kind, asked(again, ProveSpec).rung.number) == ("prove", 2)
+
+
+def test_what_an_agent_has_claimed_is_left_alone_until_its_lease_ends_or_it_is_given_back(
+    world: World,
+) -> None:
+    until = world.now + timedelta(minutes=30)
+    claimed = SorryClaimed(
+        repository=REPOSITORY, sorry="a", claim="c1" * 8, agent="a prover", by="ada", until=until
+    )
+    plan = world.plan(world.open("a", "b"), claimed)
+    assert shown(plan) == [(0, ["b"])]
+    assert plan.next_retry_at == until
+    other = ClaimReleased(repository=REPOSITORY, sorry="a", claim="c2" * 8, by="ada")
+    assert shown(world.plan(other)) == [(0, ["b"])], "another claim was given back"
+    assert shown(world.plan(other.model_copy(update={"claim": claimed.claim}))) == [(0, ["a", "b"])]
+    assert shown(world.plan(claimed)) == [(0, ["b"])]
+    assert shown(world.plan(now=until)) == [(0, ["a", "b"])], "its lease has ended"
 
 
 def test_another_model_in_use_makes_its_rung_due_again_and_no_other(world: World) -> None:

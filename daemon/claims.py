@@ -1,0 +1,147 @@
+"""What agents ask of the daemon: a sorry for themselves, for a while.
+
+A claim is an event and ends by the clock, so that it outlives the daemon and needs no end of its agent's. It covers the
+sorry's declaration, since work on one sorry of it is work on all. Who has one is asked by the claim's id: the daemon
+knows users, and several agents may be one. The plan leaves alone what is claimed (`daemon.planning.proving`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import structlog
+
+from daemon.context import Context
+from daemon.jobs.runner import JobRunner
+from daemon.planning.proving import exercises
+from daemon.scheduler import Scheduler, WorkStateError
+from daemon.settings import Repo
+from daemon.store_service import StoreService
+from store.events.proofs import ClaimReleased, SorryClaimed
+from store.log.envelope import NewEvent, now_text
+from store.view import queries
+from store.view.rows import ClaimRow, SorryRow
+
+LONGEST_S = 4 * 3600.0
+"""A lease is renewed before it ends; a longer one would keep a sorry from everybody after its agent has died."""
+SHORTEST_S = 1.0
+_STREAM = "work"
+
+log = structlog.get_logger("daemon.claims")
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Gives sorries to agents, for one daemon."""
+
+    store: StoreService
+    runner: JobRunner
+    work: Scheduler
+    context: Context
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def claim(
+        self, sorry: str, *, agent: str, by: str, seconds: float, claim: str | None = None
+    ) -> SorryClaimed:
+        """Give an open sorry to an agent, or renew its claim; return what was recorded.
+
+        Args:
+            sorry: its whole id.
+            by: the user who asks.
+            seconds: of the lease, from now.
+            claim: the one to be renewed; None: a new one.
+
+        Raises:
+            KeyError: no such sorry.
+            WorkStateError: it is not to be had; the message says why, and who has it.
+        """
+        # While jobs begin, and while another agent asks, a sorry does not change hands.
+        async with self._turn, self.work.beginning:
+            rows, standing = await self.store.ask(partial(_about, sorry=sorry))
+            if not rows:
+                raise KeyError(sorry)
+            row, repo = await self._open(rows)
+            held = next((one for one in standing if one.sorry == sorry), None)
+            if claim is not None and (held is None or held.claim != claim):
+                raise WorkStateError(
+                    f"claim {claim}: its lease has ended, or it is of another sorry; claim anew"
+                )
+            other = next((one for one in standing if one.claim != claim), None)
+            if other is not None:
+                raise WorkStateError(
+                    f"{row.declaration}: {other.agent} has claimed it until {other.until}; take another sorry"
+                )
+            job = self.runner.proving(repo.key, row.declaration)
+            if job is not None:
+                raise WorkStateError(
+                    f"{row.declaration}: the daemon's job {job} works on it; take another sorry, or ask again later"
+                )
+            body = SorryClaimed(
+                repository=repo.key,
+                sorry=sorry,
+                claim=claim or secrets.token_hex(8),
+                agent=agent,
+                by=by,
+                until=datetime.now(UTC) + timedelta(seconds=seconds),
+            )
+            await self.store.append([NewEvent(_STREAM, body, actor=f"user:{by}")])
+        log.info("sorry_claimed", sorry=sorry, agent=agent, by=by, until=body.until.isoformat())
+        return body
+
+    async def release(self, claim: str, *, by: str) -> ClaimReleased:
+        """End a claim before its time; return what was recorded.
+
+        Raises:
+            KeyError: no such claim stands.
+        """
+        async with self._turn:
+            standing = await self.store.ask(partial(queries.claims, now=now_text()))
+            held = {one.claim: one for one in standing}[claim]
+            body = ClaimReleased(repository=held.repository, sorry=held.sorry, claim=claim, by=by)
+            await self.store.append([NewEvent(_STREAM, body, actor=f"user:{by}")])
+        log.info("claim_released", sorry=held.sorry, agent=held.agent, by=by)
+        return body
+
+    async def _open(self, rows: Sequence[SorryRow]) -> tuple[SorryRow, Repo]:
+        """Return the row of a branch on which the sorry can be worked on.
+
+        Raises:
+            WorkStateError: there is none.
+        """
+        row = next((one for one in rows if one.state == "open"), rows[0])
+        repo = next((one for one in self.context.settings.repos if one.key == row.repository), None)
+        if repo is None or not repo.enabled:
+            raise WorkStateError(f"{row.repository}: not watched; `unsorry repos` lists what is")
+        if repo.opt_out:
+            raise WorkStateError(f"{row.repository}: its people want no proofs (opt_out); take another sorry")
+        if row.state != "open":
+            raise WorkStateError(
+                f"{row.declaration}: its sorry is {row.state}; only an open one can be claimed"
+            )
+        if await self.store.ask(lambda view: exercises(view, repo, row.branch)(row.path)):
+            raise WorkStateError(f"{row.path}: has exercises, which are there for people; take another sorry")
+        if why := await self.store.ask(lambda view: queries.by_design(view)(row)):
+            raise WorkStateError(
+                f"{row.declaration}: its sorry is there by design ({why}), to stay; take another"
+            )
+        return row, repo
+
+
+def _about(view: sqlite3.Connection, *, sorry: str) -> tuple[list[SorryRow], list[ClaimRow]]:
+    """Return a sorry on the watched branches, and the claims that stand on its declaration."""
+    found = queries.sorries_by_prefix(view, sorry)
+    if not any(row.sorry == sorry for row in found):
+        return [], []
+    (repository,) = {row.repository for row in found if row.sorry == sorry}
+    known = queries.sorries(view, repository=repository, watched_only=True)
+    rows = [row for row in known if row.sorry == sorry]
+    places = {(row.branch, row.path, row.declaration) for row in rows}
+    beside = {row.sorry for row in known if (row.branch, row.path, row.declaration) in places}
+    claims = queries.claims(view, repository=repository, now=now_text())
+    return rows, [row for row in claims if row.sorry in beside]

@@ -1,0 +1,195 @@
+"""Agents claim sorries through the running daemon: one at a time has each, until its lease ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from mcp import Client
+from typer.testing import CliRunner
+
+from daemon.claims import Claims
+from daemon.cli.app import build
+from daemon.cli.mcp_server import Tools, make_server
+from daemon.http.control_client import request
+from daemon.scheduler import WorkStateError
+from store.view import queries
+from tests.support.agents import answer_of
+from tests.support.daemon.deployment import Deployment
+
+FILES = {
+    "A.lean": "theorem a : True ∧ True := by\n  constructor\n  · sorry\n  · sorry\n\ntheorem b : True := by\n  sorry\n",
+    "C.lean": "theorem c : True := trivial\n",
+    "comparator.json": '{"challenge_module": "Asked"}\n',
+    "Asked.lean": "theorem asked : True := by\n  sorry\n",
+}
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A running daemon with two scanned repositories."""
+    deployment = Deployment(tmp_path_factory.mktemp("deployment"))
+    remotes = [deployment.remote(name) for name in ("demo", "shy")]
+    for remote in remotes:
+        remote.commit("first", FILES)
+    deployment.write(repos=[one.path for one in remotes])
+    with deployment.daemon():
+        deployment.wait_for(lambda: len(deployment.events("commit_scanned")) == 2, what="the scans")
+        yield deployment
+
+
+def call(deployment: Deployment, *calls: tuple[str, dict[str, Any]]) -> list[tuple[bool, Any]]:
+    """Call tools at the same time; return of each whether it was done, and its answer or its refusal."""
+
+    async def go() -> list[tuple[bool, Any]]:
+        async with Client(make_server(Tools(deployment.config))) as client:
+            return [*map(answer_of, await asyncio.gather(*(client.call_tool(*one) for one in calls)))]
+
+    return asyncio.run(go())
+
+
+def ask(deployment: Deployment, tool: str, **arguments: Any) -> tuple[bool, Any]:
+    (answer,) = call(deployment, (tool, arguments))
+    return answer
+
+
+def sorry_of(deployment: Deployment, declaration: str, *, repository: str = "demo", number: int = 0) -> str:
+    _, page = ask(deployment, "list_sorries", repository=repository)
+    found = [one["sorry"] for one in page["sorries"] if one["declaration"] == declaration]
+    return str(found[number])
+
+
+def test_of_two_agents_that_claim_a_sorry_at_once_one_gets_it_and_the_other_hears_who(
+    deployment: Deployment,
+) -> None:
+    sorry = sorry_of(deployment, "b")
+    answers = call(
+        deployment, *(("claim_sorry", {"sorry": sorry, "agent": f"agent {one}"}) for one in range(4))
+    )
+    (won,) = (answer for done, answer in answers if done)
+    refusals = [answer for done, answer in answers if not done]
+    assert len(refusals) == 3
+    _, shown = ask(deployment, "show_sorry", sorry=sorry)
+    holder = shown["branches"][0]["claimed_by"]
+    assert all(f"b: {holder} has claimed it until" in one for one in refusals)
+    _, renewed = ask(deployment, "claim_sorry", sorry=sorry, agent=holder, minutes=240, claim=won["claim"])
+    assert renewed["claim"] == won["claim"]
+    assert renewed["until"] > won["until"]
+    assert ask(deployment, "release_sorry", claim=won["claim"]) == (
+        True, {"claim": won["claim"], "sorry": sorry},
+    )  # fmt: skip
+    assert "its lease may have ended" in ask(deployment, "release_sorry", claim=won["claim"])[1]
+    events = deployment.events("sorry_claimed", "claim_released")
+    assert [event.type for event in events] == ["sorry_claimed", "sorry_claimed", "claim_released"]
+
+
+def test_a_claim_is_of_the_whole_declaration_and_people_can_see_and_end_it(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNSORRY_CONFIG", str(deployment.config))
+    first, second = (sorry_of(deployment, "a", number=one) for one in range(2))
+    assert ask(deployment, "claim_sorry", sorry=first, agent="one")[0]
+    assert "one has claimed it" in ask(deployment, "claim_sorry", sorry=second, agent="two")[1]
+    listed = json.loads(CliRunner().invoke(build(), ["sorries", "--json"]).output)["sorries"]
+    assert {one["sorry"]: one["claim"]["agent"] for one in listed if one["claim"]} == {first: "one"}
+    assert ", claimed by one" in CliRunner().invoke(build(), ["sorries"]).output
+    done = CliRunner().invoke(build(), ["sorries", "release", first[:8]])
+    assert done.output == f"{first}: one has it no longer\n"
+    assert ask(deployment, "claim_sorry", sorry=second, agent="two")[0]
+
+
+def test_a_lease_that_has_ended_gives_its_sorry_free_and_is_not_renewed(deployment: Deployment) -> None:
+    sorry = sorry_of(deployment, "a", repository="shy")
+    paths = deployment.settings().paths
+    body = {"sorry": sorry, "agent": "one", "seconds": 1}
+    status, claimed = request(paths, "POST", "/claim", body)
+    assert status == 200
+    time.sleep(1.1)
+    late = ask(deployment, "claim_sorry", sorry=sorry, agent="one", claim=claimed["claim"])
+    assert "its lease has ended" in late[1]
+    assert ask(deployment, "claim_sorry", sorry=sorry, agent="two")[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"sorry": "f" * 16}, "no sorry has an id"),
+        ({"agent": "x\x1b[31m"}, "is no line of at most 100 characters"),
+        ({"agent": ""}, "at least 1 character"),
+        ({"agent": "x" * 101}, "at most 100 characters"),
+        ({"minutes": 241}, "less than or equal to 240"),
+        ({"claim": "c1" * 8}, "its lease has ended, or it is of another sorry"),
+        ({"claim": "'; DROP TABLE claims"}, "should match pattern"),
+    ],
+)
+def test_a_claim_that_cannot_be_is_refused_and_nothing_is_recorded(
+    deployment: Deployment, arguments: dict[str, Any], why: str
+) -> None:
+    sorry, before = sorry_of(deployment, "b", repository="shy"), len(deployment.events())
+    done, said = ask(deployment, "claim_sorry", **({"sorry": sorry, "agent": "one"} | arguments))
+    assert not done
+    assert why in said
+    assert str(deployment.folder) not in said
+    assert len(deployment.events()) == before
+
+
+@pytest.mark.parametrize("body", [{}, {"sorry": 5}, {"sorry": "a", "agent": "one", "seconds": True}])
+def test_the_control_socket_refuses_a_claim_without_its_fields(deployment: Deployment, body: Any) -> None:
+    status, answer = request(deployment.settings().paths, "POST", "/claim", body)
+    assert (status, "send {" in answer["error"]) == (400, True)
+
+
+def test_a_sorry_that_is_there_by_design_cannot_be_claimed(deployment: Deployment) -> None:
+    said = ask(deployment, "claim_sorry", sorry=sorry_of(deployment, "asked"), agent="one")
+    assert "there by design (challenge)" in said[1]
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    """What a daemon left that has scanned a repository."""
+    deployment = Deployment(tmp_path_factory.mktemp("stopped"))
+    remote = deployment.remote("demo")
+    remote.commit("first", FILES)
+    deployment.write(repos=[remote.path])
+    with deployment.daemon():
+        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the scan")
+    return deployment
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("", "the daemon's job prove-1 works on it"),
+        ("opt_out = true", "its people want no proofs"),
+        ("enabled = false", "not watched"),
+        ('exercises = ["A.lean"]', "has exercises, which are there for people"),
+    ],
+)
+def test_what_the_daemon_s_own_search_works_on_or_its_people_keep_cannot_be_claimed(
+    stopped: Deployment, entry: str, why: str
+) -> None:
+    stopped.write(repos=[stopped.folder / "remotes" / "demo"], entry=entry)
+
+    async def go() -> None:
+        async with stopped.opened() as parts:
+            runner: Any = SimpleNamespace(proving=lambda _, name: "prove-1" if name == "b" else None)
+            work: Any = SimpleNamespace(beginning=asyncio.Lock())
+            rows = await parts.store.ask(queries.sorries)
+            (sorry,) = (row.sorry for row in rows if row.declaration == "b")
+            claims = Claims(parts.store, runner, work, parts.context)
+            await claims.claim(sorry, agent="one", by="ada", seconds=60)
+
+    with pytest.raises(WorkStateError, match=why):
+        asyncio.run(go())
+    assert not stopped.events("sorry_claimed")
+
+
+def test_without_the_daemon_nothing_is_claimed_and_the_remedy_is_said(stopped: Deployment) -> None:
+    done, said = ask(stopped, "claim_sorry", sorry=sorry_of(stopped, "b"), agent="one")
+    assert (done, "no daemon listens there; start it with `unsorry run`" in said) == (False, True)
+    assert str(stopped.folder) not in said
