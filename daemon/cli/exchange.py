@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli.completion import repositories
-from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, locate, view
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, Repo, locate, view
 from daemon.cli.render import clean, counted, emit_json, note, of_row, say, span, table
 from daemon.lock import AlreadyRunningError, DaemonLock
 
@@ -50,6 +51,9 @@ def register(app: typer.Typer) -> None:
         "parquet",
         help="Write the splits and the corpus as Parquet, for the library datasets; the daemon may run.",
     )(parquet)
+    exports.command("sorrydb", help="Write the open sorries as a database of SorryDB; the daemon may run.")(
+        to_sorrydb
+    )
     app.add_typer(exports, name="export")
 
 
@@ -345,6 +349,55 @@ def parquet(
         note("unsorry: simulated proofs are among them")
     what = f"{counted(report.premises, 'premise')} of {counted(report.files, 'file')}"
     say(f"{report.path}: {what} as of event {report.position}, in {span(report.seconds)}")
+
+
+def to_sorrydb(
+    out: Annotated[
+        Path,
+        typer.Argument(metavar="OUT", help="The file to make; an earlier export there is replaced whole."),
+    ],
+    repo: Repo = None,
+    goalless: Annotated[
+        bool,
+        typer.Option("--goalless", help="Also sorries whose goal Lean has not stated; theirs is empty."),
+    ] = False,
+    as_of: AsOf = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    instance = _with_log(config, as_of)
+    from daemon.cli.repos import resolve
+    from store import sorrydb
+    from store.leandojo.folder import written_whole
+
+    path = out.absolute()
+    with view(instance) as database:
+        made = sorrydb.database(database, repository=resolve(database, repo), goalless=goalless)
+    try:
+        if path.exists() and not sorrydb.is_list(path):
+            raise CliError(f"{path} is no list of SorryDB's; name another file")
+        with written_whole(path) as file:
+            file.write(json.dumps(made.document, ensure_ascii=False, indent=2).encode() + b"\n")
+    except OSError as error:
+        raise CliError(f"{path}: {error.strerror or error}") from error
+    repositories = len({record.remote for record in made.records})
+    if as_json:
+        emit_json(WrittenSorries(path, len(made.records), repositories, dict(made.left_out)), instance.head)
+        return
+    for reason, number in made.left_out.items():
+        note(f"unsorry: {counted(number, 'sorry')} left out: {reason}")
+    say(f"{path}: {counted(len(made.records), 'sorry')} of {counted(repositories, 'repository')}")
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSorries:
+    path: Path
+    sorries: int
+    """how many are in it"""
+    repositories: int
+    """how many they are of"""
+    left_out: dict[str, int]
+    """how many open sorries are not in it, by the reason"""
 
 
 def _with_log(config: Path | None, as_of: str | None) -> Instance:

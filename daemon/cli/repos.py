@@ -13,7 +13,7 @@ import typer
 
 from daemon.cli.completion import repositories
 from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, locate, view
-from daemon.cli.render import ago, clean, counted, emit_json, listing_group, of_row, say, table
+from daemon.cli.render import ago, clean, counted, emit_json, listing_group, note, of_row, say, table
 from daemon.paths import SYSTEM_CONFIG, user_config
 from store.view.rows import LARGER, BranchRow, PolledRepository, TooLargeRow, too_large_said
 
@@ -32,6 +32,10 @@ def register(app: typer.Typer) -> None:
         list_help="List repositories (the same as no verb).",
     )
     group.command("add", help="Add a repository to the watchlist in config.toml.")(add)
+    group.command(
+        "import",
+        help="Add the repositories of a list or database of SorryDB to the watchlist in config.toml.",
+    )(import_)
     group.command("remove", help="Take a repository off the watchlist in config.toml; its history stays.")(
         remove
     )
@@ -123,6 +127,65 @@ def add(
     say(f"added {keys[-1]} to {instance.config}; {_takes_effect(instance)}")
 
 
+def import_(
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="Its JSON: a list of repositories or of sorries, or a database."),
+    ],
+    branches: Annotated[
+        bool,
+        typer.Option(
+            "--branches", help="Watch the branches that its sorries are on, not the default branch."
+        ),
+    ] = False,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    from daemon.settings import ConfigError, load, parse
+    from daemon.settings.watchlist import with_entry
+    from store import sorrydb
+
+    instance = locate(config)
+    try:
+        listed = sorrydb.read(source)
+    except sorrydb.SorryDBError as error:
+        raise CliError(clean(str(error))) from error
+    except OSError as error:
+        raise CliError(f"{source}: {error.strerror or error}; name a file of SorryDB") from error
+    try:
+        known = {repo.key for repo in load(instance.config).repos}
+    except ConfigError as error:
+        raise _refused(error) from error
+    text, added = _text_of(instance.config), list[str]()
+    left_out: list[LeftOut] = []
+    for url, its in listed.branches.items():
+        entry = with_entry("", url, branches=its if branches else ())
+        try:
+            # A list is another's: no path and no ssh address of it becomes one that this machine opens.
+            if not url.startswith("https://"):
+                raise ValueError("only https addresses are taken from a list")
+            if branches and any(set(name) & set("*?[") for name in its):
+                raise ValueError("it names a branch with *, ? or [, which no branch has")
+            (repo,) = parse(entry.encode(), path=instance.config).repos
+        except (ConfigError, ValueError) as error:
+            reasons = error.errors if isinstance(error, ConfigError) else [str(error)]
+            left_out.append(LeftOut(url, "; ".join(reasons)))
+            continue
+        if repo.key in known:
+            left_out.append(LeftOut(url, "it is in the watchlist"))
+            continue
+        known.add(repo.key)
+        added.append(repo.key)
+        text = f"{text.rstrip()}\n\n{entry.lstrip()}"
+    keys = _written(instance.config, text) if added else [*known]
+    if as_json:
+        emit_json(Imported(instance.config, added, left_out, keys))
+        return
+    for one in left_out:
+        note(f"unsorry: left out {clean(one.url)}: {clean(one.reason)}")
+    say(f"added {counted(len(added), 'repository')} to {instance.config}; {_takes_effect(instance)}")
+
+
 def remove(
     name: Annotated[
         str, typer.Argument(metavar="R", help="Its key or the end of it.", autocompletion=repositories)
@@ -188,6 +251,23 @@ def _takes_effect(instance: Instance) -> str:
     if instance.running:
         return "the daemon reloads it now"
     return f"`unsorry run --config {instance.config}` starts the daemon"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    url: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    config: Path
+    added: list[str]
+    """the keys of the new ones"""
+    left_out: list[LeftOut]
+    """what the list names and is not added"""
+    repositories: list[str]
+    """the keys of the watchlist now"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,256 @@
+"""SorryDB's files: its lists of repositories and of sorries, read; our open sorries, written as one of its databases.
+
+Its format is doc/DATABASE.md of https://github.com/SorryDB/SorryDB: a JSON object with `repos` (addresses under
+`remote`, or `remote_url` in a database) or `sorries` or both. The id of a sorry is the SHA-256 of the rest of its record
+without the inclusion date, keys sorted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from store.domain.identity import line_url
+from store.view import queries, trace_queries
+from store.view.rows import BranchRow, SorryRow
+
+LARGEST_FILE_BYTES = 256 << 20
+MOST_REPOSITORIES = 10_000
+
+
+class SorryDBError(Exception):
+    """A file is none of SorryDB's; the message names the place and what should be there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A sorry as SorryDB records it. Lines are from 1, columns from 0, in code points; dates are ISO 8601.
+
+    `goal` is "" where Lean did not state it, `blame_email_hash` where no one looked.
+    """
+
+    remote: str
+    branch: str
+    commit: str
+    lean_version: str
+    path: str
+    start_line: int
+    start_column: int
+    end_line: int
+    end_column: int
+    goal: str
+    url: str
+    blame_email_hash: str
+    blame_date: str
+    inclusion_date: str
+
+    @property
+    def id(self) -> str:
+        """Return SorryDB's id of it."""
+        content = self._parts()
+        del content["metadata"]["inclusion_date"]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self._parts(), "id": self.id}
+
+    def _parts(self) -> dict[str, dict[str, Any]]:
+        return {part: {name: getattr(self, name) for name in names} for part, names in _PARTS.items()}
+
+    @classmethod
+    def from_json(cls, data: object, *, where: str = "the record") -> Record:
+        """Read a record.
+
+        Raises:
+            SorryDBError: a part is missing or of another type.
+        """
+        values: dict[str, Any] = {}
+        for part, names in _PARTS.items():
+            given = data.get(part) if isinstance(data, dict) else None
+            for name in names:
+                value = given.get(name) if isinstance(given, dict) else None
+                wanted = int if name.endswith(("_line", "_column")) else str
+                if not isinstance(value, wanted) or isinstance(value, bool):
+                    kind = "a whole number" if wanted is int else "a text"
+                    raise SorryDBError(f"{where}: {part}.{name} should be {kind}")
+                values[name] = value
+        return cls(**values)
+
+
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "repo": ("remote", "branch", "commit", "lean_version"),
+    "location": ("path", "start_line", "start_column", "end_line", "end_column"),
+    "debug_info": ("goal", "url"),
+    "metadata": ("blame_email_hash", "blame_date", "inclusion_date"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a file lists. `branches`, by address: those that its sorries are on; none where it only names a repository.
+
+    Addresses stand in the order of the file, each once.
+    """
+
+    branches: Mapping[str, tuple[str, ...]]
+    records: tuple[Record, ...]
+
+
+def read(path: Path) -> Listed:
+    """Read a list of repositories, a list of sorries or a database.
+
+    Raises:
+        SorryDBError: it is none; nothing of it counts.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        data = file.read(LARGEST_FILE_BYTES + 1)
+    if len(data) > LARGEST_FILE_BYTES:
+        raise SorryDBError(f"{path} has more than {LARGEST_FILE_BYTES >> 20} MiB; split it")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise SorryDBError(f"{path} is no JSON: {error}") from error
+    if not isinstance(document, dict) or not ("repos" in document or "sorries" in document):
+        raise SorryDBError(
+            f'{path} is no list of SorryDB\'s: it should be an object with "repos" or "sorries"'
+        )
+    found: dict[str, dict[str, None]] = {}
+    for number, entry in enumerate(_list(path, document, "repos")):
+        names = (entry.get("remote"), entry.get("remote_url")) if isinstance(entry, dict) else ()
+        address = next((name for name in names if isinstance(name, str) and name), None)
+        if address is None:
+            raise SorryDBError(f'{path}: repos[{number}] has no "remote" and no "remote_url"')
+        found.setdefault(address, {})
+    records = tuple(
+        Record.from_json(entry, where=f"{path}: sorries[{number}]")
+        for number, entry in enumerate(_list(path, document, "sorries"))
+    )
+    for record in records:
+        found.setdefault(record.remote, {})[record.branch] = None
+    if len(found) > MOST_REPOSITORIES:
+        raise SorryDBError(
+            f"{path} lists {len(found):,} repositories, more than {MOST_REPOSITORIES:,}; split it"
+        )
+    return Listed({address: tuple(branches) for address, branches in found.items()}, records)
+
+
+def is_list(path: Path) -> bool:
+    """Return whether a file is one that `read` reads.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        read(path)
+    except SorryDBError:
+        return False
+    return True
+
+
+def _list(path: Path, document: Mapping[str, object], name: str) -> list[object]:
+    value = document.get(name)
+    if value is not None and not isinstance(value, list):
+        raise SorryDBError(f'{path}: "{name}" should be a list')
+    return value or []
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """Our open sorries as SorryDB's, and how many are not among them, by the reason."""
+
+    document: Mapping[str, Any]
+    records: tuple[Record, ...]
+    left_out: Mapping[str, int]
+
+
+NO_GOAL = "Lean has not stated the goal"
+NOT_A_SORRY = "SorryDB knows no `stop`"
+NO_LEAN = "its branch names no Lean version"
+BY_DESIGN = "it is there by design"
+
+
+def database(view: sqlite3.Connection, *, repository: str | None = None, goalless: bool = False) -> Database:
+    """Return the open sorries of watched branches at their scanned commits.
+
+    Args:
+        goalless: also those whose goal Lean has not stated; it is "" then. A goal of the simulator is none.
+    """
+    branches = {(row.repository, row.branch): row for row in queries.branches(view, repository)}
+    urls = {row.repository: row for row in queries.repositories(view)}
+    goals = {
+        (row.repository, row.branch, row.sorry): row
+        for row in trace_queries.sorry_goals(view, repository=repository)
+        if not row.simulated
+    }
+    by_design = queries.by_design(view)
+    records: list[Record] = []
+    left_out: dict[str, int] = {}
+    for row in queries.sorries(view, repository=repository, state="open", watched_only=True):
+        branch = branches[row.repository, row.branch]
+        said = goals.get((row.repository, row.branch, row.sorry))
+        # What Lean said of an earlier text may be another goal.
+        stands = said is not None and (said.statement_hash, said.context_hash) == (
+            row.statement_hash,
+            row.context_hash,
+        )
+        version = (branch.toolchain or "").rpartition(":")[2]
+        reason = (
+            NOT_A_SORRY
+            if row.token not in ("sorry", "admit")
+            else BY_DESIGN
+            if by_design(row)
+            else NO_LEAN
+            if not version
+            else NO_GOAL
+            if not (stands or goalless)
+            else ""
+        )
+        if reason:
+            left_out[reason] = left_out.get(reason, 0) + 1
+            continue
+        goal = said.goal if said is not None and stands else ""
+        records.append(_record(row, branch, urls[row.repository].url, version, goal))
+    named = dict.fromkeys(record.remote for record in records)
+    polled = {row.url: row.checked_at for row in urls.values()}
+    document = {
+        "documentation": "Open sorries of the repositories that unsorry watches",
+        # The hash of all heads is not known where only some branches are watched.
+        "repos": [
+            {"remote_url": url, "last_time_visited": _date(polled[url]), "remote_heads_hash": None}
+            for url in named
+        ],
+        "sorries": [record.as_json() for record in records],
+    }
+    return Database(document, tuple(records), left_out)
+
+
+def _record(row: SorryRow, branch: BranchRow, url: str, version: str, goal: str) -> Record:
+    commit, seen = branch.scanned or "", _date(row.opened_at) or ""
+    return Record(
+        remote=url,
+        branch=row.branch,
+        commit=commit,
+        lean_version=version,
+        path=row.path,
+        start_line=row.line,
+        start_column=row.column,
+        end_line=row.line,
+        end_column=row.column + len(row.token),
+        goal=goal,
+        url=line_url(row.repository, commit, row.path, row.line),
+        blame_email_hash="",
+        blame_date=seen,
+        inclusion_date=seen,
+    )
+
+
+def _date(text: str | None) -> str | None:
+    """Return a moment as SorryDB writes and hashes it."""
+    return None if text is None else datetime.fromisoformat(text).isoformat()
