@@ -1,8 +1,8 @@
 """SorryDB's files: its lists of repositories and of sorries, read; our open sorries, written as one of its databases.
 
 Its format is doc/DATABASE.md of https://github.com/SorryDB/SorryDB: a JSON object with `repos` (addresses under
-`remote`, or `remote_url` in a database) or `sorries` or both. The id of a sorry is the SHA-256 of the rest of its record
-without the inclusion date, keys sorted.
+`remote`, or `remote_url` in a database) or `sorries` or both. The id of a sorry is the SHA-256 of the rest of its
+record without the inclusion date, keys sorted.
 """
 
 from __future__ import annotations
