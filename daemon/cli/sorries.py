@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -52,6 +52,7 @@ from store.view.rows import AttemptRow, ClaimRow, SorryGoalRow, SorryRow, SorryS
 if TYPE_CHECKING:
     import sqlite3
 
+    from store.domain.blueprint import Statement
     from store.view.asof import Moment
     from store.view.rows import TooLargeRow
 
@@ -90,6 +91,8 @@ By = Annotated[
 AROUND = 4
 """Lines of the source that are shown above a sorry, and below it."""
 LARGEST_FILE_BYTES = 4 << 20
+LARGEST_BLUEPRINT_BYTES = 64 << 20
+"""What does not fit in is not read."""
 
 
 def register(app: typer.Typer) -> None:
@@ -130,7 +133,7 @@ def list_(
         steps = queries.sorry_steps(database, repository=repository, branch=branch) if rows else []
         lives = histories(steps)
         known = Known.of(database, moment=instance.moment)
-        resting = resting_on(database, rows) if by == "impact" else {}
+        resting = resting_on(database, rows, instance.paths) if by == "impact" else {}
         found = [described(row, known, lives, resting) for row in rows]
         too_large = [
             row
@@ -218,7 +221,8 @@ def show(
         proofs = queries.proofs(database, sorry=chosen)
         stale = queries.stale_proofs(database, sorry=chosen)
         lives = histories(queries.sorry_steps(database, chosen))
-        known, resting = Known.of(database, chosen, moment=instance.moment), resting_on(database, rows)
+        known = Known.of(database, chosen, moment=instance.moment)
+        resting = resting_on(database, rows, instance.paths)
         found = [described(row, known, lives, resting) for row in rows]
         tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     if as_json:
@@ -318,8 +322,11 @@ class Known:
         )
 
 
-def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow]) -> Resting:
+def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow], paths: Paths) -> Resting:
     """Return what rests on the sorries that are in the source, by repository, branch and sorry."""
+    from store.view import queries
+
+    tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     by_branch: dict[tuple[str, str], list[SorryRow]] = defaultdict(list)
     for row in rows:
         if row.state in ("open", "verified"):
@@ -327,18 +334,50 @@ def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow]) -> Restin
     resting: Resting = {}
     for (repository, branch), its in by_branch.items():
         places = {row.sorry: Declared(row.path, row.declaration) for row in its}
-        found = impacts(database, repository, branch, places.values())
+        blueprint = _blueprint(paths, repository, tips.get((repository, branch)))
+        found = impacts(database, repository, branch, places.values(), blueprint=blueprint)
         resting |= {(repository, branch, sorry): found[place] for sorry, place in places.items()}
     return resting
+
+
+def _blueprint(paths: Paths, repository: str, sha: str | None) -> Sequence[Statement]:
+    """Return the statements of a commit's blueprint; none where it has none, or where the mirror does not have it."""
+    mirror = paths.mirrors / f"{slug(repository)}.git"
+    if sha is None or not os.access(mirror / "HEAD", os.R_OK):
+        return ()
+    from pipeline.jobs.mirror import Mirror
+    from pipeline.jobs.protocol import JobError
+    from store.domain.blueprint import read_latex, read_verso
+
+    try:
+        with Mirror(mirror) as objects:
+            latex, verso = list[tuple[str, str]](), list[tuple[str, str]]()
+            manifest = objects.at_root(sha, "lake-manifest.json")
+            data = objects.read(manifest.blob, most_bytes=LARGEST_FILE_BYTES) if manifest else b""
+            is_verso = isinstance(data, bytes) and b"verso-blueprint" in data
+            left = LARGEST_BLUEPRINT_BYTES
+            for file in objects.files(sha):
+                is_latex = "/blueprint/src/" in f"/{file.path}" and file.path.endswith(".tex")
+                if file.readable and (is_latex or (is_verso and file.path.endswith(".lean"))):
+                    data = objects.read(file.blob, most_bytes=min(left, LARGEST_FILE_BYTES))
+                    if isinstance(data, bytes):
+                        left -= len(data)
+                        (latex if is_latex else verso).append((file.path, data.decode("utf-8", "replace")))
+    except (JobError, OSError):
+        return ()
+    return [*read_latex(latex), *read_verso(verso)]
 
 
 def impact_said(impact: Impact | None) -> str:
     """Say for people what rests on a sorry."""
     if impact is None:
         return "-"
-    if impact.theorems is None:
-        return "unknown"
-    return counted(impact.theorems, "theorem") + (" SIMULATED" if impact.simulated else "")
+    said = []
+    if impact.theorems is not None:
+        said.append(counted(impact.theorems, "theorem") + (" SIMULATED" if impact.simulated else ""))
+    if impact.statements is not None:
+        said.append(f"{counted(impact.statements, 'statement')} of the blueprint")
+    return ", ".join(said) or "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,9 +509,9 @@ def _rests(impact: Impact | None) -> str:
     if impact is None:
         return ""
     if impact.theorems is None:
-        return f"unknown: {impact.unknown}"
-    of_them = f", {impact.direct:,} of them directly" if impact.theorems else ""
-    return f"{impact_said(impact)}{of_them} (trace of {(impact.sha or '')[:10]})"
+        return f"{impact_said(impact)}: {impact.unknown}"
+    directly = f"{impact.direct:,} directly, " if impact.theorems else ""
+    return f"{impact_said(impact)} ({directly}trace of {(impact.sha or '')[:10]})"
 
 
 def _show_attempt(number: int, row: AttemptRow) -> None:

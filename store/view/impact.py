@@ -2,7 +2,8 @@
 
 Read from a branch's trace, anew at each question: nothing is stored. Edges are the constants that the proof of a
 traced theorem uses. What a definition uses no trace says, so that the counts are lower bounds. A declaration that the
-trace does not name is unknown, which is not 0.
+trace does not name is unknown, which is not 0. Where there is a blueprint, its statements are counted beside the
+theorems: one rests on the statements that it uses and on the declarations that state it, proved or not.
 
 A declaration is known by its path and its name, for two files may declare the same one. A use is of the declaration
 whose name is the longest beginning of the used one (`Tree.rec` is a use of `Tree`). Where several files declare it, the
@@ -18,6 +19,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from store.domain.blueprint import Statement
 from store.domain.splits import files_of
 from store.view.rows import TraceRow
 from store.view.trace_queries import trace_of_branch
@@ -44,17 +46,20 @@ class Impact:
     """Theorems that use the declaration, themselves or through others."""
     direct: int | None
     """Those of them that use it themselves."""
+    statements: int | None
+    """Statements of the blueprint that rest on it; null without a blueprint, and where none states the declaration."""
     sha: str | None
     """The traced commit that says so."""
     simulated: bool
     """Whether the simulator made the trace."""
     unknown: str = ""
-    """Why it is unknown; empty where it is known."""
+    """Why the theorems are unknown; empty where they are known."""
 
     @property
     def order(self) -> tuple[bool, int, int]:
-        """Sort the most first, the unknown last."""
-        return self.theorems is None, -(self.theorems or 0), -(self.direct or 0)
+        """Sort the most first, theorems and statements together, and the unknown last."""
+        unknown = self.theorems is None and self.statements is None
+        return unknown, -(self.theorems or 0) - (self.statements or 0), -(self.direct or 0)
 
 
 def impacts(
@@ -65,34 +70,52 @@ def impacts(
     *,
     simulated: bool = True,
     most_theorems: int | None = None,
+    blueprint: Sequence[Statement] = (),
 ) -> dict[Declared, Impact]:
     """Return what rests on each of these declarations of a branch.
 
     Args:
         simulated: ask a trace of the simulator where Lean made none.
         most_theorems: a trace with more is not read, and what rests on them is unknown.
+        blueprint: the statements of the branch's blueprint.
     """
     wanted = list(dict.fromkeys(declarations))
     trace = trace_of_branch(db, repository, branch, simulated=simulated) if wanted else None
-    if trace is None:
-        unknown = Impact(None, None, None, False, "the branch has no trace yet")
-        return dict.fromkeys(wanted, unknown)
-    if most_theorems is not None and trace.n_theorems > most_theorems:
-        why = f"its trace has {trace.n_theorems:,} theorems, more than are counted here"
-        return dict.fromkeys(wanted, Impact(None, None, trace.sha, trace.simulated, why))
-    graph = _Graph(db, trace, wanted)
-    counted = graph.counted()
-    unknown = Impact(None, None, trace.sha, trace.simulated, "the trace does not name the declaration")
-    return {
-        one: Impact(*counted[one], trace.sha, trace.simulated) if one in counted else unknown
-        for one in wanted
-    }
+    why, sha, made_up = "the branch has no trace yet", None, False
+    if trace is not None:
+        why, sha, made_up = "the trace does not name the declaration", trace.sha, trace.simulated
+        if most_theorems is not None and trace.n_theorems > most_theorems:
+            why = f"its trace has {trace.n_theorems:,} theorems, more than are counted here"
+            trace = None
+    counted: Mapping[Declared, tuple[int, int]] = {}
+    stated: Mapping[Declared, int] = {}
+    if trace is not None or blueprint:
+        graph = _Graph(db, trace, wanted)
+        counted = graph.counted() if trace is not None else {}
+        stated = graph.stated(blueprint) if blueprint else {}
+
+    def impact(one: Declared) -> Impact:
+        theorems, direct = counted.get(one, (None, None))
+        return Impact(theorems, direct, stated.get(one), sha, made_up, why if theorems is None else "")
+
+    return {one: impact(one) for one in wanted}
 
 
 class _Graph:
-    """The theorems of a trace and some other declarations, as numbers; `users[n]` are the theorems that use n."""
+    """The theorems of a trace and some other declarations, as numbers; `users[n]` are the theorems that use n.
 
-    def __init__(self, db: sqlite3.Connection, trace: TraceRow, wanted: Sequence[Declared]) -> None:
+    Without a trace it has the other declarations alone.
+    """
+
+    def __init__(self, db: sqlite3.Connection, trace: TraceRow | None, wanted: Sequence[Declared]) -> None:
+        self.users: dict[int, set[int]] = defaultdict(set)
+        self._declared: dict[str, dict[str, None]] = defaultdict(dict)
+        if trace is None:
+            self._wanted = {one: Declared(one.path, _plain(one.name)) for one in wanted}
+            for path, name in self._wanted.values():
+                self._declared[name][path] = None
+            self._numbers = {one: at for at, one in enumerate(dict.fromkeys(self._wanted.values()))}
+            return
         own = f"FROM traces CROSS JOIN traced_files AS f ON {files_of(files='f')}"
         its = "WHERE traces.trace = ? AND substr(f.path, 1, 6) <> '.lake/'"
         paths: dict[int, str] = dict(db.execute(f"SELECT f.content, f.path {own} {its}", (trace.trace,)))
@@ -104,7 +127,6 @@ class _Graph:
                 (trace.trace,),
             )
         }
-        self._declared: dict[str, dict[str, None]] = defaultdict(dict)
         premises = db.execute(
             f"SELECT p.full_name, f.path {own} CROSS JOIN premises AS p ON p.content = f.content {its} "
             "AND p.full_name IS NOT NULL",
@@ -127,7 +149,6 @@ class _Graph:
             f"ON u.content = f.content {its} AND substr(coalesce(u.def_path, ''), 1, 6) <> '.lake/'",
             (trace.trace,),
         )
-        self.users: dict[int, set[int]] = defaultdict(set)
         known: dict[str, list[Declared]] = {}
         for content, index, name, site in uses:
             user = theorems.get((content, index))
@@ -179,6 +200,28 @@ class _Graph:
         distinct = sorted(set(numbers.values()))
         resting = dict(zip(distinct, count_resting(self.users, distinct, self._theorems), strict=True))
         return {one: (resting[number], len(self.users.get(number, ()))) for one, number in numbers.items()}
+
+    def stated(self, blueprint: Sequence[Statement]) -> dict[Declared, int]:
+        """Return, for each wanted declaration that states one of a blueprint's, how many of the others rest on it."""
+        first = max(self._numbers.values(), default=-1) + 1
+        labels = {label: at for at, one in reversed([*enumerate(blueprint, first)]) for label in one.labels}
+        users: dict[int, set[int]] = defaultdict(set, {used: set(its) for used, its in self.users.items()})
+        states: dict[int, set[int]] = defaultdict(set)
+        for at, one in enumerate(blueprint, first):
+            for label in one.uses:
+                if (used := labels.get(label, at)) != at:
+                    users[used].add(at)
+            for name in one.lean:
+                plain = _plain(name)
+                for path in self._declared.get(plain, ()):
+                    if (number := self._numbers.get(Declared(path, plain))) is not None:
+                        users[number].add(at)
+                        states[number].add(at)
+        found = {one: number for one, its in self._wanted.items() if (number := self._numbers[its]) in states}
+        distinct = sorted(set(found.values()))
+        counts = count_resting(users, distinct, range(first, first + len(blueprint)))
+        resting = {number: n - len(states[number]) for number, n in zip(distinct, counts, strict=True)}
+        return {one: resting[number] for one, number in found.items()}
 
 
 def count_resting(

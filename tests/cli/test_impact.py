@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from daemon.paths import slug
+from daemon.settings import load
 from store.domain.records import ConstantUse, Premise, TracedFile, TracedTheorem
-from tests.support.state_folder import OTHER_SORRY, REPOSITORY, SORRY, StateFolder, record_traced
+from store.events.scans import CommitScanned
+from tests.support.state_folder import OTHER_SORRY, REPOSITORY, SORRY, StateFolder, fill, record_traced
 
 NAMES = ("Demo.beta", "Demo.near", "Demo.far")
 
@@ -45,7 +51,7 @@ def test_people_read_it_as_words(traced: StateFolder) -> None:
     assert ("2 theorems SIMULATED" in first, "Demo.beta" in first) == (True, True)
     assert ("unknown" in second, "Demo.alpha" in second) == (True, True)
     said = traced.unsorry("sorries", "show", OTHER_SORRY).out
-    assert "2 theorems SIMULATED, 1 of them directly (trace of 1111111111)" in said
+    assert "2 theorems SIMULATED (1 directly, trace of 1111111111)" in said
     assert "unknown: the trace does not name the declaration" in traced.unsorry("sorries", "show", SORRY).out
 
 
@@ -61,3 +67,40 @@ def test_without_a_trace_all_is_unknown_and_in_the_order_of_places(filled: State
 def test_another_order_is_refused(filled: StateFolder) -> None:
     answer = filled.unsorry("sorries", "--by", "size")
     assert (answer.code, "place, impact" in answer.err) == (2, True)
+
+
+def test_the_blueprint_of_the_scanned_commit_is_counted_beside_the_trace(folder: StateFolder) -> None:
+    fill(folder)
+    mirror = load(folder.config).paths.mirrors / f"{slug(REPOSITORY)}.git"
+    work = folder.root / "work"
+    (work / "blueprint" / "src").mkdir(parents=True)
+    (work / "blueprint" / "src" / "content.tex").write_text(
+        r"\begin{lemma}\label{b}\lean{Demo.beta}\end{lemma}\begin{theorem}\uses{b}\end{theorem}"
+    )
+    sha = committed(work)
+    git("clone", "-q", "--bare", str(work), str(mirror))
+    folder.add(f"repository:{REPOSITORY}", CommitScanned(
+        repository=REPOSITORY, branch="main", sha=sha, base=None, include=("**/*.lean",), exclude=(),
+        toolchain="", manifest="", files_scanned=0, files_removed=0, files_failed=0, seconds=0.1,
+    ))  # fmt: skip
+    folder.write()
+    first, second = folder.unsorry("sorries", "--by", "impact", "--all", "--json").json["sorries"]
+    assert (first["sorry"], first["impact"]["theorems"], first["impact"]["statements"]) == (
+        OTHER_SORRY,
+        None,
+        1,
+    )
+    assert second["impact"]["statements"] is None
+    said = folder.unsorry("sorries", "show", OTHER_SORRY).out
+    assert "1 statement of the blueprint: the branch has no trace yet" in said
+
+
+def committed(work: Path) -> str:
+    git("init", "-q", "-b", "main", str(work))
+    git("-C", str(work), "add", "-A")
+    git("-C", str(work), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a plan")
+    return git("-C", str(work), "rev-parse", "HEAD").strip()
+
+
+def git(*words: str) -> str:
+    return subprocess.run(["git", *words], check=True, capture_output=True, text=True).stdout

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import impact as benchmark
+from store.domain.blueprint import Statement
 from store.domain.records import ConstantUse, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
 from store.events.base import EventBody
 from store.events.repositories import BranchCreated
@@ -216,3 +217,36 @@ def test_a_repository_is_counted_in_bounded_time(
     found = benchmark.measure(benchmark.fill(tmp_path, theorems), theorems, sorries)
     assert found["most theorems that rest on one"] == theorems - 1
     assert found["processor, s"] < most_s
+
+
+def test_statements_of_a_blueprint_rest_on_what_they_use_and_on_what_states_them(traces: Traces) -> None:
+    traces.add(file("A.lean", {"root": [], "near": ["root"], "alone": []}))
+    blueprint = [
+        Statement(["def:root"], ["root"], []),
+        Statement(["lem:near"], ["near"], []),
+        Statement(["thm:planned"], [], ["lem:near", "thm:lost"]),
+        Statement(["thm:more"], [], ["thm:planned", "thm:more"]),
+        Statement(["lem:a"], ["alone"], ["lem:b"]),
+        Statement(["lem:b"], [], ["lem:a"]),
+    ]
+    wanted = [Declared("A.lean", name) for name in ("root", "near", "alone", "new")]
+    found = impacts(traces.db, REPOSITORY, "main", wanted, blueprint=blueprint)
+    assert [(found[one].theorems, found[one].statements) for one in wanted] == [
+        (1, 3),  # by the trace through `near`, though no statement says that it uses def:root
+        (0, 2),
+        (0, 1),  # in a cycle with lem:b; its own statement is not counted
+        (None, None),
+    ]
+
+
+def test_a_blueprint_counts_where_no_trace_is_and_the_theorems_stay_unknown(traces: Traces) -> None:
+    blueprint = [Statement(["a"], ["root"], []), Statement(["b"], ["user"], ["a"])]
+    wanted = [Declared("A.lean", name) for name in ("root", "user", "other")]
+    found = impacts(traces.db, REPOSITORY, "main", wanted, blueprint=blueprint)
+    assert [(found[one].theorems, found[one].statements) for one in wanted] == [
+        (None, 1),
+        (None, 0),
+        (None, None),
+    ]
+    assert {one.unknown for one in found.values()} == {"the branch has no trace yet"}
+    assert sorted(wanted, key=lambda one: found[one].order) == wanted, "what is unknown in all comes last"

@@ -1,0 +1,115 @@
+r"""Blueprints: the statements of a plan, the declarations that state them, and the statements that each uses.
+
+Two formats are read. leanblueprint's is LaTeX below blueprint/src: an environment with `\label`, `\lean` and `\uses`,
+and the proof after it, or with `\proves`. verso-blueprint's is Lean: `:::theorem "label" (lean := "…") (uses := "…")`,
+`{uses "label"}[]` and code blocks with a label. Macros of a project's own are not expanded. Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+MOST_STATEMENTS = 20_000
+"""Of more, the first are kept."""
+LONGEST_NAME = 1000
+
+_ENVIRONMENTS = frozenset({"definition", "lemma", "proposition", "theorem", "corollary"})
+_PACKAGE = re.compile(r"\\usepackage\s*\[([^\[\]{}]*)\]\s*\{blueprint\}")
+_COMMENT = re.compile(r"(?<!\\)%[^\n]*")
+_LATEX = re.compile(r"\\(begin|end|label|lean|uses|proves)\s*\{([^{}]*)\}")
+_DIRECTIVE = re.compile(
+    r'^[ \t]*:{3,}(?P<kind>[a-z_]+)[ \t]+"(?P<label>[^"\n]+)"(?P<options>(?:\s*\([a-z_]+ := "[^"]*"\))*)'
+    r'|(?P<close>^[ \t]*:{3,}[ \t]*$)|\{uses "(?P<uses>[^"\n]+)"\}'
+    r'|^[ \t]*```lean[ \t]+"(?P<code>[^"\n]+)"[^\n]*\n(?P<text>(?:(?![ \t]*```)[^\n]*\n)*)',
+    re.MULTILINE,
+)
+_OPTIONS = re.compile(r'\((lean|uses) := "([^"]*)"\)')
+_DECLARES = re.compile(
+    r"^(?:[a-z]+[ \t]+)*?(?:theorem|lemma|def|structure|inductive|class|abbrev)[ \t]+([^\s:({\[]+)",
+    re.MULTILINE,
+)
+_VERSO = frozenset({"definition", "proposition", "lemma_", "theorem", "corollary", "proof"})
+
+
+@dataclass(slots=True)
+class Statement:
+    """A statement of a blueprint. `lean` are full names of declarations, `uses` labels of other statements."""
+
+    labels: list[str] = field(default_factory=list)
+    lean: list[str] = field(default_factory=list)
+    uses: list[str] = field(default_factory=list)
+
+
+def read_latex(files: Iterable[tuple[str, str]]) -> list[Statement]:
+    """Read the LaTeX files of a leanblueprint, given by path and text."""
+    texts = [(path, _COMMENT.sub("", text)) for path, text in sorted(files)]
+    options = [one.strip() for _, text in texts for given in _PACKAGE.findall(text) for one in given.split(",")]
+    named = (one.removeprefix("thms=").split("+") for one in options if one.startswith("thms="))
+    environments = frozenset(name for names in named for name in names) or _ENVIRONMENTS
+    found: list[Statement] = []
+    proofs: list[tuple[Statement, Statement | None]] = []
+    for _, text in texts:
+        stack: list[tuple[str, Statement | None]] = []
+        last: Statement | None = None
+        for command, given in (match.groups() for match in _LATEX.finditer(text)):
+            if command == "begin":
+                made: Statement | None = None
+                if given in environments and len(found) < MOST_STATEMENTS:
+                    made = last = Statement()
+                    found.append(made)
+                elif given == "proof":
+                    made = Statement()
+                    proofs.append((made, last))
+                stack.append((given, made))
+            elif command == "end":
+                while stack and stack.pop()[0] != given:
+                    pass
+            elif stack and command == "label":
+                # The label of an equation inside is none of the statement's.
+                if stack[-1][1] is not None:
+                    stack[-1][1].labels += _names(given)
+            elif (of := next((made for _, made in reversed(stack) if made is not None), None)) is not None:
+                into = of.labels if command == "proves" else of.lean if command == "lean" else of.uses
+                into += _names(given)
+    by_label = {label: one for one in reversed(found) for label in one.labels}
+    for proof, before in proofs:
+        of = next((by_label[label] for label in proof.labels if label in by_label), before)
+        if of is not None:
+            of.lean += proof.lean
+            of.uses += proof.uses
+    return found
+
+
+def read_verso(files: Iterable[tuple[str, str]]) -> list[Statement]:
+    """Read the Lean files of a verso-blueprint, given by path and text."""
+    found: dict[str, Statement] = {}
+
+    def of(label: str) -> Statement | None:
+        if label not in found and len(found) < MOST_STATEMENTS:
+            found.update({name: Statement([name]) for name in _names(label, split=False)})
+        return found.get(label)
+
+    for _, text in sorted(files):
+        current: Statement | None = None
+        for match in _DIRECTIVE.finditer(text):
+            if match["kind"]:
+                current = of(match["label"]) if match["kind"] in _VERSO else current
+                if current is not None and match["kind"] in _VERSO:
+                    for option, given in _OPTIONS.findall(match["options"]):
+                        (current.lean if option == "lean" else current.uses).extend(_names(given))
+            elif match["close"] is not None:
+                current = None
+            elif match["uses"] and current is not None:
+                current.uses += _names(match["uses"], split=False)
+            elif match["code"] and (stated := of(match["code"])) is not None:
+                stated.lean += [
+                    name for name in _DECLARES.findall(match["text"]) if len(name) <= LONGEST_NAME
+                ]
+    return [*found.values()]
+
+
+def _names(given: str, *, split: bool = True) -> list[str]:
+    parts = given.split(",") if split else [given]
+    return [name for part in parts if (name := " ".join(part.split())) and len(name) <= LONGEST_NAME]
