@@ -1,8 +1,11 @@
-"""What agents ask of the daemon: a sorry for themselves, for a while.
+"""What agents ask of the daemon: a sorry for themselves for a while, and the gate's verdict on a proof.
 
 A claim is an event and ends by the clock, so that it outlives the daemon and needs no end of its agent's. It covers the
 sorry's declaration, since work on one sorry of it is work on all. Who has one is asked by the claim's id: the daemon
 knows users, and several agents may be one. The plan leaves alone what is claimed (`daemon.planning.proving`).
+
+A submitted proof is recorded as a search's is, and judged by the same job. Where it goes is the daemon's to say: to the
+bytes of the sorry, in the newest scanned version of the file.
 """
 
 from __future__ import annotations
@@ -19,14 +22,27 @@ import structlog
 
 from daemon.context import Context
 from daemon.jobs.runner import JobRunner
+from daemon.paths import slug
 from daemon.planning.proving import exercises
 from daemon.scheduler import Scheduler, WorkStateError
 from daemon.settings import Repo
 from daemon.store_service import StoreService
-from store.events.proofs import ClaimReleased, SorryClaimed
+from pipeline.jobs.mirror import Mirror
+from pipeline.jobs.protocol import JobError
+from pipeline.lean.source.splice import Replacement, text_hash_with
+from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
+from store.domain.identity import event_id, proof_id
+from store.events.proofs import (
+    AGENT,
+    AGENT_RUNG,
+    AttemptFinished,
+    ClaimReleased,
+    ProofFound,
+    SorryClaimed,
+)
 from store.log.envelope import NewEvent, now_text
 from store.view import queries
-from store.view.rows import ClaimRow, SorryRow
+from store.view.rows import BranchRow, ClaimRow, SorryRow
 
 LONGEST_S = 4 * 3600.0
 """A lease is renewed before it ends; a longer one would keep a sorry from everybody after its agent has died."""
@@ -67,16 +83,7 @@ class Claims:
             if not rows:
                 raise KeyError(sorry)
             row, repo = await self._open(rows)
-            held = next((one for one in standing if one.sorry == sorry), None)
-            if claim is not None and (held is None or held.claim != claim):
-                raise WorkStateError(
-                    f"claim {claim}: its lease has ended, or it is of another sorry; claim anew"
-                )
-            other = next((one for one in standing if one.claim != claim), None)
-            if other is not None:
-                raise WorkStateError(
-                    f"{row.declaration}: {other.agent} has claimed it until {other.until}; take another sorry"
-                )
+            _refuse_others(row, standing, claim)
             job = self.runner.proving(repo.key, row.declaration)
             if job is not None:
                 raise WorkStateError(
@@ -108,6 +115,89 @@ class Claims:
         log.info("claim_released", sorry=held.sorry, agent=held.agent, by=by)
         return body
 
+    async def submit(
+        self, sorry: str, proof: str, *, agent: str, by: str, claim: str | None = None
+    ) -> ProofFound:
+        """Record an agent's proof of an open sorry, for the gate to judge; return the event.
+
+        What was submitted before for the same version of the file is recorded once.
+
+        Args:
+            sorry: its whole id.
+            proof: what takes the place of the sorry's word, byte for byte.
+            claim: the agent's claim on it; None: it has none.
+
+        Raises:
+            KeyError: no such sorry.
+            WorkStateError: it is not open or another agent's, or nothing here could judge a proof of it.
+        """
+        async with self._turn:
+            rows, standing = await self.store.ask(partial(_about, sorry=sorry))
+            if not rows:
+                raise KeyError(sorry)
+            row, repo = await self._open(rows)
+            _refuse_others(row, standing, claim)
+            body = await self._found(row, repo, proof)
+            known = await self.store.ask(partial(queries.proofs_by_prefix, prefix=body.proof))
+            if known:
+                return body
+            stream, actor = f"repository:{repo.key}", f"user:{by}"
+            events = [
+                NewEvent(stream, one, event_id=event_id(one.type, AGENT, body.proof), actor=actor)
+                for one in (body, _attempt(body, agent))
+            ]
+            await self.store.append(events)
+        log.info("proof_submitted", sorry=sorry, proof=body.proof, agent=agent, by=by)
+        return body
+
+    async def _found(self, row: SorryRow, repo: Repo, proof: str) -> ProofFound:
+        branches = await self.store.ask(partial(queries.branches, repository=repo.key))
+        branch = next(one for one in branches if one.branch == row.branch)
+        lean = self.work.leans.for_toolchain(branch.toolchain or "")
+        if lean.kind == "none":
+            raise WorkStateError(f"{row.repository}: no Lean here can judge it: {lean.detail}")
+        data = await asyncio.to_thread(self._file, row)
+        text_hash = await asyncio.to_thread(
+            text_hash_with, data, row.path, Replacement(row.byte_start, row.byte_end, proof)
+        )
+        return ProofFound(
+            proof=proof_id(row.sorry, row.blob, proof),
+            sorry=row.sorry,
+            repository=row.repository,
+            branch=row.branch,
+            sha=_scanned(branch),
+            path=row.path,
+            blob=row.blob,
+            byte_start=row.byte_start,
+            byte_end=row.byte_end,
+            declaration=row.declaration,
+            declaration_text_hash=text_hash,
+            replacement=proof,
+            tactics=(),
+            prover=AGENT,
+            rung=AGENT_RUNG,
+            toolchain=lean.toolchain,
+            simulated=lean.simulated,
+            job=AGENT,
+        )
+
+    def _file(self, row: SorryRow) -> bytes:
+        """Return the version of the file that has the sorry.
+
+        Raises:
+            WorkStateError: the mirror does not have it.
+        """
+        try:
+            with Mirror(self.context.settings.paths.mirrors / f"{slug(row.repository)}.git") as mirror:
+                data = mirror.read(row.blob, most_bytes=MOST_SOURCE_BYTES)
+        except (JobError, OSError) as error:
+            raise WorkStateError(
+                f"{row.path}: cannot be read ({error}); ask again after the next poll"
+            ) from error
+        if not isinstance(data, bytes):
+            raise WorkStateError(f"{row.path}: is too large to be patched")
+        return data
+
     async def _open(self, rows: Sequence[SorryRow]) -> tuple[SorryRow, Repo]:
         """Return the row of a branch on which the sorry can be worked on.
 
@@ -131,6 +221,55 @@ class Claims:
                 f"{row.declaration}: its sorry is there by design ({why}), to stay; take another"
             )
         return row, repo
+
+
+def _refuse_others(row: SorryRow, standing: Sequence[ClaimRow], claim: str | None) -> None:
+    """Refuse who has not the claim that stands, or has one that does not stand any more.
+
+    Raises:
+        WorkStateError: with the reason.
+    """
+    if claim is not None and not any((one.sorry, one.claim) == (row.sorry, claim) for one in standing):
+        raise WorkStateError(f"claim {claim}: its lease has ended, or it is of another sorry; claim anew")
+    other = next((one for one in standing if one.claim != claim), None)
+    if other is not None:
+        raise WorkStateError(
+            f"{row.declaration}: {other.agent} has claimed it until {other.until}; take another sorry"
+        )
+
+
+def _scanned(branch: BranchRow) -> str:
+    assert branch.scanned is not None, "it has a sorry"
+    return branch.scanned
+
+
+def _attempt(found: ProofFound, agent: str) -> AttemptFinished:
+    """Return what is remembered of an agent's try, so that others see what was submitted."""
+    return AttemptFinished(
+        repository=found.repository,
+        branch=found.branch,
+        sha=found.sha,
+        sorry=found.sorry,
+        blob=found.blob,
+        prover=AGENT,
+        rung=AGENT_RUNG,
+        model=agent,
+        seed=0,
+        budget=f"proof {found.proof}",
+        outcome="found",
+        detail="",
+        best="submitted by an agent",
+        goals_left=None,
+        nodes=0,
+        repl_calls=0,
+        seconds=0.0,
+        prompt_tokens=0,
+        completion_tokens=0,
+        usd=None,
+        tree=None,
+        simulated=found.simulated,
+        job=AGENT,
+    )
 
 
 def _about(view: sqlite3.Connection, *, sorry: str) -> tuple[list[SorryRow], list[ClaimRow]]:

@@ -22,6 +22,7 @@ from store.events.base import EventBody
 from store.events.jobs import JobFailed
 from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointRemoved, CheckpointSaved
 from store.events.proofs import (
+    AGENT,
     AttemptFinished,
     ProofChecked,
     ProofDoubted,
@@ -163,8 +164,9 @@ def _disproved(view: sqlite3.Connection, body: AttemptFinished) -> Line:
 
 
 def _found(view: sqlite3.Connection, body: ProofFound) -> Line:
+    by = "submitted by an agent" if body.prover == AGENT else f"found by rung {body.rung}"
     return Line(
-        f"found by rung {body.rung}, to be checked: {_named(view, body.sorry)}",
+        f"{by}, to be checked: {_named(view, body.sorry)}",
         {**_sorry(body.repository, body.sorry), "proof": body.proof, "rung": body.rung},
     )
 

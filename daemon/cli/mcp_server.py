@@ -1,8 +1,9 @@
 """The Model Context Protocol server: sorries for agents.
 
-Owns the tools and the shapes of their answers. It keeps nothing and judges nothing: it reads the view, and asks the
-daemon through its control socket. Texts of repositories are shown with their control characters replaced, and the
-daemon's folders are left out of every answer.
+Owns the tools and the shapes of their answers. It keeps nothing and judges nothing: it reads the view, asks the daemon
+through its control socket (claims, submissions) and the server for editors (`/check`, `/retrieve`). What it looks at
+itself is that a file that an agent sends is the repository's but for the sorry. Texts of repositories are shown with
+their control characters replaced, and the daemon's folders are left out of every answer.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
+import httpx2
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from daemon.cli.context import CliError, Instance, command, locate, one_match, view
 from daemon.cli.render import clean_block
@@ -27,11 +29,14 @@ from daemon.cli.repos import resolve
 from daemon.cli.sorries import Known, described, source_of
 from daemon.cli.sorries import Sorry as SorryDocument
 from daemon.http.control_client import ControlError
+from daemon.settings import ConfigError, load
 from pipeline.gate.certificate import CertificateError, certificate_of
+from pipeline.models.endpoint.credentials import read_key
+from pipeline.models.endpoint.errors import CredentialError
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.view import queries
-from store.view.rows import AttemptRow, ProofRow
+from store.view.rows import AttemptRow, ProofRow, SorryRow
 
 INSTRUCTIONS = """\
 Sorries of Lean 4 projects: list them, see what was tried, prove them.
@@ -42,10 +47,37 @@ MOST_LISTED = 200
 MOST_BEFORE, MOST_AFTER = 20_000, 5_000
 """So many characters of the file are shown before a sorry and after it."""
 
+_SLACK_S = 30.0
+
 Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer", bound="Shown")
+
+
+def _text(value: str) -> str:
+    value.encode()  # half of a surrogate pair is no text: a ValueError
+    return value
+
+
+Said = Literal["waiting", "accepted", "rejected", "unknown", "simulated"]
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{4,64}$", description="The id, or its beginning.")]
 ClaimId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+HeldClaim = Annotated[ClaimId | None, Field(description="Your claim on it, if you have one.")]
+AgentName = Annotated[
+    str, Field(min_length=1, max_length=100, description="What you call yourself, for people.")
+]
+ProofText = Annotated[
+    str,
+    Field(max_length=100_000, description="What takes the place of the word sorry, byte for byte."),
+    AfterValidator(_text),
+]
+WholeFile = Annotated[
+    str,
+    Field(
+        max_length=1_000_000,
+        description="The whole file with the proof in the sorry's place, all else as it is.",
+    ),
+    AfterValidator(_text),
+]
 Repository = Annotated[
     str | None, Field(max_length=500, description="Only this one: its key, or the end of it (owner/name).")
 ]
@@ -146,7 +178,7 @@ class Proof(Shown):
     declaration: str
     replacement: str = Field(description="What takes the place of the sorry.")
     prover: str
-    verdict: Literal["waiting", "accepted", "rejected", "unknown", "simulated"] = Field(
+    verdict: Said = Field(
         description="waiting: the gate has not judged it; accepted: Lean did, and every required check passed; "
         "rejected: reason says why; unknown: nothing failed, and not everything could be judged; simulated: the "
         "simulator judged and not Lean, so that it is no proof."
@@ -158,6 +190,14 @@ class Proof(Shown):
     conditional_on: list[str] = Field(description="Declarations with a sorry that it rests on.")
     found_at: str
     checked_at: str | None
+
+
+class Submitted(Shown):
+    """What became of a submission."""
+
+    proof: str | None = Field(description="The proof's id, for show_proof; null where nothing was recorded.")
+    verdict: Said
+    reason: str
 
 
 class Source(Shown):
@@ -176,6 +216,40 @@ class OneSorry(Shown):
     source: Source | None = Field(description="Null where the file is not at hand.")
     attempts: list[Attempt] = Field(description="What was tried, oldest first.")
     proofs: list[Proof] = Field(description="What was found, oldest first.")
+
+
+class Verdict(Shown):
+    """What the gate says of a text; nothing of it is recorded."""
+
+    verdict: Literal["accepted", "rejected", "unknown", "simulated"] = Field(
+        description="accepted: Lean took it and every required check passed; rejected: reason says why; unknown: "
+        "nothing failed, and not everything could be judged; simulated: nothing failed, but the simulator judged and "
+        "not Lean, so that it is no proof."
+    )
+    reason: str
+    remedy: str = ""
+    findings: list[Check] = Field(description="The checks that were made, in their order.")
+    not_checked: list[str] = Field(default=[], description="Checks that could not be made.")
+    axioms: list[str] = []
+    grade: str | None = Field(default=None, description="How far a kernel replayed what it rests on.")
+    conditional_on: list[str] = Field(default=[], description="Declarations with a sorry that it rests on.")
+    toolchain: str = Field(default="", description="Of the Lean that judged; empty where none did.")
+    simulated: bool = Field(default=False, description="The simulator judged, and not Lean.")
+    commit: str = ""
+
+
+class Premise(Shown):
+    full_name: str
+    score: float
+    code: str
+    file: str
+    line: int
+
+
+class Premises(Shown):
+    premises: list[Premise] = Field(description="The most promising first, of those that may be used there.")
+    commit: str = Field(description="Of the trace; what is newer is not known.")
+    simulated: bool = Field(description="The trace or the retriever is of the simulator, and not of Lean.")
 
 
 class Claim(Shown):
@@ -304,22 +378,149 @@ class Tools:
             made = certificate_of(log, row.proof)
         return ShownCertificate(certificate=made.model_dump(mode="json"))
 
+    async def find_premises(
+        self,
+        sorry: Id,
+        goal: Annotated[
+            str,
+            Field(
+                max_length=100_000,
+                description="A tactic state as Lean prints it; empty: the sorry's own goal.",
+            ),
+        ] = "",
+        k: Annotated[int, Field(ge=1, le=100)] = 10,
+    ) -> Premises:
+        """Find the premises for a sorry that a retriever ranks first; asks the server for editors."""
+        row, stated = await asyncio.to_thread(self._sorry_and_goal, sorry)
+        if not (goal or stated):
+            raise CliError("no trace says what is to be proved there; give a goal")
+        body = {
+            "goal": goal or stated,
+            "repository": row.repository,
+            "file": row.path,
+            "position": {"line": row.line},
+            "declaration": row.declaration,
+            "k": k,
+        }
+        return Premises.model_validate(await self._serving("/retrieve", body))
+
+    async def check_proof(self, sorry: Id, proof: ProofText = "", file: WholeFile = "") -> Verdict:
+        """Have the gate judge a proof of a sorry, and record nothing; asks the server for editors, which runs Lean.
+
+        Give `proof`, which takes the sorry's place, or `file`, the whole file with the proof in it.
+        """
+        row = await asyncio.to_thread(self._sorry, sorry)
+        text = await asyncio.to_thread(self._replacement, row, proof, file)
+        if isinstance(text, Verdict):
+            return text
+        body = {
+            "repository": row.repository,
+            "branch": row.branch,
+            "sorry": {"id": row.sorry},
+            "proof": text,
+        }
+        found = await self._serving("/check", body)
+        if found["simulated"] and found["verdict"] == "unknown":
+            found["verdict"] = "simulated"
+        return Verdict.model_validate(found)
+
+    def submit_proof(
+        self,
+        sorry: Id,
+        agent: AgentName,
+        proof: ProofText = "",
+        file: WholeFile = "",
+        claim: HeldClaim = None,
+    ) -> Submitted:
+        """Submit a proof of an open sorry: the daemon records it, and its gate judges it as it does its own.
+
+        Give `proof`, which takes the sorry's place, or `file`, the whole file with the proof in it. The verdict is
+        "waiting" at first; show_proof tells what becomes of it. A file with other changes is rejected at once.
+        """
+        row = self._sorry(sorry)
+        text = self._replacement(row, proof, file)
+        if isinstance(text, Verdict):
+            return Submitted(proof=None, verdict="rejected", reason=text.reason)
+        body = {"sorry": row.sorry, "proof": text, "agent": agent, "claim": claim}
+        found = self.show_proof(str(command(self._instance(), "/submit", body)["proof"]))
+        return Submitted(proof=found.proof, verdict=found.verdict, reason=found.reason)
+
+    def _sorry(self, sorry: str) -> SorryRow:
+        """Return a sorry, on a branch where it is open if there is one."""
+        with view(self._instance(), quiet=True) as database:
+            rows = queries.sorries_by_prefix(database, sorry)
+        chosen = one_match(rows, sorry, what="sorry", key="sorry").sorry
+        rows = [row for row in rows if row.sorry == chosen]
+        return next((row for row in rows if row.state == "open"), rows[0])
+
+    def _sorry_and_goal(self, sorry: str) -> tuple[SorryRow, str]:
+        row = self._sorry(sorry)
+        with view(self._instance(), quiet=True) as database:
+            goal = described(row, Known.of(database, row.sorry)).goal
+        return row, "" if goal is None else goal.goal
+
+    def _replacement(self, row: SorryRow, proof: str, file: str) -> str | Verdict:
+        """Return what shall take the sorry's place; a rejection where a file has more changes than that.
+
+        Raises:
+            CliError: neither is given, or both, or the file cannot be compared.
+        """
+        if bool(proof) == bool(file):
+            raise CliError("give either `proof`, which takes the sorry's place, or `file`, the whole file")
+        if proof:
+            return proof
+        data = source_of(row, self._instance().paths)
+        if data is None:
+            raise CliError(f"{row.path}: cannot be read here; give `proof` instead of `file`")
+        return filled_with(row, data, file.encode())
+
+    async def _serving(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Ask the server for editors; return the JSON object that it answers with.
+
+        Raises:
+            CliError: it does not run, or refuses, with its reason.
+        """
+        settings = await asyncio.to_thread(load, self._instance().config)
+        serve = settings.serve
+        token = read_key(
+            credential=serve.token.credential, variable=serve.token.variable, file=serve.token.file
+        )
+        host = f"[{serve.host}]" if ":" in serve.host else serve.host
+        try:
+            async with httpx2.AsyncClient(
+                base_url=f"http://{host}:{serve.port}",
+                headers={} if token is None else {"Authorization": f"Bearer {token}"},
+                timeout=serve.limits.lean_timeout_s + _SLACK_S,
+                trust_env=False,
+            ) as client:
+                answer = await client.post(route, json=body)
+            found = answer.json()
+        except (httpx2.HTTPError, ValueError) as error:
+            raise CliError(
+                f"the server for editors does not answer ({type(error).__name__}); start it with `unsorry serve`"
+            ) from error
+        if answer.status_code != 200:
+            raise CliError(
+                str(found.get("detail") or f"the server for editors answered {answer.status_code}")
+            )
+        assert isinstance(found, dict)
+        return found
+
     def claim_sorry(
         self,
         sorry: Id,
-        agent: Annotated[
-            str, Field(min_length=1, max_length=100, description="What you call yourself, for people.")
-        ],
+        agent: AgentName,
         minutes: Annotated[int, Field(ge=1, le=240, description="Of the lease, from now.")] = 30,
-        claim: Annotated[ClaimId | None, Field(description="The claim to renew; null: a new one.")] = None,
+        claim: HeldClaim = None,
     ) -> Claim:
         """Claim an open sorry: until the lease ends no other agent can, and the daemon leaves its declaration alone."""
-        instance = self._instance()
-        with view(instance, quiet=True) as database:
-            rows = queries.sorries_by_prefix(database, sorry)
-            whole = one_match(rows, sorry, what="sorry", key="sorry").sorry
-        body = {"sorry": whole, "agent": agent, "seconds": 60 * minutes, "claim": claim}
-        return Claim.model_validate(command(instance, "/claim", body))
+        body = {
+            "sorry": self._sorry(sorry).sorry,
+            "agent": agent,
+            "seconds": 60 * minutes,
+            "claim": claim,
+        }
+        return Claim.model_validate(command(self._instance(), "/claim", body))
 
     def release_sorry(self, claim: ClaimId) -> Released:
         """Give a claimed sorry back before its lease ends."""
@@ -344,10 +545,16 @@ def make_server(tools: Tools) -> MCPServer:
         tools.show_certificate,
     ):
         server.add_tool(_answered(work, tools.hidden), annotations=reads)
+    for ask in (tools.find_premises, tools.check_proof):
+        server.add_tool(_answered(ask, tools.hidden), annotations=reads)
     acts = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
-    for act in (tools.claim_sorry, tools.release_sorry):
+    for act in (tools.claim_sorry, tools.release_sorry, tools.submit_proof):
         server.add_tool(_answered(act, tools.hidden), annotations=acts)
     return server
+
+
+_OURS = (CliError, LogError, CertificateError, ConfigError, ControlError, CredentialError, OSError)
+"""Errors whose messages are made for people."""
 
 
 def _answered(
@@ -362,7 +569,7 @@ def _answered(
                 found = await work(*args, **kwargs)
             else:
                 found = await asyncio.to_thread(work, *args, **kwargs)
-        except (CliError, LogError, CertificateError, ControlError, OSError) as error:
+        except _OURS as error:
             print(f"unsorry mcp: {error}", file=sys.stderr)
             raise ToolError(_fit(str(error), hidden)) from error
         assert isinstance(found, Shown)
@@ -382,6 +589,30 @@ def _fit(value: Any, hidden: Sequence[str]) -> Any:
     if isinstance(value, list | tuple):
         return [_fit(one, hidden) for one in value]
     return value
+
+
+def _alike(one: bytes, other: bytes) -> int:
+    """Return how many bytes two texts begin with alike."""
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def filled_with(row: SorryRow, before: bytes, after: bytes) -> str | Verdict:
+    """Return what takes the sorry's place in a file; a rejection where the files differ elsewhere."""
+    head, tail = before[: row.byte_start], before[row.byte_end :]
+    if len(after) >= len(head) + len(tail) and after.startswith(head) and after.endswith(tail):
+        return after[len(head) : len(after) - len(tail)].decode()
+    if not after.startswith(head):
+        line, where = head[: _alike(head, after)].count(b"\n") + 1, "before"
+    else:
+        same = _alike(tail[::-1], after[len(head) :][::-1])
+        line, where = before[: len(before) - same].count(b"\n") + 1, "behind"
+    reason = (
+        f"{row.path} is changed {where} the sorry too, at line {line} of the repository's file; only the sorry of"
+        f" {row.declaration} may be replaced: its statement, axioms, options and the rest of the file stay as they are"
+    )
+    finding = Check(step="statement", verdict="failed", by="unsorry mcp", evidence=reason)
+    return Verdict(verdict="rejected", reason=reason, findings=[finding])
 
 
 def _found(item: SorryDocument) -> FoundSorry:
@@ -417,7 +648,7 @@ def _attempt(row: AttemptRow, blobs: set[str]) -> Attempt:
 
 def proof_said(row: ProofRow) -> Proof:
     """Return a proof with the verdict that its row stands for."""
-    verdict: Literal["waiting", "accepted", "rejected", "unknown", "simulated"]
+    verdict: Said
     reason = row.reason
     if row.state in ("rejected", "conditional"):
         verdict = "rejected"

@@ -534,7 +534,7 @@ def _show_attempt(number: int, row: AttemptRow) -> None:
     )
 
 
-def source_of(item: Sorry, paths: Paths) -> bytes | None:
+def source_of(item: SorryRow, paths: Paths) -> bytes | None:
     """Return the file that has a sorry; None where the mirror does not have it."""
     mirror = paths.mirrors / f"{slug(item.repository)}.git"
     if not os.access(mirror / "HEAD", os.R_OK):

@@ -234,6 +234,8 @@ def work_routes(desk: Operator, read: Read) -> list[Route]:
 #     POST /claim    200: the event; body {"sorry": whole id, "agent": name, "seconds": number, "claim": the one to
 #                    renew, by its id, or absent}; 404 for no sorry, 409 where it is not to be had
 #     POST /release  200: the event; body {"claim": id}; 404 where none of this id stands
+#     POST /submit   200: the proof_found; body {"sorry": whole id, "proof": text, "agent": name, "claim": id or
+#                    absent}; 404 for no sorry, 409 where it takes no proof of this agent's, or nothing could judge one
 
 
 _LONGEST_NAME = 100
@@ -242,21 +244,26 @@ _LONGEST_NAME = 100
 def claim_routes(claims: Claims, read: Read) -> list[Route]:
     """Return the routes."""
 
+    def named(body: dict[str, Any], remedy: str) -> tuple[str, str, str | None]:
+        sorry, agent = (_control_work_text(body, name, remedy) for name in ("sorry", "agent"))
+        if len(agent) > _LONGEST_NAME or not agent.isprintable():
+            raise ValueError(f"the agent's name is no line of at most {_LONGEST_NAME} characters; {remedy}")
+        claim = body.get("claim")
+        if claim is not None and not isinstance(claim, str):
+            raise ValueError(f"claim is no id; {remedy}")
+        return sorry, agent, claim
+
     async def claim(request: Request) -> JSONResponse:
         remedy = 'send {"sorry": id, "agent": name, "seconds": number}, and "claim": id to renew one'
         body = await read(request, remedy=remedy)
-        sorry, agent = (_control_work_text(body, name, remedy) for name in ("sorry", "agent"))
-        seconds, renewed = body.get("seconds"), body.get("claim")
-        if len(agent) > _LONGEST_NAME or not agent.isprintable():
-            raise ValueError(f"the agent's name is no line of at most {_LONGEST_NAME} characters; {remedy}")
+        sorry, agent, renewed = named(body, remedy)
+        seconds = body.get("seconds")
         if (
             not isinstance(seconds, int | float)
             or isinstance(seconds, bool)
             or not SHORTEST_S <= seconds <= LONGEST_S
         ):
             raise ValueError(f"seconds is no number from {SHORTEST_S:g} to {LONGEST_S:g}; {remedy}")
-        if renewed is not None and not isinstance(renewed, str):
-            raise ValueError(f"claim is no id; {remedy}")
         try:
             claimed = await claims.claim(sorry, agent=agent, by=_who(request), seconds=seconds, claim=renewed)
         except KeyError:
@@ -274,9 +281,26 @@ def claim_routes(claims: Claims, read: Read) -> list[Route]:
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse(released.model_dump(mode="json"))
 
+    async def submit(request: Request) -> JSONResponse:
+        remedy = 'send {"sorry": id, "proof": text, "agent": name}, and "claim": id where it is claimed'
+        body = await read(request, remedy=remedy, most_bytes=_MOST_PROOF_BYTES)
+        sorry, agent, claim = named(body, remedy)
+        proof = _control_work_text(body, "proof", remedy)
+        try:
+            proof.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"the proof has half of a surrogate pair, which is no text; {remedy}") from error
+        try:
+            found = await claims.submit(sorry, proof, agent=agent, by=_who(request), claim=claim)
+        except KeyError:
+            message = f"{sorry[:100]}: no such sorry; `unsorry sorries` lists them"
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse(found.model_dump(mode="json"))
+
     return [
         Route("/claim", _answered(claim), methods=["POST"]),
         Route("/release", _answered(release), methods=["POST"]),
+        Route("/submit", _answered(submit), methods=["POST"]),
     ]
 
 
@@ -321,6 +345,7 @@ def _control_work_text(body: dict[str, Any], name: str, remedy: str) -> str:
 
 _READS = frozenset({"GET", "HEAD"})
 _MOST_BODY_BYTES = 65536
+_MOST_PROOF_BYTES = 2**20
 _NAME_A_REPOSITORY = 'send {"repository": "host/owner/name"}, or null for all'
 
 
@@ -552,10 +577,12 @@ async def _text(request: Request, name: str, *, remedy: str) -> str | None:
     return value
 
 
-async def _object(request: Request, *, remedy: str, name: str = "object") -> dict[str, Any]:
+async def _object(
+    request: Request, *, remedy: str, name: str = "object", most_bytes: int = _MOST_BODY_BYTES
+) -> dict[str, Any]:
     """Return the body's JSON object; an empty one where there is no body."""
     size = request.headers.get("content-length", "0")
-    if not size.isdecimal() or int(size) > _MOST_BODY_BYTES:
+    if not size.isdecimal() or int(size) > most_bytes:
         raise ValueError(f"the body is too long; {remedy}")
     if int(size) == 0:
         return {}

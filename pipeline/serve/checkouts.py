@@ -35,7 +35,7 @@ from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.build.build_cache import BuildMissingError, all_builds, attach, empty_lake, remove_tree
 from pipeline.lean.build.lake import LAKEFILES
 from pipeline.lean.source.scanner import scan_source
-from pipeline.lean.source.splice import Replacement, splice
+from pipeline.lean.source.splice import Replacement, text_hash_with
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
 from pipeline.serve.schemas import WHOLE, Problem
 from pipeline.serve.spec import LeanSpec, RepositorySpec
@@ -590,10 +590,7 @@ class File:
 
     def text_hash(self, sorry: Sorry, proof: str) -> str:
         """Return the scanner's hash of the declaration with the proof; "" where it is no declaration any more."""
-        patched = splice(self.data, Replacement(sorry.byte_start, sorry.byte_end, proof))
-        declarations = scan_source(patched, path=self.path).declarations
-        inside = [one for one in declarations if one.byte_start <= sorry.byte_start < one.byte_end]
-        return max(inside, key=lambda one: one.byte_start).text_hash if inside else ""
+        return text_hash_with(self.data, self.path, Replacement(sorry.byte_start, sorry.byte_end, proof))
 
 
 def _stands_as(known: SorryRow, sorry: Sorry) -> bool:

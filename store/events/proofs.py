@@ -21,6 +21,12 @@ Grade = Literal["replayed_closure", "replayed_module", "not_replayed"]
 """
 
 
+AGENT = "agent"
+"""The prover's name of what an agent submitted; the model is the agent's own name for itself."""
+AGENT_RUNG = 5
+"""Its rung, above those of the ladder."""
+
+
 class AttemptFinished(EventBody):
     """One prover worked on one sorry with one budget. What `outcome` "found" led to is a `proof_found`.
 

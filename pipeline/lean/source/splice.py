@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.lean.source.lexer import Token, tokens_of
-from pipeline.lean.source.scanner import Command, SourceFile
+from pipeline.lean.source.scanner import Command, SourceFile, scan_source
 from store.domain.records import Sorry, SorryMode
 
 # ---- scripts
@@ -364,3 +364,10 @@ def _ends_with_crlf(data: bytes, offset: int) -> bool:
     if end < 0:
         end = data.rfind(b"\n", 0, offset)
     return end > 0 and data[end - 1 : end] == b"\r"
+
+
+def text_hash_with(data: bytes, path: str, change: Replacement) -> str:
+    """Return the scanner's hash of the declaration with the proof in it; "" where it is no declaration any more."""
+    declarations = scan_source(splice(data, change), path=path).declarations
+    inside = [one for one in declarations if one.byte_start <= change.byte_start < one.byte_end]
+    return max(inside, key=lambda one: one.byte_start).text_hash if inside else ""

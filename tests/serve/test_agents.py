@@ -1,0 +1,281 @@
+"""Agents through the protocol's official client, with all that they need running: a daemon, and the server that has
+the gate judge. Both are on Lean's stand-in that says yes to everything, so that what is refused there the gate refuses;
+and on the simulator, of which nothing is a proof.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+
+from daemon.cli.mcp_server import Tools, make_server
+from daemon.serve_spec import spec_of
+from tests.support.agents import answer_of
+from tests.support.daemon.deployment import Deployment
+from tests.support.gate import FILE
+from tests.support.lean.credulous import TOOLCHAIN, Credulous, Rule
+from tests.support.serve import Served, credulous_elan
+from tests.traps import (
+    test_axioms,
+    test_citations,
+    test_code_that_runs,
+    test_commands,
+    test_hidden,
+    test_sorry_by_any_name,
+    test_statement,
+)
+
+TOKEN = "what-the-server-for-editors-wants"
+SOURCE = FILE.replace("HOLE", "sorry")
+PROOF = "exact ⟨h.2, h.1⟩"
+TRAPS: dict[str, tuple[Mapping[str, str], ...]] = {
+    "text": (
+        test_sorry_by_any_name.SPELLINGS,
+        test_sorry_by_any_name.BY_ANOTHER_NAME,
+        test_sorry_by_any_name.SEARCHES,
+        test_axioms.IN_THE_TEXT,
+        test_citations.BY_RECURSION,
+        test_code_that_runs.ACTIONS,
+        test_code_that_runs.OPTIONS,
+        test_code_that_runs.NO_TACTICS,
+        test_commands.COMMANDS,
+        test_hidden.COMMENTS,
+        test_hidden.STRINGS,
+        test_hidden.LETTERS,
+        test_statement.LOCAL_INSTANCES,
+    ),
+    "shape": (test_commands.SHAPES,),
+    "statement": (test_citations.LATER,),
+}
+"""The suite's traps that the text gives away, by the step of the gate that refuses them."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A deployment at work, and an agent's tools there."""
+
+    deployment: Deployment
+    sorry: str = ""
+
+    def call(self, tool: str, **arguments: Any) -> tuple[bool, Any]:
+        """Return whether a tool answered, and its answer; of a refusal the text."""
+
+        async def go() -> tuple[bool, Any]:
+            async with Client(make_server(Tools(self.deployment.config))) as client:
+                result = await client.call_tool(tool, arguments)
+            said = result.model_dump_json()
+            assert TOKEN not in said
+            assert str(self.deployment.folder) not in said
+            return answer_of(result)
+
+        return asyncio.run(go())
+
+    def check(self, **arguments: Any) -> Any:
+        done, answer = self.call("check_proof", sorry=self.sorry, **arguments)
+        assert done, answer
+        return answer
+
+    def submit(self, **arguments: Any) -> Any:
+        done, answer = self.call("submit_proof", sorry=self.sorry, agent="a prover", **arguments)
+        assert done, answer
+        return answer
+
+    def judged(self, proof: str) -> Any:
+        """Wait for the gate's verdict on a proof."""
+        self.deployment.wait_for(
+            lambda: self.call("show_proof", proof=proof)[1]["verdict"] != "waiting", what="the verdict"
+        )
+        return self.call("show_proof", proof=proof)[1]
+
+
+def at_work(folder: Path, lean: str, environment: Mapping[str, str]) -> Iterator[Site]:
+    deployment = Deployment(folder)
+    remote = deployment.remote("demo")
+    remote.commit(
+        "first", {"A.lean": SOURCE, "lakefile.toml": 'name = "x"\n', "lean-toolchain": f"{TOOLCHAIN}\n"}
+    )
+    quiet = "[build]\nenabled = false\n[trace]\nenabled = false\n[prove]\nenabled = false\n"
+    settings = deployment.write(repos=[remote.path], extra=f"[lean]\n{lean}{quiet}")
+    spec = replace(spec_of(settings, scratch="agents"), models=())
+    settings.paths.cache.mkdir(parents=True, exist_ok=True)
+    with Served(spec, token=TOKEN) as served, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(settings.serve.token.variable, TOKEN)
+        deployment.write(repos=[remote.path], extra=f"[lean]\n{lean}{quiet}[serve]\nport = {served.port}\n")
+        with deployment.daemon(environment=environment):
+            deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the scan")
+            _, page = Site(deployment).call("list_sorries")
+            yield Site(deployment, page["sorries"][0]["sorry"])
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    yield from at_work(tmp_path_factory.mktemp("simulated"), 'backend = "simulator"\n', {})
+
+
+def test_what_the_simulator_takes_is_simulated_and_what_it_does_not_is_rejected(simulated: Site) -> None:
+    answer = simulated.check(proof=PROOF)
+    assert (answer["verdict"], answer["simulated"]) == ("simulated", True)
+    assert "the simulator judged, and not Lean" in answer["reason"]
+    wrong = simulated.check(proof="exact ⟨h.1, h.2⟩")
+    assert wrong["verdict"] == "rejected"
+    assert wrong["reason"]
+    assert not simulated.deployment.events("proof_found"), "what is only checked is not recorded"
+
+
+def test_a_submitted_proof_is_recorded_once_and_judged_as_the_daemon_s_own(simulated: Site) -> None:
+    _, claim = simulated.call("claim_sorry", sorry=simulated.sorry, agent="a prover")
+    other = simulated.call("submit_proof", sorry=simulated.sorry, agent="another", proof=PROOF)
+    assert (other[0], "a prover has claimed it until" in other[1]) == (False, True)
+    first = simulated.submit(proof=PROOF, claim=claim["claim"])
+    again = simulated.submit(file=SOURCE.replace("  sorry\n", f"  {PROOF}\n"), claim=claim["claim"])
+    assert again["proof"] == first["proof"]
+    verdict = simulated.judged(first["proof"])
+    assert (verdict["verdict"], verdict["prover"]) == ("simulated", "agent")
+    (found,) = simulated.deployment.events("proof_found")
+    assert (found.actor.partition(":")[0], found.data["rung"], found.data["simulated"]) == ("user", 5, True)
+    _, shown = simulated.call("show_sorry", sorry=simulated.sorry)
+    assert [(one["prover"], one["model"], one["outcome"]) for one in shown["attempts"]] == [
+        ("agent", "a prover", "found")
+    ]
+    assert (shown["source"]["before"] + "sorry" + shown["source"]["after"]) == SOURCE
+    assert simulated.call("release_sorry", claim=claim["claim"])[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("q ∧ p := by", "True := by"),
+        ("theorem mine", "axiom cheat : False\n\ntheorem mine"),
+        ("theorem mine", "set_option autoImplicit true\ntheorem mine"),
+        ("theorem mine (p", "theorem mine' (p"),
+        ("\nend Demo", "\naxiom late : False\nend Demo"),
+        ("theorem helper (p : Prop) : p → p := fun h => h", "theorem helper (p : Prop) : p → p := sorry"),
+    ],
+)
+def test_a_file_in_which_more_is_changed_than_the_sorry_is_rejected_with_the_line(
+    simulated: Site, change: tuple[str, str]
+) -> None:
+    before = len(simulated.deployment.events())
+    text = SOURCE.replace("  sorry\n", f"  {PROOF}\n").replace(*change)
+    answer = simulated.check(file=text)
+    assert answer["verdict"] == "rejected"
+    assert "only the sorry of Demo.mine may be replaced: its statement, axioms, options" in answer["reason"]
+    assert [(one["step"], one["verdict"]) for one in answer["findings"]] == [("statement", "failed")]
+    submitted = simulated.submit(file=text)
+    assert (submitted["verdict"], submitted["proof"]) == ("rejected", None)
+    assert submitted["reason"] == answer["reason"]
+    assert len(simulated.deployment.events()) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({}, "give either `proof`"),
+        ({"proof": "rfl", "file": "x"}, "give either `proof`"),
+        ({"proof": "x" * 100_001}, "at most 100000 characters"),
+        ({"proof": "rfl", "claim": "c1" * 8}, "its lease has ended, or it is of another sorry"),
+        ({"proof": "rfl", "sorry": "f" * 16}, "no sorry has an id"),
+        ({"proof": "rfl", "agent": "\u202e"}, "is no line of at most 100 characters"),
+    ],
+)
+def test_a_submission_that_cannot_be_is_refused_and_nothing_is_recorded(
+    simulated: Site, arguments: dict[str, Any], why: str
+) -> None:
+    before = len(simulated.deployment.events())
+    given = {"sorry": simulated.sorry, "agent": "a prover"} | arguments
+    done, said = simulated.call("submit_proof", **given)
+    assert (done, why in said) == (False, True), said
+    assert len(simulated.deployment.events()) == before
+
+
+def test_a_long_proof_reaches_the_gate_and_is_judged(simulated: Site) -> None:
+    long = "exact ⟨h.2, h.1⟩ --" + "∧" * 90_000
+    assert simulated.judged(simulated.submit(proof=long)["proof"])["verdict"] in ("simulated", "rejected")
+
+
+def test_premises_of_what_is_not_traced_are_refused_with_what_to_do(simulated: Site) -> None:
+    done, said = simulated.call("find_premises", sorry=simulated.sorry)
+    assert (done, "give a goal" in said) == (False, True)
+    done, said = simulated.call("find_premises", sorry=simulated.sorry, goal="⊢ True")
+    assert not done
+    assert "retriever" in said or "trace" in said
+
+
+def test_without_the_server_for_editors_a_check_says_what_to_start(tmp_path: Path, simulated: Site) -> None:
+    config = simulated.deployment.config
+    elsewhere = config.with_name("elsewhere.toml")
+    text = config.read_text(encoding="utf-8")
+    elsewhere.write_text(text.split("[serve]")[0] + "[serve]\nport = 1\n" + text[text.index("[[repos]]") :])
+
+    async def go() -> tuple[bool, Any]:
+        async with Client(make_server(Tools(elsewhere))) as client:
+            return answer_of(
+                await client.call_tool("check_proof", {"sorry": simulated.sorry, "proof": "rfl"})
+            )
+
+    done, said = asyncio.run(go())
+    assert (done, "start it with `unsorry serve`" in said) == (False, True)
+
+
+# --- Lean that says yes to everything
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Credulous]]:
+    folder, tools = credulous_elan(tmp_path_factory.mktemp("elan"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELAN_HOME", str(folder))
+        yield folder, tools
+
+
+@pytest.fixture(scope="module")
+def lean(tools: tuple[Path, Credulous], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder, credulous = tools
+    repl = credulous.sysroot / "bin" / "repl"
+    settings = f'backend = "auto"\nsandbox = "none"\nrepl = "{repl}"\n'
+    yield from at_work(tmp_path_factory.mktemp("lean"), settings, {"ELAN_HOME": str(folder)})
+
+
+def one_of_each() -> Iterator[Any]:
+    for step, lists in TRAPS.items():
+        for traps in lists:
+            for at, (name, trap) in enumerate(traps.items()):
+                marks = () if at == 0 else (pytest.mark.slow,)
+                yield pytest.param(step, trap, id=f"{step}: {name}", marks=marks)
+
+
+@pytest.mark.parametrize(("step", "trap"), [*one_of_each()])
+def test_the_gate_s_traps_are_rejected_where_lean_itself_says_yes(lean: Site, step: str, trap: str) -> None:
+    answer = lean.check(proof=trap)
+    assert answer["verdict"] == "rejected"
+    assert [one["step"] for one in answer["findings"] if one["verdict"] == "failed"] == [step]
+    assert answer["reason"]
+
+
+def test_a_trap_that_is_submitted_stays_rejected_and_others_see_why(lean: Site) -> None:
+    proof = lean.submit(proof="exact cheat\n\naxiom cheat : False")["proof"]
+    verdict = lean.judged(proof)
+    assert verdict["verdict"] == "rejected"
+    assert "axiom" in verdict["reason"]
+    _, shown = lean.call("show_sorry", sorry=lean.sorry)
+    assert proof in [one["proof"] for one in shown["proofs"] if one["verdict"] == "rejected"]
+    assert shown["branches"][0]["state"] == "open"
+
+
+def test_what_lean_accepts_is_accepted_when_checked_and_when_submitted(
+    lean: Site, tools: tuple[Path, Credulous]
+) -> None:
+    tools[1].believe(Rule("", axioms=("propext",)))
+    answer = lean.check(proof=PROOF)
+    assert (answer["verdict"], answer["axioms"], answer["simulated"]) == ("accepted", ["propext"], False)
+    assert answer["toolchain"] == TOOLCHAIN
+    verdict = lean.judged(lean.submit(proof=PROOF)["proof"])
+    assert (verdict["verdict"], verdict["grade"]) == ("accepted", "replayed_closure")
+    late = lean.call("submit_proof", sorry=lean.sorry, agent="another", proof="trivial")
+    assert (late[0], "its sorry is verified" in late[1]) == (False, True)
