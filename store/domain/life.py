@@ -158,6 +158,7 @@ def live(
     for old in gone.values():
         events += (SorryRemoved(**_about(commit, living.sorry)) for living in old.living)
     total = len(elsewhere) + followed.total()
+    twins: Counter[tuple[str, str, int]] = Counter()
     for _, place in new:
         if (most is not None and total >= most) or (
             most_of_file is not None and followed[place.path] >= most_of_file
@@ -165,7 +166,7 @@ def live(
             continue
         total += 1
         followed[place.path] += 1
-        identity = _fresh(commit.repository, place, taken)
+        identity = _fresh(commit.repository, place, taken, twins)
         taken.add(identity)
         events.append(SorryOpened(**_about(commit, identity), place=place, reopened=identity in closed))
     return Lives(events, followed)
@@ -201,15 +202,18 @@ def _kept(commit: Commit, living: LivingSorry, place: SorryPlace) -> SorryMoved 
     return SorryMoved(**about, place=place, what=tuple(what) or ("context",))
 
 
-def _fresh(repository: str, place: SorryPlace, taken: Collection[str]) -> str:
-    """The id of a sorry at first sight. Twins (two `example : p := sorry`) are counted off."""
-    twin = 0
+def _fresh(
+    repository: str, place: SorryPlace, taken: Collection[str], twins: Counter[tuple[str, str, int]]
+) -> str:
+    """The id of a sorry at first sight. Twins (two `example : p := sorry`) are counted off, in `twins`."""
+    key = (place.declaration, place.statement_hash, place.ordinal)
     while True:
+        twin = twins[key]
+        twins[key] += 1
         statement = place.statement_hash if not twin else f"{place.statement_hash}#{twin}"
         identity = sorry_id(repository, place.declaration, statement, place.ordinal)
         if identity not in taken:
             return identity
-        twin += 1
 
 
 Step = Literal["appeared", "renamed", "file_moved", "restated", "reproved", "deleted"]
