@@ -30,7 +30,7 @@ from pipeline.lean.source.forbidden import (
     may_set,
     skeleton,
 )
-from pipeline.lean.source.lexer import lex, tokens_of_text
+from pipeline.lean.source.lexer import Positions, decode, lex, tokens_of_text
 from pipeline.lean.source.scanner import Command, read_source
 from store.domain.life import Commit, live
 from store.domain.matching import (
@@ -67,7 +67,7 @@ KINDS: Mapping[Kind, str] = {
     "axiom": "an axiom that was not there, or a declaration that became one",
     "unchecked": "what rests on compiled or unchecked code (native_decide, sorryAx, extern), or a search (exact?)",
     "option": "an option that a proof may not set",
-    "hidden": "a sorry or an axiom in a macro or in look-alike letters, #exit, invisible characters",
+    "hidden": "a sorry or an axiom in a macro, a program or look-alike letters, #exit, invisible characters",
     "unread": "a file that could not be read in full, a symbolic link or a submodule in the place of Lean files",
 }
 """What can be found, each with its meaning."""
@@ -76,17 +76,23 @@ _ASSERTED = frozenset({*THEOREM_KINDS, "axiom"})
 _UNPROVED = frozenset({"axiom", "opaque", "proof_wanted", "theorem_wanted", "def_wanted", "instance_wanted"})
 """Kinds without a proof or value that anything must hold for: what becomes one is not filled."""
 _SEARCHES = tuple(word for word in SEARCHES if word.endswith(("?", "?!")))
-_SUSPECT = (*sorted(SORRY_NAMES | UNCHECKED_NAMES), "axiom", "set_option")
+_MAKERS = frozenset({"sorryAx", "mkSorry", "mkLabeledSorry", "mkSyntheticSorry", "admitGoal", "axiomDecl"})
+"""What a program of Lean's calls to make a sorry or an axiom."""
+_SUSPECT = (*sorted(SORRY_NAMES | UNCHECKED_NAMES | _MAKERS), "axiom", "set_option")
 """What a command must have as text to be looked at word by word."""
 _ANSWER = re.compile(rb"\banswer\s*\(\s*\Z")
 _ANSWERED = re.compile(r"\banswer ?\( ?sorry ?\)")
 _BEFORE_ANSWER = 64
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _SHOWN_AS_SPACE = frozenset("\t\f\ufeff")
+_ONLY_SHOW = frozenset({"#check", "#check_failure", "#print", "#reduce", "#synth"})
+"""Commands that leave nothing behind; `#eval` can declare."""
 _MASKS = {1: " ", 2: " "}
 """The lexer's marks of doc comments."""
 _CONTEXT = frozenset({"variable", "universe", "include", "omit"})
 _BOUND = re.compile(r"[({⦃]([^:(){}\[\]⦃⦄]*):")
+MOST_IN_FORCE = 2_000_000
+"""Lines in force at a file's declarations, in all, that are compared; people's files have some thousands."""
 _NAME = re.compile(r"[^\W\d][\w'!?]*")
 
 
@@ -172,6 +178,8 @@ class _Version:
         self.read = unread(item, data) if isinstance(data, str) else shortened(read)
         self.declarations = self.read.scan.declarations
         self._marks: dict[int, list[_Mark]] = {}
+        self.context_ends = 0
+        """The line from which on the variables are not read, once `contexts` is; 0: all are."""
 
     @cached_property
     def _starts(self) -> list[tuple[int, int]]:
@@ -186,11 +194,14 @@ class _Version:
     def _sorry_starts(self) -> list[int]:
         return sorted(self.owners)
 
+    @cached_property
+    def _positions(self) -> Positions:
+        return Positions(decode(self.data)[0], "")
+
     def place(self, byte: int) -> tuple[int, int]:
         """Return the line from 1 and the column from 0 of a byte."""
-        start = self.data.rfind(b"\n", 0, byte) + 1
-        column = len(self.data[start:byte].decode("utf-8", "replace"))
-        return self.data.count(b"\n", 0, byte) + 1, column
+        at = self._positions.offset(byte)
+        return self._positions.line(at), self._positions.column(at)
 
     def answer(self, place: SorryPlace) -> bool:
         """Return whether a sorry stands in `answer(…)`."""
@@ -218,11 +229,16 @@ class _Version:
 
     @cached_property
     def contexts(self) -> dict[int, tuple[str, ...]]:
-        """The lines in force at each declaration that give it variables, by its index."""
+        """The lines in force at each declaration that give it variables, by its index; of the first declarations."""
         found: dict[int, tuple[str, ...]] = {}
+        read = 0
         for command, lines in self.source.in_force():
             inside = self._inside(command)
             if inside:
+                read += len(lines)
+                if read > MOST_IN_FORCE:
+                    self.context_ends = self.declarations[inside[0][1]].line
+                    break
                 own = tuple(line for line in lines if line.partition(" ")[0] in _CONTEXT)
                 found.update((index, own) for _, index in inside)
         return found
@@ -242,7 +258,7 @@ class _Version:
     def marks(self, command: Command) -> list[_Mark]:
         """Return the words of a command that count."""
         if command.byte_start not in self._marks:
-            text = "" if command.keyword.startswith("#") else skeleton(command.text)
+            text = "" if command.keyword in _ONLY_SHOW else skeleton(command.text)
             suspect = [word for word in _SUSPECT if word in text]
             if "?" in text:
                 suspect += [word for word in _SEARCHES if word in text]
@@ -273,20 +289,23 @@ class _Version:
         """Return as what a word counts, and how it is called."""
         plain = skeleton(word)
         if plain == "set_option":
-            return None if may_set(following) else ("option", following)
+            skips = skeleton(following).split(".")[0] == "debug"
+            return None if may_set(following) else ("unchecked" if skips else "option", following)
         parts = {part.rstrip("?!") for part in plain.removeprefix("_root_.").split(".")}
         if (parts & (SORRY_NAMES | UNCHECKED_NAMES)) - {part.rstrip("?!") for part in word.split(".")}:
             return "hidden", f"{word}, which looks like {plain},"
         declares = command.kind == "declaration"
         where = "quoted syntax" if declares else f"the command {command.keyword}"
-        if plain in SORRY_NAMES or "sorryAx" in parts:
-            name = self.data[byte - 1 : byte] in (b".", b"`")
-            if byte in self.owners or name or (plain == "admit" and declares):
+        before = self.data[byte - 1 : byte]
+        if parts & _MAKERS or plain.endswith(".admit") or (plain == "admit" and before == b"."):
+            if "sorryAx" in parts and declares and before != b"`":
+                return "unchecked", plain
+            return "hidden", f"{plain} in {'a program' if declares else where}"
+        if plain in SORRY_NAMES:
+            if byte in self.owners or before in (b".", b"`") or (plain == "admit" and declares):
                 return None
-            return (
-                ("unchecked", plain) if "sorryAx" in parts and declares else ("hidden", f"{plain} in {where}")
-            )
-        if plain == "axiom" != command.keyword or "axiomDecl" in parts:
+            return "hidden", f"{plain} in {where}"
+        if plain == "axiom" != command.keyword:
             return "hidden", f"{plain} in {where}"
         if parts & UNCHECKED_NAMES:
             return "unchecked", plain
@@ -321,7 +340,8 @@ class _Difference:
         pretended: set[tuple[str, int]] = set()
         for version, mark in self._words():
             name = version.declarations[mark.owner].name if mark.owner >= 0 else ""
-            what = f"the option {mark.word}" if mark.kind == "option" else mark.word
+            is_option = mark.kind == "option" or mark.word.startswith("debug.")
+            what = f"the option {mark.word}" if is_option else mark.word
             message = f"{what} in {name}" if name else what
             yield Finding(mark.kind, version.item.path, *version.place(mark.byte), name, message)
             if mark.kind == "hidden" or mark.word.startswith("sorryAx") or mark.word.endswith(","):
@@ -423,7 +443,7 @@ class _Difference:
             version = self._new[now.path]
             before = Counter(self._old[old.path].contexts.get(old.index, ()))
             after = Counter(version.contexts.get(now.index, ()))
-            if before == after:
+            if before == after or version.context_ends or self._old[old.path].context_ends:
                 continue
             record = version.declarations[now.index]
             words = set(
@@ -433,6 +453,10 @@ class _Difference:
             changed += [f"+ {line}" for line in after - before if _concerns(line, words)]
             if changed:
                 found[now.path, " ".join(changed)].append(now)
+        for path, version in self._new.items():
+            if line := version.context_ends:
+                message = "too many variables and the like; those of declarations were not compared"
+                yield Finding("unread", path, line, 0, "", message)
         for (path, lines), items in found.items():
             first = min(items, key=lambda item: item.index)
             more = f" and {len(items) - 1} more" if len(items) > 1 else ""

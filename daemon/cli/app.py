@@ -23,7 +23,7 @@ GROUPS = {
         "run": "unsorry run --config mine.toml",
         "poll": "unsorry poll mathlib4",
         "scan": "unsorry scan .",
-        "diff": "unsorry diff origin/main --fail-on opened,axiom,statement",
+        "diff": "unsorry diff origin/main --fail-on opened,axiom,statement,unread",
     },
     "Look": {
         "status": "unsorry status --watch",

@@ -341,7 +341,8 @@ def _sarif(found: Difference) -> str:
                 "ruleId": item.kind,
                 "ruleIndex": order.index(item.kind),
                 "level": ("error", "warning", "note")[_level(found, item)],
-                "message": {"text": clean(item.message)},
+                # A viewer makes a link of [words](address).
+                "message": {"text": clean(item.message).replace("](", "] (")},
                 "locations": [{"physicalLocation": physical}],
                 # Without the line: what only moved down is no new alert.
                 "partialFingerprints": {

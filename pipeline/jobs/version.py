@@ -11,6 +11,7 @@ from store.domain.records import ReadFile, ScannedFile
 
 LONGEST_NAME, LONGEST_STATEMENT = 1000, 16_384
 """Characters of a declaration's name and statement; of a longer one the beginning is kept."""
+_LFS = b"version https://git-lfs.github.com/spec/"
 MOST_TEXT, SHORT_STATEMENT = 2 << 20, 300
 """Characters that the statements of a file, of a branch's sorries, and of the steps of one event take together. Where
 they are more, each keeps its beginning (the steps: go in several events)."""
@@ -25,7 +26,9 @@ def content(mirror: Mirror, item: TreeFile) -> bytes | str:
     if not item.readable:
         return f"{item.problem}; not scanned"
     data = mirror.read(item.blob, most_bytes=MOST_SOURCE_BYTES)
-    return f"{data} bytes, more than {MOST_SOURCE_BYTES}; not scanned" if isinstance(data, int) else data
+    if isinstance(data, int):
+        return f"{data} bytes, more than {MOST_SOURCE_BYTES}; not scanned"
+    return "a pointer of Git LFS, whose content is not here; not scanned" if data.startswith(_LFS) else data
 
 
 def shortened(read: ReadFile) -> ReadFile:

@@ -169,6 +169,27 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = 
         [("hidden", "")],
     ),
     "a sorry of a notation": (edited("def two", 'notation "⋯" => sorry\n\ndef two'), [("hidden", "")]),
+    "a sorry of a program": (
+        edited("def two", 'elab "easy" : tactic => do use (← mkAppM ``sorryAx #[])\n\ndef two'),
+        [("hidden", "")],
+    ),
+    "a sorry of a program by another word": (
+        edited("def two", 'elab "easy" : tactic => do (← getMainGoal).admit; use (← mkSorry t true)\n\ndef two'),
+        [("hidden", ""), ("hidden", "")],
+    ),
+    "a sorry of a definition that a tactic calls": (
+        edited("def two", "def easy (g : MVarId) : MetaM Unit := do g.admit; admitGoal g\n\ndef two"),
+        [("hidden", "Demo.easy"), ("hidden", "Demo.easy")],
+    ),
+    "an axiom of a program": (
+        edited("def two", "#eval show CommandElabM Unit from do elabCommand (← `(axiom cheat : False))\n\ndef two"),
+        [("hidden", "")],
+    ),
+    "commands that only show": (edited("def two", "#print axioms done\n#check sorryAx\n\ndef two"), []),
+    "a file that git has elsewhere": (
+        {"B.lean": "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"},
+        [("unread", "")],
+    ),
     "code that the kernel does not see": (
         edited("def two", "@[implemented_by fast]\ndef two"),
         [("unchecked", "Demo.two")],
@@ -183,7 +204,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = 
     ),
     "an option of the whole file": (
         edited("namespace Demo", "set_option debug.skipKernelTC true\nnamespace Demo"),
-        [("option", "")],
+        [("unchecked", "")],
     ),
     "an option that a proof may set": (
         edited("theorem done", "set_option maxHeartbeats 400000 in\ntheorem done"),
@@ -364,7 +385,7 @@ def hostile(clone: Clone) -> None:
     clone.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},Sub")
     clone.git("config", "core.protectNTFS", "false")
     (clone.root / "Big.lean").write_bytes(b"-" * (16 * 2**20 + 1))
-    (clone.root / HOSTILE).write_text("theorem «::error::\u202eq» : answer(1) = 1 := sorry\n")
+    (clone.root / HOSTILE).write_text("theorem «::error::\u202eq[a](b)» : answer(1) = 1 := sorry\n")
     clone.git("add", "-A", ":!Sub")
     clone.git("commit", "-q", "-m", "x")
 
@@ -384,6 +405,15 @@ def test_what_is_not_read_is_said_and_no_name_is_a_command_to_a_runner(clone: Cl
     assert found["Big.lean"] == ("unread", "16777217 bytes, more than 16777216; not scanned")
     assert found["\\xff.lean"] == ("unread", "the file's name is not valid UTF-8; not scanned")
     assert "README.md" not in found
+
+
+def test_more_variables_than_are_compared_are_said_to_be_unread(
+    clone: Clone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clone.commit(edited("theorem uses", "variable (r : Prop)\nvariable (s : Prop)\ntheorem uses"))
+    monkeypatch.setattr("pipeline.diff.MOST_IN_FORCE", 6)
+    (found,) = clone.document("HEAD~1")["findings"]
+    assert (found["kind"], found["line"]) == ("unread", 17)
 
 
 def test_the_page_has_every_kind_with_its_meaning() -> None:
@@ -448,6 +478,7 @@ def test_no_format_lets_a_name_be_more_than_text(clone: Clone) -> None:
         item["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
         for item in log["runs"][0]["results"]
     }
+    assert not any("](" in item["message"]["text"] for item in log["runs"][0]["results"])
     assert "%3A%3Aerror%20file%3DA.lean%3A%3Ax%0A%23%23%5Berror%5Dy%E2%80%AE%60%7C%3Cb%3E.lean" in uris
 
 
