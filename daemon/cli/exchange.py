@@ -54,6 +54,10 @@ def register(app: typer.Typer) -> None:
     exports.command("sorrydb", help="Write the open sorries as a database of SorryDB; the daemon may run.")(
         to_sorrydb
     )
+    exports.command(
+        "lean-eval",
+        help="Write the workspaces of lean-eval that are solved, to be submitted; the daemon may run.",
+    )(to_lean_eval)
     app.add_typer(exports, name="export")
 
 
@@ -387,6 +391,90 @@ def to_sorrydb(
     for reason, number in made.left_out.items():
         note(f"unsorry: {counted(number, 'sorry')} left out: {reason}")
     say(f"{path}: {counted(len(made.records), 'sorry')} of {counted(repositories, 'repository')}")
+
+
+def to_lean_eval(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make; must not exist.")],
+    repo: Annotated[
+        str,
+        typer.Option(
+            "--repo",
+            metavar="R",
+            help="The repository with the workspaces: its key or the end of it.",
+            autocompletion=repositories,
+        ),
+    ],
+    branch: Annotated[
+        str | None,
+        typer.Option("--branch", metavar="B", help="Of this branch; without it, of the default one."),
+    ] = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    instance = _with_log(config, None)
+    from daemon.cli.repos import resolve
+    from daemon.paths import slug
+    from daemon.results import lean_eval
+    from pipeline.jobs.mirror import Mirror
+    from pipeline.jobs.protocol import JobError
+    from store.view import queries
+
+    path = out.absolute()
+    if path.exists():
+        raise CliError(f"{path} is there already; name a new folder")
+    with view(instance) as database:
+        key = resolve(database, repo) or repo
+        known = queries.repository(database, key)
+        wanted = branch or (known.default_branch if known else None)
+        row = next((row for row in queries.branches(database, key) if row.branch == wanted), None)
+        if row is None:
+            raise CliError(
+                f"{key} has no branch {wanted or 'that is the default one'}; name one with --branch"
+            )
+        try:
+            with Mirror(instance.paths.mirrors / f"{slug(key)}.git") as mirror:
+                found, left_out = lean_eval.solved(database, mirror, row)
+        except JobError as error:
+            raise CliError(clean(str(error))) from error
+    if found:
+        try:
+            lean_eval.write(found, path)
+        except OSError as error:
+            raise CliError(f"{error.filename or path}: {error.strerror or error}") from error
+    if as_json:
+        workspaces = [SolvedWorkspace(one.problem, one.folder, list(one.proofs)) for one in found]
+        emit_json(Submission(path if found else None, row.scanned, workspaces, left_out), instance.head)
+        return
+    for folder, reason in left_out.items():
+        note(f"unsorry: left out {clean(folder)}: {clean(reason)}")
+    if not found:
+        say("no workspace is solved; nothing is written")
+        return
+    say(f"{path}: {counted(len(found), 'problem')}: {', '.join(one.problem for one in found)}")
+    say(
+        "next: run `lake test` in each workspace with these files, then push the folder and open a submission at"
+    )
+    say("https://github.com/leanprover/lean-eval-submissions/issues/new?template=submit.yml")
+
+
+@dataclass(frozen=True, slots=True)
+class SolvedWorkspace:
+    problem: str
+    """its id"""
+    folder: str
+    """in the repository"""
+    proofs: list[str]
+    """their ids"""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    path: Path | None
+    """null where none is solved: nothing is written then"""
+    commit: str | None
+    workspaces: list[SolvedWorkspace]
+    left_out: dict[str, str]
+    """why a workspace with a proof is not in it, by folder"""
 
 
 @dataclass(frozen=True, slots=True)

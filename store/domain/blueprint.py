@@ -45,7 +45,9 @@ class Statement:
 def read_latex(files: Iterable[tuple[str, str]]) -> list[Statement]:
     """Read the LaTeX files of a leanblueprint, given by path and text."""
     texts = [(path, _COMMENT.sub("", text)) for path, text in sorted(files)]
-    options = [one.strip() for _, text in texts for given in _PACKAGE.findall(text) for one in given.split(",")]
+    options = [
+        one.strip() for _, text in texts for given in _PACKAGE.findall(text) for one in given.split(",")
+    ]
     named = (one.removeprefix("thms=").split("+") for one in options if one.startswith("thms="))
     environments = frozenset(name for names in named for name in names) or _ENVIRONMENTS
     found: list[Statement] = []

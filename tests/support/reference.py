@@ -110,6 +110,7 @@ DOCUMENTS: dict[str, type] = {
     "import leandojo": exchange.Imported,
     "export leandojo": exchange.Exported,
     "export progress": ProgressReport,
+    "export lean-eval": exchange.Submission,
     "export sorrydb": exchange.WrittenSorries,
     "export parquet": ParquetReport,
     "report": report.Written,

@@ -1,0 +1,152 @@
+"""Solved workspaces of lean-eval, as leanprover/lean-eval-submissions takes them.
+
+A workspace is a folder with a `lakefile.toml`, whose `name` is the problem's id, and a `Submission.lean` beside it. Of
+a submission only that file and those below `Submission/` are read. One is solved where each of its sorries has a
+verified proof: what then stands there goes out, the rest of the workspace does not. Together no Lean has judged the
+proofs of one workspace; lean-eval's comparator does.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pipeline.jobs.mirror import Mirror, TreeFile
+from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.source.splice import Replacement, splice
+from store.view import queries
+from store.view.rows import BranchRow, ProofRow
+
+LAKEFILE, SUBMISSION = "lakefile.toml", "Submission.lean"
+LARGEST_FILE_BYTES = 4 << 20
+_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+
+
+class WorkspaceError(Exception):
+    """A workspace cannot go out; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A solved workspace: its problem, its folder in the repository, its files by their path in it, its proofs."""
+
+    problem: str
+    folder: str
+    files: Mapping[str, bytes]
+    proofs: tuple[str, ...]
+
+
+def solved(
+    view: sqlite3.Connection, mirror: Mirror, branch: BranchRow
+) -> tuple[list[Workspace], dict[str, str]]:
+    """Return the solved workspaces at a branch's scanned commit, and by folder why others with a proof are none.
+
+    Raises:
+        JobError: the mirror does not have the commit.
+    """
+    if branch.scanned is None:
+        return [], {}
+    tree = {file.path: file for file in mirror.files(branch.scanned) if file.readable}
+    proofs: defaultdict[str, list[ProofRow]] = defaultdict(list)
+    for row in _verified(view, branch):
+        for folder in map(str, PurePosixPath(row.path).parents):
+            prefix = "" if folder == "." else f"{folder}/"
+            own = row.path == f"{prefix}{SUBMISSION}" or row.path.startswith(f"{prefix}Submission/")
+            if own and {f"{prefix}{LAKEFILE}", f"{prefix}{SUBMISSION}"} <= tree.keys():
+                proofs[folder].append(row)
+                break
+    found: dict[str, Workspace] = {}
+    left_out: dict[str, str] = {}
+    for folder, rows in sorted(proofs.items()):
+        try:
+            made = _workspace(mirror, tree, folder, rows)
+            if (other := found.get(made.problem)) is not None:
+                raise WorkspaceError(f"{other.folder} has the same problem")
+        except WorkspaceError as error:
+            left_out[folder] = str(error)
+        else:
+            found[made.problem] = made
+    return [*found.values()], left_out
+
+
+def write(workspaces: Iterable[Workspace], out: Path) -> None:
+    """Write workspaces into a new folder, each below the id of its problem.
+
+    Raises:
+        OSError: the folder is there already, or cannot be written.
+    """
+    out.mkdir(parents=True)
+    for one in workspaces:
+        for name, data in one.files.items():
+            place = out / one.problem / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+
+
+def _verified(view: sqlite3.Connection, branch: BranchRow) -> list[ProofRow]:
+    """Return the proofs that wait for the verified sorries of a branch; none in doubt."""
+    waiting = {
+        (row.sorry, row.verified_proof)
+        for row in queries.sorries(view, repository=branch.repository, branch=branch.branch, state="verified")
+    }
+    return [
+        row
+        for row in queries.proofs(view)
+        if (row.sorry, row.proof) in waiting
+        and row.state == "verified"
+        and not row.simulated
+        and not row.doubts
+    ]
+
+
+def _workspace(
+    mirror: Mirror, tree: Mapping[str, TreeFile], folder: str, rows: Iterable[ProofRow]
+) -> Workspace:
+    prefix = "" if folder == "." else f"{folder}/"
+    lakefile = _read(mirror, tree[f"{prefix}{LAKEFILE}"])
+    try:
+        problem = tomllib.loads(lakefile.decode()).get("name")
+    except (ValueError, RecursionError) as error:
+        raise WorkspaceError(f"its {LAKEFILE} cannot be read: {error}") from error
+    if not isinstance(problem, str) or not _ID.fullmatch(problem):
+        raise WorkspaceError(f"its {LAKEFILE} names no problem")
+    by_path: defaultdict[str, list[ProofRow]] = defaultdict(list)
+    for row in rows:
+        by_path[row.path].append(row)
+    files = {LAKEFILE: lakefile}
+    for path, file in sorted(tree.items()):
+        name = path.removeprefix(prefix)
+        if path.startswith(prefix) and (name == SUBMISSION or name.startswith("Submission/")):
+            data = _filled(_read(mirror, file), file, by_path.get(path, []))
+            scanned = scan_source(data, path=path)
+            if scanned.error is not None:
+                raise WorkspaceError(f"{name} cannot be scanned: {scanned.error}")
+            if scanned.sorries:
+                raise WorkspaceError(f"{name} still has {len(scanned.sorries)} without a verified proof")
+            files[name] = data
+    return Workspace(problem, folder, files, tuple(sorted(row.proof for row in rows)))
+
+
+def _filled(data: bytes, file: TreeFile, rows: list[ProofRow]) -> bytes:
+    """Return a file's text with its proofs in their places."""
+    before = len(data)
+    for row in sorted(rows, key=lambda row: -row.checked_start):
+        end = row.checked_start + row.byte_end - row.byte_start
+        if row.checked_blob != file.blob or end > before:
+            raise WorkspaceError(
+                f"proof {row.proof} is of another version of {file.path}, or overlaps another"
+            )
+        data, before = splice(data, Replacement(row.checked_start, end, row.replacement)), row.checked_start
+    return data
+
+
+def _read(mirror: Mirror, file: TreeFile) -> bytes:
+    data = mirror.read(file.blob, most_bytes=LARGEST_FILE_BYTES)
+    if isinstance(data, int):
+        raise WorkspaceError(f"{file.path} has {data:,} bytes, more than {LARGEST_FILE_BYTES >> 20} MiB")
+    return data
