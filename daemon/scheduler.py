@@ -20,7 +20,8 @@ import structlog
 from daemon.context import Context
 from daemon.jobs import limits
 from daemon.jobs.due import DueJob
-from daemon.jobs.gpus import Gpus
+from daemon.jobs.engine import Engine
+from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import JobRunner, cancelled_event
 from daemon.maintenance import Maintenance
 from daemon.planning.admission import Admission, SlotQueue, admit, turn_ends
@@ -66,7 +67,7 @@ class Scheduler:
         store: StoreService,
         runner: JobRunner,
         upkeep: Maintenance,
-        gpus: Gpus,
+        engine: Engine,
         context: Context,
         leans: Leans,
     ) -> None:
@@ -76,7 +77,6 @@ class Scheduler:
         self.admission = Admission()
         """What of it could begin when it was made, and what the rest waited for."""
         self.for_slot = SlotQueue()
-        self.gpus = gpus
         self.lacking: tuple[Need, ...] = ()
         self.in_vain: list[TriggerEnded] = []
         """The ends of triggers for which nothing was left to do when the plan was made; they are to be recorded."""
@@ -88,12 +88,18 @@ class Scheduler:
         self._second_since = ""
         self._store = store
         self._runner = runner
+        self._engine = engine
         self._upkeep = upkeep
         self._context = context
         self._swept = False
         self._planner = Planner(patience_s=_PATIENCE_S)
         store.subscribe(lambda events: self._planner.changed(event.body for event in events))
         self._look_for_models()
+
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs of all nodes, as of the last look."""
+        return tuple(gpu for node in self._engine.now for gpu in node.gpus)
 
     async def look_around(self) -> None:
         """Find out anew what can run Lean, and what training needs: it may have been installed since.
@@ -116,7 +122,7 @@ class Scheduler:
         try:
             builds = await asyncio.to_thread(present, settings.paths.cache)
             self.plan, self.lacking, self.in_vain = await self._store.ask(self._found(settings, builds))
-            gpus = await self.gpus.look(self._runner.lent)
+            nodes = await self._engine.nodes(self._runner.lent)
         except (LogError, sqlite3.Error, OSError) as error:
             self._context.problems.set("plan", f"what is due cannot be found out: {error}")
             log.exception("plan_failed")
@@ -138,9 +144,9 @@ class Scheduler:
             running=self._runner.kinds,
             overdue=overdue,
             beside=beside,
-            max_running=settings.jobs.max_running,
+            max_running=sum(node.slots for node in nodes),
             most=settings.schedule.running,
-            gpus=gpus,
+            gpus=[gpu for node in nodes for gpu in node.gpus],
         )
         self._runner.grace_s = settings.schedule.grace_s
         begin = {one.due.job: one for one in self.admission.start}
@@ -205,7 +211,7 @@ class Scheduler:
 
     def _preempt(self) -> None:
         """Preempt the jobs that must not run any longer."""
-        lost = {gpu.called: gpu for gpu in self.gpus.now if gpu.state == "lost"}
+        lost = {gpu.called: gpu for gpu in self.gpus if gpu.state == "lost"}
         for job in self._runner.running():
             if job.gpu in lost:
                 self._runner.preempt(job.job, f"{job.gpu} was lost: {lost[job.gpu].detail}")

@@ -31,7 +31,7 @@ from daemon.http.control import ControlServer, Parts, SocketInUseError
 from daemon.http.metrics import Metrics, MetricsListener
 from daemon.http.report_page import ReportPage
 from daemon.http.status import RuntimeStatus
-from daemon.jobs.gpus import Gpus
+from daemon.jobs.engine import ENGINES
 from daemon.jobs.limits import Cgroups, cgroups_here
 from daemon.jobs.recovery import recover
 from daemon.jobs.runner import JobRunner
@@ -348,22 +348,25 @@ class Service:
         self._poller = Poller(store=self._store, git=self._git, github=None, paths=paths)
         self._polls = PollScheduler(self._poller, self.context)
         self._connect(settings)
-        gpus = Gpus(paths.runtime / "gpus")
         cgroups = await asyncio.to_thread(cgroups_here)
+        self._engine = ENGINES[settings.engine.kind](
+            paths,
+            self._git,
+            slots=settings.jobs.max_running,
+            cgroups=cgroups if isinstance(cgroups, Cgroups) else None,
+        )
         self._runner = JobRunner(
             store=self._store,
-            git=self._git,
+            engine=self._engine,
             paths=paths,
             limits=settings.jobs,
             finished=self.context.requests.plan_soon,
-            gpus=gpus,
-            cgroups=cgroups if isinstance(cgroups, Cgroups) else None,
         )
         self._work = Scheduler(
             store=self._store,
             runner=self._runner,
             upkeep=self._upkeep,
-            gpus=gpus,
+            engine=self._engine,
             context=self.context,
             leans=await asyncio.to_thread(leans_of, settings),
         )
@@ -398,7 +401,9 @@ class Service:
         self._metrics_listener = MetricsListener(
             metrics.text, self.context, report=page.now, ask=self._store.ask
         )
-        interrupted = await recover(store=self._store, git=self._git, paths=paths, keep=settings.jobs.keep)
+        interrupted = await recover(
+            store=self._store, engine=self._engine, git=self._git, paths=paths, keep=settings.jobs.keep
+        )
         await self._own.started(settings, self._work.leans)
         self._store.subscribe(self._on_append)
         EventLines(self._store, self.context)
@@ -488,6 +493,7 @@ class Service:
         self.context.requests.look = self.context.requests.doubts = True
         self._git.timeout_s = new.poll.timeout_s
         self._runner.limits = new.jobs
+        self._engine.slots = new.jobs.max_running
         self._connect(new)
         await self._admit(new.daemon.control_group)
         if changed:
@@ -566,7 +572,7 @@ class Service:
         await self._shipping.stop()
         await self._webhooks.stop()
         await self._control.stop()
-        self._work.gpus.close()
+        self._engine.close()
         if self._poller.github is not None:
             await self._poller.github.close()
         await self._store.close()

@@ -27,10 +27,11 @@ from pydantic import ValidationError
 from daemon.compat.repository import Pinned, address, pin
 from daemon.compat.session import AgentError, AgentSession, Say, settings_for
 from daemon.jobs.due import DueJob
+from daemon.jobs.engine import checkout
 from daemon.jobs.history import ReadinessOfJobs
 from daemon.jobs.lines import Batch, Failure, Result, parse_line
 from daemon.jobs.recovery import INPUTS
-from daemon.jobs.runner import checkout, ended_event, of_attempt, started_event
+from daemon.jobs.runner import ended_event, of_attempt, started_event
 from daemon.paths import slug
 from daemon.planning.proving import Rung
 from daemon.planning.training import newest_of_each

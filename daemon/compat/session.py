@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import structlog
 
 from daemon.context import Context
-from daemon.jobs.gpus import Gpus
+from daemon.jobs.engine import LocalEngine
 from daemon.jobs.recovery import recover
 from daemon.jobs.runner import JobRunner
 from daemon.lock import DaemonLock, make_folder
@@ -115,14 +115,13 @@ class AgentSession:
         self._context = Context(settings)
         self._maintenance = Maintenance(store, self._context)
         self._job_ended = asyncio.Event()
-        self._gpus = Gpus(settings.paths.runtime / "gpus")
+        self._engine = LocalEngine(settings.paths, self.git, slots=settings.jobs.max_running)
         self._runner = JobRunner(
             store=store,
-            git=self.git,
+            engine=self._engine,
             paths=settings.paths,
             limits=settings.jobs,
             finished=self._job_ended.set,
-            gpus=self._gpus,
         )
         self._planner = Planner(whole=True)
         store.subscribe(lambda events: self._planner.changed(event.body for event in events))
@@ -150,7 +149,13 @@ class AgentSession:
                 session = loop.run(cls._start(settings, loop, say))
                 try:
                     loop.run(
-                        recover(store=session.store, git=session.git, paths=paths, keep=settings.jobs.keep)
+                        recover(
+                            store=session.store,
+                            engine=session._engine,
+                            git=session.git,
+                            paths=paths,
+                            keep=settings.jobs.keep,
+                        )
                     )
                     yield session
                 finally:
@@ -172,6 +177,7 @@ class AgentSession:
         try:
             await self.attached.aclose()
             await self._runner.stop(deadline_s=self.settings.daemon.shutdown_timeout_s)
+            self._engine.close()
             if self._forge.github is not None:
                 await self._forge.github.close()
         finally:
@@ -255,7 +261,7 @@ class AgentSession:
             running=runner.kinds,
             max_running=settings.jobs.max_running,
             most=settings.schedule.running,
-            gpus=await self._gpus.look(runner.lent),
+            gpus=[gpu for node in await self._engine.nodes(runner.lent) for gpu in node.gpus],
         )
         for one in admission.start:
             runner.start(one.due, one.gpu)

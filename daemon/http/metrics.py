@@ -427,7 +427,7 @@ class Metrics:
             waiting={(str(kind), state): number for (kind, state), number in waiting.items()},
             gpus=tuple(
                 GpuNumbers(gpu.uuid, gpu.name, gpu.state, gpu.used_bytes, gpu.memory_bytes)
-                for gpu in parts.work.gpus.now
+                for gpu in parts.work.gpus
             ),
             quotas={
                 name: QuotaNumbers(quota.remaining, quota.limit, quota.reset_at)

@@ -84,7 +84,7 @@ class RuntimeStatus:
             config=ConfigInForce(str(settings.path), settings.digest, self.context.config_errors),
             jobs=[one if one.total else replace(one, progress=None) for one in self.runner.running()],
             queued=[QueuedJob(due.job, due.kind, due.describes, wait) for due, wait in queued],
-            gpus=self.work.gpus.now,
+            gpus=self.work.gpus,
             polling=sorted(self.polls.running),
             lacking=[
                 LackingLean(

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import shutil
-import signal
 import time
 from datetime import UTC, datetime
 from functools import partial
@@ -19,12 +17,11 @@ from pathlib import Path
 
 import structlog
 
-from daemon.lock import holder
+from daemon.jobs.engine import Engine
 from daemon.paths import Paths
 from daemon.polling.errors import GitError
 from daemon.polling.git import Git
 from daemon.store_service import StoreService
-from pipeline.jobs.child import kill_marked
 from pipeline.jobs.inputs import InputStore
 from pipeline.lean.build.build_cache import remove_tree
 from store.domain.identity import event_id
@@ -32,7 +29,6 @@ from store.events.jobs import JobInterrupted
 from store.log.envelope import NewEvent
 from store.view import queries
 
-_PATIENCE_S = 5.0
 _INPUTS_STAY_S = 14 * 24 * 3600.0
 INPUTS = "inputs"
 """The folder of a job's inputs (`pipeline.jobs.inputs`), beside those of its attempts."""
@@ -40,7 +36,7 @@ INPUTS = "inputs"
 log = structlog.get_logger("daemon.jobs.recovery")
 
 
-async def recover(*, store: StoreService, git: Git, paths: Paths, keep: int) -> int:
+async def recover(*, store: StoreService, engine: Engine, git: Git, paths: Paths, keep: int) -> int:
     """End every attempt that the log says is running; sweep; return how many there were.
 
     Raises:
@@ -49,7 +45,7 @@ async def recover(*, store: StoreService, git: Git, paths: Paths, keep: int) -> 
     rows = await store.ask(partial(queries.jobs, state="running"))
     for row in rows:
         directory = paths.jobs / row.job / str(row.attempt)
-        killed = await asyncio.to_thread(end_attempt, directory)
+        killed = await engine.reap(directory)
         body = JobInterrupted(
             job=row.job, attempt=row.attempt, reason="the daemon died while this attempt ran"
         )
@@ -80,24 +76,6 @@ def last_sign(directory: Path) -> datetime | None:
         with contextlib.suppress(FileNotFoundError):
             times.append((directory / name).stat().st_mtime)
     return datetime.fromtimestamp(max(times), UTC) if times else None
-
-
-def end_attempt(directory: Path) -> int:
-    """Kill whatever still runs of the attempt in `directory`; return how many processes that were.
-
-    The holder of the attempt's lock is the job itself, so its number cannot belong to another process; what it
-    started and did not take along is found by its mark.
-    """
-    lock = directory / "lock"
-    killed = 0
-    deadline = time.monotonic() + _PATIENCE_S
-    while (pid := holder(lock)) is not None and time.monotonic() < deadline:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            # The job leads its own session, so the group has its number.
-            (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signal.SIGKILL)
-            killed = 1
-        time.sleep(0.02)
-    return killed + kill_marked(directory)
 
 
 async def _sweep_worktrees(git: Git, paths: Paths) -> None:

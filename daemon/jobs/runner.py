@@ -1,22 +1,20 @@
 """The life of a job: recorded, prepared, spawned, listened to, ended, recorded again.
 
-Owns the running children. `job_started` is in the log before the process exists and `job_succeeded`, `job_failed`,
+Owns the running attempts. `job_started` is in the log before the process exists and `job_succeeded`, `job_failed`,
 `job_interrupted` or `job_cancelled` after it is gone, so every attempt has both ends however the daemon dies
 (`daemon.jobs.recovery` writes what a killed daemon could not). What is due is `daemon.planning.plan`'s business,
-whether it may begin `daemon.planning.admission`'s; the child itself is `pipeline.jobs.child`.
+whether it may begin `daemon.planning.admission`'s; where it runs is `daemon.jobs.engine`'s.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import random
 import shutil
 import signal
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,27 +25,31 @@ import structlog
 
 from daemon.answers import JobProgress, LiveJob
 from daemon.jobs.due import DueJob
-from daemon.jobs.gpus import Gpu, Gpus
+from daemon.jobs.engine import (
+    Attempt,
+    DiskRefusedError,
+    End,
+    Engine,
+    Order,
+    StartError,
+    refused_by_system,
+)
+from daemon.jobs.gpus import Gpu
 from daemon.jobs.history import Retries
-from daemon.jobs.limits import Cgroups, MemoryBound, Usage, shown, why_killed
+from daemon.jobs.limits import Usage, shown, why_killed
 from daemon.jobs.lines import BadLineError, Batch, Failure, Progress, Result, parse_line
 from daemon.jobs.recovery import INPUTS, drop_old_job_folders
-from daemon.paths import Paths, slug
-from daemon.polling.errors import GitError, NoSpaceError
-from daemon.polling.git import Git
+from daemon.paths import Paths
 from daemon.settings.schema import Jobs
 from daemon.store_service import StoreFailedError, StoreService
 from pipeline.freeze import freeze
 from pipeline.jobs import preemption
-from pipeline.jobs.child import Exit, HandedOver, JobProcess, LineTooLongError, key_pipe
+from pipeline.jobs.child import Exit, LineTooLongError
 from pipeline.jobs.inputs import Inputs, InputStore
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.known import known_to_scan, known_to_trace
 from pipeline.jobs.protocol import BAD_INPUT, JobSpec, Sources
 from pipeline.jobs.specs import EndpointRung, ProveSpec, ScanSpec, Spec, TraceSpec
-from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
-from pipeline.models.endpoint.credentials import KeyPlace, read_key
-from pipeline.models.endpoint.errors import CredentialError
 from pipeline.redact import redact
 from store.domain.identity import event_id
 from store.errors import LogError
@@ -377,77 +379,13 @@ def shown_of(live: RunningAttempt) -> LiveJob:
     )
 
 
-# ---- Where a job works
-# A worktree of its commit, with the commit's build where its kind gets one, and only meanwhile.
+# ---- The runner
 
 
 log = structlog.get_logger("daemon.jobs.runner")
 
-
-@asynccontextmanager
-async def placed(due: DueJob, spec: JobSpec[Spec], *, git: Git, paths: Paths) -> AsyncIterator[JobSpec[Spec]]:
-    """Yield a job's specification with the places that it works in; remove at the end what was made for it.
-
-    Raises:
-        BuildMissingError: the build was swept away since the plan was made.
-        NoSpaceError, GitError: git cannot make the worktree.
-        OSError: the build cannot be put into it.
-    """
-    if due.kind == "scan":
-        spec = replace(spec, mirror=paths.mirrors / f"{slug(due.repository)}.git")
-    if not due.needs_worktree:
-        yield spec
-        return
-    folder = paths.worktrees / f"{due.job}-{due.attempt}"
-    async with checkout(folder, due.repository, due.sha, built=due.built, git=git, paths=paths):
-        yield replace(spec, worktree=folder)
-
-
-@asynccontextmanager
-async def checkout(
-    folder: Path, repository: str, sha: str, *, built: bool, git: Git, paths: Paths
-) -> AsyncIterator[None]:
-    """Check a commit out into a folder, with its build if `built`; remove both at the end.
-
-    Raises:
-        BuildMissingError, NoSpaceError, GitError, OSError: see `placed`.
-    """
-    mirror = paths.mirrors / f"{slug(repository)}.git"
-    attached: BuildInUse | None = None
-    try:
-        await git.worktree_add(mirror, folder, sha)
-        if built:
-            attached = await asyncio.to_thread(attach, folder, paths.cache, repository, sha)
-        else:
-            # A commit may bring compiled files along; nothing that was not built here is ever imported.
-            await asyncio.to_thread(empty_lake, folder)
-        yield
-    finally:
-        try:
-            if attached is not None:
-                attached.close()
-            await git.worktree_remove(mirror, folder)
-        except (GitError, OSError, RuntimeError) as error:
-            # The job's outcome counts, whatever the machine has too little of (processes, files, memory, threads: the
-            # last are Python's RuntimeError); the next start sweeps the folder.
-            log.warning("worktree_left", path=str(folder), reason=str(error))
-
-
-def handed_over(place: KeyPlace | None) -> AbstractContextManager[HandedOver]:
-    """Return what a child needs to read the key that is in this place now; nothing where there is none.
-
-    A key that cannot be used is the job's to report: it reads why, and not the key.
-    """
-    try:
-        key = None if place is None else read_key(credential=place.credential, variable=place.variable)
-    except CredentialError as error:
-        return key_pipe(None, problem=str(error))
-    return key_pipe(key)
-
-
 _GRACE_S = 5.0
 _SMALL_LINE_BYTES = 16 * 2**10
-_DISK_REFUSES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 class JobRunner:
@@ -455,35 +393,29 @@ class JobRunner:
 
     Args:
         limits: replaced on reload; a running job keeps what it started with.
-        gpus: the GPUs of this machine, asked again where a job that has one fails; None: there are none.
-        cgroups: the groups that hold jobs to their memory; None: their processes are looked at instead.
     """
 
     def __init__(
         self,
         *,
         store: StoreService,
-        git: Git,
+        engine: Engine,
         paths: Paths,
         limits: Jobs,
         finished: Callable[[], None],
         dice: random.Random | None = None,
         modules: Mapping[Kind, str] | None = None,
-        gpus: Gpus | None = None,
-        cgroups: Cgroups | None = None,
     ) -> None:
-        self.git = git
         self.limits = limits
         self.retries = Retries(dice=dice)
         self.grace_s = 60.0
         """How long a training may take to save where it is ([schedule] grace)."""
         self._store = store
+        self._engine = engine
         self._paths = paths
         self._inputs = InputStore(paths.inputs)
         self._finished = finished
         self._modules = modules or {name: kind.module for name, kind in KINDS.items()}
-        self._gpus = gpus
-        self._cgroups = cgroups
         self._live: dict[str, RunningAttempt] = {}
         self._stopping = False
         self.last_started: dict[str, float] = {}
@@ -643,33 +575,17 @@ class JobRunner:
             await asyncio.to_thread(write_spec, spec)
             inputs = await self._frozen(due, spec, heard.started)
             if isinstance(inputs, Inputs):
-                spec = replace(spec, gpu_lock=self._gpu_lock(due), inputs=inputs)
-                async with placed(due, spec, git=self.git, paths=self._paths) as spec:
-                    await asyncio.to_thread(spec.write)
-                    await self._listen(due, spec, heard, module=self._modules[due.kind])
-                    found = await self._verdict(due, heard, spec)
+                gpu, module = self._live[due.job].gpu, self._modules[due.kind]
+                order = Order.of(due, replace(spec, inputs=inputs), module=module, gpu=gpu)
+                await self._listen(due, order, heard)
+                found = await self._verdict(due, heard, spec)
             else:
                 found = inputs
-        except BuildMissingError as error:
-            # It was swept away since the plan was made; the next plan has it built again first.
-            found = Failure("build_missing", str(error), "nothing: it is built again", deterministic=False)
         except LogError as error:
             message = f"what {due.describes} reads of the view: {error}"
             found = Failure("database", message, "see `unsorry doctor`", deterministic=False)
-        except NoSpaceError as error:
-            refused = OSError(errno.ENOSPC, str(error))
-            raise await self._refused(due, refused, self._paths.worktrees) from error
-        except GitError as error:
-            found = Failure("worktree", str(error), error.remedy, deterministic=False)
-        except OSError as error:
-            if error.errno in _DISK_REFUSES:
-                raise await self._refused(due, error, self._paths.jobs) from error
-            found = Failure(
-                "spawn",
-                f"{due.job} could not be started: {error}",
-                "check free memory, processes and disk space",
-                deterministic=False,
-            )
+        except (StartError, OSError) as error:
+            found = await self._not_started(due, error)
         finally:
             await asyncio.to_thread(shutil.rmtree, spec.staging, ignore_errors=True)
         body = await self._failed(due, found, heard) if isinstance(found, Failure) else found
@@ -707,8 +623,8 @@ class JobRunner:
             return inputs
         # In the job's name and within its limits, but neither with its GPU nor with its key.
         spec, heard = replace(spec, inputs=Inputs(place), sources=sources), AttemptOutput(started)
-        await asyncio.to_thread(spec.write)
-        await self._listen(due, spec, heard, module="pipeline.freeze", alone=True)
+        order = Order(spec, "pipeline.freeze", due.memory_bytes, due.whole_bytes)
+        await self._listen(due, order, heard)
         end = await self._verdict(due, heard, spec)
         inputs = await asyncio.to_thread(self._inputs.frozen, place)
         return inputs if isinstance(end, JobSucceeded) and inputs is not None else end
@@ -717,42 +633,21 @@ class JobRunner:
         directory = self._paths.jobs / due.job / str(due.attempt)
         return JobSpec(due.job, due.kind, due.attempt, directory, due.whole_spec)
 
-    def _gpu_lock(self, due: DueJob) -> Path | None:
-        gpu = self._live[due.job].gpu
-        return None if gpu is None or self._gpus is None else self._gpus.lock(gpu.uuid)
+    async def _listen(self, due: DueJob, order: Order, heard: AttemptOutput) -> None:
+        """Run an attempt to its end, by itself or by the daemon; fill `heard`.
 
-    async def _listen(
-        self, due: DueJob, spec: JobSpec[Spec], heard: AttemptOutput, *, module: str, alone: bool = False
-    ) -> None:
-        """Run the process to its end, by itself or by the daemon; fill `heard`. `alone`: with no GPU and no key."""
+        Raises:
+            StartError: it could not be started.
+        """
         live = self._live[due.job]
-        gpu = None if alone else live.gpu
-        secrets = handed_over(None if alone else due.key)
-        process = await JobProcess.start(
-            module,
-            spec=spec.directory / "spec.json",
-            directory=spec.directory,
-            stderr=spec.directory / "stderr.log",
-            memory_bytes=due.memory_bytes,
-            secrets=secrets,
-            # Without a GPU of its own it sees none; the nameless one is whatever the daemon sees.
-            visible="" if gpu is None else gpu.uuid or None,
-        )
-        live.pid = process.pid
-        whole = asyncio.create_task(process.run(partial(self._hear, due, spec, heard)))
+        attempt = await self._engine.start(order, over=lambda held: live.ask("memory", held))
+        live.pid = attempt.pid
+        whole = asyncio.create_task(attempt.run(partial(self._hear, due, order.spec, heard)))
         asked = asyncio.create_task(live.asked.wait())
-        memory = MemoryBound(
-            f"{due.job}-{due.attempt}",
-            process.pid,
-            limit_bytes=due.whole_bytes,
-            cgroups=self._cgroups,
-            over=lambda held: live.ask("memory", held),
-        )
         # A training needs its helpers, and its time, to save where it is. What has recorded all that it did must not
         # take the end of its Lean processes for an answer.
         saves = KINDS[due.kind].beside
         try:
-            await memory.begin()
             while True:
                 done, _ = await asyncio.wait(
                     {whole, asked}, timeout=due.timeout_s, return_when=asyncio.FIRST_COMPLETED
@@ -765,7 +660,7 @@ class JobRunner:
                 if asked in done:
                     heard.stopped, heard.fault = live.stopped, live.fault
                 grace_s = self.grace_s if saves else _GRACE_S
-                heard.exit = await process.stop(grace_s=grace_s, first_alone=saves or KINDS[due.kind].resumes)
+                await attempt.stop(grace_s=grace_s, first_alone=saves or KINDS[due.kind].resumes)
                 await whole
             elif isinstance(fault := whole.exception(), BadLineError | LineTooLongError):
                 heard.stopped, heard.fault = "protocol", str(fault)
@@ -778,11 +673,7 @@ class JobRunner:
         finally:
             # Also on the way out of a cancellation or a defect: no child outlives its attempt.
             asked.cancel()
-            heard.exit = await asyncio.shield(process.stop(grace_s=_GRACE_S))
-            whole.cancel()
-            await asyncio.gather(whole, return_exceptions=True)
-            process.close()
-            heard.usage, heard.seen_bytes = await memory.end()
+            heard.exit, heard.usage, heard.seen_bytes = await asyncio.shield(_closed(attempt, whole))
 
     async def _hear(self, due: DueJob, spec: JobSpec[Spec], heard: AttemptOutput, raw: bytes) -> None:
         if heard.last is not None:
@@ -812,7 +703,7 @@ class JobRunner:
     # --- the end ------------------------------------------------------------------------------------------
 
     async def _verdict(self, due: DueJob, heard: AttemptOutput, spec: JobSpec[Spec]) -> EventBody | Failure:
-        said = await asyncio.to_thread(last_words, spec.directory / "stderr.log")
+        said = await asyncio.to_thread(last_words, spec.log)
         found = verdict(due, heard, said)
         if not isinstance(found, Failure):
             return found
@@ -826,9 +717,9 @@ class JobRunner:
     async def _lost(self, due: DueJob) -> Gpu | None:
         """Return the GPU that a job had, where it does not answer any more."""
         gpu = self._live[due.job].gpu
-        if gpu is None or self._gpus is None:
+        if gpu is None:
             return None
-        now = await self._gpus.look(self.lent)
+        now = [one for node in await self._engine.nodes(self.lent) for one in node.gpus]
         return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
 
     async def _failed(self, due: DueJob, failure: Failure, heard: AttemptOutput) -> EventBody:
@@ -840,11 +731,22 @@ class JobRunner:
             due, failure, seconds=heard.seconds, peak_rss_bytes=heard.peak_bytes, retry_at=retry_at
         )
 
-    async def _refused(self, due: DueJob, error: OSError, folder: Path) -> StoreFailedError:
-        # No fault of the job: it is due again once the disk is mended, and until then nothing is.
-        reason = f"the disk refused: {error}"
-        await self._record(due, JobInterrupted(job=due.job, attempt=due.attempt, reason=reason))
-        return self._store.refused(error, folder)
+    async def _not_started(self, due: DueJob, error: StartError | OSError) -> Failure:
+        if isinstance(error, OSError):
+            error = refused_by_system(due.job, error, self._paths.jobs)
+        if isinstance(error, DiskRefusedError):
+            # No fault of the job: it is due again once the disk is mended, and until then nothing is.
+            await self._record(due, JobInterrupted(job=due.job, attempt=due.attempt, reason=str(error)))
+            raise self._store.refused(error.refused, error.folder) from error
+        return Failure(error.reason, str(error), error.remedy, deterministic=False)
 
     async def _record(self, due: DueJob, body: EventBody) -> None:
         await self._store.append([of_attempt(due, body)], wait=True)
+
+
+async def _closed(attempt: Attempt, whole: asyncio.Task[Exit]) -> End:
+    """End an attempt, if it has not ended, and its listening; return how it ended."""
+    await attempt.stop(grace_s=_GRACE_S)
+    whole.cancel()
+    await asyncio.gather(whole, return_exceptions=True)
+    return await attempt.close()

@@ -30,6 +30,7 @@ from daemon.settings.schema import (
     Certificates,
     ConfigFile,
     Daemon,
+    Engine,
     GitHub,
     Jobs,
     Lean,
@@ -81,6 +82,7 @@ class Settings(BaseModel):
     scan: Scan
     trace: Trace
     jobs: Jobs
+    engine: Engine
     schedule: Schedule
     prove: Prove
     train: Train

@@ -813,6 +813,13 @@ class Jobs(Section):
         return self.timeout_s if own is None else own
 
 
+class Engine(Section):
+    """[engine]: what runs jobs."""
+
+    kind: Literal["local"] = Field("local", examples=["local"])
+    """`local`: children of the daemon, on its machine. Read when the daemon starts"""
+
+
 class RepoEntry(Section):
     """[[repos]] as written: `every` may be left to [poll]."""
 
@@ -859,6 +866,7 @@ class ConfigFile(Section):
     scan: Scan = Field(default_factory=Scan)
     trace: Trace = Field(default_factory=Trace)
     jobs: Jobs = Field(default_factory=Jobs)
+    engine: Engine = Field(default_factory=Engine)
     schedule: Schedule = Field(default_factory=Schedule)
     prove: Prove = Field(default_factory=Prove)
     train: Train = Field(default_factory=Train)

@@ -20,7 +20,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -279,20 +279,6 @@ class JobProcess:
             size += len(rest)
             if size > longest:
                 raise LineTooLongError(f"a line of more than {longest // 2**20} MiB")
-
-    async def run(self, hear: Callable[[bytes], Awaitable[None]]) -> Exit:
-        """Pass each line to `hear`, one after the other, and wait for the end and for the last line.
-
-        Raises:
-            LineTooLongError: a line is longer than LONGEST_LINE_BYTES.
-        """
-
-        async def read() -> None:
-            async for raw in self.lines():
-                await hear(raw)
-
-        _, end = await asyncio.gather(read(), self.ended())
-        return end
 
     async def ended(self) -> Exit:
         """Wait for the end, kill what it left running, reap it."""

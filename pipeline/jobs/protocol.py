@@ -100,6 +100,11 @@ class JobSpec(Generic[SpecCo]):
         return self.directory / "staging"
 
     @property
+    def log(self) -> Path:
+        """What it writes on standard error."""
+        return self.directory / "stderr.log"
+
+    @property
     def lock(self) -> Path:
         """Held (flock) by the job while it lives; contains its process id."""
         return self.directory / "lock"

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from daemon.jobs.engine import LocalEngine
 from daemon.jobs.recovery import recover
 from daemon.polling.git import Git
 from pipeline.jobs.kinds import Kind
@@ -22,7 +23,7 @@ from store.log.envelope import StoredEvent
 from store.view import queries
 from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import Deployment, Parts
 from tests.support.daemon.remote import Remote
 
 
@@ -63,6 +64,12 @@ def children(deployment: Deployment, behave: str) -> list[int]:
     text = (attempt_folder(deployment, behave) / "stderr.log").read_text(encoding="utf-8")
     line = next((line for line in text.splitlines() if line.startswith("children")), "")
     return [int(word) for word in line.split()[1:]]
+
+
+async def recovered(parts: Parts) -> int:
+    paths = parts.settings.paths
+    with contextlib.closing(LocalEngine(paths, parts.git, slots=1)) as engine:
+        return await recover(store=parts.store, engine=engine, git=parts.git, paths=paths, keep=10)
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
@@ -319,7 +326,7 @@ def test_c06_what_a_killed_daemon_left_is_ended_recorded_and_swept_by_the_next_o
 
     async def next_start() -> tuple[int, JobRow]:
         async with deployment.opened() as parts:
-            count = await recover(store=parts.store, git=parts.git, paths=parts.settings.paths, keep=10)
+            count = await recovered(parts)
             (row,) = await parts.store.ask(queries.jobs)
             return count, row
 
@@ -338,7 +345,7 @@ def test_a_mirror_that_a_killed_daemon_had_only_begun_to_make_is_swept(deploymen
 
     async def next_start() -> int:
         async with deployment.opened() as parts:
-            return await recover(store=parts.store, git=parts.git, paths=parts.settings.paths, keep=10)
+            return await recovered(parts)
 
     assert asyncio.run(next_start()) == 0
     assert not half.exists()
@@ -410,7 +417,7 @@ def test_c08_an_artifact_half_written_when_the_daemon_was_killed_is_swept_and_ne
 
     async def next_start() -> int:
         async with deployment.opened() as parts:
-            return await recover(store=parts.store, git=parts.git, paths=parts.settings.paths, keep=10)
+            return await recovered(parts)
 
     assert asyncio.run(next_start()) == 1
     assert not staging.exists()

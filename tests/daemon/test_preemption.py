@@ -59,12 +59,14 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
 
     async def go() -> tuple[JobRow, str, JobRow, list[str]]:
         async with bench(deployment, gpus=gpus) as b:
-            upkeep: Any = SimpleNamespace(cache_bytes=0, sweep_cache=lambda _: asyncio.sleep(0))
+            upkeep: Any = SimpleNamespace(
+                cache_bytes=0, advisories=(), sweep_cache=lambda _: asyncio.sleep(0)
+            )
             work = Scheduler(
                 store=b.parts.store,
                 runner=b.runner,
                 upkeep=upkeep,
-                gpus=gpus,
+                engine=b.engine,
                 context=NoTasks(b.parts.settings),
                 leans=NO_LEAN,
             )
@@ -106,7 +108,7 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
             nvml.gpus[0].lost = True
             await work.start_due()
             await until(lambda: not b.runner.running())
-            return paused, work.gpus.now[0].state, await b.row("train-yield"), list(b.runner.lent)
+            return paused, work.gpus[0].state, await b.row("train-yield"), list(b.runner.lent)
 
     paused, state, lost, lent = asyncio.run(go())
     assert (paused.state, paused.reason) == (

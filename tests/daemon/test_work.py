@@ -46,15 +46,15 @@ class Looks(Gpus):
 @asynccontextmanager
 async def working(deployment: Deployment) -> AsyncIterator[tuple[Scheduler, Bench, Looks]]:
     """The plan and its beginning, on a bench whose one commit is due to be scanned."""
-    async with bench(deployment, retry_base_s=60.0) as b:
-        gpus = Looks(deployment.folder / "gpus")
-        upkeep: Any = SimpleNamespace(cache_bytes=0, sweep_cache=lambda _: asyncio.sleep(0))
+    gpus = Looks(deployment.folder / "gpus")
+    async with bench(deployment, gpus=gpus, retry_base_s=60.0) as b:
+        upkeep: Any = SimpleNamespace(cache_bytes=0, advisories=(), sweep_cache=lambda _: asyncio.sleep(0))
         yield (
             Scheduler(
                 store=b.parts.store,
                 runner=b.runner,
                 upkeep=upkeep,
-                gpus=gpus,
+                engine=b.engine,
                 context=NoTasks(b.parts.settings),
                 leans=NO_LEAN,
             ),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from daemon.jobs.due import DueJob
+from daemon.jobs.engine import ENGINES, Engine
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups
 from daemon.jobs.runner import JobRunner
@@ -37,6 +38,7 @@ class Bench:
     """The parts, the runner, and the commit."""
 
     parts: Parts
+    engine: Engine
     runner: JobRunner
     sha: str
 
@@ -95,17 +97,20 @@ async def bench(
     async with deployment.opened() as parts:
         await parts.poller.poll(parts.repo)
         (branch,) = await parts.store.ask(queries.branches)
+        settings = parts.settings
+        engine = ENGINES[settings.engine.kind](
+            settings.paths, parts.git, slots=settings.jobs.max_running, gpus=gpus, cgroups=cgroups
+        )
         runner = JobRunner(
             store=parts.store,
-            git=parts.git,
-            paths=parts.settings.paths,
-            limits=parts.settings.jobs.model_copy(update={"retry_base_s": 30.0, **limits}),
+            engine=engine,
+            paths=settings.paths,
+            limits=settings.jobs.model_copy(update={"retry_base_s": 30.0, **limits}),
             finished=lambda: None,
             modules=_MODULES,
-            gpus=gpus,
-            cgroups=cgroups,
         )
         try:
-            yield Bench(parts, runner, branch.tip)
+            yield Bench(parts, engine, runner, branch.tip)
         finally:
             await runner.stop(deadline_s=10)
+            engine.close()

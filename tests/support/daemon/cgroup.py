@@ -1,7 +1,7 @@
 """A part of the cgroup tree for tests, as a folder of plain files that say what a kernel would say.
 
 tree = FakeTree(tmp_path, kills=1)
-runner = JobRunner(..., cgroups=tree.cgroups())
+engine = LocalEngine(..., cgroups=tree.cgroups())
 """
 
 from __future__ import annotations

@@ -188,7 +188,33 @@ def _exit(_reporter: Reporter) -> None:
     os._exit(3)
 
 
-_ENDINGS = {"exit": _exit, "share_memory": _share, "killed": _die, "yield": _yield}
+def _count(reporter: Reporter) -> None:
+    for number in range(2000):
+        reporter.progress(number, 2000, "n" * (number * 7 % 600))
+
+
+def _unfinished(reporter: Reporter) -> None:
+    """End well, with a result that is no line."""
+    reporter._out.write('{"line": "result", "summary": {}}')
+    reporter._out.flush()
+    os._exit(0)
+
+
+def _close(reporter: Reporter) -> None:
+    """Go on without an output."""
+    reporter._out.close()
+    time.sleep(600)
+
+
+_ENDINGS = {
+    "close": _close,
+    "count": _count,
+    "unfinished": _unfinished,
+    "exit": _exit,
+    "share_memory": _share,
+    "killed": _die,
+    "yield": _yield,
+}
 
 
 if __name__ == "__main__":
