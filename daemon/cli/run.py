@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     app.command("run", help="Run the daemon in the foreground.")(run)
     app.command("serve", help="Serve tactics, premises and verdicts to editors, over HTTP.")(serve)
-    app.command(
-        "mcp", help="Serve sorries to agents, by the Model Context Protocol, over standard input and output."
-    )(mcp)
+    app.command("mcp", help="Serve sorries to agents, by the Model Context Protocol.")(mcp)
 
 
 def run(config: Config = None) -> None:
@@ -101,25 +99,87 @@ def serve(
     _become(spec)
 
 
-def mcp(config: Config = None) -> None:
+def mcp(
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Over HTTP there, at /mcp, for who has the token of [serve]; else over standard input and output.",
+        ),
+    ] = None,
+    config: Config = None,
+) -> None:
     from importlib.util import find_spec
 
     if find_spec("mcp") is None:
-        raise CliError("mcp not installed: install unsorry with its extra `mcp` (docs/agents.md)")
+        raise CliError("mcp not installed: install unsorry with its extra `mcp` (docs/mcp.md)")
     instance = locate(config)
     _check_store(instance.paths)
-    from daemon.cli.mcp_server import Tools, make_server
+    address = None if http is None else _address(http)
+    token = "" if address is None else _token(instance.config)
+    from daemon.cli.mcp_server import Tools, make_server, serve_http
 
-    make_server(Tools(instance.config)).run("stdio")
+    server = make_server(Tools(instance.config))
+    if address is None:
+        server.run("stdio")
+    else:
+        serve_http(server, _listener(*address), token=token)
 
 
-def _checked(host: str) -> str:
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise typer.BadParameter(f'"{text}" is no HOST:PORT, such as 127.0.0.1:23338', param_hint="--http")
+    return _checked(host.removeprefix("[").removesuffix("]"), option="--http"), int(port)
+
+
+def _token(config: Path) -> str:
+    """Return the token of [serve].
+
+    Raises:
+        CliError: there is none, or it cannot be used.
+    """
+    from daemon.settings import ConfigError, load
+    from pipeline.models.endpoint.credentials import read_key
+    from pipeline.models.endpoint.errors import CredentialError
+
+    try:
+        place = load(config).serve.token
+        token = read_key(credential=place.credential, variable=place.variable, file=place.file)
+    except ConfigError as error:
+        refuse(error)
+        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+    except CredentialError as error:
+        raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
+    if token is None:
+        # Also on this machine alone: every user here could act as this one, who may act on the control socket.
+        raise CliError(
+            f"agents over HTTP need a token; name a file with one in [serve] token_file, or set ${place.variable}",
+            code=ExitCode.BAD_CONFIG,
+        )
+    return token
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise CliError(
+            f"{_shown(host)}:{port} cannot be listened on: {error.strerror or error}; choose another port, or end what"
+            " listens there"
+        ) from error
+
+
+def _checked(host: str, *, option: str = "--host") -> str:
     from daemon.settings.models import checked_host
 
     try:
         return checked_host(host)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--host") from error
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def _lease(settings: Settings) -> Lease | None:

@@ -5,19 +5,34 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
 import sqlite3
+import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 from daemon.cli.mcp_server import Tools, make_server
 from tests.support.agents import answer_of
 from tests.support.reference import DOCS
-from tests.support.state_folder import OTHER_SORRY, PROOF, REPOSITORY, SIMULATED_PROOF, SORRY, StateFolder
+from tests.support.state_folder import (
+    OTHER_SORRY,
+    PROOF,
+    REPOSITORY,
+    SIMULATED_PROOF,
+    SORRY,
+    StateFolder,
+    environment,
+    fill,
+    make_folder,
+)
 
 COMMAND = Path(sys.executable).parent / "unsorry"
 
@@ -117,6 +132,8 @@ def as_documented() -> dict[str, Any]:
     found = json.loads(as_json)["mcpServers"]["unsorry"]
     assert tomllib.loads(as_toml)["mcp_servers"]["unsorry"] == found
     assert f"claude mcp add unsorry -- {' '.join([found['command'], *found['args']])}\n" in page
+    (address,) = re.findall(r"^unsorry mcp --http (\S+)$", page, flags=re.MULTILINE)
+    assert f"claude mcp add --transport http unsorry http://{address}/mcp --header" in page
     assert found["command"] == COMMAND.name
     assert isinstance(found, dict)
     return found
@@ -151,3 +168,76 @@ def test_every_tool_is_documented(filled: StateFolder) -> None:
 
     page = (DOCS / "mcp.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)` \|", page, flags=re.MULTILINE) == asyncio.run(go())
+
+
+# --- HTTP
+
+TOKEN = "what-agents-have-to-send"
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the installed command serves."""
+    folder = make_folder(tmp_path_factory.mktemp("http"))
+    fill(folder)
+    folder.write()
+    command = [str(COMMAND), "mcp", "--http", "127.0.0.1:0", "--config", str(folder.config)]
+    variables = {**environment(folder.root), "UNSORRY_SERVE_TOKEN": TOKEN}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as process:
+        try:
+            assert process.stdout is not None
+            port = json.loads(process.stdout.readline())["listening"]["port"]
+            yield f"http://127.0.0.1:{port}/mcp"
+        finally:
+            process.terminate()
+            assert process.wait(30) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_who_has_the_token_is_answered_over_http(url: str, mode: Any) -> None:
+    async def go() -> tuple[bool, Any]:
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+        ):
+            return answer_of(await client.call_tool("list_sorries", {}))
+
+    answered, page = asyncio.run(go())
+    assert (answered, page["found"]) == (True, 1)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer another"}, 401),
+        ({"Authorization": f"Bearer {TOKEN}", "Origin": "https://evil.example"}, 403),
+        ({"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}, 421),
+    ],
+)
+def test_who_has_no_token_and_pages_of_other_origins_are_refused(
+    url: str, headers: dict[str, str], status: int
+) -> None:
+    ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    with httpx2.Client(trust_env=False) as client:
+        answer = client.post(url, json=ask, headers={"Accept": "application/json", **headers})
+    assert answer.status_code == status
+    assert "list_sorries" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        ("--http 127.0.0.1:0", 78, "agents over HTTP need a token"),
+        ("--http 127.0.0.1", 2, "is no HOST:PORT"),
+        ("--http example.org:80", 2, "must be an address of this machine"),
+    ],
+)
+def test_without_a_token_or_an_address_nothing_is_served(
+    filled: StateFolder, words: str, code: int, why: str
+) -> None:
+    given = {} if code == 78 else {"UNSORRY_SERVE_TOKEN": TOKEN}
+    done = filled.unsorry("mcp", *words.split(), env=given)
+    assert (done.code, done.out) == (code, "")
+    assert why in " ".join(done.err.split())
