@@ -13,8 +13,9 @@ a file that moved, a renamed declaration and a reworded statement do not make an
 8. anonymous ones (`example`, `instance`) whose statement changed, by their position between matched ones.
 
 An earlier rule goes before a later one; by one rule a theorem rather meets a theorem than a definition, and of those
-alike the first meets the first. An alias is another name for something and nothing's later self: who renames a
-theorem leaves one under the old name, and that must not hide where the theorem went.
+alike the first meets the first. An alias is another name for something and no other declaration's later self: who
+renames a theorem leaves one under the old name, and that must not hide where the theorem went. It is itself while its
+name and text are the same.
 """
 
 from __future__ import annotations
@@ -360,6 +361,10 @@ def _real(side: Iterable[Decl]) -> list[Decl]:
     return [item for item in side if item.kind != _ALIAS]
 
 
+def _aliases(side: Iterable[Decl]) -> list[Decl]:
+    return [item for item in side if item.kind == _ALIAS]
+
+
 def _stated(item: Decl) -> bool:
     return item.statement_hash != _NO_STATEMENT
 
@@ -377,4 +382,7 @@ def match_declarations(before: Sequence[Decl], now: Sequence[Decl]) -> list[tupl
     matching.by_last_part()
     matching.by_likeness()
     matching.by_neighbours()
-    return matching.pairs
+    aliases = _Matching(_aliases(before), _aliases(now))
+    aliases.by(lambda item: (item.path, item.name, item.statement_hash))
+    aliases.by(lambda item: (item.name, item.statement_hash))
+    return matching.pairs + aliases.pairs

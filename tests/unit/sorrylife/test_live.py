@@ -324,3 +324,15 @@ def test_thousands_of_twins_are_told_apart_at_once() -> None:
     branch.commit({"A.lean": "example : p := sorry\n" * 10_000})
     assert len(branch.living) == 10_000
     assert time.process_time() - began < 20
+
+
+def test_a_sorry_of_an_alias_lives_on_while_the_alias_says_the_same() -> None:
+    alias = "alias two := (sorry : one)\n"
+    branch = Branch()
+    branch.commit({"A.lean": alias})
+    (moved,) = branch.commit({"A.lean": "-- a\n" + alias})
+    assert isinstance(moved, SorryMoved)
+    (moved,) = branch.commit({"A.lean": None, "B.lean": alias})
+    assert isinstance(moved, SorryMoved)
+    (removed,) = branch.commit({"B.lean": "alias two := one\n"})
+    assert isinstance(removed, SorryRemoved), "an alias that says something else is another one"
