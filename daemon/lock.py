@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import IO
 
 DAEMON = "daemon"
+STANDBY = "unsorry standby"
+"""The purpose of a process that follows another machine's log (`daemon.standby`)."""
 _WIDTH = 80
 """The length of the file's content: a holder overwrites the last one's in a single write."""
 

@@ -50,6 +50,11 @@ class Paths:
         return self.state / "daemon.lock"
 
     @property
+    def standby(self) -> Path:
+        """What this machine is to the log that is shipped: its standby, or who took it over (`daemon.standby`)."""
+        return self.state / "standby.json"
+
+    @property
     def patches(self) -> Path:
         return self.state / "patches"
 

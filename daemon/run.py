@@ -23,9 +23,11 @@ from daemon.http.control import SocketInUseError
 from daemon.jobs import limits
 from daemon.lock import DaemonLock, FolderError, close_folder, keep_private, make_folder
 from daemon.logs import configure
-from daemon.service import Service
-from daemon.settings import load
+from daemon.service import Service, held_secrets
+from daemon.settings import Settings, load
+from daemon.standby import FencedError, check_at_start
 from daemon.store_service import StoreFailedError
+from pipeline.redact import redact
 from store.errors import LogError
 
 # ---- Keep this process's memory, which holds tokens and keys, out of core dumps
@@ -49,12 +51,16 @@ def forbid_core_dumps() -> None:
 
 
 _THREADS_S = 5.0
+_ASKED_S = 20.0
+FENCED = 75
+"""The exit status of a daemon that another one replaced: that of one that finds another at work, not started again."""
 
 log = structlog.get_logger("daemon.run")
 
 
 def run(config_path: Path) -> int:
-    """Be the daemon until a signal ends it; return the exit status: 0, or 1 where the store failed or git is missing.
+    """Be the daemon until a signal ends it; return the exit status: 0; 1 where the store failed or git is missing;
+    75 where another machine took the log over.
 
     Raises:
         ConfigError: config.toml is not valid (exit status 78 for the caller).
@@ -86,6 +92,9 @@ async def serve(config_path: Path) -> int:
                 return 0
             at_the_end.callback(lock.release)
             service.configure_logs()
+            if (fenced := await _fenced(settings)) is not None:
+                log.error("daemon_not_started", sentence=f"not started: {fenced}", reason=str(fenced))
+                return FENCED
             try:
                 await service.start()
             except (LogError, StoreFailedError, SocketInUseError, OSError) as error:
@@ -117,6 +126,22 @@ async def _lock(service: Service) -> DaemonLock | None:
             if not service.stop_reason:
                 raise
             return None
+
+
+async def _fenced(settings: Settings) -> FencedError | None:
+    """Return why this daemon must not begin: the log is followed here, or another machine took it over.
+
+    A store that does not answer keeps no daemon from its work: it ends when shipping reaches the store again.
+    """
+    try:
+        await asyncio.wait_for(asyncio.to_thread(check_at_start, settings), _ASKED_S)
+    except FencedError as error:
+        return error
+    except (LogError, OSError, TimeoutError) as error:
+        log.warning(
+            "take_over_not_known", reason=redact(str(error) or "no answer", secrets=held_secrets(settings))
+        )
+    return None
 
 
 def _leave_no_threads(status: int) -> None:

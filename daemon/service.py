@@ -371,7 +371,7 @@ class Service:
             leans=await asyncio.to_thread(leans_of, settings),
         )
         desk = Operator(self._store, self._runner, self._work, self.context)
-        self._shipping = Shipping(self.context, lambda: held_secrets(self.settings))
+        self._shipping = Shipping(self.context, lambda: held_secrets(self.settings), self._store.give_up)
         self._living = RuntimeStatus(
             context=self.context,
             store=self._store,

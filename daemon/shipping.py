@@ -1,7 +1,8 @@
 """Ship the log: copy what is new of it to the store of `[log] ship`, as segments, on a thread of its own.
 
 Neither the event loop nor the store's writer waits for it. Nothing is remembered between two daemons: the store's own
-end says what is shipped, so that a kill at any moment loses and doubles nothing. What fails is tried again.
+end says what is shipped, so that a kill at any moment loses and doubles nothing. What fails is tried again. Before each
+segment the store is asked whether another machine took the log over (`daemon.standby`): then the daemon ends.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from collections.abc import Callable
 import structlog
 
 from daemon.context import Context
+from daemon.standby import FencedError, epoch_of, require_unfenced
 from pipeline.redact import redact
 from store.errors import LogError
 from store.log import segments
-from store.log.segments import End, SegmentStore
+from store.log.segments import End, Segment, SegmentStore
 
 log = structlog.get_logger("daemon.shipping")
 
@@ -32,10 +34,18 @@ class Shipping:
 
     Args:
         secrets: what no message may contain.
+        fenced: what ends the daemon once another one has taken the log over; called on the thread.
     """
 
-    def __init__(self, context: Context, secrets: Callable[[], tuple[str, ...]]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        secrets: Callable[[], tuple[str, ...]],
+        fenced: Callable[[FencedError], None],
+    ) -> None:
         self._context = context
+        self._fenced = fenced
+        self._epoch = 0
         self._secrets = secrets
         self._path = context.settings.paths.events_db
         self._spool = self._path.with_name(f"{self._path.name}-segment")
@@ -104,6 +114,10 @@ class Shipping:
             return True
         try:
             self._ship(url, most_bytes)
+        except FencedError as error:
+            self._refused = str(error)
+            self._fenced(error)
+            return False
         except (LogError, OSError) as error:
             # The next try asks the store where it ends: what was sent may have arrived.
             self._end = None
@@ -119,15 +133,22 @@ class Shipping:
 
     def _ship(self, url: str, most_bytes: int) -> None:
         if self._store is None or self._store.url != url:
-            self._store, self._end = SegmentStore(url), None
+            store = SegmentStore(url)
+            self._epoch = epoch_of(store, self._context.settings.paths)
+            self._store, self._end = store, None
+        require_unfenced(self._store, self._epoch, self._path)
         end = self._end
         if end is None:
             self._store.clear()
             end = segments.end(self._store, self._path)
         self._end = end
-        while (made := segments.write(self._path, end, self._spool, most_bytes=most_bytes)) is not None:
+        while (made := self._written(end, most_bytes)) is not None:
+            require_unfenced(self._store, self._epoch, self._path)
             segment, end = made
             self._store.put(segment, self._spool)
             self._end = end
             self._spool.unlink()
             log.debug("segment_shipped", segment=segment.name)
+
+    def _written(self, end: End, most_bytes: int) -> tuple[Segment, End] | None:
+        return segments.write(self._path, end, self._spool, most_bytes=most_bytes, epoch=self._epoch)

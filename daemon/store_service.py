@@ -26,13 +26,12 @@ import structlog
 
 from daemon.disk import FULL_BYTES
 from daemon.paths import Paths
+from daemon.standby import require_own
 from store.errors import (
     BlobMissingError,
-    DatabaseCorruptError,
     DatabaseFullError,
     DatabaseIOError,
     LogError,
-    ViewError,
 )
 from store.log.anchor import anchor_path, check_end, check_newest, check_part
 from store.log.envelope import Appended, Expect, NewEvent
@@ -40,7 +39,7 @@ from store.log.log import CALLERS_MISTAKES, Batch, EventLog
 from store.log.reader import LogReader
 from store.sqlite import translate_os
 from store.view import queries
-from store.view.rebuild import rebuild
+from store.view.rebuild import opened
 from store.view.view import View, refuse_lost_end
 
 # ---- Room on the disk, once there was none: what waits for it, and when it is looked for again
@@ -363,6 +362,10 @@ class StoreService:
         self._hurried = True
         self.room.try_again()
 
+    def give_up(self, error: Exception) -> None:
+        """Record nothing more, for a reason that is not the store's; the daemon stops. From any thread."""
+        self._fail(error)
+
     def writer_cpu_s(self) -> float:
         """Return the seconds of CPU that the writing thread has had: one that hangs gets none."""
         return time.clock_gettime(time.pthread_getcpuclockid(self._writer_thread))
@@ -392,6 +395,7 @@ class StoreService:
 
     def _open(self) -> None:
         # Before anything is opened for writing: the files may be all that there is of what was acknowledged.
+        require_own(self._paths)
         check_end(self._paths.events_db)
         refuse_lost_end(self._paths.events_db, self._paths.database_db)
         self._writer_thread = threading.get_ident()
@@ -403,18 +407,7 @@ class StoreService:
         check_newest(self._paths.events_db, seconds=_CHECKED_AT_START_S / 2)
         self._check_part(_CHECKED_AT_START_S)
         self._reader = self._log.reader()
-        try:
-            self._database = View.open(self._paths.database_db, self._reader)
-            self._database.catch_up()
-        except (ViewError, DatabaseCorruptError) as error:
-            # It is only a view: whatever is wrong with it, the log can make it again.
-            if self._database is not None:
-                self._database.close()
-                self._database = None
-            self.rebuilt = f"{type(error).__name__}: {error}"
-            rebuild(self._paths.events_db, self._paths.database_db)
-            self._database = View.open(self._paths.database_db, self._reader)
-            self._database.catch_up()
+        self._database, self.rebuilt = opened(self._paths.database_db, self._reader)
 
     def _check_part(self, seconds: float) -> None:
         """Check the next part of the log against its chain; after the last one, rest for a day."""

@@ -146,6 +146,10 @@ class SegmentStoreError(LogError):
     """The folder or URL of segments cannot be read or written."""
 
 
+class EpochTakenError(LogError):
+    """Another daemon has taken the log over."""
+
+
 class DatabaseIOError(LogError):
     """The operating system failed to read or write the file."""
 

@@ -58,6 +58,7 @@ GROUPS = {
         "resume": "unsorry resume prove",
         "trigger": "unsorry trigger prove FLT",
         "db": "unsorry db backup unsorry.backup",
+        "standby": "unsorry standby --take-over",
         "version": "unsorry version",
     },
 }

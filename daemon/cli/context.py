@@ -50,7 +50,8 @@ class ExitCode(enum.IntEnum):
     """`db verify` found differences; of `diff`: it found what `--fail-on` names"""
     ALREADY_RUNNING = 75
     """another daemon holds the state folder (`run`, `db rebuild`, `db recover`, `import`), or another command does
-    (also `proofs pr`), or another process the builds (`toolchain`, `setup`); the message names its process"""
+    (also `proofs pr`), or another process the builds (`toolchain`, `setup`); the message names its process. Of `run`
+    also: another machine took the log over"""
     BAD_CONFIG = 78
     """the configuration has mistakes, or the named file is missing; `serve` has no token where it needs one"""
 
@@ -210,7 +211,10 @@ def view(instance: Instance, *, quiet: bool = False) -> Iterator[sqlite3.Connect
         else:
             if not (instance.running or quiet):
                 left = f"this is the database as it left it ({instance.paths.state})"
-                note(f"unsorry: the daemon is not running; {left}")
+                what = "the daemon is not running"
+                if instance.held is not None and instance.held.purpose == lock.STANDBY:
+                    what, left = "this is a standby", "what it follows may be ahead (`unsorry status`)"
+                note(f"unsorry: {what}; {left}")
             connection = queries.connect(path)
         held.enter_context(closing(connection))
         held.enter_context(translated(path))

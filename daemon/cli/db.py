@@ -212,6 +212,7 @@ class Checked:
 
 def recover(config: Config = None, as_json: Json = False) -> None:
     from daemon.results.patches import without_proof
+    from daemon.standby import require_own
     from store.log.recover import recover
     from store.view import queries
     from store.view.rebuild import rebuild
@@ -224,6 +225,7 @@ def recover(config: Config = None, as_json: Json = False) -> None:
     except AlreadyRunningError as error:
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     try:
+        require_own(paths)
         done = recover(paths.events_db, paths.database_db, reached=reached(paths.database_db))
         if done is not None:
             rebuild(paths.events_db, paths.database_db)

@@ -71,6 +71,7 @@ def take_in(
 ) -> None:
     from daemon.cli.config import refuse
     from daemon.settings import ConfigError, load
+    from daemon.standby import require_own
     from store.leandojo.reading import import_leandojo
 
     instance = locate(config)
@@ -89,6 +90,7 @@ def take_in(
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     progress = _Progress()
     try:
+        require_own(instance.paths)
         report = import_leandojo(
             source,
             events_db=instance.paths.events_db,

@@ -57,6 +57,10 @@ class ProblemCode(enum.StrEnum):
     """the daemon names it itself. As it says."""
     KEPT_AWAY = "kept_away"
     """another command has the folders. Wait for its end."""
+    STANDBY = "standby"
+    """this machine follows another's log. Nothing while it does; [more](#a-standby)."""
+    FENCED = "fenced"
+    """another machine took the log over. [A standby](#a-standby)."""
     CONFIG_REJECTED = "config_rejected"
     """the file has mistakes; the settings before it hold. Correct the lines that are named."""
     CONFIG_BROKEN = "config_broken"
@@ -407,7 +411,9 @@ def _of_the_daemon(
     report: Status, problems: list[Problem], *, instance: Instance, live: DaemonAnswer
 ) -> Status:
     daemon, refused = report.daemon, refusals(instance.paths)
-    if instance.held is not None:
+    if (standby := _standby_problem(instance)) is not None:
+        problems.append(standby)
+    elif instance.held is not None:
         message = f"{instance.held.purpose} (process {instance.held.pid}) keeps the daemon away"
         problems.append(problem(ProblemCode.KEPT_AWAY, message, "wait for its end"))
     elif not instance.running:
@@ -462,6 +468,50 @@ def _of_the_daemon(
             problem(ProblemCode.CONFIG_BROKEN, syntax, "unsorry config check", subject=str(instance.config))
         )
     return report
+
+
+STANDBY_BEHIND_S = 600.0
+"""A standby that has not read the store to its end for so long is an error."""
+
+
+def _standby_problem(instance: Instance) -> Problem | None:
+    """What this machine is to another's log, and how far behind; None where it has nothing to do with one."""
+    if instance.running or not instance.paths.standby.exists():
+        return None
+    from daemon.standby import read
+
+    try:
+        standby = read(instance.paths)
+    except LogError as error:
+        return problem(ProblemCode.STANDBY, str(error), "as it says")
+    if standby is None:
+        return None
+    if standby.fenced:
+        return problem(
+            ProblemCode.FENCED,
+            standby.problem,
+            "leave the daemon stopped, or let this machine follow: unsorry standby",
+        )
+    if standby.token:
+        return None
+    behind = standby.shipped - standby.position
+    message = (
+        f"this is a standby of {standby.url}, at event {standby.position}, "
+        + (f"at least {counted(behind, 'event')} behind" if behind else "all that was shipped")
+        + (f" when last read, {ago(standby.read_at)}" if standby.read_at else "; not read to the end yet")
+    )
+    if instance.held is None:
+        return problem(ProblemCode.STANDBY, f"{message}; nothing follows now", "unsorry standby")
+    if standby.problem:
+        message += f"; refused: {standby.problem}"
+    read_at = parse_time(standby.read_at) if standby.read_at else None
+    late = read_at is None or (datetime.now(UTC) - read_at).total_seconds() > STANDBY_BEHIND_S
+    return problem(
+        ProblemCode.STANDBY,
+        message,
+        "once the other daemon is lost or stopped: unsorry standby --take-over",
+        severity="error" if standby.problem or late else "warning",
+    )
 
 
 def _ran(instance: Instance) -> bool:
@@ -659,6 +709,8 @@ def _summary(report: Status, *, ran: bool) -> str:
     if report.as_of is not None:
         return f"As of event {report.as_of.seq}: {numbers}."
     if not report.daemon.running:
+        if any(item.code == ProblemCode.STANDBY for item in report.problems):
+            return f"unsorry follows another machine here: {numbers}."
         return f"unsorry is not running; it left {numbers}." if ran else "unsorry has never run here."
     errors = sum(item.severity == "error" for item in report.problems)
     if errors:

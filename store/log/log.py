@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -232,8 +233,7 @@ class EventLog:
                     ready.append((at, prepared, self._packed(prepared, batch.blobs)))
                 except CALLERS_MISTAKES as error:
                     outcomes[at] = error
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
+            with self._transaction():
                 head = self._head
                 for at, prepared, packed in ready:
                     try:
@@ -245,17 +245,50 @@ class EventLog:
                 if head is not self._head and len(ready) > 1:
                     # It waits for the disk beside the commit.
                     self._anchor.begin(head)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                # After a disk error SQLite has rolled back by itself.
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                self._anchor.abandon()
-                raise
             if head is not self._head:
                 self._head = head
                 self._anchor.settle(head)
         return [outcomes[at] for at in range(len(batches))]
+
+    def copy(self, recorded: Iterable[tuple[Sequence[chain.Column], Sequence[blob_table.Row]]]) -> None:
+        """Record what another log did, in one transaction: rows of events, each with those of the payloads it covers.
+
+        They keep their numbers and times, and so get the hashes that they had there.
+
+        Raises:
+            InvalidAppendError: an event does not follow the one before; nothing was written.
+            DatabaseFullError and other LogErrors: the disk refused, or what yields them did; nothing was written.
+        """
+        with self._lock, translated(self.path):
+            if self._closed:
+                raise LogClosedError(f"{self.path}: the log was closed; open it again")
+            with self._transaction():
+                head = self._head
+                for event, blobs in recorded:
+                    if event[0] != head.seq + 1:
+                        raise InvalidAppendError(f"event {event[0]!r} does not follow event {head.seq}")
+                    head = chain.linked(head, event, blobs)
+                    blob_table.insert(self._connection, blobs)
+                    self._connection.execute(_INSERT, event)
+                    chain.insert(self._connection, [head])
+                if head is not self._head:
+                    self._anchor.begin(head)
+            if head is not self._head:
+                self._head = head
+                self._anchor.settle(head)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            # After a disk error SQLite has rolled back by itself.
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            self._anchor.abandon()
+            raise
 
     @property
     def head(self) -> chain.Link:

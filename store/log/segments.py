@@ -6,7 +6,7 @@ A segment holds events n to m with the payloads that they brought. It is JSON li
 
 so that `sha256sum` checks it. Its first line is the header:
 
-    {"format": 1, "previous": <SHA-256 of the segment before, or 64 zeros>,
+    {"format": 1, "epoch": <number>, "previous": <SHA-256 of the segment before, or 64 zeros>,
      "before": {"seq", "blobs", "hash"}, "after": {"seq", "blobs", "hash"}}
 
 with the links of the log's own chain (`store.log.chain`) before its first event and at its last. Each further line is
@@ -18,6 +18,13 @@ Whoever reads them computes the log's chain anew, so that a log restored from th
 segments alone cannot tell is that its last ones were removed, or that somebody forged all of it: the log can, by its
 hash at the last event.
 
+An epoch begins when another daemon takes the log over: it creates the file epoch-<number, 12 digits>.json, which says
+up to which event it had the log, and which only one can create. A segment of epoch e > 0 is named
+
+    <n, 12 digits>-<m, 12 digits>-<SHA-256 of the file>-<e, 12 digits>.jsonl.gz
+
+A segment is void if a later epoch began before its last event: its daemon did not know yet that it was replaced.
+
 A store is a folder or any URL that fsspec knows (s3://bucket/folder, sftp://…). Credentials come from the environment
 or from fsspec's own configuration. One log has one store; another log, or another branch of its history, is refused.
 """
@@ -28,7 +35,9 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
+import secrets
 import shutil
 import sqlite3
 import tempfile
@@ -39,12 +48,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from store.errors import LogDamagedError, SegmentError, SegmentStoreError
+from store.errors import EpochTakenError, LogDamagedError, SegmentError, SegmentStoreError
 from store.log import blobs as blob_table
 from store.log import chain
 from store.log.backup import new_file
 from store.log.chain import START, Column, Link
 from store.log.envelope import COLUMNS
+from store.log.log import EventLog
 from store.log.reader import APPLICATION_ID, LOG_VERSION
 from store.sqlite import connect_writable, script, sync
 
@@ -52,11 +62,14 @@ if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
 FORMAT = 1
-_NAME = re.compile(r"(\d{12})-(\d{12})-([0-9a-f]{64})\.jsonl\.gz", re.ASCII)
+_NAME = re.compile(r"(\d{12})-(\d{12})-([0-9a-f]{64})(?:-(\d{12}))?\.jsonl\.gz", re.ASCII)
+_EPOCH = re.compile(r"epoch-(\d{12})\.json", re.ASCII)
 _TEMPORARY = ".part"
 _NONE = "0" * 64
 _WHOLE_OR_NOT = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "memory"}
 """Stores in which a file appears when all of it was sent; in the others it is sent under another name first."""
+_CREATES = {"s3", "s3a", "gs", "gcs", "memory"}
+"""Stores beside folders of which fsspec can ask that a file is made only if it is not there."""
 _ROW_BYTES = 400
 """About what an event's columns take beside `data`."""
 _READ_AT_ONCE = 500
@@ -66,15 +79,31 @@ _INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
 
 
 class Segment(NamedTuple):
-    """What a segment's name says: its first and last event, the SHA-256 of the file."""
+    """What a segment's name says: its first and last event, the SHA-256 of the file, the epoch of who shipped it."""
 
     first: int
     last: int
     sha256: str
+    epoch: int = 0
 
     @property
     def name(self) -> str:
-        return f"{self.first:012d}-{self.last:012d}-{self.sha256}.jsonl.gz"
+        epoch = f"-{self.epoch:012d}" if self.epoch else ""
+        return f"{self.first:012d}-{self.last:012d}-{self.sha256}{epoch}.jsonl.gz"
+
+
+class Epoch(NamedTuple):
+    """One take-over of a log: by which host, when, behind which event. Who knows `token` is the daemon that did it."""
+
+    number: int
+    token: str
+    host: str
+    taken_at: str
+    after: Link
+
+    @property
+    def name(self) -> str:
+        return f"epoch-{self.number:012d}.json"
 
 
 class End(NamedTuple):
@@ -105,11 +134,96 @@ class SegmentStore:
         kind = self._files.protocol
         self._kinds = {kind} if isinstance(kind, str) else set(kind)
         self._local = bool(self._kinds & {"file", "local"})
+        self._epochs: dict[int, Epoch] = {}
 
     def segments(self) -> list[Segment]:
-        """Return the segments that lie there, by their first event; files of other names are none."""
-        found = [match for name in self._names() if (match := _NAME.fullmatch(name))]
-        return sorted(Segment(int(match[1]), int(match[2]), match[3]) for match in found)
+        """Return the segments that lie there, by their first event, without the void ones and files of other names."""
+        names = self._names()
+        epochs = self._epochs_of(names)
+        found = [match for name in names if (match := _NAME.fullmatch(name))]
+        return [
+            one
+            for one in sorted(Segment(int(m[1]), int(m[2]), m[3], int(m[4] or 0)) for m in found)
+            if all(one.last <= later.after.seq for later in epochs if later.number > one.epoch)
+        ]
+
+    def epochs(self) -> list[Epoch]:
+        """Return the epochs that began, the oldest first.
+
+        Raises:
+            SegmentError: the file of one cannot be read.
+        """
+        return self._epochs_of(self._names())
+
+    def epoch(self, number: int) -> Epoch | None:
+        """Return one epoch, None if it has not begun. Asks for one file and lists nothing.
+
+        Raises:
+            SegmentError: its file cannot be read.
+        """
+        if number in self._epochs:
+            return self._epochs[number]
+        name = Epoch(number, "", "", "", START).name
+        with self._asked("read", name):
+            try:
+                text = self._files.cat_file(self._path(name))
+            except FileNotFoundError:
+                return None
+        try:
+            given = json.loads(text)
+            found = Epoch(number, given["token"], given["host"], given["taken_at"], _link(given["after"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise SegmentError(
+                self.url, name, f"it cannot be read ({error})", "put it back from a copy of the folder"
+            ) from error
+        self._epochs[number] = found
+        return found
+
+    def begin(self, epoch: Epoch) -> None:
+        """Begin an epoch, if nobody else began it.
+
+        Raises:
+            EpochTakenError: another daemon did.
+            SegmentStoreError: the store cannot make sure that only one does.
+        """
+        text = _json({**epoch._asdict(), "after": _link_text(epoch.after)})
+        if not self._local:
+            self._require_create(f"create-{epoch.token}{_TEMPORARY}")
+        if not self._created(epoch.name, text):
+            raise EpochTakenError(
+                f"{self.url}: another machine began {epoch.name} at this moment; look at it with `unsorry standby`"
+            )
+
+    def _require_create(self, name: str) -> None:
+        """Check that the store refuses to make a file that is there: not each kind can, nor each that says so."""
+        if self._kinds & _CREATES and self._created(name, b"{}"):
+            second = self._created(name, b"{}")
+            with self._asked("removed", name):
+                self._files.rm_file(self._path(name))
+            if not second:
+                return
+        raise SegmentStoreError(
+            f"{self.url}: it cannot be taken over: this store, or fsspec's program for it, replaces a file that it was "
+            "asked to make only if there is none, so that two machines could take over at once; ship to a folder or to "
+            "a store with conditional writes (S3, Google Cloud Storage)"
+        )
+
+    def _created(self, name: str, content: bytes) -> bool:
+        """Make a file with its content in one step; return whether it was not there before."""
+        target = self._path(name)
+        with self._asked("written", name):
+            try:
+                if self._local:
+                    _create_in_folder(content, Path(target))
+                else:
+                    self._files.pipe_file(target, content, mode="create")
+            except FileExistsError:
+                return False
+        return True
+
+    def _epochs_of(self, names: Iterable[str]) -> list[Epoch]:
+        numbers = sorted(int(match[1]) for name in names if (match := _EPOCH.fullmatch(name)))
+        return [found for number in numbers if (found := self.epoch(number))]
 
     def clear(self) -> None:
         """Remove what an interrupted `put` left under a temporary name."""
@@ -191,6 +305,17 @@ def _put_in_folder(file: Path, target: Path) -> None:
     sync(target.parent)
 
 
+def _create_in_folder(content: bytes, target: Path) -> None:
+    temporary = target.with_name(f"{target.name}-{secrets.token_hex(8)}{_TEMPORARY}")
+    temporary.write_bytes(content)
+    try:
+        sync(temporary)
+        os.link(temporary, target)  # unlike a rename it fails where the target is
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync(target.parent)
+
+
 # ---- Write
 
 
@@ -236,7 +361,9 @@ def _require_log(store: SegmentStore, last: Segment, shipped: Link, log_path: Pa
         )
 
 
-def write(log_path: Path, after: End, target: Path, *, most_bytes: int) -> tuple[Segment, End] | None:
+def write(
+    log_path: Path, after: End, target: Path, *, most_bytes: int, epoch: int = 0
+) -> tuple[Segment, End] | None:
     """Write the next segment of a log to a file: about `most_bytes` of it, at least one event; None if there is none.
 
     Raises:
@@ -249,6 +376,7 @@ def write(log_path: Path, after: End, target: Path, *, most_bytes: int) -> tuple
             return None
         header = {
             "format": FORMAT,
+            "epoch": epoch,
             "previous": after.segment,
             "before": _link_text(after.link),
             "after": _link_text(last),
@@ -269,7 +397,7 @@ def write(log_path: Path, after: End, target: Path, *, most_bytes: int) -> tuple
                 )
         with target.open("rb") as written:
             sha256 = hashlib.file_digest(written, "sha256").hexdigest()
-    return Segment(after.link.seq + 1, last.seq, sha256), End(last, sha256)
+    return Segment(after.link.seq + 1, last.seq, sha256, epoch), End(last, sha256)
 
 
 def _upto(connection: sqlite3.Connection, after: Link, most_bytes: int) -> Link:
@@ -391,6 +519,41 @@ def restore(store: SegmentStore, target: Path, *, upto: int | None = None) -> Li
     return link
 
 
+def follow(store: SegmentStore, log: EventLog, reached: End | None = None) -> Iterator[End]:
+    """Append to a log what a store has behind its end, segment by segment; yield where it stands, at first as it is.
+
+    Args:
+        reached: where it stood when this was asked last; None checks that it is the store's log.
+
+    Raises:
+        SegmentError: a segment is missing, doubled, or not what was shipped; the log does not end where one of them
+            does, or is another.
+        SegmentStoreError: the store cannot be read.
+        LogError: the log cannot be written.
+    """
+    segments = store.segments()
+    _require_order(store, segments)
+    known = [one for one in segments if one.last <= log.head.seq]
+    last = known[-1] if known else None
+    if reached is None:
+        reached = NOTHING
+        for line in _lines(store, last, None) if last else ():
+            reached = End(line.link, last.sha256 if last else "")
+    if reached.link != log.head or reached.segment != (last.sha256 if last else _NONE):
+        raise SegmentError(
+            store.url,
+            last.name if last else "",
+            f"{log.path} ends at event {log.head.seq}, and no segment of the same history does: it is another log, or "
+            "has events that were never shipped before another machine took over",
+            "move events.db* and database.db* to another folder, to begin with a copy",
+        )
+    yield reached
+    for segment in segments[len(known) :]:
+        log.copy((line.event, line.blobs) for line in _lines(store, segment, reached))
+        reached = End(log.head, segment.sha256)
+        yield reached
+
+
 class _Line(NamedTuple):
     """One event of a segment, the payloads that it covers, and its link, computed."""
 
@@ -448,6 +611,8 @@ def _lines(store: SegmentStore, segment: Segment, before: End | None) -> Iterato
                     "install a newer unsorry",
                 )
             link, after = _link(header["before"]), _link(header["after"])
+            if header.get("epoch", 0) != segment.epoch:
+                raise SegmentError(store.url, segment.name, "its name says another epoch than its header")
             if before is not None and (header["previous"], link) != (before.segment, before.link):
                 raise SegmentError(store.url, segment.name, "it does not follow the segment before it")
             if link.seq + 1 != segment.first or after.seq != segment.last:

@@ -20,7 +20,7 @@ from typing import Any
 
 from sqlalchemy import Table
 
-from store.errors import DatabaseFullError, LogError, ViewError
+from store.errors import DatabaseCorruptError, DatabaseFullError, LogError, ViewError
 from store.log.anchor import check_end
 from store.log.reader import LogReader
 from store.sqlite import (
@@ -33,7 +33,7 @@ from store.sqlite import (
     translated,
 )
 from store.view import tables
-from store.view.view import STATEMENTS, catch_up, check_log, check_schema, read_checkpoint
+from store.view.view import STATEMENTS, View, catch_up, check_log, check_schema, read_checkpoint
 
 PollRow = tuple[str, str, str, str, str | None]
 
@@ -164,6 +164,30 @@ def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
         remove(temporary)
         lock.release()
     return RebuildReport(position, time.monotonic() - started, len(polls), stopped)
+
+
+def opened(database_path: Path, log: LogReader) -> tuple[View, str]:
+    """Open a view and bring it up to its log; where it cannot be used make it anew, and return why, else "".
+
+    Raises:
+        LogError: an event cannot be read, or the disk refuses.
+    """
+    try:
+        return _caught_up(database_path, log), ""
+    except (ViewError, DatabaseCorruptError) as error:
+        # It is only a view: whatever is wrong with it, the log can make it again.
+        rebuild(log.path, database_path)
+        return _caught_up(database_path, log), f"{type(error).__name__}: {error}"
+
+
+def _caught_up(database_path: Path, log: LogReader) -> View:
+    view = View.open(database_path, log)
+    try:
+        view.catch_up()
+    except BaseException:
+        view.close()
+        raise
+    return view
 
 
 def beside(database_path: Path, purpose: str) -> Path:

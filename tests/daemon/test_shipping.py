@@ -47,7 +47,7 @@ def test_a_refused_store_is_a_problem_without_secrets_until_it_takes_the_log(tmp
     folder.parent.write_text("a file in its way")
     with EventLog.open(tmp_path / "events.db") as log:
         append(log, 1)
-        shipping = Shipping(context(tmp_path, str(folder)), lambda: ("hunter22",))
+        shipping = Shipping(context(tmp_path, str(folder)), lambda: ("hunter22",), print)
         shipping.start()
         until(lambda: shipping.problem)
         assert "the log is not shipped" in shipping.problem
@@ -64,7 +64,7 @@ def test_a_refused_store_is_a_problem_without_secrets_until_it_takes_the_log(tmp
 def test_a_copy_that_does_not_come_to_the_end_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple)
+    shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple, print)
     assert shipping.problem == ""
     later = time.monotonic() + 61
     monkeypatch.setattr("daemon.shipping.time.monotonic", lambda: later)
@@ -92,7 +92,7 @@ def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
     monkeypatch.setattr("daemon.shipping.segments.write", waits)
     with EventLog.open(tmp_path / "events.db") as log:
         append(log, 1)
-        shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple)
+        shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple, print)
         shipping.start()
         assert at_its_end.wait(30)
         append(log, 2)
@@ -105,11 +105,11 @@ def test_a_daemon_that_ships_nothing_loads_neither_fsspec_nor_what_agents_speak(
         "import asyncio, sys, daemon.service\n"
         "from pathlib import Path\n"
         "from tests.daemon.test_shipping import Shipping, context\n"
-        f"shipping = Shipping(context(Path({str(tmp_path)!r}), ''), tuple)\n"
+        f"shipping = Shipping(context(Path({str(tmp_path)!r}), ''), tuple, print)\n"
         "shipping.start()\n"
         "asyncio.run(shipping.stop())\n"
         "assert not {'fsspec', 'mcp', 'mcp_types'} & set(sys.modules)\n"
-        f"shipping = Shipping(context(Path({str(tmp_path)!r}), {str(tmp_path / 'store')!r}), tuple)\n"
+        f"shipping = Shipping(context(Path({str(tmp_path)!r}), {str(tmp_path / 'store')!r}), tuple, print)\n"
         "shipping.start()\n"
         "asyncio.run(shipping.stop())\n"
         "assert 'fsspec' in sys.modules\n"

@@ -9,25 +9,28 @@ import re
 import signal
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
-from store.errors import DatabaseCorruptError, LogError, SegmentError, SegmentStoreError
+from store.errors import DatabaseCorruptError, EpochTakenError, LogError, SegmentError, SegmentStoreError
 from store.log import chain, segments
 from store.log.backup import check
+from store.log.chain import START
 from store.log.log import EventLog
-from store.log.segments import NOTHING, SegmentStore
+from store.log.segments import NOTHING, Epoch, SegmentStore
 from tests.support.events import record_story
 
 
-def ship(log_path: Path, url: str, *, most_bytes: int = 3_000) -> SegmentStore:
+def ship(log_path: Path, url: str, *, most_bytes: int = 3_000, epoch: int = 0) -> SegmentStore:
     store = SegmentStore(url)
     spool = log_path.with_name("spool")
     end = segments.end(store, log_path)
-    while made := segments.write(log_path, end, spool, most_bytes=most_bytes):
+    while made := segments.write(log_path, end, spool, most_bytes=most_bytes, epoch=epoch):
         segment, end = made
         store.put(segment, spool)
     return store
@@ -187,3 +190,83 @@ def test_killed_while_it_ships_again_and_again_nothing_is_lost_or_doubled(
     segments.restore(store, tmp_path / "restored.db")
     assert rows(tmp_path / "restored.db") == rows(log_path)
     assert not list(Path(url).glob("*.part"))
+
+
+def follow(store: SegmentStore, path: Path) -> None:
+    with EventLog.open(path) as log:
+        for _ in segments.follow(store, log):
+            pass
+
+
+def test_what_a_replaced_daemon_ships_too_late_is_void_and_the_history_is_the_new_one_s(
+    log_path: Path, tmp_path: Path
+) -> None:
+    store = ship(log_path, str(tmp_path / "store"))
+    new, other = tmp_path / "new.db", tmp_path / "other.db"
+    follow(store, new)
+    assert rows(new) == rows(log_path)
+    with EventLog.open(log_path) as log:
+        record_story(log, tmp_path, seed=5, batches=3)
+    ship(log_path, store.url)
+    follow(store, other)
+    with EventLog.open(new) as log:
+        store.begin(Epoch(1, "token", "host", "now", log.head))
+        record_story(log, tmp_path, seed=6, batches=3)
+    assert store.segments()[-1].last == store.epochs()[0].after.seq
+    ship(new, store.url, epoch=1)
+    segments.verify(store, new)
+    segments.restore(store, tmp_path / "restored.db")
+    assert rows(tmp_path / "restored.db") == rows(new)
+    for path in (log_path, other):
+        with pytest.raises(SegmentError, match="no segment of the same history does"):
+            follow(store, path)
+    one = store.segments()[-1]
+    Path(store.url, one.name).rename(Path(store.url, one._replace(epoch=2).name))
+    with pytest.raises(SegmentError, match="another epoch than its header"):
+        segments.verify(store)
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory"])
+def test_of_many_that_take_over_at_once_one_does(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "store").mkdir()
+    url = str(tmp_path / "store") if kind == "folder" else f"memory://{tmp_path.name}"
+
+    def begin(number: int) -> bool:
+        try:
+            SegmentStore(url).begin(Epoch(1, str(number), "host", "now", START))
+        except EpochTakenError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        won = [number for number, did in enumerate(threads.map(begin, range(40))) if did]
+    store = SegmentStore(url)
+    (epoch,) = store.epochs()
+    assert won == [int(epoch.token)]
+    assert store.epoch(2) is None
+
+
+def test_a_store_that_replaces_what_it_was_asked_to_make_cannot_be_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, files = SegmentStore(f"memory://{tmp_path.name}"), MemoryFileSystem
+    make = files.pipe_file
+    monkeypatch.setattr(files, "pipe_file", lambda self, path, value, mode="": make(self, path, value))
+    with pytest.raises(SegmentStoreError, match="two machines could take over at once"):
+        store.begin(Epoch(1, "token", "host", "now", START))
+    assert store.epochs() == []
+
+
+def test_a_follower_killed_again_and_again_has_the_same_log(log_path: Path, tmp_path: Path) -> None:
+    store, copy = ship(log_path, str(tmp_path / "store"), most_bytes=1), tmp_path / "copy.db"
+    for round_ in range(8):
+        child = os.fork()
+        if child == 0:
+            follow(store, copy)
+            os._exit(0)
+        time.sleep(0.008 * (round_ + 1))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    follow(store, copy)
+    assert rows(copy) == rows(log_path)
+    assert check(copy).ok
