@@ -253,9 +253,15 @@ class JobProcess:
         hold_to(popen.pid, memory_bytes=memory_bytes)
         reader = asyncio.StreamReader(limit=_CHUNK_BYTES)
         process = cls(popen, directory, reader)
-        process._transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), popen.stdout
-        )
+        try:
+            process._transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+                lambda: asyncio.StreamReaderProtocol(reader), popen.stdout
+            )
+        except BaseException:
+            # Whoever starts it is cancelled, or out of memory, and would never know of it.
+            await asyncio.shield(process.stop(grace_s=0.0))
+            process.close()
+            raise
         return process
 
     async def lines(self, *, longest_bytes: int | None = None) -> AsyncIterator[bytes]:

@@ -306,12 +306,12 @@ def test_closing_an_attempt_leaves_no_process_of_it_and_no_worktree(world: World
             end = await attempt.close()
             assert end.exit == await whole
             assert end.exit.signal == signal.SIGKILL
+            assert list(world.paths.worktrees.iterdir()) == []
             return [attempt.pid, *family(order)], time.monotonic() - before
 
     pids, seconds = asyncio.run(go())
     assert not any(alive(pid) for pid in pids)
     assert seconds < 5, "it waits for nothing to save"
-    assert list(world.paths.worktrees.iterdir()) == []
 
 
 def test_what_a_killed_daemon_left_of_an_attempt_is_reaped(world: World) -> None:
@@ -432,6 +432,31 @@ def refusal(world: World, order: Order) -> StartError:
     assert not world.paths.worktrees.exists() or list(world.paths.worktrees.iterdir()) == []
     assert kill_marked(order.spec.directory) == 0
     return found
+
+
+def test_a_start_that_is_cancelled_once_the_process_exists_leaves_nothing(
+    polled: tuple[Deployment, Commit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the daemon does with what is not over when its time to stop is; of the local engine, whose process it is."""
+    world = World(polled[0], "local", polled[1])
+    order = world.order("stubborn", commit=world.commit)
+    begun: list[int] = []
+
+    async def go() -> None:
+        with world.engine() as engine:
+            starting = asyncio.create_task(engine.start(order, over=pytest.fail))
+
+            def cancel(pid: int, *, memory_bytes: int) -> None:
+                begun.append(pid)
+                starting.cancel()
+
+            monkeypatch.setattr("pipeline.jobs.child.hold_to", cancel)
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+
+    asyncio.run(go())
+    assert [alive(pid) for pid in begun] == [False]
+    assert list(world.paths.worktrees.iterdir()) == []
 
 
 # ---- The nodes
