@@ -35,6 +35,7 @@ from daemon.cli.render import (
     emit_json,
     fields,
     listing_group,
+    note,
     of_row,
     places,
     say,
@@ -360,10 +361,15 @@ def _blueprint(paths: Paths, repository: str, sha: str | None) -> Sequence[State
                 is_latex = "/blueprint/src/" in f"/{file.path}" and file.path.endswith(".tex")
                 if file.readable and (is_latex or (is_verso and file.path.endswith(".lean"))):
                     data = objects.read(file.blob, most_bytes=min(left, LARGEST_FILE_BYTES))
-                    if isinstance(data, bytes):
-                        left -= len(data)
-                        (latex if is_latex else verso).append((file.path, data.decode("utf-8", "replace")))
-    except (JobError, OSError):
+                    if isinstance(data, int):
+                        note(
+                            f"unsorry: {clean(file.path)} of {repository} is too large: left out of its blueprint"
+                        )
+                        continue
+                    left -= len(data)
+                    (latex if is_latex else verso).append((file.path, data.decode("utf-8", "replace")))
+    except (JobError, OSError) as error:
+        note(f"unsorry: the blueprint of {repository} is not counted: {clean(str(error))}")
         return ()
     return [*read_latex(latex), *read_verso(verso)]
 

@@ -93,6 +93,10 @@ def test_the_blueprint_of_the_scanned_commit_is_counted_beside_the_trace(folder:
     assert second["impact"]["statements"] is None
     said = folder.unsorry("sorries", "show", OTHER_SORRY).out
     assert "1 statement of the blueprint: the branch has no trace yet" in said
+    mirror.rename(mirror.with_name("away"))
+    git("init", "-q", "--bare", str(mirror))
+    lost = folder.unsorry("sorries", "show", OTHER_SORRY)
+    assert (lost.code, f"the blueprint of {REPOSITORY} is not counted" in lost.err) == (0, True)
 
 
 def committed(work: Path) -> str:

@@ -1,0 +1,34 @@
+"""docs/exchange.md: each of its commands runs, in their order."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+from daemon.settings import load
+from tests.cli.test_lean_eval import Benchmark, workspace
+from tests.cli.test_sorrydb import REPOS, database, record
+from tests.support.reference import DOCS
+from tests.support.state_folder import StateFolder
+
+
+def test_the_commands_of_the_page_do_what_it_says(folder: StateFolder) -> None:
+    made = Benchmark(folder, workspace("one_more"))
+    made.prove("generated/one_more/Submission.lean", "exact Nat.lt_succ_self n")
+    made.export("before")
+    (folder.root / "active_repos.json").write_text(json.dumps(REPOS))
+    (folder.root / "sorries.json").write_text(json.dumps(database(record())))
+    page = (DOCS / "exchange.md").read_text()
+    (block,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    assert len(lines) == 5
+    for program, *words in lines:
+        answer = folder.unsorry(*words)
+        assert (program, answer.code) == ("unsorry", 0), (words, answer.err)
+    assert {repo.key for repo in load(folder.config).repos} >= {
+        "github.com/ada/Logic",
+        "github.com/ada/Tracked",
+    }
+    assert json.loads((folder.root / "ours.json").read_text())["sorries"] == []
+    assert (folder.root / "submission" / "one_more" / "Submission.lean").is_file()
