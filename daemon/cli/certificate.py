@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pipeline.gate.certificate import Certificate, Point
+    from store.view.rows import ProofRow
 
 ProofId = Annotated[
     str, typer.Argument(metavar="ID", help="A proof's id, or its beginning.", autocompletion=ids(PROOFS))
@@ -66,6 +67,8 @@ class Shown:
     """the file's content ([certificates](certificates.md))"""
     files: list[Path]
     """what was written; none without `--out`"""
+    in_doubt: str
+    """why every kernel that vouches for the proof is in doubt; "" where one is not"""
 
 
 def show(proof: ProofId, out: Out = None, config: Config = None, as_json: Json = False) -> None:
@@ -82,13 +85,16 @@ def show(proof: ProofId, out: Out = None, config: Config = None, as_json: Json =
         files = [] if out is None else _write(made, out, instance.config)
     except CertificateError as error:
         raise CliError(f"no certificate: {clean(str(error))}") from error
+    doubt = doubt_on(made, row)
     if as_json:
-        emit_json(Shown(made.model_dump(mode="json"), files), instance.head)
+        emit_json(Shown(made.model_dump(mode="json"), files, doubt), instance.head)
         return
     for file in files:
         say(str(file))
     if not files:
-        _show(made)
+        _show(made, doubt)
+    elif doubt:
+        note(f"unsorry: the proof is not vouched for: {clean(doubt)}")
 
 
 def _write(made: Certificate, folder: Path, config: Path) -> list[Path]:
@@ -118,10 +124,16 @@ def _write(made: Certificate, folder: Path, config: Path) -> list[Path]:
     return [place, beside]
 
 
-def _show(made: Certificate) -> None:
+def doubt_on(made: Certificate, row: ProofRow) -> str:
+    """Return why nobody vouches for a certificate's proof any more, as recorded or as this version knows; or ""."""
     from pipeline.gate.advisories import shipped
     from pipeline.gate.certificate import recalled
 
+    kernels = recalled(made, shipped())
+    return row.in_doubt or (kernels.said if kernels.outcome == "bad" else "")
+
+
+def _show(made: Certificate, doubt: str) -> None:
     material = made.material
     say(f"{styled(clean(made.declaration), 'bold')}  verified")
     fields(
@@ -136,7 +148,7 @@ def _show(made: Certificate) -> None:
             ("verified", f"{made.verified_at}, event {made.event.seq} of the log"),
             ("sha256", _hashes(made)),
             ("proof", made.proof),
-            ("kernels", clean(recalled(made, shipped()).said)),
+            ("doubt", clean(doubt)),
         )
     )
 
@@ -172,15 +184,7 @@ def verify(
     advisories: Feed = None,
     as_json: Json = False,
 ) -> None:
-    from pipeline.gate.certificate import CertificateError, read_certificate
-
-    try:
-        data = file.read_bytes()
-        certificate = read_certificate(data)
-    except OSError as error:
-        raise CliError(f"{file}: {error.strerror or error}; name a certificate's file") from error
-    except CertificateError as error:
-        raise CliError(f"{file}: {clean(str(error))}") from error
+    data, certificate = _read(file)
     points = list(
         _points(certificate, data, file, signers=signers, log=log, clone=clone, advisories=advisories)
     )
@@ -192,6 +196,19 @@ def verify(
         _tell(certificate, points, holds=holds)
     if not holds:
         raise typer.Exit(ExitCode.FAILURE)
+
+
+def _read(file: Path) -> tuple[bytes, Certificate]:
+    from pipeline.gate.certificate import MOST_BYTES, CertificateError, read_certificate
+
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(MOST_BYTES + 1)
+        return data, read_certificate(data)
+    except OSError as error:
+        raise CliError(f"{file}: {error.strerror or error}; name a certificate's file") from error
+    except CertificateError as error:
+        raise CliError(f"{file}: {clean(str(error))}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +224,11 @@ def export(
     as_json: Json = False,
 ) -> None:
     from pipeline.gate import comparator
-    from pipeline.gate.certificate import CertificateError, read_certificate
+    from pipeline.gate.certificate import CertificateError
 
+    _, certificate = _read(file)
     try:
-        files = comparator.export(read_certificate(file.read_bytes()), clone, out)
+        files = comparator.export(certificate, clone, out)
     except OSError as error:
         raise CliError(f"{error.filename}: {error.strerror or error}; check the path") from error
     except CertificateError as error:

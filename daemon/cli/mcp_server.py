@@ -28,6 +28,7 @@ from mcp_types import ToolAnnotations
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp
 
+from daemon.cli.certificate import doubt_on
 from daemon.cli.context import CliError, Instance, command, locate, one_match, view
 from daemon.cli.render import clean_block
 from daemon.cli.repos import resolve
@@ -278,6 +279,7 @@ class Released(Shown):
 
 class ShownCertificate(Shown):
     certificate: dict[str, Any] = Field(description="The file's content: docs/certificates.md.")
+    in_doubt: str = Field(description="Why nobody vouches for the proof any more; empty where somebody does.")
 
 
 class Tools:
@@ -385,7 +387,7 @@ class Tools:
             row = one_match(queries.proofs_by_prefix(database, proof), proof, what="proof", key="proof")
         with LogReader.open(instance.paths.events_db) as log:
             made = certificate_of(log, row.proof)
-        return ShownCertificate(certificate=made.model_dump(mode="json"))
+        return ShownCertificate(certificate=made.model_dump(mode="json"), in_doubt=doubt_on(made, row))
 
     async def find_premises(
         self,

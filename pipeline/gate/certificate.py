@@ -28,7 +28,7 @@ from pipeline.gate.advisories import Advisory, against, told, witnesses
 from pipeline.gate.lake_checks import ALLOWED_AXIOMS
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from store.events.base import BlobRef, Digest, Part, Sha
-from store.events.proofs import Check, CheckedVersion, Material, ProofFound, ProofVerified
+from store.events.proofs import Check, CheckedVersion, Material, ProofDoubted, ProofFound, ProofVerified
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
@@ -40,6 +40,8 @@ NAMESPACE = "unsorry-certificate"
 """What a signature is for: one made for a git commit or a login is none for a certificate."""
 MOST_BYTES = 16 * 2**20
 """The largest file that is read as a certificate; a patch is a few kilobytes."""
+MOST_INPUTS = 8
+"""Files that name Lean and the packages; the gate looks at fewer."""
 _SSH_S = 30.0
 _JUDGED = ("proof_verified", "proof_rejected")
 
@@ -99,7 +101,7 @@ def certificate_of(log: LogReader, proof: str) -> Certificate:
         CertificateError: it has none; the message says why.
         LogError: the log cannot be read.
     """
-    found, judged = _history(log, proof)
+    found, judged, _ = _history(log, proof)
     if found is None or not judged:
         raise CertificateError(f"proof {proof}: the log has no verdict on it")
     return _made(log, found, judged[-1])
@@ -114,22 +116,25 @@ def of_event(log: LogReader, seq: int) -> Certificate:
     event = next(iter(log.read(after=seq - 1, limit=1)), None) if seq > 0 else None
     if event is None or event.seq != seq or event.type != "proof_verified":
         raise CertificateError(f"event {seq} of this log verifies no proof")
-    found, _ = _history(log, str(event.data["proof"]))
+    found, _, _ = _history(log, str(event.data["proof"]))
     if found is None:
         raise CertificateError(f"event {seq}: the log does not say how its proof was found")
     return _made(log, found, event)
 
 
-def _history(log: LogReader, proof: str) -> tuple[ProofFound | None, list[StoredEvent]]:
-    """Return how a proof was found, and its verdicts in their order."""
-    found, judged = None, []
+def _history(log: LogReader, proof: str) -> tuple[ProofFound | None, list[StoredEvent], str]:
+    """Return how a proof was found, its verdicts in their order, and why the last is in doubt, "" where it is not."""
+    found, judged, doubt = None, [], ""
     for event in log.read_stream(f"proof:{proof}"):
         if event.type == "proof_found" and found is None:
             body = read_body(event)
             found = body if isinstance(body, ProofFound) else None
         elif event.type in _JUDGED:
             judged.append(event)
-    return found, judged
+            doubt = ""
+        elif event.type == ProofDoubted.type and judged and event.data["job"] == judged[-1].data["job"]:
+            doubt = str(event.data["reason"]) if event.data["advisories"] else ""
+    return found, judged, doubt
 
 
 def _made(log: LogReader, found: ProofFound, event: StoredEvent) -> Certificate:
@@ -200,13 +205,19 @@ def read_certificate(data: bytes) -> Certificate:
     if len(data) > MOST_BYTES:
         raise CertificateError(f"it is larger than {MOST_BYTES // 2**20} MiB, which no certificate is")
     try:
-        return Certificate.model_validate_json(data, strict=False)
+        found = Certificate.model_validate_json(data, strict=False)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise CertificateError(
             f"it is no certificate: {f'{where}: ' if where else ''}{first['msg']}"
         ) from error
+    # A key that is there twice means one thing here, and to another reader the other.
+    if found.text() != data:
+        raise CertificateError(
+            "it is no certificate: its bytes are not those that unsorry writes for what it says"
+        )
+    return found
 
 
 Outcome = Literal["good", "bad", "unknown"]
@@ -290,9 +301,11 @@ def in_log(certificate: Certificate, log: LogReader) -> Point:
         fields = type(ours).model_fields
         other = [name for name in fields if getattr(ours, name) != getattr(certificate, name)]
         return Point("log", "bad", f"event {ours.event.seq} of the log says another {', '.join(other)}")
-    _, judged = _history(log, ours.proof)
+    _, judged, doubt = _history(log, ours.proof)
     if judged[-1].type == "proof_rejected":
         return Point("log", "bad", f"the proof was rejected later: {judged[-1].data.get('reason')}")
+    if doubt and judged[-1].seq == ours.event.seq:
+        return Point("log", "bad", f"the proof was put in doubt later: {doubt}")
     return Point("log", "good", f"event {ours.event.seq} of the log says the same")
 
 
@@ -322,6 +335,8 @@ def in_repository(certificate: Certificate, clone: Path) -> Point:
         return Point(
             "repository", "bad", f"the patch makes a file with sha256 {found}, which was not checked"
         )
+    if len(certificate.material.inputs) > MOST_INPUTS:
+        return Point("repository", "bad", "it names more files for Lean and the packages than there are")
     for one in certificate.material.inputs:
         try:
             data = _git(clone, "cat-file", "blob", f"{certificate.commit}:{one.path}")
@@ -367,6 +382,10 @@ def _git(folder: Path, *words: str, given: bytes = b"") -> bytes:
         "PATH": _path(),
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null",
+        # The commit's own objects: none that stands in for another, none from elsewhere.
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "none",
         "LC_ALL": "C",
     }
     if words[0] == "apply":
@@ -430,6 +449,8 @@ def _ran(
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise CertificateError(f"{command[0]} did not end within {_SSH_S:g} s") from error
+    except (OSError, ValueError) as error:  # a NUL in a word, or words without end
+        raise CertificateError(f"{command[0]} cannot be given these words: {error}") from error
     if ran.returncode:
         words = " ".join((ran.stderr or ran.stdout).decode(errors="replace").split())
         raise CertificateError(f"{command[0]}: {words[-300:] or f'exit status {ran.returncode}'}")

@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from daemon.cli.app import build
+from daemon.cli.context import CliError
 from pipeline.gate.certificate import (
     Certificate,
     CertificateError,
@@ -21,7 +24,7 @@ from pipeline.gate.certificate import (
     in_log,
     read_certificate,
 )
-from store.events.proofs import ProofRejected
+from store.events.proofs import ProofDoubted, ProofRejected
 from store.log.reader import LogReader
 from tests.support.certified import PROOF, Judged, as_json, judge, record
 from tests.support.reference import DOCS
@@ -29,6 +32,7 @@ from tests.support.state_folder import Answer, StateFolder
 
 ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
 Edit = Callable[[dict[str, Any]], None]
+APP = build(("certificate",))
 
 
 @pytest.fixture(scope="module")
@@ -45,24 +49,55 @@ def honest(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> tuple[St
 
 @pytest.fixture
 def state(judged: Judged, tmp_path: Path) -> StateFolder:
+    """A folder of the test's own, for those that write."""
     return record(tmp_path, judged)
 
 
+@pytest.fixture
+def file(honest: tuple[StateFolder, Certificate], tmp_path: Path) -> Path:
+    """The honest certificate's file."""
+    place = tmp_path / "one.certificate.json"
+    place.write_bytes(honest[1].text())
+    return place
+
+
+@pytest.fixture
+def log(honest: tuple[StateFolder, Certificate]) -> Path:
+    """The log that it is from."""
+    return honest[0].state / "events.db"
+
+
+def command(*words: str | Path, state: StateFolder | None = None) -> Answer:
+    """Run the verb in this process."""
+    config = "/nonexistent" if state is None else str(state.config)
+    done = CliRunner().invoke(APP, ["certificate", *map(str, words)], env={"UNSORRY_CONFIG": config})
+    if isinstance(done.exception, CliError):
+        return Answer(int(done.exception.code), done.stdout, f"{done.stderr}{done.exception}")
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return Answer(done.exit_code, done.stdout, done.stderr)
+
+
 def written(state: StateFolder) -> Path:
-    answer = state.unsorry("certificate", "show", PROOF, "--out", "out")
+    answer = command("show", PROOF, "--out", state.root / "out", state=state)
     assert answer.code == 0, answer.err
-    return state.root / answer.out.splitlines()[0]
+    return Path(answer.out.splitlines()[0])
 
 
-def verify(state: StateFolder, file: Path, *options: str | Path) -> Answer:
-    return state.unsorry("certificate", "verify", str(file), *map(str, options))
+def verify(file: Path, *options: str | Path) -> Answer:
+    return command("verify", file, *options)
 
 
 def edited(file: Path, edit: Edit) -> Path:
     document = as_json(file)
     edit(document)
-    file.write_text(json.dumps(document), "utf-8")
+    file.write_bytes(in_our_words(document))
     return file
+
+
+def in_our_words(document: dict[str, Any]) -> bytes:
+    """As unsorry writes a certificate."""
+    return json.dumps(document, indent=2).encode() + b"\n"
 
 
 def key_pair(folder: Path, name: str) -> Path:
@@ -78,17 +113,16 @@ def trusted(key: Path, who: str = "daemon@example.org") -> Path:
     return signers
 
 
-@pytest.fixture
-def signed(state: StateFolder) -> tuple[StateFolder, Path, Path]:
+@pytest.fixture(scope="module")
+def signed(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> tuple[StateFolder, Path, Path]:
+    state = record(tmp_path_factory.mktemp("signed"), judged)
     key = key_pair(state.root, "key")
     state.config.write_text(state.config.read_text("utf-8") + f'[certificates]\nsigning_key = "{key}"\n')
     return state, written(state), trusted(key)
 
 
-def test_a_certificate_says_what_was_proved_on_what_and_who_replayed_it(
-    state: StateFolder, judged: Judged
-) -> None:
-    document = as_json(written(state))
+def test_a_certificate_says_what_was_proved_on_what_and_who_replayed_it(file: Path, judged: Judged) -> None:
+    document = as_json(file)
     assert document["verdict"] == "verified"
     assert (document["declaration"], document["commit"]) == ("Demo.mine", judged.found.sha)
     assert document["material"]["statement"] == "(p q : Prop) (h : p ∧ q) : q ∧ p"
@@ -100,10 +134,10 @@ def test_a_certificate_says_what_was_proved_on_what_and_who_replayed_it(
 def test_the_same_log_gives_the_same_bytes_and_show_says_it_in_words(state: StateFolder) -> None:
     first = written(state).read_bytes()
     assert written(state).read_bytes() == first
-    shown = state.unsorry("certificate", "show", PROOF)
+    shown = command("show", PROOF, state=state)
     assert "Demo.mine  verified" in shown.out
     assert "replayed all that it rests on, by leanchecker" in shown.out
-    assert state.unsorry("certificate", "show", PROOF, "--json").json["certificate"] == json.loads(first)
+    assert command("show", PROOF, "--json", state=state).json["certificate"] == json.loads(first)
 
 
 @pytest.mark.parametrize(
@@ -129,22 +163,22 @@ def test_what_the_simulator_found_has_no_certificate_whatever_an_event_says(
     simulated = Judged(
         judged.found.model_copy(update={"simulated": True}), judged.verified, judged.patch, judged.clone
     )
-    answer = record(tmp_path, simulated).unsorry("certificate", "show", PROOF)
+    answer = command("show", PROOF, state=record(tmp_path, simulated))
     assert (answer.code, answer.out) == (1, "")
     assert "SIMULATED, no proof at all" in answer.err
 
 
-def test_a_file_alone_proves_nothing_since_anyone_can_write_it(state: StateFolder) -> None:
-    answer = verify(state, written(state))
+def test_a_file_alone_proves_nothing_since_anyone_can_write_it(file: Path) -> None:
+    answer = verify(file)
     assert answer.code == 1
     assert "unknown signature: there is no" in answer.out
     assert "nobody vouches for the certificate" in answer.err
 
 
 def test_the_log_vouches_for_its_own_certificate_and_the_clone_for_the_file(
-    state: StateFolder, judged: Judged
+    file: Path, log: Path, judged: Judged
 ) -> None:
-    answer = verify(state, written(state), "--log", state.state / "events.db", "--clone", judged.clone)
+    answer = verify(file, "--log", log, "--clone", judged.clone)
     assert answer.code == 0, answer.out + answer.err
     assert "The certificate holds: Demo.mine" in answer.out
     assert [line.split()[0] for line in answer.out.splitlines()[:-1]] == [
@@ -163,28 +197,51 @@ def test_the_log_says_that_a_proof_was_rejected_later(state: StateFolder, judged
         simulated=False, job="check-2",
     ))  # fmt: skip
     state.write()
-    answer = verify(state, file, "--log", state.state / "events.db")
+    answer = verify(file, "--log", state.state / "events.db")
     assert answer.code == 1
     assert "the proof was rejected later: a trap" in answer.out
-    assert "it was rejected" in state.unsorry("certificate", "show", PROOF).err
+    assert "it was rejected" in command("show", PROOF, state=state).err
 
 
-def test_a_fault_that_is_found_later_recalls_a_certificate(state: StateFolder) -> None:
-    file, feed = written(state), state.root / "advisories.toml"
+def test_a_fault_that_is_found_later_recalls_a_certificate(file: Path, log: Path) -> None:
+    feed = file.with_name("advisories.toml")
     feed.write_text(
         '[[advisory]]\nid = "lean4#1"\npublished = 2027-01-01\ntitle = "False"\nsource = "https://example.org"\n'
         "fixed.leanchecker = []\n",
         "utf-8",
     )
-    answer = verify(state, file, "--log", state.state / "events.db", "--advisories", feed)
+    answer = verify(file, "--log", log, "--advisories", feed)
     assert answer.code == 1
     assert "bad     kernels: in doubt, since every one has a known fault: lean4#1: False" in answer.out
 
 
+def test_a_doubt_in_the_log_reaches_who_shows_or_verifies_a_certificate(
+    state: StateFolder, judged: Judged
+) -> None:
+    file, log = written(state), state.state / "events.db"
+    assert "IN DOUBT" not in command("show", PROOF, state=state).out
+    for advisories in (("own#1",), ()):
+        state.add(f"proof:{PROOF}", ProofDoubted(
+            proof=PROOF, sorry=judged.found.sorry, job=judged.verified.job, advisories=advisories, reason="a fault",
+        ))  # fmt: skip
+        state.write()
+        answer = verify(file, "--log", log)
+        assert (answer.code, "put in doubt later: a fault" in answer.out) == (
+            len(advisories),
+            bool(advisories),
+        )
+        assert ("IN DOUBT: own#1" in command("show", PROOF, state=state).out) == bool(advisories)
+        said = command("show", PROOF, "--out", state.root / "out", state=state)
+        assert ("IN DOUBT: own#1" in said.err) == bool(advisories)
+        assert command("show", PROOF, "--json", state=state).json["in_doubt"] == (
+            "IN DOUBT: own#1" if advisories else ""
+        )
+
+
 @ssh
 def test_a_signature_is_openssh_s_and_is_checked_without_us(signed: tuple[StateFolder, Path, Path]) -> None:
-    state, file, signers = signed
-    answer = verify(state, file, "--signers", signers)
+    _, file, signers = signed
+    answer = verify(file, "--signers", signers)
     assert answer.code == 0, answer.out + answer.err
     assert "good    signature: by daemon@example.org" in answer.out
     done = subprocess.run(
@@ -198,33 +255,33 @@ def test_a_signature_is_openssh_s_and_is_checked_without_us(signed: tuple[StateF
 @ssh
 def test_a_good_signature_of_an_unknown_key_is_no_witness(signed: tuple[StateFolder, Path, Path]) -> None:
     state, file, _ = signed
-    answer = verify(state, file)
+    answer = verify(file)
     assert answer.code == 1
     assert "unknown signature: good, by the key SHA256:" in answer.out
     stranger = trusted(key_pair(state.root, "stranger"))
-    assert "bad     signature" in verify(state, file, "--signers", stranger).out
+    assert "bad     signature" in verify(file, "--signers", stranger).out
 
 
 @ssh
 def test_a_signature_for_another_purpose_or_of_other_bytes_is_refused(
-    signed: tuple[StateFolder, Path, Path],
+    signed: tuple[StateFolder, Path, Path], tmp_path: Path
 ) -> None:
-    state, file, signers = signed
-    key, signature = state.root / "key", Path(f"{file}.sig")
-    signature.unlink()
+    state, original, signers = signed
+    key, file = state.root / "key", tmp_path / original.name
+    signature = Path(shutil.copy(original, file)).with_name(f"{file.name}.sig")
     subprocess.run(["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", "git", file], check=True)
-    assert "bad     signature" in verify(state, file, "--signers", signers).out
+    assert "bad     signature" in verify(file, "--signers", signers).out
     signature.write_text("no signature")
-    assert "bad     signature" in verify(state, file, "--signers", signers).out
+    assert "bad     signature" in verify(file, "--signers", signers).out
     signature.unlink()
-    answer = verify(state, file, "--signers", signers)
+    answer = verify(file, "--signers", signers)
     assert (answer.code, "bad     signature: there is no" in answer.out) == (1, True)
 
 
 @ssh
 def test_a_key_that_cannot_sign_leaves_no_certificate(state: StateFolder) -> None:
     state.config.write_text(state.config.read_text("utf-8") + '[certificates]\nsigning_key = "missing"\n')
-    answer = state.unsorry("certificate", "show", PROOF, "--out", "out")
+    answer = command("show", PROOF, "--out", "out", state=state)
     assert answer.code == 1
     assert "ssh-keygen -t ed25519" in answer.err
     assert not (state.root / "out").exists()
@@ -298,7 +355,7 @@ def test_a_forged_certificate_is_refused_with_the_reason(
     state, certificate = honest
     document = json.loads(certificate.text())
     edit(document)
-    said = objections(json.dumps(document).encode(), state)
+    said = objections(in_our_words(document), state)
     assert FORGERIES[edit] in said
 
 
@@ -315,31 +372,80 @@ def objections(data: bytes, state: StateFolder) -> str:
 
 
 def test_a_patch_that_was_edited_with_its_hash_does_not_make_the_checked_file(
-    state: StateFolder, judged: Judged
+    file: Path, judged: Judged
 ) -> None:
-    file = edited(written(state), other_patch_and_hash)
-    answer = verify(state, file, "--clone", judged.clone)
+    answer = verify(edited(file, other_patch_and_hash), "--clone", judged.clone)
     assert answer.code == 1
     assert "bad     repository: the patch makes a file with sha256" in answer.out
 
 
-@pytest.mark.parametrize("field", ["path", "commit"])
-def test_what_a_certificate_names_is_no_command_of_git(
-    field: str, state: StateFolder, judged: Judged
-) -> None:
-    def edit(document: dict[str, Any]) -> None:
-        document[field] = "--output=/tmp/x" if field == "path" else "0" * 40
+def an_option(document: dict[str, Any]) -> None:
+    document["path"] = "--output=/tmp/x"
 
-    answer = verify(state, edited(written(state), edit), "--clone", judged.clone)
+
+def no_commit(document: dict[str, Any]) -> None:
+    document["commit"] = "0" * 40
+
+
+def a_nul(document: dict[str, Any]) -> None:
+    document["path"] = "A\0.lean"
+
+
+def a_nul_in_an_input(document: dict[str, Any]) -> None:
+    document["material"]["inputs"][0]["path"] = "a\0b"
+
+
+def a_word_without_end(document: dict[str, Any]) -> None:
+    document["path"] = "A" * 3_000_000
+
+
+def more_inputs_than_there_are(document: dict[str, Any]) -> None:
+    document["material"]["inputs"] *= 50
+
+
+@pytest.mark.parametrize(
+    "edit", [an_option, no_commit, a_nul, a_nul_in_an_input, a_word_without_end, more_inputs_than_there_are]
+)
+def test_what_a_certificate_names_is_no_command_of_git_and_nothing_that_it_chokes_on(
+    edit: Edit, file: Path, judged: Judged
+) -> None:
+    answer = verify(edited(file, edit), "--clone", judged.clone)
     assert answer.code == 1
     assert "bad     repository" in answer.out
 
 
-def test_a_name_with_control_characters_writes_nothing_to_the_terminal(state: StateFolder) -> None:
+def test_a_key_that_is_there_twice_makes_no_certificate(file: Path, log: Path) -> None:
+    file.write_bytes(file.read_bytes().replace(b"{\n", b'{\n  "declaration": "Demo.riemann",\n', 1))
+    answer = verify(file, "--log", log)
+    assert (answer.code, answer.out) == (1, "")
+    assert "its bytes are not those that unsorry writes" in answer.err
+
+
+def test_an_object_that_a_clone_puts_in_the_place_of_another_is_not_the_commit_s(
+    file: Path, judged: Judged, tmp_path: Path
+) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(judged.clone, clone)
+    git = ("git", "-C", str(clone), "-c", "user.name=t", "-c", "user.email=t@example.org")
+    tree = (
+        subprocess.run([*git, "mktree"], input=b"", capture_output=True, check=True).stdout.decode().strip()
+    )
+    other = subprocess.run([*git, "commit-tree", "-m", "x", tree], capture_output=True, check=True)
+    words = ["replace", other.stdout.decode().strip(), judged.found.sha]
+    subprocess.run([*git, *words], check=True)
+
+    def edit(document: dict[str, Any]) -> None:
+        document["commit"] = words[1]
+
+    answer = verify(edited(file, edit), "--clone", clone)
+    assert "bad     repository" in answer.out
+
+
+def test_a_name_with_control_characters_writes_nothing_to_the_terminal(file: Path) -> None:
     def edit(document: dict[str, Any]) -> None:
         document["declaration"] = "Demo.\x1b[2Jmine\nverified\u202e"
 
-    answer = verify(state, edited(written(state), edit))
+    answer = verify(edited(file, edit))
     assert answer.code == 1
     assert not {"\x1b", "\u202e"} & set(answer.out + answer.err)
     assert all(line.split()[0] in ("good", "bad", "unknown") for line in answer.out.splitlines())
