@@ -141,10 +141,10 @@ class Claims:
             known = await self.store.ask(partial(queries.proofs_by_prefix, prefix=body.proof))
             if known:
                 return body
-            stream, actor = f"repository:{repo.key}", f"user:{by}"
+            recorded = ((f"proof:{body.proof}", body), (f"repository:{repo.key}", _attempt(body, agent)))
             events = [
-                NewEvent(stream, one, event_id=event_id(one.type, AGENT, body.proof), actor=actor)
-                for one in (body, _attempt(body, agent))
+                NewEvent(stream, one, event_id=event_id(one.type, AGENT, body.proof), actor=f"user:{by}")
+                for stream, one in recorded
             ]
             await self.store.append(events)
         log.info("proof_submitted", sorry=sorry, proof=body.proof, agent=agent, by=by)

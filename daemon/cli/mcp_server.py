@@ -25,7 +25,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import ToolAnnotations
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp
 
 from daemon.cli.certificate import doubt_on
@@ -63,11 +63,6 @@ Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer", bound="Shown")
 
 
-def _text(value: str) -> str:
-    value.encode()  # half of a surrogate pair is no text: a ValueError
-    return value
-
-
 Said = Literal["waiting", "accepted", "rejected", "unknown", "simulated"]
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{4,64}$", description="The id, or its beginning.")]
 ClaimId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
@@ -78,7 +73,6 @@ AgentName = Annotated[
 ProofText = Annotated[
     str,
     Field(max_length=100_000, description="What takes the place of the word sorry, byte for byte."),
-    AfterValidator(_text),
 ]
 WholeFile = Annotated[
     str,
@@ -86,7 +80,6 @@ WholeFile = Annotated[
         max_length=1_000_000,
         description="The whole file with the proof in the sorry's place, all else as it is.",
     ),
-    AfterValidator(_text),
 ]
 Repository = Annotated[
     str | None, Field(max_length=500, description="Only this one: its key, or the end of it (owner/name).")

@@ -31,6 +31,7 @@ from tests.traps import (
     test_statement,
 )
 
+ANOTHER = "leanprover/lean4:v4.2.0"
 TOKEN = "what-the-server-for-editors-wants"
 SOURCE = FILE.replace("HOLE", "sorry")
 PROOF = "exact ⟨h.2, h.1⟩"
@@ -96,20 +97,22 @@ class Site:
 
 def at_work(folder: Path, lean: str, environment: Mapping[str, str]) -> Iterator[Site]:
     deployment = Deployment(folder)
-    remote = deployment.remote("demo")
-    remote.commit(
-        "first", {"A.lean": SOURCE, "lakefile.toml": 'name = "x"\n', "lean-toolchain": f"{TOOLCHAIN}\n"}
-    )
+    remotes = {name: deployment.remote(name) for name in ("demo", "other")}
+    for name, toolchain in (("demo", TOOLCHAIN), ("other", ANOTHER)):
+        remotes[name].commit(
+            "first", {"A.lean": SOURCE, "lakefile.toml": 'name = "x"\n', "lean-toolchain": f"{toolchain}\n"}
+        )
+    repos = [remote.path for remote in remotes.values()]
     quiet = "[build]\nenabled = false\n[trace]\nenabled = false\n[prove]\nenabled = false\n"
-    settings = deployment.write(repos=[remote.path], extra=f"[lean]\n{lean}{quiet}")
+    settings = deployment.write(repos=repos, extra=f"[lean]\n{lean}{quiet}")
     spec = replace(spec_of(settings, scratch="agents"), models=())
     settings.paths.cache.mkdir(parents=True, exist_ok=True)
     with Served(spec, token=TOKEN) as served, pytest.MonkeyPatch.context() as patch:
         patch.setenv(settings.serve.token.variable, TOKEN)
-        deployment.write(repos=[remote.path], extra=f"[lean]\n{lean}{quiet}[serve]\nport = {served.port}\n")
+        deployment.write(repos=repos, extra=f"[lean]\n{lean}{quiet}[serve]\nport = {served.port}\n")
         with deployment.daemon(environment=environment):
-            deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the scan")
-            _, page = Site(deployment).call("list_sorries")
+            deployment.wait_for(lambda: len(deployment.events("commit_scanned")) == 2, what="the scans")
+            _, page = Site(deployment).call("list_sorries", repository="demo")
             yield Site(deployment, page["sorries"][0]["sorry"])
 
 
@@ -252,10 +255,34 @@ def one_of_each() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("step", "trap"), [*one_of_each()])
 def test_the_gate_s_traps_are_rejected_where_lean_itself_says_yes(lean: Site, step: str, trap: str) -> None:
+    if any("\ud800" <= letter <= "\udfff" for letter in trap):
+        done, said = lean.call("check_proof", sorry=lean.sorry, proof=trap)
+        assert (done, "should be a valid string" in said) == (False, True), (
+            "it is no text, and never reaches the gate"
+        )
+        return
     answer = lean.check(proof=trap)
     assert answer["verdict"] == "rejected"
     assert [one["step"] for one in answer["findings"] if one["verdict"] == "failed"] == [step]
     assert answer["reason"]
+
+
+def test_a_project_whose_lean_is_not_here_is_served_beside_others_and_nothing_is_known_of_its_proofs(
+    lean: Site,
+) -> None:
+    _, found = lean.call("list_repositories")
+    versions = {
+        one["repository"].split("/")[-1]: one["branches"][0]["toolchain"] for one in found["repositories"]
+    }
+    assert versions == {"demo": TOOLCHAIN, "other": ANOTHER}
+    _, page = lean.call("list_sorries", repository="other")
+    other = Site(lean.deployment, page["sorries"][0]["sorry"])
+    assert other.sorry != lean.sorry
+    verdict = other.check(proof=PROOF)
+    assert (verdict["verdict"], verdict["simulated"]) == ("unknown", False)
+    assert "v4.2.0" in verdict["reason"]
+    done, said = lean.call("submit_proof", sorry=other.sorry, agent="a prover", proof=PROOF)
+    assert (done, "no Lean here can judge it" in said) == (False, True)
 
 
 def test_a_trap_that_is_submitted_stays_rejected_and_others_see_why(lean: Site) -> None:
@@ -277,5 +304,7 @@ def test_what_lean_accepts_is_accepted_when_checked_and_when_submitted(
     assert answer["toolchain"] == TOOLCHAIN
     verdict = lean.judged(lean.submit(proof=PROOF)["proof"])
     assert (verdict["verdict"], verdict["grade"]) == ("accepted", "replayed_closure")
+    _, shown = lean.call("show_certificate", proof=verdict["proof"])
+    assert (shown["certificate"]["verdict"], shown["certificate"]["proof"]) == ("verified", verdict["proof"])
     late = lean.call("submit_proof", sorry=lean.sorry, agent="another", proof="trivial")
     assert (late[0], "its sorry is verified" in late[1]) == (False, True)
