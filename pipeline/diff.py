@@ -91,8 +91,8 @@ _MASKS = {1: " ", 2: " "}
 """The lexer's marks of doc comments."""
 _CONTEXT = frozenset({"variable", "universe", "include", "omit"})
 _BOUND = re.compile(r"[({⦃]([^:(){}\[\]⦃⦄]*):")
-MOST_IN_FORCE = 2_000_000
-"""Lines in force at a file's declarations, in all, that are compared; people's files have some thousands."""
+MOST_IN_FORCE = 500_000
+"""Lines in force at declarations, in all, that are compared where they differ."""
 _NAME = re.compile(r"[^\W\d][\w'!?]*")
 
 
@@ -158,6 +158,30 @@ def _strange(items: Iterable[TreeFile], meant: Callable[[str], bool]) -> Iterato
             yield Finding("unread", item.path, 0, 0, "", f"{item.problem}, which is not followed")
 
 
+class _Chains:
+    """Lists of lines, each by a number: that of its beginning is kept with its last line, and equal ones are one."""
+
+    def __init__(self) -> None:
+        self._links: list[tuple[int, str]] = [(0, "")]
+        self._numbers: dict[tuple[int, str], int] = {}
+
+    def longer(self, chain: int, line: str) -> int:
+        """Return the number of a list with a line more."""
+        link = chain, line
+        if link not in self._numbers:
+            self._numbers[link] = len(self._links)
+            self._links.append(link)
+        return self._numbers[link]
+
+    def lines(self, chain: int) -> Counter[str]:
+        """Return the lines of a list, and how often each is in it."""
+        found: Counter[str] = Counter()
+        while chain:
+            chain, line = self._links[chain]
+            found[line] += 1
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class _Mark:
     """A word of a command that counts; `owner` is the index of its declaration, -1 outside of any."""
@@ -178,8 +202,6 @@ class _Version:
         self.read = unread(item, data) if isinstance(data, str) else shortened(read)
         self.declarations = self.read.scan.declarations
         self._marks: dict[int, list[_Mark]] = {}
-        self.context_ends = 0
-        """The line from which on the variables are not read, once `contexts` is; 0: all are."""
 
     @cached_property
     def _starts(self) -> list[tuple[int, int]]:
@@ -227,20 +249,17 @@ class _Version:
         bare = lex(text).bare.translate(_MASKS)
         return Counter({one: (text if one in _BIDI else bare).count(one) for one in sorted(found)})
 
-    @cached_property
-    def contexts(self) -> dict[int, tuple[str, ...]]:
-        """The lines in force at each declaration that give it variables, by its index; of the first declarations."""
-        found: dict[int, tuple[str, ...]] = {}
-        read = 0
+    def contexts(self, chains: _Chains) -> dict[int, int]:
+        """Return the chain of lines in force at each declaration that give it variables, by its index."""
+        found: dict[int, int] = {}
+        chain = [0]  # of the first 0, 1, 2, … lines
         for command, lines in self.source.in_force():
-            inside = self._inside(command)
-            if inside:
-                read += len(lines)
-                if read > MOST_IN_FORCE:
-                    self.context_ends = self.declarations[inside[0][1]].line
-                    break
-                own = tuple(line for line in lines if line.partition(" ")[0] in _CONTEXT)
-                found.update((index, own) for _, index in inside)
+            # One command closes scopes or adds lines, never both.
+            del chain[len(lines) + 1 :]
+            for line in lines[len(chain) - 1 :]:
+                counts = line.partition(" ")[0] in _CONTEXT
+                chain.append(chains.longer(chain[-1], line) if counts else chain[-1])
+            found.update((index, chain[-1]) for _, index in self._inside(command))
         return found
 
     def _inside(self, command: Command) -> list[tuple[int, int]]:
@@ -437,26 +456,41 @@ class _Difference:
     def _variables(self) -> Iterator[Finding]:
         """Report statements of the same text that got other variables: of a file and a change, the first of them."""
         found: dict[tuple[str, str], list[Decl]] = defaultdict(list)
+        chains, left = _Chains(), MOST_IN_FORCE
+        known: dict[_Version, dict[int, int]] = {}
+        differences: dict[tuple[int, int], tuple[str, ...]] = {}
+        ends: dict[str, int] = {}
         for old, now in self._compared.pairs:
             if old.path != now.path or now.kind not in _ASSERTED or old.text_hash != now.text_hash:
                 continue
-            version = self._new[now.path]
-            before = Counter(self._old[old.path].contexts.get(old.index, ()))
-            after = Counter(version.contexts.get(now.index, ()))
-            if before == after or version.context_ends or self._old[old.path].context_ends:
-                continue
+            versions = self._old[old.path], self._new[now.path]
+            for one in versions:
+                if one not in known:
+                    known[one] = one.contexts(chains)
+            version = versions[1]
+            both = known[versions[0]][old.index], known[version][now.index]
             record = version.declarations[now.index]
+            if both[0] == both[1]:
+                continue
+            if both not in differences and left >= 0:
+                before, after = (chains.lines(chain) for chain in both)
+                left -= before.total() + after.total()
+                gone, come = before - after, after - before
+                differences[both] = (*(f"- {line}" for line in gone), *(f"+ {line}" for line in come))
+            changed = differences.get(both, ())
+            left -= len(changed)
+            if left < 0:
+                ends[now.path] = min(record.line, ends.get(now.path, record.line))
+                continue
             words = set(
                 _NAME.findall(version.data[record.byte_start : record.byte_end].decode("utf-8", "replace"))
             )
-            changed = [f"- {line}" for line in before - after if _concerns(line, words)]
-            changed += [f"+ {line}" for line in after - before if _concerns(line, words)]
+            changed = tuple(line for line in changed if _concerns(line, words))
             if changed:
                 found[now.path, " ".join(changed)].append(now)
-        for path, version in self._new.items():
-            if line := version.context_ends:
-                message = "too many variables and the like; those of declarations were not compared"
-                yield Finding("unread", path, line, 0, "", message)
+        for path, line in ends.items():
+            message = "too many variables and the like; those of declarations were not compared"
+            yield Finding("unread", path, line, 0, "", message)
         for (path, lines), items in found.items():
             first = min(items, key=lambda item: item.index)
             more = f" and {len(items) - 1} more" if len(items) > 1 else ""

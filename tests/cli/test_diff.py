@@ -411,9 +411,17 @@ def test_more_variables_than_are_compared_are_said_to_be_unread(
     clone: Clone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clone.commit(edited("theorem uses", "variable (r : Prop)\nvariable (s : Prop)\ntheorem uses"))
-    monkeypatch.setattr("pipeline.diff.MOST_IN_FORCE", 6)
+    monkeypatch.setattr("pipeline.diff.MOST_IN_FORCE", 3)
     (found,) = clone.document("HEAD~1")["findings"]
     assert (found["kind"], found["line"]) == ("unread", 17)
+
+
+def test_thousands_of_open_sections_with_variables_are_compared_in_full(clone: Clone) -> None:
+    sections = "".join(f"section\nvariable (p{number} : Prop)\n" for number in range(3000))
+    theorems = "".join(f"theorem t{number} (h : p{number}) : p{number} := h\n" for number in range(3000))
+    clone.commit({"B.lean": sections + theorems})
+    clone.commit({"B.lean": f"{sections}variable (p7 : Nat)\n{theorems}"})
+    assert clone.kinds("HEAD~1") == [("statement", "t7")]
 
 
 def test_the_page_has_every_kind_with_its_meaning() -> None:

@@ -218,6 +218,16 @@ def test_time_grows_in_step_with_a_line_of_any_shape(shape: bytes) -> None:
     assert min(seconds(40_000) for _ in range(3)) < 24 * small + 0.02
 
 
+def test_time_grows_in_step_with_sections_that_are_never_closed() -> None:
+    def seconds(number: int) -> float:
+        data = b"section\n" * number + b"theorem a : p := q\n" * number
+        started = time.process_time()
+        scan_source(data, path="A.lean")
+        return time.process_time() - started
+
+    assert min(seconds(8_000) for _ in range(2)) < 16 * min(seconds(1_000) for _ in range(3)) + 0.02
+
+
 def test_a_line_of_ten_megabytes_is_read() -> None:
     data = b"theorem a : p := by simp only [" + (b"foo_" * 250 + b", ") * 10_000 + b"bar]; sorry"
     scanned = scan_source(data, path="A.lean")

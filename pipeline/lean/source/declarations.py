@@ -183,10 +183,13 @@ class Scopes:
     """The scopes that are open while one walks the commands in order."""
 
     open: list[Scope] = field(default_factory=list)
+    _namespaces: list[str] = field(default_factory=list)
 
     def enter(self, kind: str, name: str | None, command: int) -> None:
         for part in name_parts(name) if name else [None]:
             self.open.append(Scope(kind, part, command))
+            if kind == "namespace" and part:
+                self._namespaces.append(part)
 
     def leave(self, name: str | None) -> list[Scope]:
         """Close what `end name` closes; an `end` that fits nothing closes nothing."""
@@ -198,15 +201,15 @@ class Scopes:
             return []
         closed = self.open[-count:]
         del self.open[-count:]
+        named = sum(scope.kind == "namespace" and bool(scope.name) for scope in closed)
+        del self._namespaces[len(self._namespaces) - named :]
         return closed
 
     def qualify(self, name: str) -> str:
         """The full name of what is declared here as `name`."""
         if name.startswith("_root_."):
             return name.removeprefix("_root_.")
-        return ".".join(
-            [*(scope.name for scope in self.open if scope.kind == "namespace" and scope.name), name]
-        )
+        return ".".join([*self._namespaces, name])
 
 
 def name_parts(name: str) -> list[str]:
