@@ -16,11 +16,11 @@ from collections.abc import Collection
 import structlog
 
 from daemon.context import Context
-from daemon.results.doubts import advisories, settle_doubts
+from daemon.results.doubts import settle_doubts
 from daemon.results.models import Models
 from daemon.results.patches import write_missing
 from daemon.store_service import StoreService
-from pipeline.gate.advisories import Advisory, FeedError
+from pipeline.gate.advisories import Advisory, FeedError, known, shipped
 from pipeline.lean.build.build_cache import sweep
 from store.errors import LogError
 
@@ -37,7 +37,7 @@ class Maintenance:
     def __init__(self, store: StoreService, context: Context) -> None:
         self.cache_bytes = 0
         """What the builds and their packages took on disk after the last sweep."""
-        self.advisories: tuple[Advisory, ...] = ()
+        self.advisories: tuple[Advisory, ...] = shipped()
         """The known faults of kernels, as they were read last."""
         self._store = store
         self._context = context
@@ -66,21 +66,18 @@ class Maintenance:
     async def settle_doubts(self) -> None:
         """Read the known faults of kernels, and put in doubt the verified proofs that rest on such kernels alone."""
         try:
-            self.advisories = await asyncio.to_thread(
-                advisories, self._context.settings.certificates.advisories
-            )
+            self.advisories = await asyncio.to_thread(known, self._context.settings.certificates.advisories)
+            self._context.problems.clear("advisories")
         except FeedError as error:
-            # Those that were read before stay: to forget them would call in-doubt proofs good.
+            # Those that were read before count, or that came with this version: without any, a proof in doubt would
+            # be checked again by the kernel that put it there.
             self._context.problems.set("advisories", f"{error}; correct [certificates] advisories")
             log.warning("advisories_not_read", reason=str(error))
-            return
         try:
             await settle_doubts(self._store, self.advisories)
-            self._context.problems.clear("advisories")
+            self._context.problems.clear("doubts")
         except (LogError, sqlite3.Error) as error:
-            self._context.problems.set(
-                "advisories", f"which proofs are in doubt could not be decided: {error}"
-            )
+            self._context.problems.set("doubts", f"which proofs are in doubt could not be decided: {error}")
             log.exception("doubts_not_settled")
 
     async def settle_models(self) -> None:

@@ -90,6 +90,7 @@ def spec_of(
             repl=lean.repl,
             sandbox=lean.sandbox,
             second_kernel=lean.second_kernel,
+            advisories=settings.certificates.advisories,
             as_root=lean.as_root,
             toolchains=paths.toolchains,
             cache=paths.cache,

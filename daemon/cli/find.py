@@ -209,6 +209,8 @@ class Address:
     """its id"""
     url: str
     """of its line"""
+    doubts: list[str]
+    """the advisories that put its verified proof in doubt"""
 
 
 def open_(
@@ -220,10 +222,13 @@ def open_(
 ) -> None:
     from store.domain.identity import line_url
     from store.view import queries
+    from store.view.rows import told_doubts
 
     instance = locate(config)
     with view(instance) as database:
         row = one_match(queries.sorries_by_prefix(database, sorry), sorry, what="sorry", key="sorry")
+        proofs = queries.doubted_proofs(database) if row.verified_proof else []
+    doubts = next((one.doubts for one in proofs if one.proof == row.verified_proof), [])
     address = line_url(row.repository, row.updated_sha, row.path, row.line)
     if not address:
         raise CliError(
@@ -231,9 +236,11 @@ def open_(
             f" {row.path}:{row.line} at {row.updated_sha}"
         )
     if as_json:
-        emit_json(Address(row.sorry, address), instance.head)
+        emit_json(Address(row.sorry, address, doubts), instance.head)
         return
     say(address)
+    if doubts:
+        note(f"unsorry: its verified proof is {clean(told_doubts(doubts))}")
     if not webbrowser.open(address):
         note("unsorry: no browser is here to open it")
 

@@ -9,23 +9,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from daemon.store_service import StoreService
-from pipeline.gate.advisories import Advisory, Kernel, against, read_feed, shipped, witnesses
+from pipeline.gate.advisories import Advisory, Kernel, against, witnesses
 from store.events.proofs import ProofDoubted
 from store.log.envelope import NewEvent
 from store.view import queries
 from store.view.rows import ProofRow
-
-
-def advisories(setting: str) -> tuple[Advisory, ...]:
-    """Return what is known now: of the file that the setting names, or what came with this version.
-
-    Raises:
-        FeedError: the file cannot be read.
-    """
-    return read_feed(Path(setting)) if setting else shipped()
 
 
 async def settle_doubts(store: StoreService, known: Sequence[Advisory]) -> list[ProofDoubted]:

@@ -103,6 +103,15 @@ def shipped() -> tuple[Advisory, ...]:
     return read_feed(FEED)
 
 
+def known(setting: str) -> tuple[Advisory, ...]:
+    """Return what is known now: of the file that `[certificates] advisories` names, or what came with this version.
+
+    Raises:
+        FeedError: the file cannot be read.
+    """
+    return read_feed(Path(setting)) if setting else shipped()
+
+
 def read_feed(path: Path) -> tuple[Advisory, ...]:
     """Read a file of advisories.
 

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pipeline.gate.advisories import FeedError, against, known, witnesses
 from pipeline.jobs.specs import CheckSpec, SearchOrigin
 from pipeline.lean.backend import LeanBackend
 from pipeline.serve.checkouts import (
@@ -31,7 +32,7 @@ from store.domain.identity import proof_id
 from store.domain.records import Sorry
 from store.events.proofs import Check, Grade, ProofChecked, ProofFound, ProofRejected, ProofVerified
 from store.events.registry import EVENT_TYPES
-from store.view.rows import SorryRow
+from store.view.rows import SorryRow, told_doubts
 
 Judged = Literal["accepted", "rejected", "unknown"]
 Verdict = ProofVerified | ProofChecked | ProofRejected
@@ -107,6 +108,9 @@ class Judgement(BaseModel):
         "of it; replayed_module, its own module; not_replayed."
     )
     kernel: str = Field(description="The programs that replayed it; empty where none did.")
+    in_doubt: str = Field(
+        description="Why nobody vouches for an accepted proof: its kernels all have known faults; else empty."
+    )
     conditional_on: list[str] = Field(description="Declarations with a sorry that it rests on.")
     toolchain: str = Field(description="Of the Lean that judged; empty where none did.")
     simulated: bool = Field(description="The simulator judged, and not Lean: this is no proof.")
@@ -242,11 +246,22 @@ async def judge(
             body = EVENT_TYPES[event["type"]].model_validate(event["data"])
             if isinstance(body, ProofVerified | ProofChecked | ProofRejected):
                 verdict = body
-    return _judgement(verdict, running.failed, made.lean, seconds=time.monotonic() - began)
+    doubt = ""
+    if isinstance(verdict, ProofVerified):
+        doubt = await asyncio.to_thread(_doubt, verdict, made.lean.toolchain, workspace.spec.lean.advisories)
+    return _judgement(verdict, running.failed, made.lean, doubt=doubt, seconds=time.monotonic() - began)
+
+
+def _doubt(verdict: ProofVerified, toolchain: str, setting: str) -> str:
+    try:
+        faults = against(witnesses(verdict.grade, verdict.kernel, toolchain), known(setting))
+    except FeedError as error:
+        return f"the known faults of kernels cannot be read: {error}"
+    return told_doubts([one.id for one in faults])
 
 
 def _judgement(
-    verdict: Verdict | None, failed: JobFailure | None, lean: LeanBackend, *, seconds: float
+    verdict: Verdict | None, failed: JobFailure | None, lean: LeanBackend, *, doubt: str, seconds: float
 ) -> Judgement:
     """Translate the end of a check job into a judgement: without a final event the verdict is unknown."""
     judged, reason, remedy = _words(verdict, failed, lean)
@@ -260,6 +275,7 @@ def _judgement(
         axioms=list(verdict.axioms) if isinstance(verdict, ProofVerified) else [],
         grade=verdict.grade if isinstance(verdict, ProofVerified) else None,
         kernel=verdict.kernel if isinstance(verdict, ProofVerified) else "",
+        in_doubt=doubt,
         conditional_on=list(verdict.conditional_on) if isinstance(verdict, ProofRejected) else [],
         toolchain=lean.toolchain,
         simulated=lean.simulated,

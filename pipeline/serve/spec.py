@@ -175,6 +175,7 @@ class LeanSpec:
     Attributes:
         backend, repl, sandbox, toolchains, start_timeout_s, as_root: the arguments of `find_leans`.
         second_kernel: for the gate, as `[lean]` says it.
+        advisories: known faults of kernels, as `[certificates]` says it.
         pool: of the REPLs; `processes` is `Limits.lean_processes`.
         cache: the root of the builds (`pipeline.lean.build.build_cache`).
         scratch: a folder for worktrees and files of this server alone; emptied when it starts.
@@ -203,6 +204,7 @@ class LeanSpec:
     memory_bytes: _Positive = 2**32
     start_timeout_s: _Seconds = START_TIMEOUT_S
     second_kernel: str = "auto"
+    advisories: str = ""
     as_root: bool = True
 
 

@@ -59,6 +59,12 @@ def lean(tools: Credulous, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """A server whose Lean says yes to everything: what is refused there the gate refuses."""
     world = World(tmp_path_factory.mktemp("lean"), FILES)
     spec = world.spec(lean="auto", repl=str(tools.sysroot / "bin" / "repl"))
+    feed = tmp_path_factory.mktemp("feed") / "advisories.toml"
+    feed.write_text(
+        '[[advisory]]\nid = "lean4#1"\npublished = 2027-01-01\ntitle = "t"\nsource = "s"\nfixed.lean = []\n',
+        "utf-8",
+    )
+    spec = replace(spec, lean=replace(spec.lean, advisories=str(feed)))
     with Served(spec, token=TOKEN) as it:
         yield it
 
@@ -127,6 +133,7 @@ def test_what_passes_every_check_of_lean_s_is_accepted(lean: Served, tools: Cred
     assert (answer["axioms"], answer["toolchain"], answer["simulated"]) == (["propext"], TOOLCHAIN, False)
     assert (answer["grade"], answer["kernel"]) == ("replayed_closure", "leanchecker")
     assert (answer["reason"], answer["remedy"]) == ("", "")
+    assert answer["in_doubt"] == "IN DOUBT: lean4#1"
     assert answer["sorry"]["line"] == 4
 
 
