@@ -495,7 +495,7 @@ def test_a_running_daemon_records_it(world: World) -> None:
         store = await StoreService.open(paths)
         # The routes of this test call the store alone.
         nothing = SimpleNamespace(text=None, now=None)
-        parts: Any = SimpleNamespace(store=store, metrics=nothing, page=nothing, desk=None)
+        parts: Any = SimpleNamespace(store=store, metrics=nothing, page=nothing, desk=None, claims=None)
         control = await ControlServer.start(paths.socket, parts)
         try:
             return await asyncio.to_thread(world.pr)

@@ -58,7 +58,8 @@ class Daemon:
         return SimpleNamespace(
             living=SimpleNamespace(health=lambda: Health(healthy=True)),
             polls=self,
-            store=SimpleNamespace(room=SimpleNamespace(problem="")),
+            store=SimpleNamespace(room=SimpleNamespace(problem=""), ask=None),
+            claims=None,
             metrics=nothing,
             page=nothing,
             desk=None,
