@@ -377,6 +377,17 @@ def tree_of(certificate: Certificate, clone: Path) -> bytes:
     return _git(clone, "archive", "--format=tar", certificate.commit)
 
 
+def blobs_of(certificate: Certificate, clone: Path) -> dict[str, str]:
+    """Return git's ids of the regular files of the commit, by path.
+
+    Raises:
+        CertificateError: git cannot list them.
+    """
+    entries = _git(clone, "ls-tree", "-r", "-z", "--full-tree", certificate.commit).split(b"\0")[:-1]
+    parted = (entry.partition(b"\t") for entry in entries if entry.startswith(b"100"))
+    return {os.fsdecode(path): about.split()[-1].decode("ascii") for about, _, path in parted}
+
+
 def _git(folder: Path, *words: str, given: bytes = b"") -> bytes:
     environment = {
         "PATH": _path(),

@@ -18,7 +18,15 @@ from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 
-from pipeline.gate.certificate import Certificate, CertificateError, agrees, in_repository, patched, tree_of
+from pipeline.gate.certificate import (
+    Certificate,
+    CertificateError,
+    agrees,
+    blobs_of,
+    in_repository,
+    patched,
+    tree_of,
+)
 from pipeline.gate.lake_checks import ALLOWED_AXIOMS
 from pipeline.lean.source.imports import module_of, source_folders
 
@@ -57,17 +65,13 @@ def _written(certificate: Certificate, clone: Path, folder: Path) -> list[Path]:
     with tarfile.open(fileobj=BytesIO(tree_of(certificate, clone))) as tree:
         # Links that lead out, devices and absolute names are refused.
         tree.extractall(folder, filter="data")
+    _require_same(folder, blobs_of(certificate, clone))
     taken = [name for name in (f"{SOLUTION}.lean", CONFIGURATION, METADATA) if (folder / name).exists()]
     if taken:
         raise CertificateError(f"the commit has a {', '.join(taken)} of its own, which would be replaced")
     lakefile = _with_solution(folder)
-    solution = patched((folder / certificate.path).read_bytes(), certificate)
-    if hashlib.sha256(solution).hexdigest() != certificate.material.file_sha256:
-        raise CertificateError(
-            f"git's attributes make another file of {certificate.path} where it is archived"
-        )
     made = {
-        f"{SOLUTION}.lean": solution,
+        f"{SOLUTION}.lean": patched((folder / certificate.path).read_bytes(), certificate),
         CONFIGURATION: _configuration(certificate, folder),
         METADATA: _metadata(certificate),
         lakefile.name: lakefile.read_bytes() + _library(lakefile),
@@ -75,6 +79,16 @@ def _written(certificate: Certificate, clone: Path, folder: Path) -> list[Path]:
     for name, data in made.items():
         (folder / name).write_bytes(data)
     return [folder / name for name in made]
+
+
+def _require_same(folder: Path, blobs: Mapping[str, str]) -> None:
+    """Refuse a folder in which a file is not the commit's: git's attributes leave files out and change their text."""
+    for path, blob in blobs.items():
+        place = folder / path
+        data = place.read_bytes() if place.is_file() else b""
+        digest = hashlib.new("sha1" if len(blob) == 40 else "sha256", b"blob %d\0" % len(data) + data)
+        if not place.is_file() or digest.hexdigest() != blob:
+            raise CertificateError(f"git's attributes make another file of {path} where it is archived")
 
 
 def _configuration(certificate: Certificate, folder: Path) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -74,6 +75,18 @@ def test_what_does_not_agree_is_not_written(
 ) -> None:
     with pytest.raises(CertificateError, match=why):
         export(certificate.model_copy(update=change), judged.clone, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_git_s_attributes_leave_out_is_not_passed_over(
+    certificate: Certificate, judged: Judged, tmp_path: Path
+) -> None:
+    clone = tmp_path / "clone"
+    shutil.copytree(judged.clone, clone)
+    (clone / ".git" / "info").mkdir(exist_ok=True)
+    (clone / ".git" / "info" / "attributes").write_text("lean-toolchain export-ignore\n", "utf-8")
+    with pytest.raises(CertificateError, match="make another file of lean-toolchain"):
+        export(certificate, clone, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
