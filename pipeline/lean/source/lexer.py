@@ -124,6 +124,7 @@ class Positions:
 
 
 _SPACE = re.compile(r"\s*")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def decode(data: bytes) -> tuple[str, str | None]:
@@ -139,7 +140,7 @@ def decode(data: bytes) -> tuple[str, str | None]:
 
 def printable(text: str) -> str:
     """The text with U+FFFD for what was no UTF-8, so that it can be written anywhere. Same length."""
-    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def lex(text: str) -> Lexed:

@@ -188,10 +188,12 @@ class _Reader:
         self.lexed: Lexed = lex(text)
         self.positions = Positions(text, self.lexed.bare)
         self.split: Split = split(self.lexed, self.positions)
-        # For each command that closes or opens scopes: how many. The position of a block's command for `mutual`.
+        # For each command that closes or opens scopes: how many. The position of a block's command for `mutual`. The
+        # commands that declare.
         self.closed: dict[int, int] = {}
         self.opened: dict[int, int] = {}
         self.mutual_ends: dict[int, int] = {}
+        self.declaring: set[int] = set()
 
     def scan(self, path: str) -> ScannedFile:
         return self._scanned(path, self._declarations())
@@ -240,7 +242,10 @@ class _Reader:
                     else:
                         self.closed[number] = len(closed)
                 case _:
-                    found.extend(self._declared(command, scopes))
+                    declared = self._declared(command, scopes)
+                    if declared:
+                        self.declaring.add(number)
+                    found.extend(declared)
         return found
 
     def _declared(self, command: RawCommand, scopes: Scopes) -> list[_DeclarationSpan]:
@@ -323,7 +328,7 @@ class _Reader:
 
     def _command(self, number: int, command: RawCommand, end: int) -> Command:
         keyword = _KIND_OF.get(command.keyword, command.keyword)
-        if keyword == "mutual" or read_head(self.lexed, self.positions, command):
+        if keyword == "mutual" or number in self.declaring:
             kind = "declaration"
         else:
             kind = keyword if keyword in _OWN_KINDS else "other"
@@ -339,13 +344,15 @@ class _Reader:
         )
 
     def _preamble(self, command: RawCommand, kind: str, *, opens: int) -> str:
+        if kind == "declaration":
+            return ""
         code = normalise(self.lexed.code[command.start : command.end])
         name = scope_name(self.lexed, command) if opens > 1 else None
         if name:  # `namespace A.B` as two, since `end B` may close only the inner one
             before = code.removesuffix(name)
             return printable("\n".join(f"{before}{part}" for part in name_parts(name)))
         local_attribute = kind == "attribute" and ("[local " in code or "[scoped " in code)
-        local = kind != "declaration" and not _LOCAL.isdisjoint(command.modifiers)
+        local = not _LOCAL.isdisjoint(command.modifiers)
         if kind in ("namespace", "section") or kind in _STATE_KINDS or local_attribute or local:
             return printable(code)
         return ""
