@@ -10,6 +10,7 @@ import time
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import httpx2
 import pytest
@@ -274,9 +275,13 @@ def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: P
                 tcp.get(f"http://127.0.0.1:{port}/metrics").text,
             ]
             pages = [unix.get("http://unsorry/report"), tcp.get(f"http://127.0.0.1:{port}/report")]
+            badge, feed = (tcp.get(f"http://127.0.0.1:{port}/{name}") for name in ("badge.svg", "feed.atom"))
     assert [page.status_code for page in pages] == [200, 200]
     assert "1 sorry is open in 1 watched repository" in pages[1].text
     assert pages[0].content == pages[1].content, "made once, for both"
+    assert (badge.headers["content-type"], "sorries: 1" in badge.text) == ("image/svg+xml", True)
+    assert feed.headers["content-type"] == "application/atom+xml"
+    assert ET.fromstring(feed.content).tag == "{http://www.w3.org/2005/Atom}feed"
     for text in texts:
         found = {family.name: family for family in text_string_to_metric_families(text)}
         key = settings.repos[0].key
