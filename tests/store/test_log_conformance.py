@@ -544,7 +544,11 @@ class LogConformance(ABC):
         assert (found.schema_version, found.data) == (1, old)
         body = read_body(found)
         assert isinstance(body, CommitScanned)
-        assert (body.schema_version, body.include, body.exclude) == (3, ("**/*.lean",), ())
+        assert (body.schema_version, body.include, body.exclude) == (
+            CommitScanned.schema_version,
+            ("**/*.lean",),
+            (),
+        )
         assert [e.data for e in log.reader().read()] == [old]
 
     @pytest.mark.parametrize("body", [TheoremDreamt(), NewerDaemonStopped()], ids=lambda body: body.type)
