@@ -10,46 +10,19 @@ from typing import Any
 
 import pytest
 
-from daemon.settings import Settings
-from examples.demo_library import files
 from pipeline.jobs.inputs import Inputs, InputStore
+from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import CORPUS, KNOWN, Budget, CuratedRung, ProveKnown, ProveSpec, ScanLimits
 from pipeline.lean.backend import simulator
 from tests.support.daemon import apart
+from tests.support.daemon.at_work import Works
 from tests.support.daemon.bench import bench
 from tests.support.daemon.deployment import Deployment
-from tests.support.tiny_models import make_tiny_causal, make_tiny_classifier, make_tiny_retriever
 
 pytestmark = pytest.mark.skipif(not apart.works(), reason="nothing can be hidden from a process here")
 
 SIMULATOR = '[lean]\nbackend = "simulator"\n[jobs]\nretry_base = "0.2s"\n'
-TRAIN = """
-[train]
-device = "cpu"
-new_theorems = 30
-tolerance = 100
-[train.retriever]
-model_name = "./tiny"
-batch_size = 16
-precision = "32-true"
-num_workers = 0
-max_seq_len = 64
-data_max_seq_len = 64
-[train.tactics]
-enabled = true
-model_name = "./causal"
-max_seq_len = 400
-epochs = 1
-[train.progress]
-enabled = true
-model_name = "./classifier"
-max_seq_len = 400
-epochs = 1
-"""
-
-
-TRAINED = {"train", "train_tactics", "train_progress"}
 
 
 def ended(deployment: Deployment) -> Counter[str]:
@@ -59,22 +32,14 @@ def ended(deployment: Deployment) -> Counter[str]:
     return Counter(event.data["job"].rpartition("-")[0] for event in deployment.events("job_succeeded"))
 
 
-def begun(deployment: Deployment, settings: Settings, kinds: set[str], *, seconds: float) -> None:
-    hidden = apart.prelude(settings.paths.state, settings.paths.cache, deployment.folder)
-    with deployment.daemon(environment={"OMP_NUM_THREADS": "1"}, prelude=hidden):
-        deployment.wait_for(lambda: kinds <= set(ended(deployment)), what="the jobs", seconds=seconds)
-
-
-def test_scans_traces_searches_and_checks_need_nothing_of_the_daemon_s_but_what_they_list(
-    tmp_path: Path,
-) -> None:
+def test_a_scan_and_a_search_need_nothing_of_the_daemon_s_but_what_they_list(tmp_path: Path) -> None:
     deployment = Deployment(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a (p : Prop) (h : p) : p := by\n  sorry\n"})
     settings = deployment.write(repos=[remote.path], extra=f"{SIMULATOR}[train]\nenabled = false\n")
-    begun(deployment, settings, {"scan", "trace", "prove", "check"}, seconds=60)
-    assert not list(settings.paths.jobs.glob("*/inputs")), "what no job needs is gone"
-    assert not [path for path in settings.paths.inputs.iterdir() if path.is_file()]
+    hidden = apart.prelude(settings.paths.state, settings.paths.cache, deployment.folder)
+    with deployment.daemon(environment={"OMP_NUM_THREADS": "1"}, prelude=hidden):
+        deployment.wait_for(lambda: {"scan", "prove"} <= set(ended(deployment)), what="the jobs")
 
 
 class Searching(ProveSpec):
@@ -131,28 +96,38 @@ def test_each_attempt_has_the_inputs_of_the_first_one_until_the_job_has_ended(tm
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_trainings_and_searches_with_premises_need_nothing_of_the_daemon_s_but_what_they_list(
-    tmp_path: Path,
-) -> None:
-    deployment = Deployment(tmp_path)
-    make_tiny_retriever(tmp_path / "tiny", d_model=32, layers=1)
-    make_tiny_causal(tmp_path / "causal", hidden=32, layers=1)
-    make_tiny_classifier(tmp_path / "classifier", hidden=32, layers=1)
-    remote = deployment.remote("atlas")
-    remote.commit("revision 1", {**files(1), "Open.lean": "theorem a (p q : Prop) : p ∨ q := by\n  sorry\n"})
-    settings = deployment.write(repos=[remote.path], extra=SIMULATOR + TRAIN)
+@pytest.mark.timeout(600)
+def test_each_kind_of_job_needs_nothing_of_the_daemon_s_but_what_it_lists(tmp_path: Path) -> None:
+    works = Works(tmp_path)
+    works.write(learn=("retriever", "tactics", "progress"), rewards=True)
+    deployment, paths = works.deployment, works.settings.paths
+
+    def wait_for(*kinds: Kind) -> None:
+        deployment.wait_for(lambda: set(kinds) <= set(ended(deployment)), what=", ".join(kinds), seconds=200)
+
+    def retrievers(event: str) -> list[str]:
+        found = deployment.events(event)
+        return [one.data["checkpoint"] for one in found if one.data["model"] == "retriever"]
 
     def premises_are_searched() -> bool:
         done = {event.data["job"] for event in deployment.events("job_succeeded")}
-        specs = [JobSpec.read(path) for path in settings.paths.jobs.glob("prove-*/*/spec.json")]
+        specs = [JobSpec.read(path) for path in paths.jobs.glob("prove-*/*/spec.json")]
         return any(spec.job in done and CORPUS in spec.inputs for spec in specs)
 
-    hidden = apart.prelude(settings.paths.state, settings.paths.cache, deployment.folder)
-    with deployment.daemon(environment={"OMP_NUM_THREADS": "1"}, prelude=hidden):
-        deployment.wait_for(
-            lambda: {*TRAINED, "prove"} <= set(ended(deployment)) and premises_are_searched(),
-            what="the jobs",
-            seconds=300,
-        )
-    assert list(settings.paths.inputs.glob("kept/*/*")), "the corpus is there for the next job"
+    hidden = apart.prelude(paths.state, paths.cache, deployment.folder)
+    environment = {"ELAN_HOME": str(works.tools.home), "OMP_NUM_THREADS": "1"}
+    with deployment.daemon(environment=environment, prelude=hidden):
+        wait_for("scan", "build", "trace", "prove", "check")
+        works.train()
+        wait_for("train", "train_tactics", "train_grpo", "train_progress")
+        # A retriever that is not in use has learned what the one in use did not: that one is measured on it.
+        works.write(learn=("retriever",))
+        works.train()
+        deployment.wait_for(lambda: ended(deployment)["train"] == 2, what="another retriever", seconds=200)
+        if retrievers("checkpoint_promoted")[-1] == retrievers("checkpoint_saved")[-1]:
+            works.ask("POST", "/rollback", {"model": "retriever"})
+        wait_for("evaluate")
+        assert set(ended(deployment)) == set(KINDS)
+        works.push()
+        deployment.wait_for(premises_are_searched, what="a search with premises", seconds=100)
+    assert list(paths.inputs.glob("kept/*/*")), "the corpus is there for the next job"
