@@ -185,6 +185,18 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = 
         edited("def two", "#eval show CommandElabM Unit from do elabCommand (← `(axiom cheat : False))\n\ndef two"),
         [("hidden", "")],
     ),
+    "a sorry between characters that stand behind numbers": (
+        edited("def two", "def a := k 0'\"'\ntheorem new : False := sorry\ndef b := k 0'\"'\n\ndef two"),
+        [("opened", "Demo.new")],
+    ),
+    "a sorry between characters on one line": (
+        edited("def two", "theorem new : False := p 1'«' sorry 1'»'\n\ndef two"),
+        [("opened", "Demo.new")],
+    ),
+    "a string behind a name with a number": (
+        edited("def two", "def a := k0'\"'\ntheorem new : False := sorry\n\"\n\ndef two"),
+        [],
+    ),
     "commands that only show": (edited("def two", "#print axioms done\n#check sorryAx\n\ndef two"), []),
     "a file that git has elsewhere": (
         {"B.lean": "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"},

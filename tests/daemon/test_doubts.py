@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from daemon.context import Context
+from daemon.maintenance import Maintenance
 from daemon.results.doubts import settle_doubts
 from daemon.results.mail import mail, mail_id
 from daemon.settings import load
@@ -51,6 +53,27 @@ def test_a_doubt_is_recorded_once_and_taken_back_where_the_file_was_corrected(st
     assert over.advisories == ()
     assert settle(state, shipped()[:0]) == []
     assert "IN DOUBT" not in state.unsorry("proofs", "show", PROOF).out
+
+
+def test_where_the_file_of_advisories_cannot_be_read_those_that_came_with_this_version_count(
+    state: StateFolder,
+) -> None:
+    with state.config.open("a", encoding="utf-8") as config:
+        config.write('[certificates]\nadvisories = "/nonexistent"\n')
+
+    async def go() -> None:
+        settings = load(state.config)
+        store = await StoreService.open(settings.paths)
+        try:
+            context = Context(settings)
+            await Maintenance(store, context).settle_doubts()
+            (doubted,) = await store.ask(queries.doubted_proofs)
+            assert doubted.proof == PROOF
+            assert "correct [certificates] advisories" in context.problems.get("advisories")
+        finally:
+            await store.close()
+
+    asyncio.run(go())
 
 
 def test_every_reader_that_says_verified_says_that_it_is_in_doubt(state: StateFolder) -> None:

@@ -38,6 +38,9 @@ _CHAR = rf"'(?<![{ID_REST}]')(?:\\(?:x[0-9a-fA-F]{{2}}|u\{{?[0-9a-fA-F]{{1,6}}\}
 # Every alternative begins with a literal, so that the search skips over plain text at the speed of C.
 _NEXT = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|{_CHAR}")
 _NEXT_IN_HOLE = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|[{{}}]|{_CHAR}")
+_IN_NAME = re.compile(f"[{ID_REST}]")
+_NUMBER = r"(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|[0-9][0-9_]*(?:[eE][0-9_]+)?)"
+_NUMBERS = re.compile(rf"{_NUMBER}(?:'[^\\'\n]'{_NUMBER})*")
 _COMMENT_EDGE = re.compile(r"/-|-/")
 _STRING_REST = re.compile(r'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _INTERPOLATED_REST = re.compile(r'[^"\\{]*+(?:\\.[^"\\{]*+)*+["{]', re.DOTALL)
@@ -176,7 +179,11 @@ class _Lexer:
         while match := (_NEXT_IN_HOLE if self.holes else _NEXT).search(text, at):
             start, at = match.span()
             what = text[start]
-            if what == "-":
+            if what in '"«{}' and (end := self._character_after_number(start)) > 0:
+                at = end
+                tick = text.rindex("'", 0, start)
+                self._put(tick, at, code=text[tick:at], bare=STRING_FILLER * (at - tick))
+            elif what == "-":
                 self._blank(start, at)
             elif what == "/":
                 at = self._comment(start, match.group())
@@ -200,6 +207,21 @@ class _Lexer:
         code = "".join([*self.code, rest])
         bare = "".join([*self.bare, rest])
         return Lexed(text=text, code=code, bare=bare, docs=self.docs, errors=tuple(self.errors))
+
+    def _character_after_number(self, start: int) -> int:
+        """Return the end of a character literal around `start` that stands right behind a number (`0'"'`), else -1.
+
+        Behind a name a tick is a part of it.
+        """
+        text = self.text
+        tick = start - 1 if text[start - 1 : start] == "'" else start - 2
+        if tick < self.done or text[tick : tick + 1] != "'" or text[tick + 1 : start] not in ("", "\\"):
+            return -1
+        end = text.find("'", start + 1, start + 2) + 1
+        first = tick
+        while first > self.done and _IN_NAME.match(text[first - 1]):
+            first -= 1
+        return end if end and _NUMBERS.fullmatch(text, first, tick) else -1
 
     def _put(self, start: int, end: int, *, code: str, bare: str) -> None:
         """Copy the plain text before `start`, then the masks of the text there."""
