@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -64,7 +65,7 @@ class Clone:
         )
         return done.stdout.strip()
 
-    def commit(self, files: dict[str, str | bytes | None]) -> str:
+    def commit(self, files: dict[str, str | bytes | None]) -> None:
         for name, text in files.items():
             path = self.root / name
             if text is None:
@@ -74,6 +75,8 @@ class Clone:
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
         self.git("add", "-A")
         self.git("commit", "-q", "--allow-empty", "-m", "x")
+
+    def head(self) -> str:
         return self.git("rev-parse", "HEAD")
 
     def run(self, *arguments: str) -> Result:
@@ -90,13 +93,18 @@ class Clone:
         return [(item["kind"], item["declaration"]) for item in self.document(*arguments)["findings"]]
 
 
-@pytest.fixture
-def clone(tmp_path: Path) -> Clone:
-    made = Clone(tmp_path / "clone")
-    made.root.mkdir()
-    made.git("init", "-q", "-b", "main")
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """A repository with one commit, which no test changes."""
+    made = Clone(tmp_path_factory.mktemp("original"))
+    made.git("init", "-q", "-b", "main", "--template=")
     made.commit({"A.lean": BASE})
     return made
+
+
+@pytest.fixture
+def clone(original: Clone, tmp_path: Path) -> Clone:
+    return Clone(shutil.copytree(original.root, tmp_path / "clone"))
 
 
 def edited(old: str, new: str) -> dict[str, str | bytes | None]:
@@ -289,7 +297,8 @@ def test_what_a_pull_request_does_is_found_and_nothing_else(pull_requests: Mirro
 
 
 def test_what_fails_is_chosen_and_each_finding_has_its_place(clone: Clone) -> None:
-    head = clone.commit(edited(":= rfl", ":= sorry"))
+    clone.commit(edited(":= rfl", ":= sorry"))
+    head = clone.head()
     assert clone.run("HEAD~1").exit_code == 0
     assert clone.run("HEAD~1", "--fail-on", "axiom,statement").exit_code == 0
     for policy in ("opened", "axiom,opened", "any"):
@@ -352,7 +361,7 @@ def test_files_are_chosen_by_patterns(clone: Clone) -> None:
 
 
 def test_a_shallow_clone_says_how_to_get_the_history(clone: Clone, tmp_path: Path) -> None:
-    start = clone.git("rev-parse", "HEAD")
+    start = clone.head()
     clone.commit(edited("1 = 1", "2 = 2"))
     clone.git("branch", "old", start)
     clone.git("config", "uploadpack.allowAnySHA1InWant", "true")
@@ -388,27 +397,30 @@ def test_a_folder_that_is_no_clone_is_named(tmp_path: Path) -> None:
 HOSTILE = "::error file=A.lean::x\n##[error]y\u202e`|<b>.lean"
 
 
-def hostile(clone: Clone) -> None:
+@pytest.fixture(scope="module")
+def hostile(original: Clone, tmp_path_factory: pytest.TempPathFactory) -> Clone:
     """A pull request whose names are commands to a runner, and whose files are none that are read."""
+    clone = Clone(shutil.copytree(original.root, tmp_path_factory.mktemp("hostile") / "clone"))
     (clone.root / "L.lean").symlink_to("/etc/passwd")
     (clone.root / "Folder").symlink_to("/")
     (clone.root / "README.md").symlink_to("A.lean")
     (clone.root / os.fsdecode(b"\xff.lean")).write_text("axiom x : False\n")
     clone.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},Sub")
     clone.git("config", "core.protectNTFS", "false")
+    clone.git("config", "core.compression", "0")
     (clone.root / "Big.lean").write_bytes(b"-" * (16 * 2**20 + 1))
     (clone.root / HOSTILE).write_text("theorem «::error::\u202eq[a](b)» : answer(1) = 1 := sorry\n")
     clone.git("add", "-A", ":!Sub")
     clone.git("commit", "-q", "-m", "x")
+    return clone
 
 
-def test_what_is_not_read_is_said_and_no_name_is_a_command_to_a_runner(clone: Clone) -> None:
-    hostile(clone)
-    done = clone.run("HEAD~1", "--fail-on", "unread")
+def test_what_is_not_read_is_said_and_no_name_is_a_command_to_a_runner(hostile: Clone) -> None:
+    done = hostile.run("HEAD~1", "--fail-on", "unread")
     assert done.exit_code == ExitCode.DIFFERENCES
     lines = done.stdout.splitlines()
     assert not any(line.lstrip().startswith("::") or "##[" in line or "\u202e" in line for line in lines)
-    findings = clone.document("HEAD~1")["findings"]
+    findings = hostile.document("HEAD~1")["findings"]
     assert [item["kind"] for item in findings if item["path"] == HOSTILE] == ["hidden", "opened"]
     found = {item["path"]: (item["kind"], item["message"]) for item in findings}
     assert found["L.lean"] == ("unread", "a symbolic link, which is not followed")
@@ -429,8 +441,8 @@ def test_more_variables_than_are_compared_are_said_to_be_unread(
 
 
 def test_thousands_of_open_sections_with_variables_are_compared_in_full(clone: Clone) -> None:
-    sections = "".join(f"section\nvariable (p{number} : Prop)\n" for number in range(3000))
-    theorems = "".join(f"theorem t{number} (h : p{number}) : p{number} := h\n" for number in range(3000))
+    sections = "".join(f"section\nvariable (p{number} : Prop)\n" for number in range(1500))
+    theorems = "".join(f"theorem t{number} (h : p{number}) : p{number} := h\n" for number in range(1500))
     clone.commit({"B.lean": sections + theorems})
     clone.commit({"B.lean": f"{sections}variable (p7 : Nat)\n{theorems}"})
     assert clone.kinds("HEAD~1") == [("statement", "t7")]
@@ -482,18 +494,17 @@ def test_github_gets_annotations_with_what_fails_first(clone: Clone) -> None:
     assert statement == "the statement of Demo.done changed\n- : 1 = 1\n+ : 2 = 2"
 
 
-def test_no_format_lets_a_name_be_more_than_text(clone: Clone) -> None:
-    hostile(clone)
-    found = runner_commands(clone.run("HEAD~1", "--format", "github").stdout)
+def test_no_format_lets_a_name_be_more_than_text(hostile: Clone) -> None:
+    found = runner_commands(hostile.run("HEAD~1", "--format", "github").stdout)
     assert {level for level, _, _ in found} == {"warning"}
     assert all(about.keys() <= {"title", "file", "line", "col"} for _, about, _ in found)
-    text = clone.run("HEAD~1", "--format", "markdown").stdout
+    text = hostile.run("HEAD~1", "--format", "markdown").stdout
     # The name has a backtick, so that its code has two around it; no HTML and no table is outside of code.
     outside = re.sub(r"(`+)(?!`).+?(?<!`)\1(?!`)", "", text)
     assert "<b>" in text
     assert not set("<|`") & set(outside)
     assert "\u202e" not in text
-    log = json.loads(clone.run("HEAD~1", "--format", "sarif").stdout)
+    log = json.loads(hostile.run("HEAD~1", "--format", "sarif").stdout)
     uris = {
         item["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
         for item in log["runs"][0]["results"]
@@ -561,8 +572,9 @@ def loaded(name: str) -> Any:
 
 
 def test_the_action_s_own_script_checks_a_pull_request(clone: Clone, tmp_path: Path) -> None:
-    base = clone.git("rev-parse", "HEAD")
-    head = clone.commit({"B.lean": "axiom b : False\n"})
+    base = clone.head()
+    clone.commit({"B.lean": "axiom b : False\n"})
+    head = clone.head()
     action = loaded("action.yml")
     _, install, check = action["runs"]["steps"]
     (lock,) = re.findall(r"\$GITHUB_ACTION_PATH/([\w/.]+)", install["run"])
@@ -592,8 +604,9 @@ def test_the_action_s_own_script_checks_a_pull_request(clone: Clone, tmp_path: P
 
 
 def test_the_template_for_gitlab_checks_a_merge_request(clone: Clone, tmp_path: Path) -> None:
-    base = clone.git("rev-parse", "HEAD")
-    head = clone.commit({"B.lean": "axiom b : False\n"})
+    base = clone.head()
+    clone.commit({"B.lean": "axiom b : False\n"})
+    head = clone.head()
     job = loaded("release/gitlab.yml")["unsorry"]
     given = job["variables"] | {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "CI_COMMIT_SHA": head}
     (script,) = job["script"]
@@ -608,6 +621,7 @@ def test_the_template_for_gitlab_checks_a_merge_request(clone: Clone, tmp_path: 
 def test_the_hook_stops_a_commit_with_an_axiom(clone: Clone) -> None:
     (hook,) = loaded(".pre-commit-hooks.yaml")
     script = clone.root / ".git" / "hooks" / "pre-commit"
+    script.parent.mkdir()
     script.write_text(
         f"#!/bin/sh\nPATH={INSTALLED}:$PATH exec {shlex.join([*hook['entry'].split(), *hook['args']])}\n"
     )

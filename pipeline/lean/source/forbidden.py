@@ -118,6 +118,7 @@ _LOOKALIKES = str.maketrans(
     "аеорсухіјѕԁցհӏոԛսνᴠωᴡᴢοιαρτκԝᴏꜱᴀᴅᴍᴛɪʏıΑΒΕΖΗΙΚΜΝΟΡΤΥΧАВЕЅІЈКМНОРСТХ",
     "aeopcyxijsdghlnquvvwwzoiaptkwosadmtiyiABEZHIKMNOPTYXABESIJKMHOPCTX",
 )
+_LOOKALIKE = frozenset(map(chr, _LOOKALIKES))
 
 
 def complaints(replacement: str) -> tuple[str, ...]:
@@ -175,8 +176,11 @@ def skeleton(name: str) -> str:
     if name.isascii():
         return name
     plain = unicodedata.normalize("NFKC", name).replace("«", "").replace("»", "")
-    unseen = {ord(character): "" for character in set(plain) if unicodedata.category(character) == "Cf"}
-    return (plain.translate(unseen) if unseen else plain).translate(_LOOKALIKES)
+    # To translate a text costs ten times as much as to look at its characters once each.
+    others = {character for character in set(plain) if not character.isascii()}
+    unseen = {ord(character): "" for character in others if unicodedata.category(character) == "Cf"}
+    plain = plain.translate(unseen) if unseen else plain
+    return plain if _LOOKALIKE.isdisjoint(others) else plain.translate(_LOOKALIKES)
 
 
 def may_set(option: str) -> bool:
