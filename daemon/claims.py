@@ -1,4 +1,4 @@
-"""What agents ask of the daemon: a sorry for themselves for a while, and the gate's verdict on a proof.
+"""Agents' requests: claim a sorry for a limited time, and submit a proof to the gate.
 
 A claim is an event and ends by the clock, so that it outlives the daemon and needs no end of its agent's. It covers the
 sorry's declaration, since work on one sorry of it is work on all. Who has one is asked by the claim's id: the daemon

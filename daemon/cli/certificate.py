@@ -66,7 +66,7 @@ class Shown:
     certificate: dict[str, Any]
     """the file's content ([certificates](certificates.md))"""
     files: list[Path]
-    """what was written; none without `--out`"""
+    """the files written; empty without `--out`"""
     in_doubt: str
     """why every kernel that vouches for the proof is in doubt; "" where one is not"""
 
@@ -125,7 +125,7 @@ def _write(made: Certificate, folder: Path, config: Path) -> list[Path]:
 
 
 def doubt_on(made: Certificate, row: ProofRow) -> str:
-    """Return why nobody vouches for a certificate's proof any more, as recorded or as this version knows; or ""."""
+    """Return why a certificate's proof is in doubt, by the log or by this version's advisories; "" if it is not."""
     from pipeline.gate.advisories import shipped
     from pipeline.gate.certificate import recalled
 
@@ -173,7 +173,7 @@ class Verified:
     holds: bool
     """nothing speaks against it, and a trusted signer or a log vouches for it"""
     points: list[Point]
-    """what was looked at: `what`, its `outcome` (`good`, `bad` or `unknown`), and what was `said`"""
+    """the checks: `what` was checked, its `outcome` (`good`, `bad` or `unknown`), and the reason (`said`)"""
 
 
 def verify(
@@ -214,7 +214,7 @@ def _read(file: Path) -> tuple[bytes, Certificate]:
 @dataclass(frozen=True, slots=True)
 class Written:
     files: list[Path]
-    """what the project has beside the commit's own files"""
+    """the files added to those of the commit"""
 
 
 def export(
@@ -285,6 +285,6 @@ def _tell(certificate: Certificate, points: list[Point], *, holds: bool) -> None
         note(f"unsorry: the certificate does not hold: nothing here says that {what} is verified")
     else:
         note(
-            "unsorry: nobody vouches for the certificate, which anyone can write: give --signers with the signer's key,"
-            " or --log with the log that it is from"
+            "unsorry: nothing shows that a trusted daemon issued the certificate, and anyone can write one: give"
+            " --signers with the signer's key, or --log with the log that it is from"
         )

@@ -196,7 +196,7 @@ class Proof(Shown):
 
 
 class Submitted(Shown):
-    """What became of a submission."""
+    """The result of a submission."""
 
     proof: str | None = Field(description="The proof's id, for show_proof; null where nothing was recorded.")
     verdict: Said
@@ -222,7 +222,7 @@ class OneSorry(Shown):
 
 
 class Verdict(Shown):
-    """What the gate says of a text; nothing of it is recorded."""
+    """The gate's verdict on a proof; nothing is recorded."""
 
     verdict: Literal["accepted", "rejected", "unknown", "simulated"] = Field(
         description="accepted: Lean took it and every required check passed; rejected: reason says why; unknown: "
