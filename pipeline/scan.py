@@ -4,9 +4,9 @@ Reads a commit's Lean files out of the bare mirror, as far as they differ from t
 asks for events: file_scanned, file_removed, the steps of the sorries' lives, theorems_followed, commit_scanned. It
 needs no Lean, no worktree and no network. Its specification is `ScanSpec`.
 
-What fits goes in one batch; more goes in parts, after `scan_begun`, and counts once commit_scanned has closed it. The
-daemon's memory depends on a part alone. The limits bound what is taken of a commit, not what is compared: a sorry that
-is followed is known for what it is wherever in the file it stands.
+What fits goes in one batch, with other commits that fit beside it; more goes in parts, after `scan_begun`, and counts
+once commit_scanned has closed it. The daemon's memory depends on a part alone. The limits bound what is taken of a
+commit, not what is compared: a sorry that is followed is known for what it is wherever in the file it stands.
 
 Each file's scan is staged as soon as it is read; in memory stay only names and hashes, and of a first scan only
 sorries. The earlier version of a changed file is read from the mirror too, so that old declarations are not new.
@@ -23,6 +23,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import Any
 
 from pipeline.jobs.mirror import Mirror, TreeFile
@@ -62,8 +63,10 @@ MOST_STEPS = 5000
 MOST_EVENTS, MOST_PART_BYTES = 300, 1 << 20
 """A part ends at whichever of the two (events, bytes with what they cite) it comes to first."""
 BYTES_OF_EVENT = 1000
-GOES_ON_S = 10.0
+GOES_ON_S = 20.0
 """Seconds after which a job begins no other commit or branch: others wait for its place."""
+GATHERS_S = 0.5
+"""Seconds for which what is found of a commit waits for that of others, to be made durable with it."""
 _PROGRESS_EVERY_S = 0.5
 
 
@@ -93,8 +96,8 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
     given = spec.parameters
     if spec.mirror is None:
         raise bad_spec(spec.kind, "mirror: there is none")
-    with Mirror(spec.mirror) as mirror:
-        said, lives, parts, added = _scan(mirror, given, reporter)
+    with Mirror(spec.mirror) as mirror, _Outbox(reporter) as outbox:
+        said, lives, parts, added = _scan(mirror, given, outbox)
         commits, branches = 1, 1
         for branch in _with_room(given, sorries=lives.followed.total(), declarations=added):
             if time.monotonic() - started > GOES_ON_S:
@@ -107,7 +110,7 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
                 break
             given = _after(given, lives.events, sha=sha, added=added)
             try:
-                more, lives, _, added = _scan(mirror, given, reporter)
+                more, lives, _, added = _scan(mirror, given, outbox)
             except JobError:
                 break  # it is the first of the next job, which says why
             for name, number in more.items():
@@ -190,9 +193,9 @@ class _Room:
         return taken
 
 
-def _scan(mirror: Mirror, given: ScanSpec, reporter: Reporter) -> tuple[dict[str, Any], Lives, _Parts, int]:
+def _scan(mirror: Mirror, given: ScanSpec, outbox: _Outbox) -> tuple[dict[str, Any], Lives, _Parts, int]:
     """Scan one commit; the last is how many declarations it adds to those of the branch."""
-    started = time.monotonic()
+    started, reporter = time.monotonic(), outbox.reporter
     commit = Commit(repository=given.repository, branch=given.branch, sha=given.sha)
     mirror.require_commit(commit.sha, reason="commit_missing")
     if given.base is not None and given.known.files is None:
@@ -246,7 +249,7 @@ def _scan(mirror: Mirror, given: ScanSpec, reporter: Reporter) -> tuple[dict[str
         ),
         most_of_file=given.limits.sorries_per_file,
     )
-    parts = _Parts(reporter, commit, kept=[] if given.alike else None)
+    parts = _Parts(outbox, commit, kept=[] if given.alike else None)
     for file in files:
         followed = lives.followed[file.path]
         if followed < file.n_sorries:
@@ -535,14 +538,48 @@ _ScanEvent = ScanBegun | FileScanned | FileRemoved | SorryEvent | TheoremsFollow
 _Added = tuple[_ScanEvent, tuple[str, ...], int]
 
 
+class _Outbox:
+    """Hands the events over to the daemon. Commits that fit in one batch share it: each batch is an fsync."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self.reporter = reporter
+        self._waiting: list[Recorded] = []
+        self._bytes = 0
+        self._sent = time.monotonic()
+
+    def __enter__(self) -> _Outbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # What is found of whole commits holds, whatever became of the next one.
+        self.send()
+
+    def put(self, events: Sequence[Recorded], *, size: int) -> None:
+        """Take the events of a part or a whole commit, of so many bytes with what they cite."""
+        if len(self._waiting) + len(events) > MOST_EVENTS or self._bytes + size > MOST_PART_BYTES:
+            self.send()
+        self._waiting += events
+        self._bytes += size
+        if time.monotonic() - self._sent > GATHERS_S:
+            self.send()
+
+    def send(self) -> None:
+        """Hand over what waits."""
+        if self._waiting:
+            self.reporter.events(self._waiting)
+        self._waiting, self._bytes, self._sent = [], 0, time.monotonic()
+
+
 class _Parts:
     """Hands the events over: in one batch where they fit, else in parts behind `scan_begun`.
 
     An event of a part has the attempt in its id: the next attempt knows other proofs, and replaces it whole.
     """
 
-    def __init__(self, reporter: Reporter, commit: Commit, *, kept: list[_Added] | None = None) -> None:
-        self._reporter = reporter
+    def __init__(self, outbox: _Outbox, commit: Commit, *, kept: list[_Added] | None = None) -> None:
+        self._outbox = outbox
         self._kept = kept
         self._commit = commit
         self._waiting: list[tuple[_ScanEvent, tuple[str, ...]]] = []
@@ -575,7 +612,7 @@ class _Parts:
 
     def again(self, branch: str) -> None:
         """Hand all of it over once more, of another branch at the same commit."""
-        parts = _Parts(self._reporter, replace(self._commit, branch=branch))
+        parts = _Parts(self._outbox, replace(self._commit, branch=branch))
         for body, key, size in self._kept or ():
             said = body.model_copy(update={"branch": branch})
             if isinstance(said, CommitScanned):
@@ -585,15 +622,16 @@ class _Parts:
 
     def _flush(self) -> None:
         commit = self._commit
-        attempt = (f"attempt {self._reporter.spec.attempt}",) if self._begun else ()
-        self._reporter.events(
+        attempt = (f"attempt {self._outbox.reporter.spec.attempt}",) if self._begun else ()
+        events = [
             Recorded(
                 stream=f"repository:{commit.repository}",
                 body=body,
                 natural_key=(commit.repository, commit.branch, commit.sha, *key, *attempt),
             )
             for body, key in self._waiting
-        )
+        ]
+        self._outbox.put(events, size=self._bytes)
         self._waiting, self._bytes = [], 0
 
 

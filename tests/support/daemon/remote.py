@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 _ENVIRONMENT = {
@@ -78,6 +78,20 @@ class Remote:
 
     def import_history(self, commits: int, *, bytes_each: int) -> None:
         """Give `main` a linear history: each commit changes one of a few files to as many random-looking bytes."""
+
+        def file(number: int) -> tuple[str, str]:
+            block = hashlib.sha256(str(number).encode()).hexdigest()
+            return f"F{number % 7}.lean", (block * (bytes_each // len(block) + 1))[:bytes_each]
+
+        self.import_files(commits, file)
+
+    def import_files(self, commits: int, file: Callable[[int], tuple[str, str]]) -> None:
+        """Add commits to `main`, each of which writes one file: the name and text that `file` returns of its number."""
+        begun = subprocess.run(
+            ["git", "-C", str(self.path), "rev-parse", "--verify", "--quiet", "main"],
+            capture_output=True,
+            check=False,
+        )
         importing = subprocess.Popen(
             ["git", "-C", str(self.path), "fast-import", "--quiet"],
             env={"PATH": os.environ["PATH"], **_ENVIRONMENT},
@@ -86,12 +100,12 @@ class Remote:
         assert importing.stdin is not None
         with importing.stdin as to:
             for number in range(commits):
-                block = hashlib.sha256(str(number).encode()).hexdigest()
-                content = (block * (bytes_each // len(block) + 1))[:bytes_each]
+                name, content = file(number)
                 subject = f"c{number}"
+                after = "from refs/heads/main^0\n" if number == 0 and begun.returncode == 0 else ""
                 to.write(
                     f"commit refs/heads/main\ncommitter Ada <ada@example.org> {1_000_000_000 + number} +0000\n"
-                    f"data {len(subject)}\n{subject}\nM 100644 inline F{number % 7}.lean\n"
+                    f"data {len(subject)}\n{subject}\n{after}M 100644 inline {name}\n"
                     f"data {len(content)}\n{content}\n".encode()
                 )
         if importing.wait() != 0:
