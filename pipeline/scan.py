@@ -97,20 +97,21 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
     if spec.mirror is None:
         raise bad_spec(spec.kind, "mirror: there is none")
     with Mirror(spec.mirror) as mirror, _Outbox(reporter) as outbox:
-        said, lives, parts, added = _scan(mirror, given, outbox)
+        said, done = _scan(mirror, given, outbox)
+        taken = {"sorries": done.lives.followed.total(), "declarations": done.added}
         commits, branches = 1, 1
-        for branch in _with_room(given, sorries=lives.followed.total(), declarations=added):
+        for branch in _with_room(given, **taken):
             if time.monotonic() - started > GOES_ON_S:
                 break
-            parts.again(branch)
+            done.parts.again(branch)
             branches += 1
-        given = _with_others(given, branches - 1, sorries=lives.followed.total(), declarations=added)
+        given = _with_others(given, branches - 1, **taken)
         for sha in given.then:
             if time.monotonic() - started > GOES_ON_S:
                 break
-            given = _after(given, lives.events, sha=sha, added=added)
+            given = _after(given, done, sha=sha)
             try:
-                more, lives, _, added = _scan(mirror, given, outbox)
+                more, done = _scan(mirror, given, outbox)
             except JobError:
                 break  # it is the first of the next job, which says why
             for name, number in more.items():
@@ -128,11 +129,21 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
     }
 
 
-def _after(given: ScanSpec, events: Sequence[SorryEvent], *, sha: str, added: int) -> ScanSpec:
-    """Return what the scan of the next commit is given, after these events."""
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What is known after a scan; `added` is how many declarations it adds to those of the branch."""
+
+    lives: Lives
+    parts: _Parts
+    added: int
+    challenges: tuple[str, ...]
+
+
+def _after(given: ScanSpec, done: _Done, *, sha: str) -> ScanSpec:
+    """Return what the scan of the next commit is given, after that of the one before."""
     living = {item.sorry: item for item in given.known.sorries}
     closed = set(given.known.closed)
-    for event in events:
+    for event in done.lives.events:
         if isinstance(event, SorryOpened | SorryMoved | SorryChanged):
             living[event.sorry] = LivingSorry(event.sorry, event.place)
             closed.discard(event.sorry)
@@ -144,7 +155,8 @@ def _after(given: ScanSpec, events: Sequence[SorryEvent], *, sha: str, added: in
         closed=frozenset(closed),
         proofs=given.known.proofs,
         sorries_of_others=given.known.sorries_of_others,
-        declarations=given.known.declarations + added,
+        declarations=given.known.declarations + done.added,
+        challenges=done.challenges,
     )
     return given.model_copy(update={"sha": sha, "base": given.sha, "known": known})
 
@@ -193,8 +205,8 @@ class _Room:
         return taken
 
 
-def _scan(mirror: Mirror, given: ScanSpec, outbox: _Outbox) -> tuple[dict[str, Any], Lives, _Parts, int]:
-    """Scan one commit; the last is how many declarations it adds to those of the branch."""
+def _scan(mirror: Mirror, given: ScanSpec, outbox: _Outbox) -> tuple[dict[str, Any], _Done]:
+    """Scan one commit; return what is said of it, and what the next one is told."""
     started, reporter = time.monotonic(), outbox.reporter
     commit = Commit(repository=given.repository, branch=given.branch, sha=given.sha)
     mirror.require_commit(commit.sha, reason="commit_missing")
@@ -223,7 +235,8 @@ def _scan(mirror: Mirror, given: ScanSpec, outbox: _Outbox) -> tuple[dict[str, A
         taken = room.take(len(scan.declarations))
         if taken < len(scan.declarations):
             cut[item.path] = taken
-        files.append(_file_event(commit, item, read, reporter, taken=taken))
+        most = given.limits.sorries_per_file
+        files.append(_file_event(commit, item, read, reporter, taken=taken, most_marked=most))
         counts.update(
             files_failed=scan.error is not None,
             declarations=len(scan.declarations),
@@ -285,7 +298,7 @@ def _scan(mirror: Mirror, given: ScanSpec, outbox: _Outbox) -> tuple[dict[str, A
         **{step: steps[step] for step in ("opened", "moved", "changed", "filled", "removed")},
         "theorems": became,
     }
-    return said, lives, parts, room.added
+    return said, _Done(lives, parts, room.added, work.challenges)
 
 
 def _work(mirror: Mirror, given: ScanSpec) -> _Work:
@@ -299,6 +312,7 @@ def _work(mirror: Mirror, given: ScanSpec) -> _Work:
     sha, base = given.sha, given.base
     lived_in = {item.place.path for item in given.known.sorries}
     before: dict[str, str] = {}
+    changed: set[str] | None = None
     if given.known.files is not None:
         stand = {item.path: item for item in mirror.files(sha) if meant(item.path)}
         present = [item for item in stand.values() if given.known.files.get(item.path) != item.blob]
@@ -309,6 +323,7 @@ def _work(mirror: Mirror, given: ScanSpec) -> _Work:
         gone = lived_in - {item.path for item in present}
     else:
         changes = mirror.changes(base, sha)
+        changed = {item.path for item in (*changes.present, *changes.before)}
         present = [item for item in changes.present if meant(item.path)]
         gone = {path for path in changes.gone if meant(path)}
         gone |= {path for path in lived_in if not meant(path)}  # the patterns changed
@@ -321,7 +336,7 @@ def _work(mirror: Mirror, given: ScanSpec) -> _Work:
     return _Work(
         toolchain=_toolchain(mirror, sha),
         manifest="" if manifest is None else manifest.blob,
-        challenges=_challenges(mirror, sha),
+        challenges=_challenges(mirror, given, changed),
         present=sorted(present, key=lambda item: item.path),
         gone=sorted(gone),
         earlier=earlier,
@@ -336,21 +351,36 @@ def _toolchain(mirror: Mirror, sha: str) -> str:
     return text if text.isprintable() else ""
 
 
-def _challenges(mirror: Mirror, sha: str) -> tuple[str, ...]:
-    """The challenge module that the commit's comparator.json names; none where the file is another thing."""
-    file = mirror.at_root(sha, "comparator.json")
-    data = b"" if file is None else mirror.read(file.blob, most_bytes=_MOST_COMPARATOR_BYTES)
-    if isinstance(data, int):
-        return ()
-    try:
-        read = json.loads(data)
-    except (ValueError, RecursionError):
-        return ()
-    name = read.get("challenge_module") if isinstance(read, dict) else None
-    return (name,) if isinstance(name, str) and _MODULE.fullmatch(name) else ()
+def _challenges(mirror: Mirror, given: ScanSpec, changed: Collection[str] | None) -> tuple[str, ...]:
+    """The challenge modules that the commit's comparator.json files name; a file that is another thing names none.
+
+    Args:
+        changed: the paths that differ from the base's; None: not known.
+    """
+    known = given.known.challenges
+    if changed is not None and known is not None and not any(map(_is_comparator, changed)):
+        return known
+    named: dict[str, None] = {}
+    files = [item for item in mirror.files(given.sha) if item.readable and _is_comparator(item.path)]
+    for file in files[:_MOST_COMPARATORS]:
+        data = mirror.read(file.blob, most_bytes=_MOST_COMPARATOR_BYTES)
+        if isinstance(data, int):
+            continue
+        try:
+            read = json.loads(data)
+        except (ValueError, RecursionError):
+            continue
+        name = read.get("challenge_module") if isinstance(read, dict) else None
+        if isinstance(name, str) and _MODULE.fullmatch(name):
+            named[name] = None
+    return tuple(named)
 
 
-_MOST_COMPARATOR_BYTES = 2**20
+def _is_comparator(path: str) -> bool:
+    return path == "comparator.json" or path.endswith("/comparator.json")
+
+
+_MOST_COMPARATORS, _MOST_COMPARATOR_BYTES = 100, 2**20
 _MODULE = re.compile(r"[^\W\d][\w'!?]{0,99}(?:\.[^\W\d][\w'!?]{0,99}){0,19}")
 
 
@@ -442,7 +472,7 @@ def _kept(read: ReadFile, item: TreeFile, given: ScanSpec) -> list[Decl]:
 
 
 def _file_event(
-    commit: Commit, item: TreeFile, read: ReadFile, reporter: Reporter, *, taken: int
+    commit: Commit, item: TreeFile, read: ReadFile, reporter: Reporter, *, taken: int, most_marked: int
 ) -> FileScanned:
     scan = read.scan
     kept = scan
@@ -465,9 +495,16 @@ def _file_event(
         n_declarations=len(scan.declarations),
         n_sorries=len(scan.sorries),
         exercise_words=read.exercise_words,
+        marked=_marked(read, most=most_marked),
         declarations_taken=taken if taken < len(scan.declarations) else None,
         scan=reporter.stage(payload),
     )
+
+
+def _marked(read: ReadFile, *, most: int) -> tuple[str, ...]:
+    """Return the declarations with a sorry that an attribute says to be there by design."""
+    unproved = {sorry.declaration for sorry in read.scan.sorries} if read.marked else set()
+    return tuple(name for name in read.marked if name in unproved)[:most]
 
 
 def _removed(commit: Commit, path: str) -> FileRemoved:

@@ -127,7 +127,7 @@ class FoundSorry(Shown):
     claimed_by: str = Field(description="The agent that works on it now; empty where none does.")
     claimed_until: str | None
     by_design: str = Field(
-        description="Why it is there by design and takes no proof: challenge, answer; empty elsewhere."
+        description="Why it is there by design and takes no proof: challenge, exercise, answer; empty elsewhere."
     )
     in_doubt: bool = Field(description="An advisory puts its verified proof in doubt.")
     disproved: bool = Field(

@@ -423,7 +423,7 @@ class Sorry(SorryRow):
     claim: Claim | None
     """Null, or the agent that works on it now."""
     by_design: str
-    """Why it is there by design and never filled: `challenge`, `answer`, or empty."""
+    """Why it is there by design and never filled: `challenge`, `exercise`, `answer`, or empty."""
     impact: Impact | None
     """What rests on its declaration; null without `--by impact`, and where it is not in the source."""
     history: list[Step]

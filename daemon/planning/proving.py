@@ -504,7 +504,7 @@ class Proving:
             self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
         )
         is_exercise = exercises(self._view, repo, branch.branch)
-        by_design = queries.by_design(self._view)
+        by_design = queries.by_design(self._view, repo.key)
         resting = self._resting.of(
             self._view,
             repo.key,

@@ -236,11 +236,12 @@ def _nothing_to_prove(
     ]
     if not still_open:
         return "has no open sorry"
-    by_design = queries.by_design(view)
+    by_design = queries.by_design(view, repo.key)
     wanted = [row for row in still_open if not by_design(row)]
     if not wanted:
         return (
-            "every open sorry of it is there by design: the challenge of a comparator.json, or answer(sorry)"
+            "every open sorry of it is there by design: the challenge of a comparator.json, @[exercise], or "
+            "answer(sorry)"
         )
     for_us = [row for row in wanted if not is_exercise[row.branch](row.path)]
     if not for_us:

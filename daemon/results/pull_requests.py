@@ -435,7 +435,8 @@ def check_consent(view: sqlite3.Connection, row: ProofRow, settings: Settings) -
     by_design = queries.by_design(view)
     if any(by_design(one) for one in queries.sorries_by_prefix(view, row.sorry) if one.branch == row.branch):
         raise ProposalError(
-            f"{row.declaration} in {row.repository}: its sorry is there by design (comparator.json, or answer(sorry))"
+            f"{row.declaration} in {row.repository}: its sorry is there by design (comparator.json, "
+            "@[exercise], or answer(sorry))"
         )
     return repo
 

@@ -54,6 +54,7 @@ def known_to_scan(
         ),
         sorries_of_others=sum(number for name, number in followed.items() if name != branch),
         declarations=declarations,
+        challenges=queries.challenges_of(view, repository=repository, branch=branch),
     )
 
 

@@ -78,6 +78,7 @@ class ScanKnown(Spec):
         proofs: our proofs of the repository's sorries that were not rejected.
         sorries_of_others: sorries in the source of the repository's other branches.
         declarations: of all of the repository's branches.
+        challenges: the modules that a comparator.json names, as of the last scan; None: not known.
     """
 
     files: dict[str, str] | None = None
@@ -86,6 +87,7 @@ class ScanKnown(Spec):
     proofs: tuple[GivenProof, ...] = ()
     sorries_of_others: int = 0
     declarations: int = 0
+    challenges: tuple[str, ...] | None = None
 
 
 class ScanLimits(Spec):

@@ -49,7 +49,8 @@ def shortened(read: ReadFile) -> ReadFile:
     sorries = tuple(
         replace(one, declaration=beginning(one.declaration, LONGEST_NAME)) for one in scan.sorries
     )
-    return replace(read, scan=replace(scan, declarations=declarations, sorries=sorries))
+    marked = tuple(beginning(name, LONGEST_NAME) for name in read.marked)
+    return replace(read, scan=replace(scan, declarations=declarations, sorries=sorries), marked=marked)
 
 
 def beginning(text: str, longest: int) -> str:

@@ -19,7 +19,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -34,7 +34,7 @@ from pipeline.jobs.specs import SorryToProve
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.build.build_cache import BuildMissingError, all_builds, attach, empty_lake, remove_tree
 from pipeline.lean.build.lake import LAKEFILES
-from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.source.scanner import read_file
 from pipeline.lean.source.splice import Replacement, text_hash_with
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
 from pipeline.serve.schemas import WHOLE, Problem
@@ -469,6 +469,17 @@ class SorryFound(BaseModel):
     byte_end: int
 
 
+def challenges_on(view: Path, commit: Commit) -> frozenset[str]:
+    """Return the modules that a comparator.json names on the commit's branch; on all of them where it is on none.
+
+    Raises:
+        Problem: 503, the view cannot be read.
+    """
+    rows = _branches(view, commit.repository.key)
+    modules = [row.challenges or () for row in rows if commit.branch in ("", row.branch)]
+    return frozenset(module for some in modules for module in some)
+
+
 @dataclass(frozen=True, slots=True)
 class File:
     """A file with its sorries. `known` is what the view has of the sorry that was named by its id."""
@@ -477,6 +488,7 @@ class File:
     path: str
     data: bytes
     scanned: ScannedFile
+    marked: tuple[str, ...]
     known: SorryRow | None = None
 
     @classmethod
@@ -486,12 +498,13 @@ class File:
         Raises:
             Problem: 422, it cannot be read as Lean.
         """
-        scanned = scan_source(data, path=path)
+        read = read_file(data, path=path)
+        scanned = read.scan
         if scanned.error is not None:
             raise Problem(
                 422, "unreadable_file", f"{path}: {scanned.error}", "send a file that Lean could read"
             )
-        return cls(repository, path, data, scanned, known)
+        return cls(repository, path, data, scanned, read.marked, known)
 
     def one(self, place: SorryPlace | None) -> Sorry:
         """Return the sorry that the request names.
@@ -546,6 +559,16 @@ class File:
                 or 0 <= asked.column - 1 - sorry.column < sorry.byte_end - sorry.byte_start
             )
         ]
+
+    def by_design(self, sorry: Sorry, *, challenges: Collection[str]) -> str:
+        """Return why a sorry is there by design, to stay; "" where it is not (`queries.why_by_design`)."""
+        return queries.why_by_design(
+            self.path,
+            declaration=sorry.declaration,
+            statement=self.scanned.declarations[sorry.index].statement,
+            challenges=challenges,
+            marked=self.marked,
+        )
 
     def id_of(self, sorry: Sorry) -> str:
         """Return the sorry's id: the view's where it is the known one, else the one that a scan would give it."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import partial
@@ -58,7 +58,16 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.check import ADVICE, Judgement, Judging, LeanRequest, judge, judging, place_of
-from pipeline.serve.checkouts import Checkout, Commit, File, SorryFound, SorryPlace, no_view, to_its_end
+from pipeline.serve.checkouts import (
+    Checkout,
+    Commit,
+    File,
+    SorryFound,
+    SorryPlace,
+    challenges_on,
+    no_view,
+    to_its_end,
+)
 from pipeline.serve.schemas import WHOLE, Problem, ProblemBody
 from pipeline.serve.spec import PROMOTED, FillRung, ServeSpec
 from pipeline.serve.workspace import JobFailure, Workspace, job
@@ -139,11 +148,18 @@ class RungLeft(BaseModel):
     reason: str
 
 
+class SorryLeft(SorryFound):
+    """A sorry that is there by design: no proof of it is searched."""
+
+    by_design: str = Field(description="Why: challenge, exercise or answer.")
+
+
 class Begun(Event, Judging):
     """The file and the sorries of the request."""
 
     name = "begun"
     sorries: list[SorryFound]
+    left: list[SorryLeft] = Field(description="Sorries that are there by design, and are not worked on.")
     rungs: list[RungTold]
     left_out: list[RungLeft]
     toolchain: str
@@ -563,7 +579,8 @@ class _Filling:
                     "see `unsorry doctor`",
                 )
             rungs = await asyncio.to_thread(rungs_now, workspace.spec, made.lean, asked.rungs)
-            self._begin(made, file, rungs)
+            challenges = await asyncio.to_thread(challenges_on, workspace.spec.view, commit)
+            self._begin(made, file, rungs, challenges)
             for rung in rungs:
                 if isinstance(rung, SkippedRung):
                     continue
@@ -572,11 +589,27 @@ class _Filling:
                 await self._climb(rung, made)
             return self._ended() or "rungs"
 
-    def _begin(self, made: Checkout, file: File, rungs: Sequence[Rung | SkippedRung]) -> None:
+    def _begin(
+        self,
+        made: Checkout,
+        file: File,
+        rungs: Sequence[Rung | SkippedRung],
+        challenges: Collection[str],
+    ) -> None:
         place: SorryPlace | None = self._asked.sorry
-        fitting = file.fitting(place)
-        if not fitting:
+        named = file.fitting(place)
+        if not named:
             file.one(place)  # says what there is
+        designs = [(one, file.by_design(one, challenges=challenges)) for one in named]
+        fitting = [one for one, why in designs if not why]
+        if not fitting:
+            one, why = designs[0]
+            raise Problem(
+                409,
+                "by_design",
+                f"{made.path}: the sorry of {one.declaration} (line {one.line}) is there by design ({why}), to stay",
+                "name another sorry",
+            )
         if len(fitting) > MOST_SORRIES:
             raise Problem(
                 422,
@@ -591,6 +624,11 @@ class _Filling:
             Begun(
                 **judging(made, file).model_dump(),
                 sorries=[file.described(one) for one in fitting],
+                left=[
+                    SorryLeft(**file.described(one).model_dump(), by_design=why)
+                    for one, why in designs
+                    if why
+                ],
                 rungs=[
                     RungTold(number=one.number, prover=one.prover, model=one.model)
                     for one in rungs

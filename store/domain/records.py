@@ -111,12 +111,14 @@ class ReadFile:
 
     The hashes ignore white space and comments, as `text_hash` does; with the scan alone a declaration that got another
     name or attribute could not be told from one that got another proof. `exercise_words` is how often the text says
-    "exercise", comments too, in whatever case: such a file's sorries may be there for people to fill.
+    "exercise", comments too, in whatever case: such a file's sorries may be there for people to fill. `marked` names
+    the declarations with an attribute called `exercise` or `challenge`: their sorries are there by design.
     """
 
     scan: ScannedFile
     proof_hashes: tuple[str, ...]
     exercise_words: int = 0
+    marked: tuple[str, ...] = ()
 
 
 Position = tuple[int, int]

@@ -18,10 +18,13 @@ class FileScanned(EventBody):
 
     `n_declarations` and `n_sorries` are all that the file has. Where it has more than the limits allow, `scan` has the
     first `declarations_taken`, and `sorries_taken` of its sorries are followed; None: all.
+
+    `marked` names the declarations with a sorry that an attribute (`exercise`, `challenge`) says to be there by design,
+    the first ones where they are more than a file's sorries may be; None where an older version did not look.
     """
 
     type: ClassVar[str] = "file_scanned"
-    schema_version: ClassVar[int] = 3
+    schema_version: ClassVar[int] = 4
     repository: str
     branch: str
     sha: Sha
@@ -33,6 +36,7 @@ class FileScanned(EventBody):
     exercise_words: int | None = None
     declarations_taken: int | None = None
     sorries_taken: int | None = None
+    marked: tuple[str, ...] | None = None
     scan: BlobRef
 
 
@@ -62,7 +66,7 @@ class CommitScanned(EventBody):
 
     `include` and `exclude` are the path patterns that it was scanned with: with others it is scanned again.
     `toolchain` is the text of the `lean-toolchain` at the root ("" without one), `manifest` the git blob of
-    `lake-manifest.json` ("" without one), `challenges` the modules that a comparator.json at the root names as
+    `lake-manifest.json` ("" without one), `challenges` the modules that a comparator.json, in whatever folder, names as
     challenges, whose sorries are there by design; None where an older version did not look.
     """
 

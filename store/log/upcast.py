@@ -84,6 +84,8 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
         ("commit_scanned", 3): lambda data: {**data, "challenges": None},
         ("file_scanned", 1): _file_scanned_1,
         ("file_scanned", 2): _file_scanned_2,
+        # Version 3 did not look for attributes; the next scan of the file does.
+        ("file_scanned", 3): lambda data: {**data, "marked": None},
         ("file_traced", 1): _file_traced_1,
         ("attempt_finished", 1): _attempt_finished_1,
         ("proof_verified", 1): _proof_verified_1,

@@ -106,8 +106,8 @@ class BranchRow:
     scanned_exclude: list[str]
     toolchain: str | None
     manifest: str | None
-    challenges: list[str]
-    """the modules that comparator.json at its root names as challenges"""
+    challenges: list[str] | None
+    """the modules that a comparator.json names as challenges"""
     rewrites: int
     """how many force-pushes"""
 
@@ -140,6 +140,7 @@ class FileRow:
     """A Lean file at the newest scanned commit of a branch. `blob` is its git object id.
 
     Where it has more than the limits allow, `declarations_taken` and `sorries_taken` say how many are known of it.
+    `marked` names declarations whose sorry an attribute says to be there by design.
     """
 
     repository: str
@@ -154,6 +155,7 @@ class FileRow:
     exercise_words: int | None
     declarations_taken: int | None
     sorries_taken: int | None
+    marked: list[str]
 
 
 LARGER = "raise the limit under [scan], which counts for a file from its next change on, or exclude the file"

@@ -96,6 +96,7 @@ File = of_row(
             "branch",
             sqlite_where=text("declarations_taken IS NOT NULL OR sorries_taken IS NOT NULL"),
         ),
+        Index("files_marked", "repository", "branch", "path", sqlite_where=text("marked_json <> '[]'")),
     ),
 )
 

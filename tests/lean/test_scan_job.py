@@ -241,6 +241,42 @@ def test_the_commit_says_which_module_its_comparator_json_calls_the_challenge(
     assert outcome.summary["sorries"] == 1, "it is shown all the same"
 
 
+def test_the_comparator_json_of_each_folder_is_read_once_and_remembered(scans: Scans) -> None:
+    def named(changes: dict[str, str | None]) -> list[str]:
+        (closed,) = scans.step(changes).of("commit_scanned")
+        return list(closed["challenges"])
+
+    assert named({"A.lean": OPEN, "one/comparator.json": '{"challenge_module": "One.Challenge"}'}) == [
+        "One.Challenge"
+    ]
+    assert named({"A.lean": PROVED}) == ["One.Challenge"], "nothing said otherwise"
+    assert named({"two/b/comparator.json": '{"challenge_module": "Two"}'}) == ["One.Challenge", "Two"]
+    assert named({"one/comparator.json": "{}"}) == ["Two"]
+    assert named({"two/b/comparator.json": None}) == []
+    assert named({"my-comparator.json": '{"challenge_module": "Three"}'}) == []
+
+
+@pytest.mark.parametrize(
+    ("attributes", "marked"),
+    [
+        ("@[exercise] ", True),
+        ("@[simp, Book.Exercise 3]\n", True),
+        ('/-- @[simp] -/ @[local simp] @[challenge "no. 1"] private ', True),
+        ("@[simp] ", False),
+        ("@[exercises, my_exercise, exercise.ext, exercise'] ", False),
+        ("/- @[exercise] -/ ", False),
+        ('@[simp "exercise, exercise"] ', False),
+    ],
+)
+def test_the_file_says_which_unproved_declarations_an_attribute_marks(
+    scans: Scans, attributes: str, marked: bool
+) -> None:
+    text = f"{attributes}theorem a : True := sorry\n@[exercise] theorem b : True := trivial\n"
+    outcome = scans.step({"A.lean": text})
+    assert outcome.of("file_scanned")[0]["marked"] == (["a"] if marked else [])
+    assert outcome.summary["sorries"] == 1, "it is shown all the same"
+
+
 def test_a_later_scan_reads_only_what_changed(scans: Scans) -> None:
     scans.step({"A.lean": OPEN, "B.lean": PROVED})
     outcome = scans.step({"C.lean": PROVED})

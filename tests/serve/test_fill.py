@@ -175,6 +175,18 @@ def test_all_sorries_of_a_file_that_was_sent_are_worked_on(served: Served) -> No
     assert (summary["sorries"], summary["candidates"]) == (3, 2)
 
 
+def test_sorries_that_are_there_by_design_are_left_and_a_request_for_one_is_refused(served: Served) -> None:
+    text = SOURCE.replace("theorem wrong", "@[exercise] theorem wrong")
+    events = told(served, text=text)
+    (begun,) = of(events, "begun")
+    assert [one["declaration"] for one in begun["sorries"]] == ["swap"]
+    assert [(one["declaration"], one["by_design"]) for one in begun["left"]] == [("wrong", "exercise")]
+    assert of(events, "summary")[0]["sorries"] == 1
+    (error,) = of(told(served, text=text, sorry={"declaration": "wrong"}), "error")
+    assert error["reason"] == "by_design"
+    assert "the sorry of wrong (line 4) is there by design (exercise)" in error["message"]
+
+
 def test_a_search_that_calls_a_trap_a_proof_is_told_off_by_the_gate(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:

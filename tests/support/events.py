@@ -160,7 +160,13 @@ def scanned(path: str, declarations: Sequence[Declaration], *, with_sorry: Seque
 
 
 def file_scanned(
-    scan: ScannedFile, *, commit: str, blob: str, branch: str = BRANCH, exercise_words: int = 0
+    scan: ScannedFile,
+    *,
+    commit: str,
+    blob: str,
+    branch: str = BRANCH,
+    exercise_words: int = 0,
+    marked: Sequence[str] = (),
 ) -> tuple[FileScanned, bytes]:
     """Return the event of a scan, and the payload that it cites."""
     payload = json.dumps(scan.as_json(), sort_keys=True).encode()
@@ -174,6 +180,7 @@ def file_scanned(
         n_declarations=len(scan.declarations),
         n_sorries=len(scan.sorries),
         exercise_words=exercise_words,
+        marked=tuple(marked),
         scan=digest(payload),
     )
     return body, payload

@@ -13,6 +13,7 @@ they look like (see `commands`). What only Lean can know is the tracer's busines
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -172,6 +173,12 @@ def locate(data: bytes) -> LocatedFile:
     return LocatedFile(printable(reader.lexed.code), reader.positions, declarations, tuple(sorted(docs)))
 
 
+_MARK = re.compile(
+    r"(?:@\[|,)\s*(?:(?:local|scoped)\s+)?(?:\w+\.)*(?:exercise|challenge)(?![\w.'!?])", re.IGNORECASE
+)
+"""An attribute by which a project says that a sorry is for people: `@[exercise]`, `@[simp, Book.exercise 3]`."""
+
+
 @dataclass(slots=True)
 class _DeclarationSpan:
     """A declaration's borders in the text and the end of its statement, beside its record."""
@@ -180,6 +187,7 @@ class _DeclarationSpan:
     stated: int
     end: int
     record: Declaration
+    marked: bool
 
 
 class _Reader:
@@ -209,7 +217,8 @@ class _Reader:
         code = self.lexed.code
         hashes = (short_hash("proof", printable(normalise(code[item.stated : item.end]))) for item in found)
         words = self.lexed.text.lower().count("exercise")
-        return ReadFile(self._scanned(path, found), tuple(hashes), words)
+        marked = dict.fromkeys(item.record.name for item in found if item.marked)
+        return ReadFile(self._scanned(path, found), tuple(hashes), words, tuple(marked))
 
     def _scanned(self, path: str, found: list[_DeclarationSpan]) -> ScannedFile:
         problems = [self.problem] if self.problem else []
@@ -256,6 +265,7 @@ class _Reader:
         statement = printable(normalise(self.lexed.code[head.start : head.end]))
         text_hash = short_hash("text", printable(normalise(self.lexed.code[start:end])))
         places = self.positions
+        marked = _MARK.search(self.lexed.bare, start, command.word) is not None
         return [
             _DeclarationSpan(
                 start,
@@ -274,6 +284,7 @@ class _Reader:
                     statement_hash=short_hash("statement", statement),
                     text_hash=text_hash,
                 ),
+                marked,
             )
             for name in head.names
         ]

@@ -83,13 +83,17 @@ class World:
         )
         return self.settings
 
-    def open(self, *names: str, path: str = "A.lean", exercise_words: int = 0) -> list[EventBody]:
+    def open(
+        self, *names: str, path: str = "A.lean", exercise_words: int = 0, marked: Sequence[str] = ()
+    ) -> list[EventBody]:
         """Return what a scan of the first commit says of a file with these sorries."""
         scan = scanned(
             path, [declaration(name, line=3 * at) for at, name in enumerate(names)], with_sorry=names
         )
         blob = sha("blob", path)
-        body, payload = file_scanned(scan, commit=sha(1), blob=blob, exercise_words=exercise_words)
+        body, payload = file_scanned(
+            scan, commit=sha(1), blob=blob, exercise_words=exercise_words, marked=marked
+        )
         staged = self.deployment.folder / body.scan.sha256
         staged.write_bytes(payload)
         self._cited[body.scan.sha256] = staged
@@ -544,6 +548,13 @@ def test_the_challenge_of_a_comparator_json_is_never_offered_for_filling(world: 
     assert shown(world.plan([*opened, closed])) == [(0, ["b"])], "another file of that name is none"
     world.configure(entry="exercises = []")
     assert shown(world.plan()) == [(0, ["b"])], "no setting offers it"
+
+
+def test_what_an_attribute_marks_as_an_exercise_is_never_offered_for_filling(world: World) -> None:
+    opened = [*world.open("a", "b", marked=["a"]), *world.open("c", path="B.lean", marked=["b"])]
+    assert shown(world.plan(opened)) == [(0, ["b", "c"])], "a mark counts for its own file"
+    world.configure(entry="exercises = []")
+    assert shown(world.plan()) == [(0, ["b", "c"])], "no setting offers it"
 
 
 @pytest.mark.parametrize(
