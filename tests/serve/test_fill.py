@@ -183,7 +183,7 @@ def test_sorries_that_are_there_by_design_are_left_and_a_request_for_one_is_refu
     assert [(one["declaration"], one["by_design"]) for one in begun["left"]] == [("wrong", "exercise")]
     assert of(events, "summary")[0]["sorries"] == 1
     (error,) = of(told(served, text=text, sorry={"declaration": "wrong"}), "error")
-    assert "the sorry of wrong (line 4) is there by design (exercise)" in error["reason"]
+    assert "the sorry of wrong (line 5) is there by design (exercise)" in error["reason"]
 
 
 def test_a_search_that_calls_a_trap_a_proof_is_told_off_by_the_gate(
