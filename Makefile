@@ -7,11 +7,12 @@ PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo demo-learning demo-serve demo-leandojo docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user dist deb image
+.PHONY: help demo demo-learning demo-serve demo-leandojo demo-agents docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user dist deb image
 
 help:
 	@echo "make demo       from a commit to a proof that Lean accepts, on one screen"
 	@echo "make demo-learning demo-serve demo-leandojo    what it learns, what editors ask it, LeanDojo's formats"
+	@echo "make demo-agents    two agents and one project, through unsorry mcp"
 	@echo "make test       lint, types and every test"
 	@echo "make unit       the fast tests only"
 	@echo "make docs       write the generated parts of docs/cli.md and docs/configuration.md"
@@ -63,6 +64,13 @@ demo: $(VENV)/.core $(VENV)/.lean435
 # On the simulator, with models so small that they learn in a minute.
 demo-learning demo-serve demo-leandojo: demo-%: $(VENV)/.train
 	@$(BIN)/python examples/tour.py $*
+
+$(VENV)/.mcp: pyproject.toml constraints.txt $(VENV)/.core
+	@$(PIP) install -c constraints.txt -e ".[mcp]"
+	@touch $@
+
+demo-agents: $(VENV)/.mcp $(VENV)/.lean435
+	@$(BIN)/python -m examples.demo_agents
 
 # One thread in each test process: torch's threads would only wait for each other. What changed since the
 # installation is compiled first, or each of the thousands of processes that the tests start would compile it anew.

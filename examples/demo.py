@@ -162,6 +162,8 @@ class Screen:
                 self.proofs[data["proof"]] = "; ".join(" ".join(one.split()) for one in data["tactics"])
             case "proof_checked" | "proof_verified" if data["proof"] not in self.told:
                 self.told.add(data["proof"])
+                if ("compile", "passed") not in ((one["step"], one["verdict"]) for one in data["checks"]):
+                    raise DemoError(f"Lean did not compile the project with proof {data['proof']}")
                 proof = _cut(self.proofs[data["proof"]], _WIDTH - 38)
                 yield f"  {_green('accepted')}    {self.places[sorry][0]:17} by {proof}"
             case "proof_rejected":

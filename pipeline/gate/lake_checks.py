@@ -493,13 +493,17 @@ class _Inquiry:
             yield from _unjudged(self.by, linked)
             return
         before = self._asked(module)
-        if isinstance(before, str):
-            yield from _unjudged(self.by, before)
-            return
-        if "sorryAx" not in before.axioms:
+        if isinstance(before, Answer) and "sorryAx" not in before.axioms:
             # A macro of the project can make another command of the one that the sorry is in.
-            own = f"without the proof, what Lean calls {self.declaration} rests on no sorry"
-            yield from _unjudged(self.by, f"{own}, so it is not what the sorry is in")
+            before = (
+                f"without the proof, what Lean calls {self.declaration} rests on no sorry, so it is not what the"
+                " sorry is in"
+            )
+        if isinstance(before, str):
+            # What does not compile is refused all the same.
+            with patched_in_place(self.runner.project, self.path, self.patched):
+                yield self._built(module, build(self.runner, module))
+            yield from _unjudged(self.by, before)
             return
         below = self._below(before, module)
         hashes = _hashes(below)

@@ -308,6 +308,19 @@ def test_without_lean_the_demo_says_once_that_all_of_it_is_simulated(tmp_path: P
 
 
 @pytest.mark.slow
+def test_two_agents_share_a_project_on_one_screen(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "examples.demo_agents", "--directory", str(tmp_path / "demo")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert "ada has claimed it" in done.stdout
+    assert "rejected: Small/Logic.lean is changed before the sorry too, at line 5" in done.stdout
+    assert done.stdout.count("  rejected  exact Iff.rfl") == 1, "a proof that does not compile is refused"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["learning", "serve", "leandojo"])
 def test_the_other_demos_reach_their_ends(part: str, tmp_path: Path) -> None:
     done = subprocess.run([*TOUR, str(tmp_path / "demo"), part], capture_output=True, text=True, check=False)

@@ -42,6 +42,10 @@ def test_a_library_that_is_not_lean_s_own_verifies_nothing(strict: RealGate) -> 
     assert "is not Lean's own, since Init.Prelude is not in it" in reason(verdict, "axioms")
 
 
+def test_what_does_not_compile_is_rejected_where_the_library_is_not_lean_s_own_too(strict: RealGate) -> None:
+    assert "Type mismatch" in strict.rejected(Case("exact h"), step="compile").reason
+
+
 # --- honest ---------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,151 @@
+"""`make demo-agents`: two agents and one project, through `unsorry mcp` and the protocol's official client.
+
+The daemon of `make demo` finds and traces the sorries of `examples/small-project`, and searches nothing itself. One
+agent claims a sorry, another is told so; a file that states less is rejected, and so is what is no proof; a proof is
+recorded, judged by the gate, and seen by all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from mcp import Client, StdioServerParameters, stdio_client
+
+from daemon.paths import paths_from_config
+from examples.demo import PROJECT, ROOT, commit, lean
+from examples.demo_daemon import COMMAND, Daemon, add, prepare, work_off, write_config
+from examples.demo_repositories import DemoError, new_repository
+from examples.demo_telling import say
+from pipeline.lean.toolchain.standins import SWITCH
+from tests.support.lean.real_gate import real_elan
+
+JUDGED_S = 120.0
+SAME = "constructor <;> (rintro ⟨a, b⟩; exact ⟨b, a⟩)"
+WRONG = "exact Iff.rfl"
+_WIDTH = 80
+
+
+def main() -> int:
+    """Run the demo; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
+    arguments = parser.parse_args()
+    try:
+        run(arguments.directory.resolve())
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run(directory: Path) -> None:
+    """Show the whole screen."""
+    say("unsorry mcp: two agents, one project\n")
+    prepare(directory)
+    tools, frame = lean(simulator=False)
+    environment = {}
+    if tools is not None:
+        home = real_elan(directory)
+        environment = {"ELAN_HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}", SWITCH: "1"}
+    for line in frame.split("\n"):
+        say(f"│ {line}")
+    repository = directory / "small"
+    new_repository(repository)
+    shutil.copytree(PROJECT, repository, dirs_exist_ok=True)
+    sha = commit(repository, "A small project", day=1)
+    config = write_config(directory, repository, "auto" if tools is not None else "simulator")
+    add(config, "\n[prove]\nenabled = false\n")
+    daemon = Daemon(config, paths_from_config(config), directory / "daemon.log", environment)
+    daemon.start()
+    try:
+        work_off(daemon, lambda: None, sha)
+        asyncio.run(agents(config, (repository / "Small" / "Logic.lean").read_text(encoding="utf-8")))
+    finally:
+        daemon.stop()
+    say("\nAdd the server to your agent: claude mcp add unsorry -- unsorry mcp   (docs/mcp.md)")
+
+
+async def agents(config: Path, source: str) -> None:
+    """Play both agents, each with a server of its own."""
+    command = StdioServerParameters(command=COMMAND, args=["mcp", "--config", str(config)])
+    with (config.parent / "mcp.log").open("w", encoding="utf-8") as log:
+        async with Client(stdio_client(command, log)) as ada, Client(stdio_client(command, log)) as bob:
+            await play(ada, bob, source)
+
+
+async def play(ada: Client, bob: Client, source: str) -> None:
+    """Show what both are answered."""
+    found = await ask(ada, "list_sorries", limit=10)
+    sorries = {one["declaration"].rpartition(".")[2]: one for one in found["sorries"]}
+    say(f"\nada: list_sorries   {found['found']} open:\n")
+    for name, one in sorries.items():
+        say(f"  {one['path'] + ':' + str(one['line']):22}{name:17}{cut(one['goal'].splitlines()[-1], 41)}")
+    sorry = sorries["and_swap"]["sorry"]
+    claim = await ask(ada, "claim_sorry", sorry=sorry, agent="ada", minutes=30)
+    say(f"\nada: claim_sorry and_swap     hers until {claim['until'][11:16]} UTC")
+    say(f"bob: claim_sorry and_swap     {await refused(bob, 'claim_sorry', sorry=sorry, agent='bob')}")
+    say("\nada: submit_proof and_swap, three times:\n")
+    restated = source.replace(": p ∧ q ↔ q ∧ p := by\n  sorry", ": True := by\n  trivial")
+    mine = {"sorry": sorry, "agent": "ada", "claim": claim["claim"]}
+    await tell(ada, "a file that states True", file=restated, **mine)
+    await tell(ada, WRONG, proof=WRONG, **mine)
+    await tell(ada, SAME, proof=SAME, **mine)
+    await ask(ada, "release_sorry", claim=claim["claim"])
+    seen = await ask(bob, "show_sorry", sorry=sorry)
+    say("\nbob: show_sorry and_swap      what was tried:\n")
+    for one in seen["proofs"]:
+        say(f"  {one['verdict']:9} {cut(one['replacement'], 45)}")
+
+
+async def tell(client: Client, what: str, **arguments: Any) -> None:
+    """Submit a proof, wait for the gate, and show its verdict."""
+    found = await ask(client, "submit_proof", **arguments)
+    end = time.monotonic() + JUDGED_S
+    while found["verdict"] == "waiting":
+        if time.monotonic() > end:
+            raise DemoError(f"the gate did not judge {what!r} in {JUDGED_S:.0f} s; see daemon.log")
+        await asyncio.sleep(0.3)
+        found = await ask(client, "show_proof", proof=found["proof"])
+    say(f"  {cut(what, 45)}")
+    say(f"    {found['verdict']}: {cut(found['reason'], _WIDTH - 6 - len(found['verdict']))}")
+    if any((one["step"], one["verdict"]) == ("compile", "passed") for one in found.get("checks", ())):
+        say("    Lean compiles the project with it")
+
+
+async def ask(client: Client, tool: str, **arguments: Any) -> Any:
+    """Call a tool; return its answer.
+
+    Raises:
+        DemoError: it was refused.
+    """
+    result = await client.call_tool(tool, arguments)
+    if result.is_error:
+        raise DemoError(f"{tool} {json.dumps(arguments)}: {result.content}")
+    return result.structured_content
+
+
+async def refused(client: Client, tool: str, **arguments: Any) -> str:
+    """Call a tool that must refuse; return its reason."""
+    result = await client.call_tool(tool, arguments)
+    if not result.is_error:
+        raise DemoError(f"{tool} {json.dumps(arguments)} was not refused")
+    said = " ".join(getattr(one, "text", "") for one in result.content)
+    return cut(said.partition(f"tool {tool}: ")[2] or said, 48)
+
+
+def cut(text: str, width: int) -> str:
+    """Return the beginning of a text, on one line."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
