@@ -33,6 +33,7 @@ from benchmarks.store_jobs import At, Event, prove, started, succeeded
 from benchmarks.store_source import FILES_A_COMMIT, SourceFile, edit, first_sorries, geometric, new_file, scan
 from store.domain.identity import short_hash, sorry_id
 from store.domain.life import TheoremStep
+from store.events.places import SorryPlace
 from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
 from store.events.scans import (
     CommitScanned,
@@ -42,7 +43,6 @@ from store.events.scans import (
     SorryFilled,
     SorryMoved,
     SorryOpened,
-    SorryPlace,
     SorryRemoved,
     TheoremsFollowed,
 )

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from store.domain.identity import proof_id, short_hash
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobStarted, JobSucceeded
+from store.events.places import SorryPlace
 from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, ProofRejected, ProofVerified
-from store.events.scans import SorryPlace
 from tests.support.events import ALL_PASSED, CHECKS, PATCH, digest
 
 FOUND = 0.05

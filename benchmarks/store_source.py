@@ -10,7 +10,7 @@ from typing import Any, Literal
 from store.domain.identity import short_hash
 from store.domain.life import Step, TheoremAfter, TheoremBefore, TheoremStep
 from store.domain.records import THEOREM_KINDS
-from store.events.scans import SorryPlace
+from store.events.places import SorryPlace
 
 FILES_A_COMMIT = 4.3
 DECLARATIONS_A_FILE = 12.8
@@ -152,7 +152,7 @@ def scan(file: SourceFile) -> tuple[dict[str, SorryPlace], bytes]:
                 "context_hash": short_hash("context", item.name, str(file.shift)),
             }
             sorries.append(sorry)
-            place = {name: value for name, value in sorry.items() if name != "index"}
+            place: dict[str, Any] = {name: value for name, value in sorry.items() if name != "index"}
             places[item.name] = SorryPlace(
                 **place,
                 path=file.path,

@@ -32,17 +32,21 @@ from pipeline.lean.source.forbidden import (
 )
 from pipeline.lean.source.lexer import Positions, decode, lex, tokens_of_text
 from pipeline.lean.source.scanner import Command, read_source
-from store.domain.life import Commit, live
 from store.domain.matching import (
     Decl,
+    Filled,
+    Kept,
     LivingSorry,
+    Opened,
+    Removed,
     compare,
     declarations_known,
     declarations_now,
     place_of,
+    sorry_steps,
 )
 from store.domain.records import THEOREM_KINDS
-from store.events.scans import SorryFilled, SorryMoved, SorryOpened, SorryPlace, SorryRemoved
+from store.events.places import SorryPlace
 
 Kind = Literal[
     "opened",
@@ -352,7 +356,6 @@ class _Difference:
             [item for path in sorted(new) for item in _present(new[path])],
         )
         self._partner = {(now.path, now.index): old for old, now in self._compared.pairs}
-        self._became = {(old.path, old.index): now for old, now in self._compared.pairs}
 
     def findings(self) -> Iterator[Finding]:
         """Yield all that the later version does."""
@@ -376,22 +379,22 @@ class _Difference:
 
     def _sorries(self, pretended: Collection[tuple[str, int]]) -> Iterator[Finding]:
         """Yield the steps of the sorries' lives; `pretended` are declarations that now say a sorry by another word."""
-        lived = {item.sorry: (item.place, old) for old in self._compared.before for item in old.living}
-        # The events are only looked at, and nothing has to be named.
-        for event in live(Commit(repository="", branch="", sha="0" * 40), self._compared).events:
-            if isinstance(event, SorryOpened):
-                yield self._opened(event.place)
-                continue
-            was, old = lived[event.sorry]
-            if isinstance(event, SorryMoved) and self._really_moved(was, old, event.place):
-                yield _moved(was, event.place)
-            elif isinstance(event, SorryRemoved):
-                message = f"a sorry went with {was.declaration}"
-                yield Finding("removed", was.path, was.line, was.column, was.declaration, message, gone=True)
-            elif isinstance(event, SorryFilled):
-                now = self._became[old.path, old.index]
-                if (now.path, now.index) not in pretended:
-                    yield from self._filled(old, now)
+        for step in sorry_steps(self._compared):
+            match step:
+                case Opened(_, place):
+                    yield self._opened(place)
+                case Kept(old, living, _, place):
+                    if self._really_moved(living.place, old, place):
+                        yield _moved(living.place, place)
+                case Removed(_, living):
+                    was = living.place
+                    message = f"a sorry went with {was.declaration}"
+                    yield Finding(
+                        "removed", was.path, was.line, was.column, was.declaration, message, gone=True
+                    )
+                case Filled(old, _, now):
+                    if (now.path, now.index) not in pretended:
+                        yield from self._filled(old, now)
 
     def _opened(self, place: SorryPlace) -> Finding:
         answer = self._new[place.path].answer(place)
@@ -400,12 +403,13 @@ class _Difference:
         return Finding(kind, place.path, place.line, place.column, place.declaration, message)
 
     def _really_moved(self, was: SorryPlace, old: Decl, place: SorryPlace) -> bool:
-        """Return whether more changed than the lines above its declaration."""
+        """Return whether more changed than the lines above its declaration, and not the statement."""
         new = self._new[place.path]
         line_before = was.line - self._old[was.path].declarations[old.index].line
         line_now = place.line - new.declarations[new.owners[place.byte_start]].line
         before = (was.path, was.declaration, was.context_hash, line_before)
-        return before != (place.path, place.declaration, place.context_hash, line_now)
+        now = (place.path, place.declaration, place.context_hash, line_now)
+        return was.statement_hash == place.statement_hash and before != now
 
     def _filled(self, old: Decl, now: Decl) -> Iterator[Finding]:
         """Report a sorry that its declaration has no more, if a proof of the same took its place."""

@@ -43,6 +43,7 @@ from store.domain.matching import (
     same_file,
 )
 from store.domain.records import THEOREM_KINDS, ReadFile
+from store.events.places import SorryPlace
 from store.events.scans import (
     CommitScanned,
     FileRemoved,
@@ -52,7 +53,6 @@ from store.events.scans import (
     SorryEvent,
     SorryMoved,
     SorryOpened,
-    SorryPlace,
     TheoremsFollowed,
 )
 
@@ -428,7 +428,7 @@ def _in_few_words(given: ScanSpec, now: list[Decl], *, affected: Collection[str]
 def _in_short(place: SorryPlace) -> SorryPlace:
     if len(place.statement) <= SHORT_STATEMENT:
         return place
-    return place.model_copy(update={"statement": beginning(place.statement, SHORT_STATEMENT)})
+    return replace(place, statement=beginning(place.statement, SHORT_STATEMENT))
 
 
 class _Earlier:

@@ -20,7 +20,7 @@ from pipeline.jobs.specs import (
 from store.domain.life import GivenProof
 from store.domain.matching import LivingSorry
 from store.domain.records import Seen, TraceGap
-from store.events.scans import SorryPlace
+from store.events.places import SorryPlace
 from store.view import queries, trace_queries
 from store.view.rows import SorryGoalRow
 
@@ -40,9 +40,7 @@ def known_to_scan(
     return ScanKnown(
         files=files,
         sorries=tuple(
-            LivingSorry(
-                row.sorry, SorryPlace(**{name: getattr(row, name) for name in SorryPlace.model_fields})
-            )
+            LivingSorry(row.sorry, SorryPlace(**{name: getattr(row, name) for name in SorryPlace.__slots__}))
             for row in rows
             if row.state in ("open", "verified")
         ),

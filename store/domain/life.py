@@ -1,38 +1,27 @@
 """The lives of sorries and theorems: compare two versions of a branch and say which facts follow.
 
-Pure: `store.domain.matching` has the rules by which declarations match. Declarations are matched first, sorries inside
-matched declarations second, so that a line that moved, a file that was renamed and a theorem that was restated keep
-their identity.
+Pure: `store.domain.matching` has the rules by which declarations match, and the sorries inside of them.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from store.domain.identity import sorry_id
-from store.domain.matching import Compared, Decl, LivingSorry
+from store.domain.matching import Compared, Decl, Filled, Kept, LivingSorry, Opened, Removed, sorry_steps
 from store.domain.records import THEOREM_KINDS
+from store.events.places import SorryPlace
 from store.events.scans import (
     SorryChanged,
     SorryEvent,
     SorryFilled,
     SorryMoved,
     SorryOpened,
-    SorryPlace,
     SorryRemoved,
 )
-
-if TYPE_CHECKING:
-    from store.domain.matching import Compared, Decl
-
-_MOST_PAIRS = (
-    1_000_000  # sorries before times sorries now that are aligned by context; more are paired in order
-)
-_PART = 4  # hex digits of each part of a context hash
-_SAME_DECLARATION = 0.5  # two sorries of one declaration are rather one that was edited around than two
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,51 +31,6 @@ class GivenProof:
     proof: str
     sorry: str
     declaration_text_hash: str
-
-
-def align(before: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:
-    """Pair the sorries of one declaration by their context hashes: in order, so that surroundings agree best."""
-    start = 0
-    while start < min(len(before), len(now)) and before[start] == now[start]:
-        start += 1
-    end = 0
-    while end < min(len(before), len(now)) - start and before[-1 - end] == now[-1 - end]:
-        end += 1
-    middle_before = before[start : len(before) - end]
-    middle_now = now[start : len(now) - end]
-    pairs = [(index, index) for index in range(start)]
-    if len(middle_before) * len(middle_now) > _MOST_PAIRS:
-        middle = [(index, index) for index in range(min(len(middle_before), len(middle_now)))]
-    else:
-        middle = _best(middle_before, middle_now)
-    pairs += [(start + old, start + new) for old, new in middle]
-    pairs += [(len(before) - back, len(now) - back) for back in range(end, 0, -1)]
-    return pairs
-
-
-def _likeness(one: str, other: str) -> float:
-    parts = range(0, min(len(one), len(other)), _PART)
-    return _SAME_DECLARATION + sum(one[at : at + _PART] == other[at : at + _PART] for at in parts)
-
-
-def _best(before: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:
-    rows, columns = len(before), len(now)
-    best = [[0.0] * (columns + 1) for _ in range(rows + 1)]
-    for row in range(rows - 1, -1, -1):
-        for column in range(columns - 1, -1, -1):
-            paired = best[row + 1][column + 1] + _likeness(before[row], now[column])
-            best[row][column] = max(paired, best[row + 1][column], best[row][column + 1])
-    pairs = []
-    row = column = 0
-    while row < rows and column < columns:
-        if best[row][column] == best[row + 1][column + 1] + _likeness(before[row], now[column]):
-            pairs.append((row, column))
-            row, column = row + 1, column + 1
-        elif best[row][column] == best[row + 1][column]:
-            row += 1
-        else:
-            column += 1
-    return pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,43 +76,30 @@ def live(
         given[proof.sorry].append(proof)
     taken = {*elsewhere, *(item.sorry for old in compared.before for item in old.living)}
     events: list[SorryEvent] = []
-    new: list[tuple[Decl, SorryPlace]] = []
-    partner = {id(new): old for old, new in compared.pairs}
-    gone = {id(old): old for old in compared.before if old.living}
-    for item in sorted(compared.now, key=lambda item: (item.path, item.index)):
-        old = partner.get(id(item))
-        if old is None:
-            new.extend((item, place) for place in item.places)
-            continue
-        gone.pop(id(old), None)
-        pairs = align(
-            [living.place.context_hash for living in old.living],
-            [place.context_hash for place in item.places],
-        )
-        kept_before, kept_now = {pair[0] for pair in pairs}, {pair[1] for pair in pairs}
-        for index, living in enumerate(old.living):
-            if index not in kept_before:
-                events.append(_filled(commit, living, item, given[living.sorry]))
-        followed[item.path] += len(pairs)
-        for index_before, index_now in pairs:
-            event = _kept(commit, old.living[index_before], item.places[index_now])
-            if event:
-                events.append(event)
-        new.extend((item, place) for index, place in enumerate(item.places) if index not in kept_now)
-    for old in gone.values():
-        events += (SorryRemoved(**_about(commit, living.sorry)) for living in old.living)
-    total = len(elsewhere) + followed.total()
+    total = len(elsewhere)
     twins: Counter[tuple[str, str, int]] = Counter()
-    for _, place in new:
-        if (most is not None and total >= most) or (
-            most_of_file is not None and followed[place.path] >= most_of_file
-        ):
-            continue
-        total += 1
-        followed[place.path] += 1
-        identity = _fresh(commit.repository, place, taken, twins)
-        taken.add(identity)
-        events.append(SorryOpened(**_about(commit, identity), place=place, reopened=identity in closed))
+    for step in sorry_steps(compared):
+        match step:
+            case Kept(_, living, now, place):
+                followed[now.path] += 1
+                total += 1
+                if event := _kept(commit, living, place):
+                    events.append(event)
+            case Filled(_, living, now):
+                events.append(_filled(commit, living, now, given[living.sorry]))
+            case Removed(_, living):
+                events.append(SorryRemoved(**_about(commit, living.sorry)))
+            case Opened(_, place):
+                if (most is not None and total >= most) or (
+                    most_of_file is not None and followed[place.path] >= most_of_file
+                ):
+                    continue
+                followed[place.path] += 1
+                total += 1
+                identity = _fresh(commit.repository, place, taken, twins)
+                taken.add(identity)
+                opened = SorryOpened(**_about(commit, identity), place=place, reopened=identity in closed)
+                events.append(opened)
     return Lives(events, followed)
 
 

@@ -1,4 +1,4 @@
-"""Match the declarations of a commit with those of the one before, to follow sorries and theorems.
+"""Match the declarations of a commit, and the sorries in them, with those of the one before.
 
 Pure: it compares the declarations of the files that differ between two scanned commits, so that a line that moved,
 a file that moved, a renamed declaration and a reworded statement do not make another declaration of it:
@@ -15,20 +15,21 @@ a file that moved, a renamed declaration and a reworded statement do not make an
 An earlier rule goes before a later one; by one rule a theorem rather meets a theorem than a definition, and of those
 alike the first meets the first. An alias is another name for something and no other declaration's later self: who
 renames a theorem leaves one under the old name, and that must not hide where the theorem went. It is itself while its
-name and text are the same.
+name and text are the same. Sorries are paired inside of matched declarations.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from typing import NamedTuple
 
 from store.domain.identity import short_hash
 from store.domain.records import THEOREM_KINDS, ReadFile, ScannedFile, Sorry
-from store.events.scans import SorryPlace
+from store.events.places import SorryPlace
 
 _NO_STATEMENT = short_hash("statement", "")
 _ANONYMOUS_PREFIX = "_"
@@ -38,6 +39,11 @@ _ALIKE = 0.8  # on real histories all pairs above were one theorem, and below 0.
 _NAME_SHARE = 0.25
 _MOST_WORDS = 1000  # of a statement that is compared word by word: that is quadratic
 _MOST_WORK = 50_000_000  # words that went times words that came; of more nothing is compared word by word
+_MOST_PAIRS = (
+    1_000_000  # sorries before times sorries now that are aligned by context; more are paired in order
+)
+_PART = 4  # hex digits of each part of a context hash
+_SAME_DECLARATION = 0.5  # two sorries of one declaration are rather one that was edited around than two
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,3 +392,101 @@ def match_declarations(before: Sequence[Decl], now: Sequence[Decl]) -> list[tupl
     aliases.by(lambda item: (item.path, item.name, item.statement_hash))
     aliases.by(lambda item: (item.name, item.statement_hash))
     return matching.pairs + aliases.pairs
+
+
+class Kept(NamedTuple):
+    """A sorry of a declaration, still in its later self."""
+
+    old: Decl
+    was: LivingSorry
+    new: Decl
+    place: SorryPlace
+
+
+class Filled(NamedTuple):
+    """A sorry that the later self of its declaration has no more."""
+
+    old: Decl
+    was: LivingSorry
+    new: Decl
+
+
+class Removed(NamedTuple):
+    """A sorry that went with its declaration."""
+
+    old: Decl
+    was: LivingSorry
+
+
+class Opened(NamedTuple):
+    """A sorry that was not there before."""
+
+    new: Decl
+    place: SorryPlace
+
+
+def sorry_steps(compared: Compared) -> Iterator[Kept | Filled | Removed | Opened]:
+    """Yield what became of each sorry: by declaration those kept and filled, then the removed, then the opened."""
+    opened: list[Opened] = []
+    partner = {id(new): old for old, new in compared.pairs}
+    gone = {id(old): old for old in compared.before if old.living}
+    for new in sorted(compared.now, key=lambda item: (item.path, item.index)):
+        old = partner.get(id(new))
+        if old is None:
+            opened += (Opened(new, place) for place in new.places)
+            continue
+        gone.pop(id(old), None)
+        pairs = align(
+            [living.place.context_hash for living in old.living], [place.context_hash for place in new.places]
+        )
+        kept_before, kept_now = {pair[0] for pair in pairs}, {pair[1] for pair in pairs}
+        yield from (Filled(old, was, new) for index, was in enumerate(old.living) if index not in kept_before)
+        yield from (Kept(old, old.living[before], new, new.places[now]) for before, now in pairs)
+        opened += (Opened(new, place) for index, place in enumerate(new.places) if index not in kept_now)
+    yield from (Removed(old, was) for old in gone.values() for was in old.living)
+    yield from opened
+
+
+def align(before: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:
+    """Pair the sorries of one declaration by their context hashes: in order, so that surroundings agree best."""
+    start = 0
+    while start < min(len(before), len(now)) and before[start] == now[start]:
+        start += 1
+    end = 0
+    while end < min(len(before), len(now)) - start and before[-1 - end] == now[-1 - end]:
+        end += 1
+    middle_before = before[start : len(before) - end]
+    middle_now = now[start : len(now) - end]
+    pairs = [(index, index) for index in range(start)]
+    if len(middle_before) * len(middle_now) > _MOST_PAIRS:
+        middle = [(index, index) for index in range(min(len(middle_before), len(middle_now)))]
+    else:
+        middle = _aligned(middle_before, middle_now)
+    pairs += [(start + old, start + new) for old, new in middle]
+    pairs += [(len(before) - back, len(now) - back) for back in range(end, 0, -1)]
+    return pairs
+
+
+def _context_likeness(one: str, other: str) -> float:
+    parts = range(0, min(len(one), len(other)), _PART)
+    return _SAME_DECLARATION + sum(one[at : at + _PART] == other[at : at + _PART] for at in parts)
+
+
+def _aligned(before: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:
+    rows, columns = len(before), len(now)
+    best = [[0.0] * (columns + 1) for _ in range(rows + 1)]
+    for row in range(rows - 1, -1, -1):
+        for column in range(columns - 1, -1, -1):
+            paired = best[row + 1][column + 1] + _context_likeness(before[row], now[column])
+            best[row][column] = max(paired, best[row + 1][column], best[row][column + 1])
+    pairs = []
+    row = column = 0
+    while row < rows and column < columns:
+        if best[row][column] == best[row + 1][column + 1] + _context_likeness(before[row], now[column]):
+            pairs.append((row, column))
+            row, column = row + 1, column + 1
+        elif best[row][column] == best[row + 1][column]:
+            row += 1
+        else:
+            column += 1
+    return pairs

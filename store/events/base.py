@@ -6,7 +6,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
+from store.events.places import OBJECT_ID
+
+Sha = Annotated[str, Field(pattern=f"^{OBJECT_ID}$")]
 """A git object id, SHA-1 or SHA-256, in full."""
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in hex: the key of a blob."""

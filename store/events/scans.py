@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from store.events.base import BlobRef, EventBody, Part, Sha
+from store.events.base import BlobRef, EventBody, Sha
+from store.events.places import SorryPlace
 
 
 class FileScanned(EventBody):
@@ -106,25 +107,6 @@ class TheoremsFollowed(EventBody):
     unread: tuple[str, ...]
     counts: dict[str, int]
     steps: BlobRef
-
-
-class SorryPlace(Part):
-    """The place of a sorry at a commit. Line from 1, column from 0 in code points, bytes half open."""
-
-    path: str
-    blob: Sha
-    line: int
-    column: int
-    byte_start: int
-    byte_end: int
-    declaration: str
-    kind: str
-    statement: str
-    statement_hash: str
-    ordinal: int
-    token: Literal["sorry", "admit", "stop"]
-    mode: Literal["term", "tactic"]
-    context_hash: str
 
 
 class SorryEvent(EventBody):

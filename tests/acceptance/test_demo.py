@@ -29,6 +29,7 @@ Told = tuple[str, int, str]
 """An event's id, number and type."""
 DEMO = [sys.executable, str(ROOT / "examples" / "demo.py"), "--directory"]
 TOUR = [sys.executable, str(ROOT / "examples" / "tour.py"), "--directory"]
+DEMO_DIFF = [sys.executable, str(ROOT / "examples" / "demo_diff.py"), "--directory"]
 
 
 def everything(paths: Paths) -> list[StoredEvent]:
@@ -295,6 +296,19 @@ def test_the_demo_is_one_screen_of_what_lean_itself_accepts(real_lean: Path, tmp
     assert not any(event.type == "proof_verified" for event in events), "the library is not Lean's own"
     (trace,) = {event.data["lean_version"] for event in events if event.type == "commit_traced"}
     assert trace == "v4.35.0"
+
+
+def test_the_demo_of_the_check_is_one_screen_on_which_one_of_five_proofs_stands(tmp_path: Path) -> None:
+    done = subprocess.run([*DEMO_DIFF, str(tmp_path / "run")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert sum(1 + len(line) // 81 for line in lines) <= 24, "more than 24 lines of 80 characters"
+    findings = [line.split(": ")[1] for line in lines if line.startswith("Small/")]
+    assert sorted(findings) == [
+        "axiom", "filled", "filled", "filled", "hidden", "statement", "statement", "unchecked",
+    ]  # fmt: skip
+    assert "Small/Logic.lean:7:0: filled: a sorry of Small.and_swap is filled" in lines
+    assert "Exit code 6" in lines[-1]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -109,9 +110,10 @@ def test_a_disproved_sorry_has_a_state_of_its_own_for_the_text_that_was_tried(fi
 
 
 def test_tables_fit_80_columns(filled: StateFolder) -> None:
-    long = sorry_place("Filter.Tendsto.limit_unique_of_hausdorff_and_bounded", line=12345).model_copy(
-        update={"path": "Analysis/Topology/Separation/Basic.lean", "statement": ": " + "α → " * 60}
-    )
+    long = replace(
+        sorry_place("Filter.Tendsto.limit_unique_of_hausdorff_and_bounded", line=12345),
+        path="Analysis/Topology/Separation/Basic.lean", statement=": " + "α → " * 60,
+    )  # fmt: skip
     filled.add(f"repository:{REPOSITORY}", SorryOpened(
         repository=REPOSITORY, branch="main", sha="a" * 40, sorry="5b5b5b5b" + "1" * 8, place=long, reopened=False,
     ))  # fmt: skip
@@ -139,7 +141,7 @@ def test_a_sorry_is_shown_with_its_goal_aligned_the_lines_around_it_and_its_addr
         ["git", "--git-dir", mirror, "hash-object", "-w", "--stdin"],
         input="\n".join(lines), capture_output=True, text=True, check=True,
     )  # fmt: skip
-    moved = sorry_place("Demo.beta", line=20).model_copy(update={"blob": written.stdout.strip()})
+    moved = replace(sorry_place("Demo.beta", line=20), blob=written.stdout.strip())
     filled.add(f"repository:{REPOSITORY}", SorryMoved(
         repository=REPOSITORY, branch="main", sha="a" * 40, sorry=OTHER_SORRY, place=moved, what=("line",),
     ))  # fmt: skip

@@ -7,9 +7,11 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from examples.demo_repositories import git, new_repository
 from tests.support.state_folder import StateFolder, environment, fill, scan
 
 FILES, THEOREMS_A_FILE = 500, 200
@@ -71,6 +73,27 @@ def test_reading_verbs_load_nothing_heavy(verb: str, filled: StateFolder) -> Non
     )  # fmt: skip
     assert done.returncode == (3 if "status" in verb else 0), done.stderr
     assert done.stderr.splitlines()[-1] == "LOADED"
+
+
+def test_the_check_of_a_pull_request_loads_nothing_heavy(tmp_path: Path) -> None:
+    new_repository(tmp_path / "clone")
+    file = tmp_path / "clone" / "A.lean"
+    for text in ("theorem a : p := sorry\n", "theorem a : p := q\ntheorem b : p := sorry\n"):
+        file.write_text(text, encoding="utf-8")
+        git(file.parent, "add", "--all")
+        git(file.parent, "commit", "--quiet", "-m", "x")
+    loaded = f"print('LOADED', *sorted(set({HEAVY!r}) & set(sys.modules)))"
+    program = (
+        "import sys\n"
+        "from daemon.cli import main\n"
+        "sys.argv = ['unsorry', 'diff', '-C', sys.argv[1], 'HEAD~1']\n"
+        f"try: main()\nfinally: {loaded}\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, file.parent], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    *found, loaded = done.stdout.splitlines()
+    assert [line.split(": ")[1] for line in found[:-1]] == ["filled", "opened"]
+    assert loaded == "LOADED"
 
 
 @pytest.mark.parametrize("words", [["jobs", "show", ""], [""], ["proofs", "show", "d"]], ids=" ".join)

@@ -25,7 +25,8 @@ from daemon.scheduler import Operator, WorkStateError
 from daemon.settings.schema import Schedule
 from pipeline.lean.backend import find_leans
 from store.events.jobs import WorkPaused
-from store.events.scans import SorryOpened, SorryPlace
+from store.events.places import SorryPlace
+from store.events.scans import SorryOpened
 from store.log.envelope import NewEvent
 from store.view import queries
 from store.view.rows import PauseRow

@@ -23,8 +23,8 @@ from daemon.settings import Settings
 from daemon.store_service import StoreService
 from store.domain.identity import git_blob
 from store.events.base import EventBody
+from store.events.places import SorryPlace
 from store.events.proofs import AttemptFinished, CheckedVersion, ProofFound, ProofVerified, PullRequestOpened
-from store.events.scans import SorryPlace
 from store.log.envelope import NewEvent
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import Failure, GitHubServer

@@ -31,6 +31,7 @@ from store.events.jobs import (
     WorkResumed,
     WorkTriggered,
 )
+from store.events.places import SorryPlace
 from store.events.proofs import (
     AttemptFinished,
     Check,
@@ -67,7 +68,6 @@ from store.events.scans import (
     SorryFilled,
     SorryMoved,
     SorryOpened,
-    SorryPlace,
     SorryRemoved,
     TheoremsFollowed,
 )

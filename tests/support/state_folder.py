@@ -19,6 +19,7 @@ from typing import Any
 from store.domain.records import Declaration, ScannedFile, TracedFile
 from store.events.base import BlobRef, EventBody
 from store.events.jobs import JobFailed, JobStarted, JobSucceeded
+from store.events.places import SorryPlace
 from store.events.proofs import Check, ProofChecked, ProofFound, ProofVerified
 from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
 from store.events.scans import (
@@ -26,7 +27,6 @@ from store.events.scans import (
     FileScanned,
     SorryMoved,
     SorryOpened,
-    SorryPlace,
     TheoremsFollowed,
 )
 from store.events.service import DaemonStarted

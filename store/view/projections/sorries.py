@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 from operator import attrgetter
 
+from store.events.places import SorryPlace
 from store.events.proofs import ClaimReleased, SorryClaimed
 from store.events.scans import (
     SorryChanged,
@@ -19,7 +20,6 @@ from store.events.scans import (
     SorryFilled,
     SorryMoved,
     SorryOpened,
-    SorryPlace,
     SorryRemoved,
 )
 from store.log.envelope import StoredEvent, utc_text
@@ -28,7 +28,7 @@ from store.view.projections.rows import quoted, upsert
 # Statements here name their index: SQLite, which has no statistics here, would take one that reads all sorries
 # of the repository, or all verified proofs.
 _SORRY = "repository = ? AND branch = ? AND sorry = ?"
-_PLACE = tuple(SorryPlace.model_fields)
+_PLACE = SorryPlace.__slots__
 _place_of = attrgetter(*_PLACE)
 _SET_PLACE = f"UPDATE sorries SET {', '.join(f'{name} = ?' for name in quoted(_PLACE))}, updated_sha = ?"
 _SET_PLACE_ONLY = f"{_SET_PLACE} WHERE {_SORRY}"

@@ -32,9 +32,10 @@ from store.events.jobs import (
     WorkResumed,
     WorkTriggered,
 )
+from store.events.places import SorryPlace
 from store.events.proofs import ProofFound
 from store.events.repositories import BranchRewritten, BranchUnwatched
-from store.events.scans import SorryOpened, SorryPlace
+from store.events.scans import SorryOpened
 from store.events.traces import TraceMeasured
 from store.log.envelope import NewEvent
 from store.view import queries

@@ -24,9 +24,10 @@ from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.records import ConstantUse, ScannedFile, Sorry, TracedFile, TracedTheorem
 from store.events.base import EventBody
 from store.events.models import ModelKind
+from store.events.places import SorryPlace
 from store.events.proofs import AttemptFinished, ClaimReleased, SorryClaimed
 from store.events.repositories import BranchCreated
-from store.events.scans import SorryOpened, SorryPlace
+from store.events.scans import SorryOpened
 from store.events.traces import FileTraced
 from store.log.envelope import NewEvent
 from store.view import model_queries
@@ -565,7 +566,7 @@ def test_what_leaves_its_answer_open_is_never_offered_for_filling(
     world: World, statement: str, due: int
 ) -> None:
     opened = [
-        body.model_copy(update={"place": body.place.model_copy(update={"statement": statement})})
+        body.model_copy(update={"place": replace(body.place, statement=statement)})
         if isinstance(body, SorryOpened)
         else body
         for body in world.open("a")
@@ -599,7 +600,7 @@ def test_the_sorries_of_a_declaration_go_into_one_job_where_there_is_room(world:
     def of_a_declaration(event: EventBody) -> EventBody:
         if not isinstance(event, SorryOpened):
             return event
-        place = event.place.model_copy(update={"declaration": event.sorry[1:]})
+        place = replace(event.place, declaration=event.sorry[1:])
         return event.model_copy(update={"place": place})
 
     plan = world.plan([of_a_declaration(event) for event in world.open(*names)])

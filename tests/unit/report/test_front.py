@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from sqlite3 import Connection
 
@@ -17,8 +18,9 @@ from store.domain.identity import line_url
 from store.domain.records import ConstantUse, TracedFile, TracedTheorem
 from store.events.base import EventBody
 from store.events.jobs import JobFailed
+from store.events.places import SorryPlace
 from store.events.repositories import CommitObserved, RepositoryFailed
-from store.events.scans import SorryFilled, SorryMoved, SorryOpened, SorryPlace
+from store.events.scans import SorryFilled, SorryMoved, SorryOpened
 from store.events.traces import FileTraced, SorryStated
 from tests.support.events import (
     attempt,
@@ -161,7 +163,7 @@ def test_what_lean_or_a_search_said_of_an_earlier_text_is_not_said_of_the_presen
         repository=FORGE, branch="main", sha=NEW, sorry="false", statement_hash=before.statement_hash,
         context_hash=before.context_hash, goal="⊢ the goal of before", before=None, same_text=False, simulated=False,
     )  # fmt: skip
-    after = spot("Logic.untrue", text="two").model_copy(update={"context_hash": "other"})
+    after = replace(spot("Logic.untrue", text="two"), context_hash="other")
     moved = SorryMoved(
         repository=FORGE, branch="main", sha=sha("newer"), sorry="false", place=after, what=("context",)
     )

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.domain.life import align
+from store.domain.matching import align
 
 _hashes = st.lists(st.text("ab", min_size=16, max_size=16), max_size=8)
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from store.errors import BlobCorruptError, InvalidAppendError
 from store.events.proofs import AttemptFinished
+from store.events.scans import SorryOpened
 from store.log.blobs import cited, pack, unpack
 from store.log.envelope import _Counter, utc_text, uuid7
 from tests.support.events import samples
@@ -105,3 +106,13 @@ def test_asking_and_reading_import_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("change", [{"blob": "main"}, {"token": "sry"}, {"line": "first"}, {"colour": "red"}])
+def test_the_log_takes_a_sorry_s_place_only_as_it_is_declared(change: dict[str, str]) -> None:
+    body = samples()["sorry_opened"].model_dump()
+    assert SorryOpened.model_validate(body).model_dump() == body
+    with pytest.raises(
+        ValidationError, match=f"place.*{next(iter(change))}|blob of a sorry's place is 'main'"
+    ):
+        SorryOpened.model_validate(body | {"place": body["place"] | change})

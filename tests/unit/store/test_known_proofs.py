@@ -181,9 +181,7 @@ def test_what_the_simulator_took_is_cited_by_the_simulator_alone(world: World) -
 def test_a_sorry_that_is_gone_or_another_one_by_now_is_not_cited(world: World) -> None:
     world.tell(proof_verified(world.found()))
     life = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(2), "sorry": OLD}
-    changed = world.places[OLD].model_copy(
-        update={"statement": "q", "statement_hash": "1" * 16, "blob": sha("new")}
-    )
+    changed = dataclasses.replace(world.places[OLD], statement="q", statement_hash="1" * 16, blob=sha("new"))
     world.tell(SorryChanged.model_validate(life | {"place": changed, "statement_before": "p → p"}))
     assert citable(world) == []
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from store.events.base import EventBody
+from store.events.places import SorryPlace
 from store.events.repositories import (
     BranchCreated,
     BranchDeleted,
@@ -25,7 +28,6 @@ from store.events.scans import (
     SorryFilled,
     SorryMoved,
     SorryOpened,
-    SorryPlace,
     SorryRemoved,
 )
 from store.view import queries, tables
@@ -291,7 +293,7 @@ def test_a_sorry_lives_from_opened_to_filled_and_reopened(world: World) -> None:
 
 
 def test_the_steps_of_a_sorry_can_be_read_by_people(world: World) -> None:
-    there = SPOT.model_copy(update={"path": "B.lean", "line": 9, "declaration": "b", "statement": "False"})
+    there = replace(SPOT, path="B.lean", line=9, declaration="b", statement="False")
     world.tell(opened(), moved("file", "rename", spot=there))
     world.tell(SorryChanged.model_validate(life() | {"place": there, "statement_before": "True"}))
     world.tell(SorryFilled.model_validate(life() | {"by": "us", "proof": "p1"}))
@@ -320,7 +322,7 @@ def test_a_verified_proof_makes_its_sorry_verified(world: World) -> None:
 
 
 def test_a_proof_of_an_older_version_of_the_file_verifies_nothing(world: World) -> None:
-    world.tell(opened(), FOUND, moved("line", spot=SPOT.model_copy(update={"blob": BLOB2})))
+    world.tell(opened(), FOUND, moved("line", spot=replace(SPOT, blob=BLOB2)))
     world.tell(proof_verified(FOUND))
     assert world.sorry().state == "open"
     assert queries.proofs(world.db)[0].state == "verified"
@@ -337,9 +339,9 @@ def test_a_proof_of_an_older_version_of_the_file_verifies_nothing(world: World) 
     ],
 )
 def test_a_verified_sorry_stays_so_while_statement_and_context_stay(
-    world: World, what: tuple[str, ...], change: dict[str, str], state: str
+    world: World, what: tuple[str, ...], change: dict[str, Any], state: str
 ) -> None:
-    there = SPOT.model_copy(update={"line": 8, "blob": BLOB2} | change)
+    there = replace(SPOT, line=8, blob=BLOB2, **change)
     world.tell(opened(), FOUND, proof_verified(FOUND), moved(*what, spot=there))
     row = world.sorry()
     assert (row.state, row.line, row.blob) == (state, 8, BLOB2)
@@ -355,7 +357,7 @@ def test_a_changed_statement_opens_a_verified_sorry_again(world: World) -> None:
 def test_the_same_file_version_elsewhere_has_its_proof_already(world: World) -> None:
     world.tell(opened(), FOUND, proof_verified(FOUND), opened(branch="dev"))
     assert (world.sorry("dev").state, world.sorry("dev").verified_proof) == ("verified", FOUND.proof)
-    world.tell(opened(branch="old", spot=SPOT.model_copy(update={"blob": BLOB2})))
+    world.tell(opened(branch="old", spot=replace(SPOT, blob=BLOB2)))
     assert world.sorry("old").state == "open"
 
 
@@ -481,7 +483,7 @@ def test_a_changed_file_makes_its_sorries_worth_another_attempt(world: World) ->
     assert to_prove(world) == []
     world.scan(sha(2), blob=BLOB2)
     assert to_prove(world) == []  # the bytes of the sorry in the new version are not known yet
-    world.tell(moved("context", spot=SPOT.model_copy(update={"blob": BLOB2})))
+    world.tell(moved("context", spot=replace(SPOT, blob=BLOB2)))
     assert to_prove(world) == [SORRY]
 
 

@@ -1,0 +1,76 @@
+"""`make demo-diff`: one screen, what `unsorry diff` says of a pull request, without Lean, a build or a daemon.
+
+A git repository is made of `examples/small-project`. On a branch Eve says that every sorry is gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from examples.demo_daemon import COMMAND, prepare
+from examples.demo_repositories import DemoError, git, new_repository
+from examples.demo_telling import say
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = ROOT / "examples" / "small-project"
+FAIL_ON = "opened,axiom,statement,hidden"
+EDITS = {
+    "Small/Logic.lean": {
+        "↔ q ∧ p := by\n  sorry": "↔ q ∧ p :=\n  ⟨And.symm, And.symm⟩",
+        "¬∀ x, P x := by\n  sorry": "¬∀ x, P x := by\n  simple",
+        "(h : ¬¬p) : p := sorry": "(h : p) : p := h",
+        "namespace Small\n": 'namespace Small\n\nmacro "simple" : tactic => `(tactic| sorry)\n',
+    },
+    "Small/Numbers.lean": {
+        "299 := sorry": "289 := by native_decide",
+        "a + c + b := by\n  sorry": "a + c + b :=\n  swapped a b c",
+        "namespace Small\n": "namespace Small\n\naxiom swapped (a b c : Nat) : a + b + c = a + c + b\n",
+    },
+}
+"""What Eve writes in the place of what: one proof, and four other ways to have a sorry less."""
+
+
+def run(directory: Path) -> None:
+    """Make the repository with both commits, and show what the check says of the later one."""
+    prepare(directory)
+    repository = directory / "small"
+    new_repository(repository)
+    shutil.copytree(PROJECT, repository, dirs_exist_ok=True)
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", "A small project")
+    git(repository, "checkout", "--quiet", "-b", "no-sorrys")
+    for name, edits in EDITS.items():
+        text = (repository / name).read_text(encoding="utf-8")
+        for old, new in edits.items():
+            if text.count(old) != 1:
+                raise DemoError(f"{PROJECT / name} does not have {old!r} once")
+            text = text.replace(old, new)
+        (repository / name).write_text(text, encoding="utf-8")
+    git(repository, "commit", "--quiet", "--all", "-m", "All five sorrys are proved")
+    command = ["diff", "main", "--fail-on", FAIL_ON]
+    say("Eve's pull request says: All five sorrys are proved. What git and a scanner say:\n")
+    say(f"$ unsorry {' '.join(command)}")
+    done = subprocess.run([COMMAND, *command], cwd=repository, capture_output=True, text=True, check=False)
+    if done.returncode != 6:
+        raise DemoError(f"unsorry diff exited with {done.returncode}, and not 6: {done.stderr.strip()}")
+    say(f"{done.stdout.rstrip()}\n")
+    say(f"Exit code {done.returncode}: kinds of --fail-on were found. Nothing was built, and Lean not asked.")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
+    try:
+        run(parser.parse_args().directory.resolve())
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
