@@ -27,6 +27,7 @@ from store.errors import DatabaseCorruptError, DatabaseMissingError, LogError, N
 from store.log.envelope import StoredEvent, utc_text
 from store.log.reader import LogReader
 from store.sqlite import UNFINISHED, connect_readonly, connect_writable, sync, translated
+from store.view.tables import fingerprint
 
 KEPT = 4
 """How many copies stay in a folder; the least recently used ones go first."""
@@ -167,13 +168,9 @@ class Copies:
         return target
 
     def _path(self, log: LogReader, seq: int) -> Path:
-        from store.view.tables import fingerprint
-
         return self.folder / f"{fingerprint():08x}-{seq}-{_prefix(log, seq)}.db"
 
     def _nearest(self, log: LogReader, seq: int) -> _Copy | None:
-        from store.view.tables import fingerprint
-
         tables = f"{fingerprint():08x}"
         earlier = [copy for copy in self._all() if copy.tables == tables and copy.seq < seq]
         for copy in sorted(earlier, key=lambda item: item.seq, reverse=True):

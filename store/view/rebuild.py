@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Table
-
 from store.errors import DatabaseCorruptError, DatabaseFullError, LogError, ViewError
 from store.log.anchor import check_end
 from store.log.reader import LogReader
@@ -435,12 +433,11 @@ def _schema_differences(live: sqlite3.Connection, made: sqlite3.Connection) -> I
 class _Comparison:
     """A merge of two sorted lists of rows; keeps one row of each side in memory."""
 
-    def __init__(self, table: Table) -> None:
-        keys = tables.key_columns(table)
-        others = [column.name for column in table.columns if column.name not in keys]
+    def __init__(self, table: tables.Table) -> None:
+        others = [name for name in table.columns if name not in table.key]
         self.name = table.name
-        self.columns = (*keys, *others)
-        self.n_keys = len(keys)
+        self.columns = (*table.key, *others)
+        self.n_keys = len(table.key)
         self.rows = 0
         self.digest = hashlib.sha256()
 

@@ -1,7 +1,7 @@
 """Rows of the view: frozen dataclasses, a table's columns as attributes.
 
-Lists and dicts are JSON in `*_json` columns, booleans are 0 and 1. `store.view.tables` derives the tables from these
-rows; a row that adds to a table's (a file's path, say) is a subclass of it. Standard library only: see
+Lists and dicts are JSON in `*_json` columns, booleans are 0 and 1. `store.view.table_models` derives the tables from
+these rows; a row that adds to a table's (a file's path, say) is a subclass of it. Standard library only: see
 `store.view.queries`.
 """
 

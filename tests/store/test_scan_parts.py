@@ -73,7 +73,7 @@ def rows(view: sqlite3.Connection) -> dict[str, list[tuple[Any, ...]]]:
     found = {}
     for table in table_list():
         if table.name in tables and table.name not in NOT_PROJECTED:
-            columns = ", ".join(f'"{column.name}"' for column in table.columns if column.name not in left)
+            columns = ", ".join(f'"{column}"' for column in table.columns if column not in left)
             select = f"SELECT {columns} FROM {table.name}"
             found[table.name] = sorted(map(tuple, view.execute(select)), key=repr)
     return found

@@ -1,4 +1,4 @@
-"""The generated parts of the pages in docs/: `make docs` writes them, a test compares.
+"""The generated parts of the pages in docs/, and the view's schema.sql: `make docs` writes them, tests compare.
 
 A generated part of a page stands between two comment lines. Of the command line it is made of Typer's commands, of
 `ExitCode` and of the view's rows; of the configuration, of the models in `daemon.settings` with their defaults and the
@@ -61,6 +61,8 @@ from store.leandojo.parquet import ParquetReport
 from store.leandojo.progress import ProgressReport
 from store.log.envelope import StoredEvent
 from store.view import rows
+from store.view.table_models import schema
+from store.view.tables import SCHEMA
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BEGIN, END = "<!-- make docs -->\n", "<!-- end -->\n"
@@ -482,3 +484,4 @@ if __name__ == "__main__":
     for page, found in parts().items():
         path = DOCS / page
         path.write_text(generated(path.read_text(encoding="utf-8"), found), encoding="utf-8")
+    SCHEMA.write_text(schema(), encoding="utf-8")
