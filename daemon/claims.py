@@ -22,7 +22,6 @@ import structlog
 
 from daemon.context import Context
 from daemon.jobs.runner import JobRunner
-from daemon.paths import slug
 from daemon.planning.proving import exercises
 from daemon.scheduler import Scheduler, WorkStateError
 from daemon.settings import Repo
@@ -31,7 +30,7 @@ from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.source.splice import Replacement, text_hash_with
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
-from store.domain.identity import event_id, proof_id
+from store.domain.identity import event_id, proof_id, slug
 from store.events.proofs import (
     AGENT,
     AGENT_RUNG,

@@ -14,7 +14,6 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 SYSTEM_CONFIG = Path("/etc/unsorry/config.toml")
 _SYSTEM_FOLDERS = {
@@ -103,11 +102,6 @@ class Paths:
     @property
     def socket(self) -> Path:
         return self.runtime / "control.sock"
-
-
-def slug(repository: str) -> str:
-    """Return a file name for a repository key; different keys never share one."""
-    return "+".join(quote(part, safe="") for part in repository.split("/"))
 
 
 def find_config(explicit: Path | None = None) -> Path:

@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
-from daemon.paths import slug
 from daemon.planning.proving import Ladder, spending
 from daemon.settings import Settings
 from daemon.settings.models import ServeModel
@@ -31,6 +30,7 @@ from pipeline.serve.spec import (
     RewardSpec,
     ServeSpec,
 )
+from store.domain.identity import slug
 from store.events.models import ModelKind
 
 _DEFAULT_MODELS = (

@@ -415,10 +415,10 @@ def to_lean_eval(
 ) -> None:
     instance = _with_log(config, None)
     from daemon.cli.repos import resolve
-    from daemon.paths import slug
     from daemon.results import lean_eval
     from pipeline.jobs.mirror import Mirror
     from pipeline.jobs.protocol import JobError
+    from store.domain.identity import slug
     from store.view import queries
 
     path = out.absolute()

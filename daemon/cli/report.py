@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from daemon.cli.context import AsOf, CliError, Config, Json, locate, time_option, view
-from daemon.cli.render import counted, emit_json, note, parse_time, say
+from daemon.cli.render import clean, counted, emit_json, note, parse_time, say
 
 
 def register(app: typer.Typer) -> None:
@@ -45,6 +45,7 @@ def report(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
+    from pipeline.jobs.blueprint import Blueprints
     from pipeline.report.gather import gather_at
     from pipeline.report.page import render
     from pipeline.report.writing import NotOursError, write
@@ -54,7 +55,8 @@ def report(
     then = now if instance.moment is None else parse_time(instance.moment.recorded_at)
     begins = time_option(since, "--since", now=then)
     with view(instance) as database:
-        data = gather_at(database, instance.paths.events_db, made_at=now, since=begins)
+        blueprints = Blueprints(instance.paths.mirrors, lambda problem: note(f"unsorry: {clean(problem)}"))
+        data = gather_at(database, instance.paths.events_db, made_at=now, since=begins, blueprints=blueprints)
     try:
         page, *others = write(render(data), out.absolute())
     except NotOursError as error:

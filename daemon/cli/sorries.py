@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -45,15 +45,14 @@ from daemon.cli.render import (
     table,
 )
 from daemon.cli.repos import resolve
-from daemon.paths import Paths, slug
-from store.domain.identity import line_url
+from daemon.paths import Paths
+from store.domain.identity import line_url, slug
 from store.view.impact import Declared, Impact, impacts
 from store.view.rows import AttemptRow, ClaimRow, SorryGoalRow, SorryRow, SorryStepRow, too_large_said
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from store.domain.blueprint import Statement
     from store.view.asof import Moment
     from store.view.rows import TooLargeRow
 
@@ -92,8 +91,7 @@ By = Annotated[
 AROUND = 4
 """Lines of the source that are shown above a sorry, and below it."""
 LARGEST_FILE_BYTES = 4 << 20
-LARGEST_BLUEPRINT_BYTES = 64 << 20
-"""What does not fit in is not read."""
+"""A larger one is not shown."""
 
 
 def register(app: typer.Typer) -> None:
@@ -325,8 +323,10 @@ class Known:
 
 def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow], paths: Paths) -> Resting:
     """Return what rests on the sorries that are in the source, by repository, branch and sorry."""
+    from pipeline.jobs.blueprint import Blueprints
     from store.view import queries
 
+    blueprints = Blueprints(paths.mirrors, lambda problem: note(f"unsorry: {clean(problem)}"))
     tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     by_branch: dict[tuple[str, str], list[SorryRow]] = defaultdict(list)
     for row in rows:
@@ -335,43 +335,10 @@ def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow], paths: Pa
     resting: Resting = {}
     for (repository, branch), its in by_branch.items():
         places = {row.sorry: Declared(row.path, row.declaration) for row in its}
-        blueprint = _blueprint(paths, repository, tips.get((repository, branch)))
+        blueprint = blueprints(repository, tips.get((repository, branch)))
         found = impacts(database, repository, branch, places.values(), blueprint=blueprint)
         resting |= {(repository, branch, sorry): found[place] for sorry, place in places.items()}
     return resting
-
-
-def _blueprint(paths: Paths, repository: str, sha: str | None) -> Sequence[Statement]:
-    """Return the statements of a commit's blueprint; none where it has none, or where the mirror does not have it."""
-    mirror = paths.mirrors / f"{slug(repository)}.git"
-    if sha is None or not os.access(mirror / "HEAD", os.R_OK):
-        return ()
-    from pipeline.jobs.mirror import Mirror
-    from pipeline.jobs.protocol import JobError
-    from store.domain.blueprint import read_latex, read_verso
-
-    try:
-        with Mirror(mirror) as objects:
-            latex, verso = list[tuple[str, str]](), list[tuple[str, str]]()
-            manifest = objects.at_root(sha, "lake-manifest.json")
-            data = objects.read(manifest.blob, most_bytes=LARGEST_FILE_BYTES) if manifest else b""
-            is_verso = isinstance(data, bytes) and b"verso-blueprint" in data
-            left = LARGEST_BLUEPRINT_BYTES
-            for file in objects.files(sha):
-                is_latex = "/blueprint/src/" in f"/{file.path}" and file.path.endswith(".tex")
-                if file.readable and (is_latex or (is_verso and file.path.endswith(".lean"))):
-                    data = objects.read(file.blob, most_bytes=min(left, LARGEST_FILE_BYTES))
-                    if isinstance(data, int):
-                        note(
-                            f"unsorry: {clean(file.path)} of {repository} is too large: left out of its blueprint"
-                        )
-                        continue
-                    left -= len(data)
-                    (latex if is_latex else verso).append((file.path, data.decode("utf-8", "replace")))
-    except (JobError, OSError) as error:
-        note(f"unsorry: the blueprint of {repository} is not counted: {clean(str(error))}")
-        return ()
-    return [*read_latex(latex), *read_verso(verso)]
 
 
 def impact_said(impact: Impact | None) -> str:

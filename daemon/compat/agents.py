@@ -32,7 +32,6 @@ from daemon.jobs.history import ReadinessOfJobs
 from daemon.jobs.lines import Batch, Failure, Result, parse_line
 from daemon.jobs.recovery import INPUTS
 from daemon.jobs.runner import ended_event, of_attempt, started_event
-from daemon.paths import slug
 from daemon.planning.proving import Rung
 from daemon.planning.training import newest_of_each
 from daemon.polling.errors import GitError
@@ -51,7 +50,7 @@ from pipeline.models.errors import NothingToLearnError
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.tactics.goals import GoalContext, SourcePlaces
 from store import curriculum
-from store.domain.identity import job_id
+from store.domain.identity import job_id, slug
 from store.events.base import EventBody
 from store.events.jobs import JobInterrupted
 from store.events.models import ModelKind

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 from daemon.compat.session import AgentError, AgentSession
-from daemon.paths import slug
 from daemon.polling.branch_diff import (
     KnownBranch,
     MirrorHistory,
@@ -31,6 +30,7 @@ from daemon.settings.types import repository_key, resolve_url
 from pipeline.jobs.mirror import Mirror
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.scan import MOST_TOOLCHAIN_BYTES
+from store.domain.identity import slug
 from store.log.envelope import NewEvent
 from store.view import queries, trace_queries
 from store.view.rows import SorryRow, TraceRow

@@ -148,7 +148,7 @@ class ReportPage:
             process = await asyncio.create_subprocess_exec(
                 # -P: the working directory is no place to import from.
                 sys.executable, "-P", "-m", "pipeline.report",
-                str(self._paths.database_db), str(self._paths.events_db), name,
+                str(self._paths.database_db), str(self._paths.events_db), str(self._paths.mirrors), name,
                 stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True,
                 env=job_environment(self._paths.runtime / "report", visible=""),
             )  # fmt: skip

@@ -26,7 +26,7 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups, MemoryBound, Usage
 from daemon.lock import holder
-from daemon.paths import Paths, slug
+from daemon.paths import Paths
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
 from pipeline.jobs.child import Exit, HandedOver, JobProcess, key_pipe, kill_marked
@@ -35,6 +35,7 @@ from pipeline.jobs.specs import Spec
 from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
+from store.domain.identity import slug
 
 log = structlog.get_logger("daemon.jobs.engine")
 

@@ -90,7 +90,7 @@ class Plan:
         waiting: what rungs of the ladder wait for, sorted.
         timetable: the pauses, quiet hours and nights' budgets that hold jobs.
         left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
-        complete: every repository is in it; else the next plan, which should follow at once, has more of them.
+        complete: every repository is in it, in its order; else the next plan, which should follow at once, has more.
         version: another number than an earlier plan's where anything of what repositories have due may differ.
     """
 
@@ -304,7 +304,7 @@ class Planner:
         # No inputs while the plan is made: after an error in between, the next plan starts anew.
         before, self._inputs = self._inputs, None
         self._take_in(view, before, inputs, frozenset(builds))
-        if self._stale:
+        if self._stale or self._resting.under_way:
             self._find(view, inputs)
         self._inputs = inputs
         plan = Plan(
@@ -314,7 +314,7 @@ class Planner:
             waiting=tuple(sorted(reason for reason, parts in self._waiting.items() if parts)),
             timetable=read_timetable(view, schedule=settings.schedule, now=now),
             left_s=left_s,
-            complete=not self._stale,
+            complete=not (self._stale or self._resting.under_way),
             version=self._version,
         )
         return replace(plan, next_retry_at=min((*self._waits.values(), *plan.ends()), default=None))
@@ -390,26 +390,32 @@ class Planner:
         return about, models
 
     def _find(self, view: sqlite3.Connection, inputs: _Inputs) -> None:
-        """Plan the marked repositories."""
+        """Plan the marked repositories, and count on what orders their proof jobs."""
         finder = _Finder(view, inputs, self._builds, self._moment, self._counted, self._resting)
         began = time.monotonic()
-        gone: list[Entry] = []
-        come: list[Entry] = []
-        for done, part in enumerate([*self._stale]):
-            if done and time.monotonic() - began > self._patience_s:
+        replaced: dict[_PartKey, _Part] = {}
+        while True:
+            if replaced and time.monotonic() - began > self._patience_s:
+                break
+            if not self._stale:
+                ended = self._resting.go_on(view, until=began + self._patience_s)
+                self._stale = {(_WORK, key): None for key in ended if key in self._repos}
+            part = next(iter(self._stale), None)
+            if part is None:
                 break
             del self._stale[part]
             before, (group, key) = self._parts.get(part, _Part()), part
+            replaced.setdefault(part, before)
             self._parts[part] = found = finder.part(group, *self._repos[key], whole=self._whole)
-            gone += before.entries
-            come += found.entries
             self._waiting.subtract(before.waiting)
             self._waiting.update(found.waiting)
             self._waits.pop(part, None)
             if found.until is not None:
                 self._waits[part] = found.until
-        self._replace(gone, come)
-        self._version += 1
+        if replaced:
+            gone = [entry for part in replaced.values() for entry in part.entries]
+            self._replace(gone, [entry for part in replaced for entry in self._parts[part].entries])
+            self._version += 1
 
     def _replace(self, gone: Sequence[Entry], come: Sequence[Entry]) -> None:
         """Put entries in their places; plans that were given out keep the lists that they have."""

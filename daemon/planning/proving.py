@@ -13,16 +13,21 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Protocol
+
+import structlog
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import Readiness, ReadinessOfJobs
 from daemon.settings import Repo, Settings
 from daemon.settings.models import RUNGS, Prove
+from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.specs import (
     OF_THE_JOB,
     OF_THE_MACHINE,
@@ -49,9 +54,11 @@ from pipeline.lean.source.globs import path_filter
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.identity import job_id
 from store.view import model_queries, queries, trace_queries
-from store.view.impact import QUICKLY_COUNTED, Declared, impacts
+from store.view.impact import MOST_COUNTED, Counting, Declared
 from store.view.queries import SorryProgress
 from store.view.rows import BranchRow, SorryRow
+
+log = structlog.get_logger(__name__)
 
 # ---- The rungs of the ladder as they can be climbed now
 # Each with its specification, its model and its budget.
@@ -347,6 +354,10 @@ def spending(settings: Settings) -> Path:
 _NEW, _NEXT_RUNG, _AGAIN = range(3)
 _Order = tuple[int, int, float, int, str]
 _MANY_EXERCISES = 3
+_OfBranch = tuple[str, str, bool]
+"""A repository, a branch, and whether a trace of the simulator serves."""
+_QUICKLY_S = 0.1
+"""Seconds that a plan waits for a count."""
 _NOT_BEGUN = frozenset({"worktree", "spawn", "build_missing"})
 """Why the daemon could not even start a job (`daemon.jobs.runner`): whichever sorries it has."""
 _FIRST_REST = timedelta(hours=1)
@@ -370,14 +381,31 @@ class _Wanted:
         return self.rank, -self.resting, self.goals_left, self.rung.number, self.row.sorry
 
 
-class Resting:
-    """How many theorems rest on the declarations of sorries, counted once for each trace of a branch.
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """A count of a branch that is under way. `seq` is the log position of the trace."""
 
-    A trace with more than `QUICKLY_COUNTED` theorems is not read: counting would hold up a plan for seconds.
+    seq: int
+    wanted: frozenset[Declared]
+    counting: Counting
+
+
+class Resting:
+    """How many theorems and statements of the blueprint rest on the declarations of sorries, counted once for each
+    trace of a branch, with the blueprint of the traced commit.
+
+    A count that takes longer than `_QUICKLY_S` goes on in later plans (`go_on`), one branch after the other; until it
+    ends the last one of the branch serves. A trace with more than `MOST_COUNTED` theorems is not counted.
     """
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[str, str, bool], tuple[int, dict[Declared, int]]] = {}
+        self._kept: dict[_OfBranch, tuple[int, dict[Declared, int]]] = {}
+        self._under_way: dict[_OfBranch, _Count] = {}
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a count has not ended."""
+        return bool(self._under_way)
 
     def of(
         self,
@@ -387,29 +415,73 @@ class Resting:
         rows: Iterable[SorryRow],
         *,
         simulated: bool,
+        blueprints: Blueprints,
     ) -> Mapping[str, int]:
         """Return the numbers by sorry; those that are not 0 or unknown."""
         declared = {row.sorry: Declared(row.path, row.declaration) for row in rows}
-        if len(set(declared.values())) < 2:
+        wanted = frozenset(declared.values())
+        if len(wanted) < 2:
             return {}  # there is nothing to put in order
         key = (repository, branch, simulated)
         trace = trace_queries.trace_of_branch(view, repository, branch, simulated=simulated)
         if trace is None:
             self._kept.pop(key, None)
+            self._under_way.pop(key, None)
             return {}
-        seq, kept = self._kept.get(key, (0, {}))
-        if seq != trace.seq or not kept.keys() >= set(declared.values()):
-            found = impacts(
-                view,
-                repository,
-                branch,
-                declared.values(),
-                simulated=simulated,
-                most_theorems=QUICKLY_COUNTED,
-            )
-            kept = {one: impact.theorems or 0 for one, impact in found.items()}
-            self._kept[key] = trace.seq, kept
-        return {sorry: kept[one] for sorry, one in declared.items() if kept[one]}
+        for seq, known in self._known(key):
+            if seq == trace.seq and known >= wanted:
+                break
+        else:
+            statements = blueprints(repository, trace.sha)
+            begun = partial(Counting, trace, sorted(wanted), most_theorems=MOST_COUNTED, blueprint=statements)
+            self._begin(view, key, trace.seq, wanted, begun)
+        _, kept = self._kept.get(key, (0, {}))
+        return {sorry: number for sorry, one in declared.items() if (number := kept.get(one, 0))}
+
+    def _known(self, key: _OfBranch) -> Iterator[tuple[int, Set[Declared]]]:
+        """Yield what is counted or under way of a branch: the log position of the trace, and the declarations."""
+        if key in self._kept:
+            seq, kept = self._kept[key]
+            yield seq, kept.keys()
+        if key in self._under_way:
+            yield self._under_way[key].seq, self._under_way[key].wanted
+
+    def _begin(
+        self,
+        view: sqlite3.Connection,
+        key: _OfBranch,
+        seq: int,
+        wanted: frozenset[Declared],
+        begun: Callable[[], Counting],
+    ) -> None:
+        one = _Count(seq, wanted, begun())
+        if one.counting.go_on(view, until=time.monotonic() + _QUICKLY_S):
+            self._under_way.pop(key, None)
+            self._keep(key, one)
+        else:
+            # What is read of a trace takes memory: one at a time has it.
+            others = self._under_way.keys() - {key}
+            self._under_way[key] = replace(one, counting=begun()) if others else one
+
+    def _keep(self, key: _OfBranch, one: _Count) -> None:
+        found = one.counting.found
+        self._kept[key] = one.seq, {declared: found[declared].resting for declared in one.wanted}
+
+    def go_on(self, view: sqlite3.Connection, *, until: float) -> set[str]:
+        """Count on until this time of `time.monotonic`; return the repositories of which a count ended."""
+        ended: set[str] = set()
+        while self._under_way:
+            key, one = next(iter(self._under_way.items()))
+            if not one.counting.go_on(view, until=until):
+                break
+            del self._under_way[key]
+            self._keep(key, one)
+            ended.add(key[0])
+        return ended
+
+
+def _not_counted(problem: str) -> None:
+    log.warning("blueprint_not_counted", problem=problem)
 
 
 class Proving:
@@ -511,6 +583,7 @@ class Proving:
             branch.branch,
             (ways[0][0] for ways in due.values()),
             simulated=lean.simulated,
+            blueprints=Blueprints(self._settings.paths.mirrors, _not_counted),
         )
         taken = self._taken(repo, branch.branch)
         found: dict[str, list[_Wanted]] = {}

@@ -22,7 +22,7 @@ from typing import Any, get_args
 
 import structlog
 
-from daemon.paths import Paths, slug
+from daemon.paths import Paths
 from daemon.polling.branch_diff import Changes, RemoteState, Tips, is_mirror
 from daemon.polling.errors import RemoteError
 from daemon.polling.git import Git
@@ -31,7 +31,7 @@ from daemon.settings import Repo
 from daemon.settings.schema import Poll
 from daemon.store_service import StoreService
 from pipeline.redact import redact
-from store.domain.identity import event_id, short_hash
+from store.domain.identity import event_id, short_hash, slug
 from store.events.repositories import (
     RepositoryArchived,
     RepositoryFailed,

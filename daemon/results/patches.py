@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from daemon.paths import slug
 from daemon.results.mail import first_line, mail
 from daemon.store_service import StoreService
+from store.domain.identity import slug
 from store.log.reader import LogReader
 from store.view import queries
 from store.view.rows import ProofRow

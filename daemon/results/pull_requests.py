@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from daemon.paths import Paths, slug
+from daemon.paths import Paths
 from daemon.planning.proving import exercises
 from daemon.polling.errors import GitError
 from daemon.polling.git import Git
@@ -31,7 +31,7 @@ from daemon.settings import Repo, Settings
 from daemon.store_service import StoreService
 from pipeline.gate.patch import VERIFIED, RefusedPatchError, refuse_simulated
 from pipeline.lean.source.splice import Replacement, splice
-from store.domain.identity import event_id, git_blob
+from store.domain.identity import event_id, git_blob, slug
 from store.errors import IdempotencyError
 from store.events.proofs import PullRequestOpened
 from store.log.envelope import NewEvent

@@ -1,4 +1,4 @@
-"""`python -m pipeline.report DATABASE EVENTS PAGE`: print a page of a view and its log. The daemon's way to make one.
+"""`python -m pipeline.report DATABASE EVENTS MIRRORS PAGE`: print a page, the daemon's way to make one.
 
 A process of its own, so that neither the time nor the memory that a large page takes is the daemon's.
 """
@@ -12,6 +12,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.protocol import end_with_the_daemon
 from pipeline.report import FIRST, NO_SUCH_PAGE
 from pipeline.report.gather import gather_at
@@ -20,11 +21,12 @@ from store.errors import LogError
 from store.view import queries
 
 
-def main(database: str, events: str, page: str = FIRST) -> int:
+def main(database: str, events: str, mirrors: str, page: str = FIRST) -> int:
     """Print the page; or one line on standard error that says why not, and return another status than 0."""
     try:
         with closing(queries.connect(Path(database))) as view:
-            data = gather_at(view, Path(events), made_at=datetime.now(UTC))
+            blueprints = Blueprints(Path(mirrors), lambda problem: sys.stderr.write(f"{problem}\n"))
+            data = gather_at(view, Path(events), made_at=datetime.now(UTC), blueprints=blueprints)
         html = render(data, only=page, served=True).html
     except (LogError, sqlite3.Error) as error:
         sys.stderr.write(f"the view cannot be read: {error}\n")

@@ -12,13 +12,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pipeline.models.curve import Point, read_curve
 from pipeline.report.front import Front, front
 from pipeline.report.matrix import Matrix, matrices
-from pipeline.report.opened import OpenSorry, open_sorries
+from pipeline.report.opened import Blueprints, OpenSorry, no_blueprints, open_sorries
 from store.errors import DatabaseMissingError, LogError
 from store.log.envelope import utc_text
 from store.log.reader import LogReader
@@ -271,7 +272,12 @@ class ReportData:
 
 
 def gather(
-    view: sqlite3.Connection, *, made_at: datetime, since: datetime | None = None, blob: Blob | None = None
+    view: sqlite3.Connection,
+    *,
+    made_at: datetime,
+    since: datetime | None = None,
+    blob: Blob | None = None,
+    blueprints: Blueprints = no_blueprints,
 ) -> ReportData:
     """Read what the report shows, all of it as it is at one moment, whatever is recorded meanwhile.
 
@@ -281,10 +287,13 @@ def gather(
         since: when the time of its first screen begins; None: a week before.
         blob: reads the trees of searches and the curves of trainings, which are in the log; None: no log is at hand,
             and none is shown.
+        blueprints: reads the blueprints, which are in the mirrors.
     """
     view.execute("BEGIN")
     try:
-        return _gathered(view, made_at=made_at, since=since or made_at - WEEK, blob=blob)
+        return _gathered(
+            view, made_at=made_at, since=since or made_at - WEEK, blob=blob, blueprints=blueprints
+        )
     finally:
         # A disk error may have ended the transaction already; that error is the one to report.
         if view.in_transaction:
@@ -292,29 +301,35 @@ def gather(
 
 
 def gather_at(
-    view: sqlite3.Connection, events_db: Path, *, made_at: datetime, since: datetime | None = None
+    view: sqlite3.Connection,
+    events_db: Path,
+    *,
+    made_at: datetime,
+    since: datetime | None = None,
+    blueprints: Blueprints = no_blueprints,
 ) -> ReportData:
     """Like `gather`, with the trees of the log at this path.
 
     If the log is missing or cannot be read, the page is made without trees, and says why.
     """
+    made = partial(gather, view, made_at=made_at, since=since, blueprints=blueprints)
     try:
         log = LogReader.open(events_db)
     except DatabaseMissingError:
-        return gather(view, made_at=made_at, since=since)
+        return made()
     except LogError as error:
         reason = str(error)
 
         def unread(_sha256: str) -> bytes:
             raise LogError(reason)
 
-        return gather(view, made_at=made_at, since=since, blob=unread)
+        return made(blob=unread)
     with log:
-        return gather(view, made_at=made_at, since=since, blob=log.blob)
+        return made(blob=log.blob)
 
 
 def _gathered(
-    view: sqlite3.Connection, *, made_at: datetime, since: datetime, blob: Blob | None
+    view: sqlite3.Connection, *, made_at: datetime, since: datetime, blob: Blob | None, blueprints: Blueprints
 ) -> ReportData:
     checkpoints = model_queries.checkpoints(view)
     evaluations = model_queries.evaluations(view)
@@ -333,7 +348,7 @@ def _gathered(
         service=queries.service(view),
         front=front(view, since=utc_text(since), until=utc_text(made_at)),
         repositories=_repositories(view, history.filled),
-        open_sorries=open_sorries(view),
+        open_sorries=open_sorries(view, blueprints),
         history=history.moments,
         proofs=_proofs(verdicts),
         verified=_shown(view, blob, verified=True),

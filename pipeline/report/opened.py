@@ -9,13 +9,15 @@ import hashlib
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from urllib.parse import quote
 
+from pipeline.report.html import many
+from store.domain.blueprint import Statement
 from store.view import queries, report_queries, trace_queries
-from store.view.impact import QUICKLY_COUNTED, Declared, Impact, impacts
+from store.view.impact import MOST_COUNTED, Declared, Impact, impacts
 from store.view.report_queries import Found, Spot, Tried
 from store.view.rows import SorryRow
 
@@ -53,12 +55,30 @@ class OpenSorry:
     impact: Impact
 
     @property
+    def resting(self) -> str:
+        """Say what rests on it: "1 theorem rests"; "" where that is unknown."""
+        of, theorems, statements = self.impact, self.impact.theorems, self.impact.statements
+        said = [] if theorems is None else [many(theorems, "theorem", "theorems")]
+        if statements is not None:
+            said.append(many(statements, "statement of the blueprint", "statements of the blueprint"))
+        return f"{' and '.join(said)} {'rests' if of.resting == 1 else 'rest'}" if said else ""
+
+    @property
     def shown_false(self) -> tuple[Tried, ...]:
         """Return the attempts that proved its negation as it stands now."""
         return tuple(one for one in self.tried if one.outcome == "disproved" and one.blob == self.blob)
 
 
-def open_sorries(view: sqlite3.Connection) -> tuple[OpenSorry, ...]:
+Blueprints = Callable[[str, str | None], Sequence[Statement]]
+"""Returns the statements of the blueprint of a repository at a commit."""
+
+
+def no_blueprints(_repository: str, _sha: str | None) -> Sequence[Statement]:
+    """Return none, where no mirrors are at hand."""
+    return ()
+
+
+def open_sorries(view: sqlite3.Connection, blueprints: Blueprints = no_blueprints) -> tuple[OpenSorry, ...]:
     """Read the sorries of watched branches that are in the source, by repository, file and place."""
     goals = {(row.repository, row.branch, row.sorry): row for row in trace_queries.sorry_goals(view)}
     baselines = report_queries.baselines(view)
@@ -105,9 +125,14 @@ def open_sorries(view: sqlite3.Connection) -> tuple[OpenSorry, ...]:
     declared: defaultdict[tuple[str, str], list[Declared]] = defaultdict(list)
     for row in rows:
         declared[row.repository, row.branch].append(Declared(row.path, row.declaration))
+    tips = {(row.repository, row.branch): row.scanned for row in queries.branches(view)}
     resting = {
-        branch: impacts(view, *branch, its, most_theorems=QUICKLY_COUNTED) for branch, its in declared.items()
-    }
+        (repository, branch): impacts(
+            view, repository, branch, its,
+            most_theorems=MOST_COUNTED, blueprint=blueprints(repository, tips.get((repository, branch))),
+        )
+        for (repository, branch), its in declared.items()
+    }  # fmt: skip
     return tuple(map(described, rows))
 
 
@@ -145,10 +170,10 @@ class OfRepository:
 
 
 def weightiest(found: Sequence[OpenSorry], most: int) -> list[OpenSorry]:
-    """Return the sorries on which most theorems rest, one of each declaration; those on which none is known to are left
+    """Return the sorries on which most rests, one of each declaration; those on which nothing is known to rest are left
     out."""
     first: dict[tuple[str, str, str, str], OpenSorry] = {}
-    for one in sorted((one for one in found if one.impact.theorems), key=lambda one: one.impact.order):
+    for one in sorted((one for one in found if one.impact.resting), key=lambda one: one.impact.order):
         spot = one.spot
         first.setdefault((spot.repository, spot.branch, spot.path, spot.declaration), one)
     return [*first.values()][:most]

@@ -21,6 +21,11 @@ def short_hash(*fields: str) -> str:
     return hashlib.sha256(_SEPARATOR.join(fields).encode()).hexdigest()[:16]
 
 
+def slug(repository: str) -> str:
+    """Return a file name for a repository key; different keys never share one."""
+    return "+".join(quote(part, safe="") for part in repository.split("/"))
+
+
 def event_id(*natural_key: str) -> str:
     """Return the UUIDv5 of a natural key, so that recording the same fact twice is one event."""
     return str(uuid.uuid5(_EVENT_NAMESPACE, _SEPARATOR.join(natural_key)))

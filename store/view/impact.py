@@ -12,12 +12,16 @@ site of the use decides, or the module of a private name, or the user's own file
 
 from __future__ import annotations
 
+import math
 import re
 import sqlite3
+import time
+from array import array
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from store.domain.blueprint import Statement
 from store.domain.splits import files_of
@@ -25,10 +29,22 @@ from store.view.rows import TraceRow
 from store.view.trace_queries import trace_of_branch
 
 _PRIVATE = re.compile(r"_private\.(.+?)\.0\.(.+)", re.DOTALL)
-QUICKLY_COUNTED = 50_000
-"""Traced theorems whose uses are read in a few seconds: more of them are read only where a person asks."""
-_AT_ONCE = 4096
+MOST_COUNTED = 400_000
+"""Traced theorems that are counted where nobody asked for it: of more, the graph takes hundreds of MB."""
+_AT_ONCE = 1024
 """Declarations whose users are counted in one pass, in which a theorem takes at most as many bits."""
+_A_PART = 512
+"""Nodes of a part of the counting, which then takes some milliseconds."""
+_Found = TypeVar("_Found")
+_Parts = Generator[None, None, _Found]
+
+
+class Uses(Protocol):
+    """What each node uses, by number; each once, and not itself."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, node: int, /) -> Collection[int]: ...
 
 
 class Declared(NamedTuple):
@@ -59,7 +75,12 @@ class Impact:
     def order(self) -> tuple[bool, int, int]:
         """Sort the most first, theorems and statements together, and the unknown last."""
         unknown = self.theorems is None and self.statements is None
-        return unknown, -(self.theorems or 0) - (self.statements or 0), -(self.direct or 0)
+        return unknown, -self.resting, -(self.direct or 0)
+
+    @property
+    def resting(self) -> int:
+        """Return how many theorems and statements are known to rest on it."""
+        return (self.theorems or 0) + (self.statements or 0)
 
 
 def impacts(
@@ -81,224 +102,286 @@ def impacts(
     """
     wanted = list(dict.fromkeys(declarations))
     trace = trace_of_branch(db, repository, branch, simulated=simulated) if wanted else None
-    why, sha, made_up = "the branch has no trace yet", None, False
-    if trace is not None:
-        why, sha, made_up = "the trace does not name the declaration", trace.sha, trace.simulated
-        if most_theorems is not None and trace.n_theorems > most_theorems:
-            why = f"its trace has {trace.n_theorems:,} theorems, more than are counted here"
-            trace = None
-    counted: Mapping[Declared, tuple[int, int]] = {}
-    stated: Mapping[Declared, int] = {}
-    if trace is not None or blueprint:
-        graph = _Graph(db, trace, wanted)
-        counted = graph.counted() if trace is not None else {}
-        stated = graph.stated(blueprint) if blueprint else {}
+    counting = Counting(trace, wanted, most_theorems=most_theorems, blueprint=blueprint)
+    counting.go_on(db)
+    return counting.found
 
-    def impact(one: Declared) -> Impact:
-        theorems, direct = counted.get(one, (None, None))
-        return Impact(theorems, direct, stated.get(one), sha, made_up, why if theorems is None else "")
 
-    return {one: impact(one) for one in wanted}
+class Counting:
+    """Counts what rests on declarations, in parts of some milliseconds.
+
+    Args:
+        trace: what to read; None where there is none.
+        wanted, most_theorems, blueprint: as `impacts` takes them.
+    """
+
+    def __init__(
+        self,
+        trace: TraceRow | None,
+        wanted: Sequence[Declared],
+        *,
+        most_theorems: int | None = None,
+        blueprint: Sequence[Statement] = (),
+    ) -> None:
+        self.found: dict[Declared, Impact] = {}
+        """What rests on each; empty before the end."""
+        self._db: sqlite3.Connection | None = None
+        self._parts = self._count(trace, wanted, most_theorems, blueprint)
+
+    def go_on(self, db: sqlite3.Connection, *, until: float = math.inf) -> bool:
+        """Count until all is counted or this time of `time.monotonic` has come; return whether all is counted.
+
+        Between two parts nothing of the view is held: what a trace refers to never changes.
+        """
+        self._db = db
+        return all(time.monotonic() < until for _ in self._parts)
+
+    def _rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        assert self._db is not None
+        return self._db.execute(statement, parameters).fetchall()
+
+    def _count(
+        self,
+        trace: TraceRow | None,
+        wanted: Sequence[Declared],
+        most_theorems: int | None,
+        blueprint: Sequence[Statement],
+    ) -> _Parts[None]:
+        why, sha, made_up = "the branch has no trace yet", None, False
+        if trace is not None:
+            why, sha, made_up = "the trace does not name the declaration", trace.sha, trace.simulated
+            if most_theorems is not None and trace.n_theorems > most_theorems:
+                why = f"its trace has {trace.n_theorems:,} theorems, more than are counted here"
+                trace = None
+        graph = _Graph()
+        if trace is not None:
+            yield from self._read(graph, trace, wanted)
+        nodes = {one: node for one in wanted if (node := graph.find(one)) is not None}
+        traced = {*nodes}
+        if blueprint:
+            nodes |= {one: graph.add(_plain(one.name), one.path) for one in wanted if one not in traced}
+        of = sorted(set(nodes.values()))
+        first, stating = graph.state(blueprint)
+        resting = yield from count_resting(graph, of, (graph.theorems, range(first, len(graph))))
+        counts = dict(zip(of, zip(*resting, strict=True), strict=True))
+        for one in wanted:
+            theorems, uses, statements = None, None, None
+            if (node := nodes.get(one)) is not None:
+                if one in traced:
+                    theorems, uses = counts[node][0], graph.direct[node]
+                if node in stating:
+                    statements = counts[node][1] - len(stating[node])
+            unknown = why if theorems is None else ""
+            self.found[one] = Impact(theorems, uses, statements, sha, made_up, unknown)
+
+    def _read(self, graph: _Graph, trace: TraceRow, wanted: Sequence[Declared]) -> _Parts[None]:
+        files = self._rows(
+            f"SELECT f.content, f.path FROM traces CROSS JOIN traced_files AS f ON {files_of(files='f')} "
+            "WHERE traces.trace = ? AND substr(f.path, 1, 6) <> '.lake/'",
+            trace.trace,
+        )
+        for content, path in files:
+            theorems = self._rows("SELECT full_name FROM traced_theorems WHERE content = ?", content)
+            graph.theorems.update(graph.add(_plain(name), path) for (name,) in theorems)
+            for (name,) in self._rows(
+                "SELECT full_name FROM premises WHERE content = ? AND full_name IS NOT NULL", content
+            ):
+                graph.add(_plain(name), path)
+            yield
+        graph.direct = {node: 0 for one in wanted if (node := graph.find(one)) is not None}
+        # An import says what its tactics name, our own trace what the whole proof uses.
+        table = "tactic_premises" if trace.source == "import" else "theorem_premises"
+        for content, path in files:
+            users = dict(
+                self._rows('SELECT "index", full_name FROM traced_theorems WHERE content = ?', content)
+            )
+            uses = self._rows(
+                f"SELECT theorem, full_name, def_path FROM {table} WHERE content = ? "
+                "AND substr(coalesce(def_path, ''), 1, 6) <> '.lake/' ORDER BY theorem",
+                content,
+            )
+            for index, its in groupby(uses, key=lambda row: row[0]):
+                if (user := users.get(index)) is not None:
+                    graph.use(graph.add(_plain(user), path), path, ((name, site) for _, name, site in its))
+            yield
 
 
 class _Graph:
-    """The theorems of a trace and some other declarations, as numbers; `users[n]` are the theorems that use n.
+    """Declarations as numbers; `graph[n]` are the declarations that n uses, each once and not itself."""
 
-    Without a trace it has the other declarations alone.
-    """
+    def __init__(self) -> None:
+        self.theorems: set[int] = set()
+        self.direct: dict[int, int] = {}
+        """How many theorems use these declarations themselves; it has those that are asked for before any use is."""
+        self._numbers: dict[str, int | dict[str, int]] = {}
+        """By name; by path too where several files declare it."""
+        self._paths: list[str] = []
+        self._uses = array("I")
+        self._spans: dict[int, tuple[int, int]] = {}
+        self._known: dict[str, tuple[int, ...] | dict[str, int]] = {}
+        """What the constants that were looked up can be."""
 
-    def __init__(self, db: sqlite3.Connection, trace: TraceRow | None, wanted: Sequence[Declared]) -> None:
-        self.users: dict[int, set[int]] = defaultdict(set)
-        self._declared: dict[str, dict[str, None]] = defaultdict(dict)
-        if trace is None:
-            self._wanted = {one: Declared(one.path, _plain(one.name)) for one in wanted}
-            for path, name in self._wanted.values():
-                self._declared[name][path] = None
-            self._numbers = {one: at for at, one in enumerate(dict.fromkeys(self._wanted.values()))}
-            return
-        own = f"FROM traces CROSS JOIN traced_files AS f ON {files_of(files='f')}"
-        its = "WHERE traces.trace = ? AND substr(f.path, 1, 6) <> '.lake/'"
-        paths: dict[int, str] = dict(db.execute(f"SELECT f.content, f.path {own} {its}", (trace.trace,)))
-        theorems: dict[tuple[int, int], Declared] = {
-            (content, index): Declared(paths[content], _plain(name))
-            for content, index, name in db.execute(
-                f'SELECT t.content, t."index", t.full_name {own} CROSS JOIN traced_theorems AS t '
-                f"ON t.content = f.content {its}",
-                (trace.trace,),
-            )
-        }
-        premises = db.execute(
-            f"SELECT p.full_name, f.path {own} CROSS JOIN premises AS p ON p.content = f.content {its} "
-            "AND p.full_name IS NOT NULL",
-            (trace.trace,),
-        )
-        for name, path in premises:
-            self._declared[_plain(name)][path] = None
-        for path, name in theorems.values():
-            self._declared[name][path] = None
-        self._wanted = {one: found for one in wanted if (found := self._found(one)) is not None}
-        numbers: dict[Declared, int] = {}
-        for one in (*self._wanted.values(), *theorems.values()):
-            numbers.setdefault(one, len(numbers))
-        self._numbers = numbers
-        self._theorems = {numbers[one] for one in theorems.values()}
-        # An import says what its tactics name, our own trace what the whole proof uses.
-        table = "tactic_premises" if trace.source == "import" else "theorem_premises"
-        uses = db.execute(
-            f"SELECT u.content, u.theorem, u.full_name, u.def_path {own} CROSS JOIN {table} AS u "
-            f"ON u.content = f.content {its} AND substr(coalesce(u.def_path, ''), 1, 6) <> '.lake/'",
-            (trace.trace,),
-        )
-        known: dict[str, list[Declared]] = {}
-        for content, index, name, site in uses:
-            user = theorems.get((content, index))
-            if user is None:
-                continue
-            can_be = known.get(name)
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, node: int) -> Sequence[int]:
+        span = self._spans.get(node)
+        return self._uses[span[0] : span[1]] if span else ()
+
+    def add(self, name: str, path: str) -> int:
+        """Return the number of a declaration, a new one at first sight."""
+        its = self._numbers.get(name)
+        if isinstance(its, int):
+            if self._paths[its] == path:
+                return its
+            its = self._numbers[name] = {self._paths[its]: its}
+        number = len(self._paths) if its is None else its.setdefault(path, len(self._paths))
+        if number == len(self._paths):
+            self._paths.append(path)
+            if its is None:
+                self._numbers[name] = number
+        return number
+
+    def find(self, one: Declared) -> int | None:
+        """Return a declaration at its path or, if its file moved, the one with its name."""
+        its = self._numbers.get(_plain(one.name))
+        return its.get(one.path) if isinstance(its, dict) else its
+
+    def use(self, user: int, own: str, uses: Iterable[tuple[str, str | None]]) -> None:
+        """Add the uses of constants by a theorem of a file, each with the path of its site if that is known."""
+        before = self[user]
+        found: dict[int, None] = dict.fromkeys(before)
+        for name, site in uses:
+            can_be = self._known.get(name)
             if can_be is None:
-                can_be = known[name] = self._resolved(name)
-            for used in self._chosen(can_be, site, user.path) if len(can_be) > 1 else can_be:
-                number = numbers.get(used)
-                if number is not None and used != user:
-                    self.users[number].add(numbers[user])
+                can_be = self._known[name] = self._resolved(name)
+            if isinstance(can_be, dict):
+                one = can_be.get(site or "", can_be.get(own))
+                can_be = tuple(can_be.values()) if one is None else (one,)
+            for used in can_be:
+                found[used] = None
+        found.pop(user, None)
+        for used in found:
+            if used in self.direct and used not in before:
+                self.direct[used] += 1
+        self._set(user, found)
 
-    def _found(self, one: Declared) -> Declared | None:
-        """Return a declaration as the trace knows it: at its path or, if its file moved, at the one with its name."""
-        name = _plain(one.name)
-        paths = [*self._declared.get(name, ())]
-        if one.path in paths:
-            return Declared(one.path, name)
-        return Declared(paths[0], name) if len(paths) == 1 else None
+    def _set(self, user: int, uses: Collection[int]) -> None:
+        begin = len(self._uses)
+        self._uses.extend(uses)
+        self._spans[user] = begin, len(self._uses)
 
-    def _resolved(self, name: str) -> list[Declared]:
-        """Return the declarations that a constant can be, or belong to."""
+    def _resolved(self, name: str) -> tuple[int, ...] | dict[str, int]:
+        """Return the declarations that a constant can be, or belong to; by path where several files have it."""
         private = _PRIVATE.fullmatch(name)
         module, rest = private.groups() if private else ("", name)
         rest = _plain(rest)
-        while rest not in self._declared:
+        while (its := self._numbers.get(rest)) is None:
             rest, dot, _ = rest.rpartition(".")
             if not dot:
-                return []
-        paths = [*self._declared[rest]]
+                return ()
+        if isinstance(its, int):
+            return (its,)
         if private:
             home = _plain(module).replace(".", "/") + ".lean"
-            paths = [path for path in paths if path == home or path.endswith(f"/{home}")] or paths
-        return [Declared(path, rest) for path in paths]
+            there = {path: at for path, at in its.items() if path == home or path.endswith(f"/{home}")}
+            its = there or its
+        return its
 
-    @staticmethod
-    def _chosen(found: Sequence[Declared], site: str | None, own: str) -> Sequence[Declared]:
-        """Return which of several files' declarations a use is of; all where nothing says it."""
-        for path in (site, own):
-            chosen = [one for one in found if one.path == path]
-            if chosen:
-                return chosen
-        return found
-
-    def counted(self) -> dict[Declared, tuple[int, int]]:
-        """Return, for each wanted declaration that the trace names, how many theorems rest on it and use it."""
-        numbers = {one: self._numbers[found] for one, found in self._wanted.items()}
-        distinct = sorted(set(numbers.values()))
-        resting = dict(zip(distinct, count_resting(self.users, distinct, self._theorems), strict=True))
-        return {one: (resting[number], len(self.users.get(number, ()))) for one, number in numbers.items()}
-
-    def stated(self, blueprint: Sequence[Statement]) -> dict[Declared, int]:
-        """Return, for each wanted declaration that states one of a blueprint's, how many of the others rest on it."""
-        first = max(self._numbers.values(), default=-1) + 1
+    def state(self, blueprint: Sequence[Statement]) -> tuple[int, dict[int, set[int]]]:
+        """Add the statements of a blueprint; return the first's number, and by declaration those that it states."""
+        first = len(self)
         labels = {label: at for at, one in reversed([*enumerate(blueprint, first)]) for label in one.labels}
-        users: dict[int, set[int]] = defaultdict(set, {used: set(its) for used, its in self.users.items()})
-        states: dict[int, set[int]] = defaultdict(set)
+        stating: dict[int, set[int]] = defaultdict(set)
         for at, one in enumerate(blueprint, first):
-            for label in one.uses:
-                if (used := labels.get(label, at)) != at:
-                    users[used].add(at)
+            uses = {labels[label] for label in one.uses if label in labels}
             for name in one.lean:
-                plain = _plain(name)
-                for path in self._declared.get(plain, ()):
-                    if (number := self._numbers.get(Declared(path, plain))) is not None:
-                        users[number].add(at)
-                        states[number].add(at)
-        found = {one: number for one, its in self._wanted.items() if (number := self._numbers[its]) in states}
-        distinct = sorted(set(found.values()))
-        counts = count_resting(users, distinct, range(first, first + len(blueprint)))
-        resting = {number: n - len(states[number]) for number, n in zip(distinct, counts, strict=True)}
-        return {one: resting[number] for one, number in found.items()}
+                its = self._numbers.get(_plain(name), {})
+                for stated in its.values() if isinstance(its, dict) else (its,):
+                    uses.add(stated)
+                    stating[stated].add(at)
+            self._paths.append("")
+            self._set(at, uses - {at})
+        return first, stating
 
 
 def count_resting(
-    users: Mapping[int, Collection[int]], of: Sequence[int], counting: Collection[int]
-) -> list[int]:
-    """Count, for each of some nodes, the other nodes of `counting` from which a path of uses leads to it.
+    uses: Uses, of: Sequence[int], counting: Sequence[Collection[int]]
+) -> _Parts[list[list[int]]]:
+    """Count, for each of some nodes, the other nodes from which a path of uses leads to it, by sets of such nodes.
 
-    One pass over what rests on any of them, in the order of the uses, with a bit for each of them. Nodes of a cycle
+    Passes over all nodes, those that are used first, with a bit for each node that is asked for. Nodes of a cycle
     rest on one another, and none on itself.
     """
-    groups = _groups(users, of)
-    at = {node: number for number, group in enumerate(groups) for node in group}
-    above = [sorted({at[user] for node in group for user in users.get(node, ())}) for group in groups]
-    found: list[int] = []
+    groups: list[tuple[int, ...]] = []
+    yield from _groups(uses, groups)
+    found: list[list[int]] = [[] for _ in counting]
     for start in range(0, len(of), _AT_ONCE):
         some = of[start : start + _AT_ONCE]
         own = {node: 1 << bit for bit, node in enumerate(some)}
-        reached: dict[int, int] = {}
-        planes: list[int] = []
-        for number, group in enumerate(groups):
-            bits = reached.pop(number, 0)
+        below = [0] * len(uses)  # which of `some` each node rests on, or is
+        planes: list[list[int]] = [[] for _ in counting]
+        for at, group in enumerate(groups):
+            bits = 0
             for node in group:
-                bits |= own.get(node, 0)
-            if not bits:
-                continue
-            for user in above[number]:
-                if user != number:
-                    reached[user] = reached.get(user, 0) | bits
+                for used in uses[node]:
+                    bits |= below[used]
+            if len(group) > 1:
+                for node in group:
+                    bits |= own.get(node, 0)
             for node in group:
-                if node in counting:
-                    _add(planes, bits & ~own.get(node, 0))
-        found += (
-            sum((plane >> bit & 1) << power for power, plane in enumerate(planes)) for bit in range(len(some))
-        )
+                its = own.get(node, 0)
+                below[node] = bits | its
+                if bits:
+                    for nodes, digits in zip(counting, planes, strict=True):
+                        if node in nodes:
+                            _add(digits, bits & ~its)
+            if not at % _A_PART:
+                yield
+        for counts, digits in zip(found, planes, strict=True):
+            counts += (
+                sum((plane >> bit & 1) << power for power, plane in enumerate(digits))
+                for bit in range(len(some))
+            )
     return found
 
 
-def _groups(users: Mapping[int, Collection[int]], of: Sequence[int]) -> list[list[int]]:
-    """Return some nodes and what rests on them, each cycle as one group, groups before their users (Kosaraju)."""
-    order = _users_last(users, of)
-    uses: dict[int, list[int]] = {node: [] for node in order}
-    for node in order:
-        for user in users.get(node, ()):
-            uses[user].append(node)
-    grouped: set[int] = set()
-    groups: list[list[int]] = []
-    for node in order:
-        if node not in grouped:
-            grouped.add(node)
-            group = [node]
-            for member in group:  # grows meanwhile
-                new = [used for used in uses[member] if used not in grouped]
-                grouped.update(new)
-                group += dict.fromkeys(new)
-            groups.append(group)
-    return groups
-
-
-def _users_last(users: Mapping[int, Collection[int]], roots: Iterable[int]) -> list[int]:
-    """Return the roots and what rests on them, each before its users unless they are in a cycle."""
-    seen: set[int] = set()
-    ended: list[int] = []
-    for root in roots:
-        if root in seen:
-            continue
-        seen.add(root)
-        path: list[tuple[int, Iterator[int]]] = [(root, iter(users.get(root, ())))]
-        while path:
+def _groups(uses: Uses, groups: list[tuple[int, ...]]) -> _Parts[None]:
+    """List the nodes, each cycle as one group, and each group after those that it uses (Tarjan 1972)."""
+    ended = len(uses) + 1
+    order, low = [0] * len(uses), [0] * len(uses)
+    count = 0
+    waiting: list[int] = []
+    path: list[tuple[int, Iterator[int]]] = []
+    for root in range(len(uses)):
+        begun = [root] if not order[root] else []
+        while begun or path:
+            if begun:
+                node = begun.pop()
+                order[node] = low[node] = count = count + 1
+                waiting.append(node)
+                path.append((node, iter(uses[node])))
             node, rest = path[-1]
-            user = next((one for one in rest if one not in seen), None)
-            if user is None:
-                ended.append(node)
-                path.pop()
+            for used in rest:
+                if not order[used]:
+                    begun.append(used)
+                    break
+                if order[used] < low[node]:
+                    low[node] = order[used]
             else:
-                seen.add(user)
-                path.append((user, iter(users.get(user, ()))))
-    return ended[::-1]
+                path.pop()
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[node])
+                if low[node] == order[node]:
+                    at = len(waiting) - 1
+                    while waiting[at] != node:
+                        at -= 1
+                    groups.append(tuple(waiting[at:]))
+                    del waiting[at:]
+                    for member in groups[-1]:
+                        order[member] = ended
+                    if not len(groups) % _A_PART:
+                        yield
 
 
 def _add(planes: list[int], bits: int) -> None:

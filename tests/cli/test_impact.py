@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.paths import slug
 from daemon.settings import load
+from store.domain.identity import slug
 from store.domain.records import ConstantUse, Premise, TracedFile, TracedTheorem
 from store.events.scans import CommitScanned
 from tests.support.state_folder import OTHER_SORRY, REPOSITORY, SORRY, StateFolder, fill, record_traced

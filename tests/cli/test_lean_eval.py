@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from daemon.paths import slug
 from daemon.settings import load
 from pipeline.lean.source.scanner import scan_source
+from store.domain.identity import slug
 from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened
 from tests.support import events

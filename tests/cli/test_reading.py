@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from daemon.paths import slug
+from store.domain.identity import slug
 from store.events.proofs import AttemptFinished, ProofFound
 from store.events.scans import CommitScanned, SorryMoved, SorryOpened
 from store.events.traces import SorryStated

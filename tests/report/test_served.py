@@ -181,13 +181,13 @@ def test_a_page_that_takes_more_than_that_is_an_error_in_words(
         raise MemoryError
 
     monkeypatch.setattr(printing, "gather_at", large)
-    assert printing.main(str(paths.database_db), str(paths.events_db)) == 1
+    assert printing.main(*map(str, (paths.database_db, paths.events_db, paths.mirrors))) == 1
     assert "MiB that it may; `unsorry report` makes it without limit" in capsys.readouterr().err
 
 
 def test_its_process_makes_no_page_for_a_daemon_that_is_gone(paths: Paths) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline.report", str(paths.database_db), str(paths.events_db), "index.html"],
+        [sys.executable, "-m", "pipeline.report", *map(str, (paths.database_db, paths.events_db, paths.mirrors))],
         env={**os.environ, "UNSORRY_DAEMON_PID": "1"}, capture_output=True, check=False, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (143, b"")

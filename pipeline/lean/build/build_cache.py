@@ -34,6 +34,7 @@ from urllib.parse import quote
 
 from pipeline.lean.build.sources import Sources
 from pipeline.lean.sandbox.bounded import taken_by
+from store.domain.identity import slug
 
 # ---- entries
 
@@ -94,8 +95,7 @@ def folders(place: Path, *, depth: int) -> list[Path]:
 
 def folder_of(cache: Path, repository: str, sha: str) -> Path:
     """Return where a commit's build is or would be."""
-    slug = "+".join(quote(part, safe="") for part in repository.split("/"))
-    return cache.absolute() / BUILDS / slug / sha
+    return cache.absolute() / BUILDS / slug(repository) / sha
 
 
 def last_use(folder: Path) -> float:

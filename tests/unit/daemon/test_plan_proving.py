@@ -18,9 +18,11 @@ from daemon.planning.proving import Ladder, Rung, budget_key
 from daemon.requirements import why_no_models
 from daemon.settings import Settings
 from daemon.settings.models import Prove
+from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, RetrieverSpec, Spec
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.models.endpoint.credentials import KeyPlace
+from store.domain.blueprint import Statement
 from store.domain.records import ConstantUse, ScannedFile, Sorry, TracedFile, TracedTheorem
 from store.events.base import EventBody
 from store.events.models import ModelKind
@@ -31,7 +33,7 @@ from store.events.scans import SorryOpened
 from store.events.traces import FileTraced
 from store.log.envelope import NewEvent
 from store.view import model_queries
-from store.view.impact import Declared, Impact, impacts
+from store.view.impact import Counting
 from store.view.trace_queries import branch_line
 from tests.support.daemon.deployment import Deployment
 from tests.support.events import (
@@ -788,13 +790,13 @@ def test_of_sorries_that_were_tried_alike_those_on_which_most_rests_come_first(w
 def test_a_trace_is_counted_once_for_all_plans(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
 
-    def counting(*given: Any, **named: Any) -> dict[Declared, Impact]:
+    def counting(*given: Any, **named: Any) -> Counting:
         counted.append("once")
-        return impacts(*given, **named)
+        return Counting(*given, **named)
 
     world.configure("rungs = [0]\nsorries_per_job = 1")
     world.plan(world.open("a", "b"), traced_uses(world, {"a": [], "b": ["a"]}, commit=sha(1)))
-    monkeypatch.setattr("daemon.planning.proving.impacts", counting)
+    monkeypatch.setattr("daemon.planning.proving.Counting", counting)
     planner = Planner()
 
     async def go() -> None:
@@ -809,10 +811,53 @@ def test_a_trace_is_counted_once_for_all_plans(world: World, monkeypatch: pytest
     assert counted == ["once"]
 
 
-def test_a_trace_too_large_to_be_counted_quickly_leaves_the_order_as_it_is(
+def test_a_count_that_takes_long_is_made_in_parts_and_then_puts_the_jobs_in_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daemon.planning.proving.QUICKLY_COUNTED", 1)
+    """No turn takes longer than one part of it, and there are jobs meanwhile."""
+    monkeypatch.setattr("daemon.planning.proving._QUICKLY_S", 0)
+    world.configure("rungs = [0]\nsorries_per_job = 1")
+    uses: dict[str, list[str]] = {"a": [], "b": [], "one": ["b"]}
+    world.plan(world.open("a", "b"), traced_uses(world, uses, commit=sha(1)))
+    planner = Planner(patience_s=0, whole=True)
+
+    async def turns() -> list[Plan]:
+        async with world.deployment.opened() as parts:
+            made: list[Plan] = []
+            while not made or not made[-1].complete:
+                made.append(await parts.store.ask(
+                    lambda view: planner.plan(view, settings=world.settings, leans=SIMULATOR, now=world.now)
+                ))  # fmt: skip
+            return made
+
+    made = asyncio.run(turns())
+    assert [sorries for _, sorries in shown(made[0])] == [["a"], ["b"]]
+    assert [sorries for _, sorries in shown(made[-1])] == [["b"], ["a"]]
+    assert len(made) > 4
+    assert len({plan.version for plan in made}) < len(made), "a turn that only counts changes no plan"
+
+
+def test_statements_of_the_blueprint_at_the_traced_commit_count_beside_the_theorems(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked_for: list[tuple[str, str | None]] = []
+
+    def blueprint(_self: Blueprints, repository: str, commit: str | None) -> list[Statement]:
+        asked_for.append((repository, commit))
+        return [Statement(["b"], ["b"], []), *(Statement([], [], ["b"]) for _ in range(2))]
+
+    monkeypatch.setattr(Blueprints, "__call__", blueprint)
+    world.configure("rungs = [0]\nsorries_per_job = 1")
+    uses: dict[str, list[str]] = {"a": [], "b": [], "one": ["a"]}
+    plan = world.plan(world.open("a", "b"), traced_uses(world, uses, commit=sha(1)))
+    assert [sorries for _, sorries in shown(plan)] == [["b"], ["a"]]
+    assert set(asked_for) == {(world.settings.repos[0].key, sha(1))}
+
+
+def test_a_trace_too_large_to_be_counted_leaves_the_order_as_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.planning.proving.MOST_COUNTED", 1)
     world.configure("rungs = [0]\nsorries_per_job = 1")
     uses: dict[str, list[str]] = {"a": [], "b": [], "one": ["b"]}
     plan = world.plan(world.open("a", "b"), traced_uses(world, uses, commit=sha(1)))

@@ -14,6 +14,7 @@ from pipeline.report.front import digest, front
 from pipeline.report.gather import gather
 from pipeline.report.opened import file_stem, sheets
 from pipeline.report.page import render
+from store.domain.blueprint import Statement
 from store.domain.identity import line_url
 from store.domain.records import ConstantUse, TracedFile, TracedTheorem
 from store.events.base import EventBody
@@ -303,3 +304,17 @@ def test_the_sorries_on_which_most_rests_are_named_and_what_is_unknown_is_said(v
         in page
     )
     assert f"0 theorems rest on it at {NEW[:9]}" in page
+    plan = [
+        Statement(["new"], ["Logic.new"], []),
+        *(Statement([], [], ["new"]) for _ in range(4)),
+        Statement([], ["Logic.root"], []),
+    ]
+    planned = render(gather(view, made_at=MADE_AT, blueprints=lambda _repository, _sha: plan)).html
+    front_page = said(planned["index.html"])
+    most = front_page[front_page.index("Most rests on") :]
+    assert (
+        most.index("Logic.new")
+        < most.index("4 statements of the blueprint rest on it")
+        < most.index("Logic.root")
+    )
+    assert "2 theorems and 0 statements of the blueprint rest on it" in most

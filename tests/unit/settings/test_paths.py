@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from daemon import paths as paths_module
-from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config, slug
+from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 from daemon.settings import load
+from store.domain.identity import slug
 
 
 @pytest.fixture(autouse=True)

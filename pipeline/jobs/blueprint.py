@@ -1,0 +1,56 @@
+"""Reads the blueprints of repositories out of their mirrors, at a commit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.jobs.mirror import Mirror
+from pipeline.jobs.protocol import JobError
+from store.domain.blueprint import Statement, read_latex, read_verso
+from store.domain.identity import slug
+
+LARGEST_FILE_BYTES = 4 << 20
+LARGEST_BLUEPRINT_BYTES = 64 << 20
+"""What does not fit in is not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprints:
+    """The blueprints of all repositories.
+
+    Attributes:
+        mirrors: the folder of the mirrors.
+        tell: is called with why one, or a file of it, is not counted.
+    """
+
+    mirrors: Path
+    tell: Callable[[str], object]
+
+    def __call__(self, repository: str, sha: str | None) -> Sequence[Statement]:
+        """Return the statements of a commit's blueprint; none where it has none, or where there is no mirror."""
+        mirror = self.mirrors / f"{slug(repository)}.git"
+        if sha is None or not os.access(mirror / "HEAD", os.R_OK):
+            return ()
+        try:
+            with Mirror(mirror) as objects:
+                latex, verso = list[tuple[str, str]](), list[tuple[str, str]]()
+                manifest = objects.at_root(sha, "lake-manifest.json")
+                data = objects.read(manifest.blob, most_bytes=LARGEST_FILE_BYTES) if manifest else b""
+                is_verso = isinstance(data, bytes) and b"verso-blueprint" in data
+                left = LARGEST_BLUEPRINT_BYTES
+                for file in objects.files(sha):
+                    is_latex = "/blueprint/src/" in f"/{file.path}" and file.path.endswith(".tex")
+                    if file.readable and (is_latex or (is_verso and file.path.endswith(".lean"))):
+                        data = objects.read(file.blob, most_bytes=min(left, LARGEST_FILE_BYTES))
+                        if isinstance(data, int):
+                            self.tell(f"{file.path} of {repository} is too large: left out of its blueprint")
+                            continue
+                        left -= len(data)
+                        (latex if is_latex else verso).append((file.path, data.decode("utf-8", "replace")))
+        except (JobError, OSError) as error:
+            self.tell(f"the blueprint of {repository} is not counted: {error}")
+            return ()
+        return [*read_latex(latex), *read_verso(verso)]
