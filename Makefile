@@ -78,7 +78,7 @@ demo-agents: $(VENV)/.mcp $(VENV)/.lean435
 
 # One thread in each test process: torch's threads would only wait for each other. What changed since the
 # installation is compiled first, or each of the thousands of processes that the tests start would compile it anew.
-COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q daemon store pipeline experiments tests/support
+COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q -j 0 daemon store pipeline experiments tests
 # Four workers on two cores: many tests wait for a process or a clock.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal
 # What loads torch is run by itself: the other workers then do without it.
@@ -87,8 +87,11 @@ test: $(VENV)/.dev $(VENV)/.lean435
 	$(COMPILE)
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-all
 
+# Assertions run as they are written: to make them explain themselves would cost each of eight processes ten seconds. What
+# failed runs again with explanations.
 test-all: $(VENV)/.dev $(VENV)/.lean435
-	$(PYTEST) tests $(addprefix --ignore=,$(MODELS)); core=$$?; $(PYTEST) $(MODELS) && exit $$core
+	$(PYTEST) --assert=plain tests $(addprefix --ignore=,$(MODELS)); core=$$?; $(PYTEST) --assert=plain $(MODELS); \
+	[ "$$core $$?" = "0 0" ] || { $(PYTEST) -n 0 --last-failed --last-failed-no-failures none; exit 1; }
 
 # The long variants of tests: many more cases of the same; and whether a locked version has become a dangerous one.
 nightly: $(VENV)/.dev $(VENV)/.audit

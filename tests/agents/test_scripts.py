@@ -78,6 +78,7 @@ def assert_every_job_ended_well(study: TracedProject) -> None:
     assert len(study.events("job_succeeded")) == len(study.events("job_started"))
 
 
+@pytest.mark.slow
 def test_external(proved_once: Proved) -> None:
     study = proved_once.study
     assert proved_once.asked == {"a-model"}
@@ -113,6 +114,7 @@ def test_sft(study: TracedProject, says_rfl: str, capsys: pytest.CaptureFixture[
     assert_every_job_ended_well(study)
 
 
+@pytest.mark.slow
 def test_lora(proved: TracedProject, says_rfl: str, capsys: pytest.CaptureFixture[str]) -> None:
     run("lora", proved, model_name=says_rfl, output_dir="outputs")
     (saved,) = proved.events("checkpoint_saved")

@@ -67,7 +67,7 @@ def test_a_commit_has_only_those_files_traced_again_whose_trace_may_differ(works
     assert {row.theorems_seen for row in trace_queries.newest_measures(workshop.db)} == {4}
 
 
-@pytest.mark.parametrize("batches", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("batches", [1, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3, 5))])
 def test_a_run_that_is_killed_anywhere_is_completed_by_another_that_traces_only_what_is_left(
     workshop: Workshop, undisturbed: dict[str, Any], batches: int
 ) -> None:
