@@ -24,9 +24,8 @@ from itertools import groupby
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from store.domain.blueprint import Statement
-from store.domain.splits import files_of
 from store.view.rows import TraceRow
-from store.view.trace_queries import trace_of_branch
+from store.view.trace_queries import files_of_trace, trace_of_branch
 
 _PRIVATE = re.compile(r"_private\.(.+?)\.0\.(.+)", re.DOTALL)
 MOST_COUNTED = 400_000
@@ -125,7 +124,7 @@ class Counting:
     ) -> None:
         self.found: dict[Declared, Impact] = {}
         """What rests on each; empty before the end."""
-        self._db: sqlite3.Connection | None = None
+        self._db: sqlite3.Connection
         self._parts = self._count(trace, wanted, most_theorems, blueprint)
 
     def go_on(self, db: sqlite3.Connection, *, until: float = math.inf) -> bool:
@@ -137,7 +136,6 @@ class Counting:
         return all(time.monotonic() < until for _ in self._parts)
 
     def _rows(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        assert self._db is not None
         return self._db.execute(statement, parameters).fetchall()
 
     def _count(
@@ -175,11 +173,8 @@ class Counting:
             self.found[one] = Impact(theorems, uses, statements, sha, made_up, unknown)
 
     def _read(self, graph: _Graph, trace: TraceRow, wanted: Sequence[Declared]) -> _Parts[None]:
-        files = self._rows(
-            f"SELECT f.content, f.path FROM traces CROSS JOIN traced_files AS f ON {files_of(files='f')} "
-            "WHERE traces.trace = ? AND substr(f.path, 1, 6) <> '.lake/'",
-            trace.trace,
-        )
+        listed = files_of_trace(self._db, trace.trace)
+        files = [(file.content, file.path) for file in listed if not file.path.startswith(".lake/")]
         for content, path in files:
             theorems = self._rows("SELECT full_name FROM traced_theorems WHERE content = ?", content)
             graph.theorems.update(graph.add(_plain(name), path) for (name,) in theorems)

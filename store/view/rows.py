@@ -797,13 +797,6 @@ class TracedTheoremRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TheoremOfTrace(TracedTheoremRow):
-    """A theorem of a trace and the path of its file."""
-
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
 class PremiseRow:
     """A declaration that proofs may use; see `store.domain.records.Premise`.
 
@@ -827,13 +820,6 @@ class PremiseRow:
     @property
     def end(self) -> Position:
         return self.end_line, self.end_column
-
-
-@dataclass(frozen=True, slots=True)
-class PremiseOfTrace(PremiseRow):
-    """A declaration that proofs may use and the path of its file."""
-
-    path: str
 
 
 @dataclass(frozen=True, slots=True)

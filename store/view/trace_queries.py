@@ -1,4 +1,4 @@
-"""The questions about traces: theorems with their tactics, premises and who uses them, imports, training examples.
+"""The questions about traces: files, tactics of theorems, who uses a premise, imports, training examples.
 
 Read-only and light, like `store.view.queries`, whose `connect` makes the connection. Only closed traces that
 no one withdrew answer: what an import left half done is in the tables and in no answer. Where rows can be many the
@@ -15,17 +15,15 @@ from dataclasses import fields
 from itertools import groupby
 from typing import Any, TypeVar
 
-from store.domain.records import ConstantUse, Position, PremiseUse, TracedTactic
+from store.domain.records import ConstantUse, PremiseUse, TracedTactic
 from store.domain.splits import Side, Split, exported_side, files_of
 from store.view.rows import (
     FileOfTrace,
     GapRow,
     LineFile,
     MeasureRow,
-    PremiseOfTrace,
     PremiseUser,
     SorryGoalRow,
-    TheoremOfTrace,
     TraceRow,
     TrainingExample,
     TrainingProof,
@@ -39,12 +37,6 @@ _CHUNK = 500
 
 _FILES_OF_TRACE = (
     f"traces CROSS JOIN traced_files ON {files_of()} AND traces.trace = ?1 AND traces.state = 'current'"
-)
-# Which files a file of a trace comes to by its imports, itself among them: ?1 is the trace, ?2 the file's path.
-_REACHED = (
-    "WITH RECURSIVE reached (path) AS (SELECT ?2 UNION SELECT imports.path FROM reached CROSS JOIN "
-    f"{_FILES_OF_TRACE} AND traced_files.path = reached.path "
-    "CROSS JOIN imports ON imports.content = traced_files.content)"
 )
 
 
@@ -126,64 +118,10 @@ def files_of_trace(db: sqlite3.Connection, trace: str) -> Iterator[FileOfTrace]:
     )
 
 
-def theorems_of_trace(
-    db: sqlite3.Connection, trace: str, *, path: str | None = None
-) -> Iterator[TheoremOfTrace]:
-    """Yield the theorems of a traced commit, or of one file of it, by path and place."""
-    return _in_files(db, TheoremOfTrace, "traced_theorems", trace, path)
-
-
-def premises_of_trace(
-    db: sqlite3.Connection, trace: str, *, path: str | None = None
-) -> Iterator[PremiseOfTrace]:
-    """Yield the premises of a traced commit, or of one file of it, by path and place."""
-    return _in_files(db, PremiseOfTrace, "premises", trace, path)
-
-
-def theorems_named(db: sqlite3.Connection, full_name: str) -> list[TheoremOfTrace]:
-    """Return the theorems of a name, in every version that a trace has, the one traced last first."""
-    return _named(db, TheoremOfTrace, "traced_theorems", full_name)
-
-
-def premises_named(db: sqlite3.Connection, full_name: str) -> list[PremiseOfTrace]:
-    """Return the premises of a name, in every version that a trace has, the one traced last first."""
-    return _named(db, PremiseOfTrace, "premises", full_name)
-
-
 def imports_of(db: sqlite3.Connection, content: int) -> list[str]:
     """Return the paths that a file imports itself, in the order of its source."""
     rows = db.execute("SELECT path FROM imports WHERE content = ? ORDER BY position", (content,))
     return [row[0] for row in rows]
-
-
-def transitive_imports(db: sqlite3.Connection, trace: str, path: str) -> list[str]:
-    """Return the paths that a file of a trace imports, itself or through others, sorted.
-
-    A path that the trace has no file for (an untraced dependency) is among them; what that one imports is not known.
-    """
-    rows = db.execute(f"{_REACHED} SELECT path FROM reached WHERE path <> ?2 ORDER BY path", (trace, path))
-    return [row[0] for row in rows]
-
-
-def accessible_premises(
-    db: sqlite3.Connection, trace: str, path: str, position: Position
-) -> Iterator[PremiseOfTrace]:
-    """Yield what a proof at `position` of a file may use: the premises of all files that it imports, itself or through
-    others, and those of its own file that end there or before. By path and place."""
-    line, column = position
-    own = "(premises.end_line, premises.end_column) <= (?3, ?4)"
-    return _stream(
-        db,
-        PremiseOfTrace,
-        f"{_REACHED} SELECT {_names(PremiseOfTrace, 'premises', path='traced_files.path')} FROM {_FILES_OF_TRACE} "
-        "CROSS JOIN premises ON premises.content = traced_files.content "
-        "WHERE traced_files.path IN (SELECT path FROM reached) "
-        f'AND (traced_files.path <> ?2 OR {own}) ORDER BY traced_files.path, premises."index"',
-        trace,
-        path,
-        line,
-        column,
-    )
 
 
 def tactics_of_theorem(db: sqlite3.Connection, content: int, index: int) -> list[TracedTactic]:
@@ -285,32 +223,6 @@ def training_proofs(
     )
     for content, index, name, split_key, path in theorems:
         yield TrainingProof(path, name, split_key, tuple(tactics_of_theorem(db, content, index)))
-
-
-def _in_files(
-    db: sqlite3.Connection, cls: type[Row], table: str, trace: str, path: str | None
-) -> Iterator[Row]:
-    return _stream(
-        db,
-        cls,
-        f"SELECT {_names(cls, table, path='traced_files.path')} FROM {_FILES_OF_TRACE} "
-        f"CROSS JOIN {table} ON {table}.content = traced_files.content "
-        f'WHERE ?2 IS NULL OR traced_files.path = ?2 ORDER BY traced_files.path, {table}."index"',
-        trace,
-        path,
-    )
-
-
-def _named(db: sqlite3.Connection, cls: type[Row], table: str, full_name: str) -> list[Row]:
-    names = _names(cls, table, path=_path(table))
-    return make_all(
-        cls,
-        db.execute(
-            f"SELECT {names} FROM {table} WHERE full_name = ? AND {_stands(table)} "
-            f'ORDER BY {table}.content DESC, {table}."index"',
-            (full_name,),
-        ),
-    )
 
 
 def _stands(table: str, also: str = "") -> str:

@@ -29,6 +29,7 @@ from tests.support.trace import (
     simulator_that_fails,
     simulator_that_is_heard,
 )
+from tests.support.trace_rows import theorems_of_trace
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +101,7 @@ def test_a_proof_by_a_term_keeps_its_premises(told: Workshop) -> None:
     sites = {use.full_name: use.site for use in by_term.premises}
     assert sites["Base.swap"] == ("Base.lean", (11, 9), (11, 13))
     assert sites["Base.both"] == ("Base.lean", (16, 9), (16, 13))
-    (row,) = trace_queries.theorems_named(told.db, "by_term")
+    (row,) = (row for row in theorems_of_trace(told.db, told.newest.trace) if row.full_name == "by_term")
     kept = trace_queries.premises_of_theorem(told.db, row.content, row.index)
     assert {use.full_name: use.site for use in kept} == sites
     users = trace_queries.users_of_premise(told.db, "Base.swap")

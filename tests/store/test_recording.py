@@ -26,6 +26,7 @@ from store.view import trace_queries as q
 from store.view.rebuild import verify
 from store.view.view import View
 from tests.support.memory_log import MemoryLog
+from tests.support.trace_rows import premises_of_trace, theorems_of_trace
 from tests.support.traced_repository import STREAM, grown, head, make_traced_repository, sample_events
 
 FIRST, SECOND, THIRD = ("1" * 40, "2" * 40, "3" * 40)
@@ -121,7 +122,7 @@ def test_only_what_differs_from_the_last_trace_of_the_line_is_appended(
     assert before.keys() == {file.path for file in files}
     assert after.keys() == {file.path for file in changed}
     assert {path for path in after if after[path] != before[path]} == {files[3].path}
-    names = [{item.full_name for item in q.theorems_of_trace(store.db, row.trace)} for row in (first, second)]
+    names = [{item.full_name for item in theorems_of_trace(store.db, row.trace)} for row in (first, second)]
     assert "brand_new" in names[1] - names[0]
     assert first.n_theorems == 18
     assert second.n_theorems == 16
@@ -135,9 +136,9 @@ def test_the_counts_of_the_closing_event_are_those_of_the_whole_commit(
     assert row is not None
     assert (row.files_traced, row.files_failed) == (6, 1)
     assert row.completeness == pytest.approx(5 / 6)
-    assert row.n_theorems == len(list(q.theorems_of_trace(store.db, recorded.trace)))
-    assert row.n_premises == len(list(q.premises_of_trace(store.db, recorded.trace)))
-    assert row.n_tactics == sum(item.n_tactics for item in q.theorems_of_trace(store.db, recorded.trace))
+    assert row.n_theorems == len(theorems_of_trace(store.db, recorded.trace))
+    assert row.n_premises == len(premises_of_trace(store.db, recorded.trace))
+    assert row.n_tactics == sum(item.n_tactics for item in theorems_of_trace(store.db, recorded.trace))
     found = {file.path: file.error for file in q.files_of_trace(store.db, recorded.trace) if file.error}
     assert found == {files[2].path: "Lean ran out of memory"}
 
@@ -164,7 +165,7 @@ def test_a_trace_goes_there_and_back_under_one_id(store: Store, files: list[Trac
     trace = replace(head(), line=None, source="import")
     for version in (files, other, files, other, files):
         recorded = store.record(version, trace)
-        names = {item.full_name for item in q.theorems_of_trace(store.db, recorded.trace)}
+        names = {item.full_name for item in theorems_of_trace(store.db, recorded.trace)}
         assert ("there" in names) == (version is other)
     assert [row.line for row in q.traces(store.db)] == [import_line(trace.trace)]
     # Every step back is a fact of its own, and what both versions say is stored once.
@@ -222,11 +223,7 @@ def test_half_a_trace_is_in_no_answer_and_is_completed_by_a_second_run(
     theorem = files[0].theorems[0]
     assert q.traces(store.db, state=None) == []
     assert list(q.files_of_trace(store.db, head().trace)) == []
-    assert q.theorems_named(store.db, theorem.full_name) == []
-    assert q.premises_named(store.db, theorem.full_name) == []
     assert list(q.users_of_premise(store.db, files[0].premises[0].full_name or "")) == []
-    assert q.transitive_imports(store.db, head().trace, files[5].path) == []
-    assert list(q.accessible_premises(store.db, head().trace, files[0].path, (999, 1))) == []
     for side in ("train", "val", "test"):
         assert list(q.training_examples(store.db, "random", side, traces=[head().trace])) == []
 
@@ -234,7 +231,8 @@ def test_half_a_trace_is_in_no_answer_and_is_completed_by_a_second_run(
     assert recorded.files_changed == 6 - half
     assert store.types() == {"file_traced": 6, "commit_traced": 1}
     assert store.paths(recorded.trace).keys() == {file.path for file in files}
-    assert [item.path for item in q.theorems_named(store.db, theorem.full_name)] == [files[0].path]
+    found = theorems_of_trace(store.db, recorded.trace)
+    assert [item.path for item in found if item.full_name == theorem.full_name] == [files[0].path]
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -247,13 +245,14 @@ def test_half_a_new_trace_leaves_the_closed_one_as_it_was(store: Store, files: l
         record_trace(store.log, trace=trace, files=cut(new, 4), stage=store.stage, view=store.db)
     store.view.catch_up()
     assert store.paths(first.trace) == listed
-    assert q.theorems_named(store.db, "new_0") == []
+    assert "new_0" not in {item.full_name for item in theorems_of_trace(store.db, first.trace)}
     # What was cut off may also be taken back: the line then is as it was.
     back = store.record(files, trace)
     assert (back.files_changed, back.repeated) == (2, False)
     assert store.paths(first.trace) == listed
-    assert store.record(new, trace).files_changed == 6
-    assert len(q.theorems_named(store.db, "new_0")) == 1
+    again = store.record(new, trace)
+    assert again.files_changed == 6
+    assert "new_0" in {item.full_name for item in theorems_of_trace(store.db, again.trace)}
 
 
 KILLED = """
@@ -322,11 +321,10 @@ def test_a_withdrawn_trace_leaves_the_answers_and_comes_back_when_it_is_recorded
         assert q.traces(store.db) == []
         assert [row.state for row in q.traces(store.db, state=None)] == ["withdrawn"]
         assert q.newest_traces(store.db) == []
-        assert list(q.theorems_of_trace(store.db, first.trace)) == []
-        assert q.theorems_named(store.db, name) == []
+        assert theorems_of_trace(store.db, first.trace) == []
         again = store.record(files)
         assert (again.files_changed, again.repeated) == (0, False)
-        assert len(q.theorems_named(store.db, name)) == 1
+        assert name in {item.full_name for item in theorems_of_trace(store.db, again.trace)}
     assert store.types() == {"file_traced": 6, "commit_traced": 3, "trace_withdrawn": 2}
 
 

@@ -8,11 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from store.domain import splits
-from store.domain.records import Position, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
+from store.domain.records import Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
 from store.errors import MalformedEventError
 from store.events.base import EventBody
 from store.log.envelope import Expect, NewEvent
@@ -21,7 +19,6 @@ from store.recording import TraceHead, file_event, record_trace
 from store.view import model_queries, queries
 from store.view import trace_queries as q
 from store.view.rebuild import verify
-from store.view.rows import PremiseOfTrace
 from store.view.view import View
 from tests.support.events import digest, record
 from tests.support.memory_log import MemoryLog
@@ -31,6 +28,7 @@ from tests.support.models import (
     checkpoint_saved,
     evaluation_finished,
 )
+from tests.support.trace_rows import PremiseOfTrace, premises_of_trace, theorems_of_trace
 from tests.support.traced_repository import STREAM, head, make_traced_repository
 
 FILES = tuple(make_traced_repository(seed=3, n_files=12, theorems_per_file=4))
@@ -103,7 +101,7 @@ def theorem(name: str, *tactics: str, uses: Sequence[str] = (), line: int = 1) -
 
 
 def test_every_theorem_comes_back_with_its_steps_and_their_premises(traced: Traced) -> None:
-    found = list(q.theorems_of_trace(traced.db, traced.trace))
+    found = theorems_of_trace(traced.db, traced.trace)
     assert [(item.path, item.index) for item in found] == sorted(
         (path, index) for path, file in traced.files.items() for index in range(len(file.theorems))
     )
@@ -115,21 +113,12 @@ def test_every_theorem_comes_back_with_its_steps_and_their_premises(traced: Trac
         assert tuple(q.tactics_of_theorem(traced.db, item.content, item.index)) == source.tactics
 
 
-def test_the_theorems_and_premises_of_one_file(traced: Traced) -> None:
-    file = FILES[7]
-    theorems = q.theorems_of_trace(traced.db, traced.trace, path=file.path)
-    assert [item.full_name for item in theorems] == [item.full_name for item in file.theorems]
-    premises = list(q.premises_of_trace(traced.db, traced.trace, path=file.path))
-    assert [as_premise(item) for item in premises] == list(file.premises)
-    assert {item.path for item in premises} == {file.path}
-
-
 def as_premise(row: PremiseOfTrace) -> Premise:
     return Premise(row.full_name, row.code, row.start, row.end, row.kind)
 
 
 def test_all_premises_are_listed_also_those_without_a_name(traced: Traced) -> None:
-    found = [(item.path, as_premise(item)) for item in q.premises_of_trace(traced.db, traced.trace)]
+    found = [(item.path, as_premise(item)) for item in premises_of_trace(traced.db, traced.trace)]
     assert found == [(path, item) for path, file in sorted(traced.files.items()) for item in file.premises]
     assert None in {item.full_name for _, item in found}
 
@@ -149,15 +138,6 @@ def test_users_of_a_premise_are_the_theorems_whose_tactics_name_it(traced: Trace
     assert list(q.users_of_premise(traced.db, "nobody.uses_this")) == []
 
 
-def test_a_name_is_found_in_every_version_that_a_trace_has(make: Make) -> None:
-    first = TracedFile("A.lean", (), (), (theorem("t", "simp"),))
-    place = make(first)
-    newer = replace(first, theorems=(theorem("t", "simp", "rfl"),))
-    place.add([newer], head("2" * 40))
-    assert [item.n_tactics for item in q.theorems_named(place.db, "t")] == [2, 1]
-    assert q.theorems_named(place.db, "T") == []
-
-
 def test_imports_are_those_of_the_source_in_its_order(traced: Traced) -> None:
     for item in q.files_of_trace(traced.db, traced.trace):
         assert q.imports_of(traced.db, item.content) == list(traced.files[item.path].imports)
@@ -166,18 +146,7 @@ def test_imports_are_those_of_the_source_in_its_order(traced: Traced) -> None:
 def test_unknown_traces_and_paths_have_nothing(traced: Traced) -> None:
     assert q.trace(traced.db, "0" * 16) is None
     assert list(q.files_of_trace(traced.db, "0" * 16)) == []
-    assert q.transitive_imports(traced.db, traced.trace, "Nothing.lean") == []
-    assert list(q.accessible_premises(traced.db, traced.trace, "Nothing.lean", (1, 1))) == []
     assert q.tactics_of_theorem(traced.db, 0, 0) == []
-
-
-def test_an_import_that_was_not_traced_is_named_and_leads_nowhere(make: Make) -> None:
-    place = make(
-        TracedFile("A.lean", ("B.lean", "Gone.lean"), (), ()), TracedFile("B.lean", ("A.lean",), (), ())
-    )
-    # Lean has no cycles; a broken import must not make the question run for ever.
-    assert q.transitive_imports(place.db, place.trace, "A.lean") == ["B.lean", "Gone.lean"]
-    assert q.transitive_imports(place.db, place.trace, "B.lean") == ["A.lean", "Gone.lean"]
 
 
 def test_the_newest_trace_of_each_repository_leaves_out_simulated_ones(make: Make) -> None:
@@ -189,74 +158,6 @@ def test_the_newest_trace_of_each_repository_leaves_out_simulated_ones(make: Mak
     assert [row.trace for row in q.newest_traces(place.db, simulated=True)] == [simulated, other]
     assert len(q.traces(place.db)) == 4
     assert [row.trace for row in q.traces(place.db, repository="example.org/other/logic")] == [other]
-
-
-# --- accessible premises against a model -----------------------------------------------------------------
-
-
-def reached(files: dict[str, TracedFile], path: str) -> set[str]:
-    """All that a file imports, by walking."""
-    found: set[str] = set()
-    waiting = [path]
-    while waiting:
-        file = files.get(waiting.pop())
-        for other in () if file is None else file.imports:
-            if other not in found:
-                found.add(other)
-                waiting.append(other)
-    return found - {path}
-
-
-def accessible(files: dict[str, TracedFile], path: str, position: Position) -> set[tuple[str, str]]:
-    imported = reached(files, path)
-    return {
-        (other, item.code)
-        for other, file in files.items()
-        for item in file.premises
-        if other in imported or (other == path and item.end <= position)
-    }
-
-
-positions = st.tuples(st.integers(1, 6), st.integers(1, 4))
-
-
-@st.composite
-def repositories(draw: st.DrawFn) -> list[TracedFile]:
-    """Files that import any earlier ones, with premises that end anywhere."""
-    made: list[TracedFile] = []
-    for number in range(draw(st.integers(1, 7))):
-        imports = draw(st.lists(st.sampled_from([file.path for file in made]), unique=True)) if made else []
-        premises = tuple(
-            Premise(f"p{number}_{index}", f"code {number} {index}", (1, 1), end, "definition")
-            for index, end in enumerate(draw(st.lists(positions, max_size=4)))
-        )
-        made.append(TracedFile(f"F{draw(st.integers(0, 99))}_{number}.lean", tuple(imports), premises, ()))
-    return made
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(files=repositories(), position=positions, data=st.data())
-def test_accessible_premises_are_those_that_a_walk_over_the_imports_finds(
-    tmp_path_factory: pytest.TempPathFactory, files: list[TracedFile], position: Position, data: st.DataObject
-) -> None:
-    place = Traced(tmp_path_factory.mktemp("walk"), files, head())
-    try:
-        path = data.draw(st.sampled_from(sorted(place.files)))
-        assert q.transitive_imports(place.db, place.trace, path) == sorted(reached(place.files, path))
-        rows = list(q.accessible_premises(place.db, place.trace, path, position))
-        assert {(row.path, row.code) for row in rows} == accessible(place.files, path, position)
-        assert [(row.path, row.index) for row in rows] == sorted({(row.path, row.index) for row in rows})
-    finally:
-        place.close()
-
-
-def test_the_premises_of_a_made_up_proof_are_all_accessible_to_it(traced: Traced) -> None:
-    for file in FILES:
-        for item in file.theorems:
-            names = {
-                row.full_name for row in q.accessible_premises(traced.db, traced.trace, file.path, item.start)
-            }
-            assert {use.full_name for step in item.tactics for use in step.premises} <= names
 
 
 # --- sorries and training examples -----------------------------------------------------------------------
@@ -277,7 +178,7 @@ def test_a_proof_with_a_sorry_is_marked_and_one_that_only_names_it_is_not(make: 
             ),
         )
     )
-    found = {item.full_name: item.has_sorry for item in q.theorems_of_trace(place.db, place.trace)}
+    found = {item.full_name: item.has_sorry for item in theorems_of_trace(place.db, place.trace)}
     assert found == {"whole": False, "hole": True, "inner": True, "spoken": False, "by_term": False}
 
 

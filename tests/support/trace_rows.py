@@ -1,0 +1,46 @@
+"""What the view has of a trace, theorem by theorem and premise by premise, for tests to compare."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from store.view.rows import PremiseRow, TracedTheoremRow, columns, make_all
+from store.view.trace_queries import files_of_trace
+
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class TheoremOfTrace(TracedTheoremRow):
+    """A theorem of a trace and the path of its file."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class PremiseOfTrace(PremiseRow):
+    """A declaration that proofs may use and the path of its file."""
+
+    path: str
+
+
+def theorems_of_trace(db: sqlite3.Connection, trace: str) -> list[TheoremOfTrace]:
+    """Return the theorems of a traced commit, by path and place."""
+    return [*_in_files(db, TheoremOfTrace, "traced_theorems", trace)]
+
+
+def premises_of_trace(db: sqlite3.Connection, trace: str) -> list[PremiseOfTrace]:
+    """Return the premises of a traced commit, by path and place."""
+    return [*_in_files(db, PremiseOfTrace, "premises", trace)]
+
+
+def _in_files(db: sqlite3.Connection, cls: type[Row], table: str, trace: str) -> Iterator[Row]:
+    names = ", ".join("?1" if name == "path" else f'"{name}"' for name in columns(cls))
+    for file in files_of_trace(db, trace):
+        rows = db.execute(
+            f'SELECT {names} FROM {table} WHERE content = ?2 ORDER BY "index"', (file.path, file.content)
+        )
+        yield from make_all(cls, rows)
