@@ -25,6 +25,7 @@ from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import JobRunner, cancelled_event
 from daemon.maintenance import Maintenance
 from daemon.planning.admission import Admission, SlotQueue, admit, turn_ends
+from daemon.planning.bumps import why_no_bump
 from daemon.planning.plan import Plan, Planner
 from daemon.planning.repository import Judges
 from daemon.planning.schedule import Wait, in_vain, read_timetable, why_not, why_yield
@@ -34,7 +35,9 @@ from daemon.store_service import StoreService
 from pipeline.gate.second_kernel import second_since
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import present
+from store.domain.identity import short_hash
 from store.errors import LogError
+from store.events.bumps import BumpAsked
 from store.events.jobs import (
     JobReleased,
     PausedWork,
@@ -47,6 +50,7 @@ from store.events.jobs import (
 from store.events.service import LeanBuild, LeanChosen
 from store.log.envelope import NewEvent
 from store.view import queries
+from store.view.bumps import bumps
 from store.view.rows import JobRow
 
 PLAN_EVERY_S = 15.0
@@ -352,6 +356,44 @@ class Operator:
             log.info("work_triggered", work=work, repository=repository, by=by)
         wait = None if self.work.plan.timetable is None else self.work.plan.timetable.of_work(work)
         return {"triggered": not waiting, "waits": None if wait is None else wait.text}
+
+    async def bump(self, repository: str, *, toolchain: str, package: str, rev: str, by: str) -> BumpAsked:
+        """Have a repository tried with a newer Lean, or a newer package; return the event, also of one that waits.
+
+        Raises:
+            KeyError: the repository is not watched.
+            WorkStateError: it cannot be tried; the message says why.
+        """
+        repo = next((repo for repo in self.context.settings.repos if repo.key == repository), None)
+        if repo is None:
+            raise KeyError(repository)
+        why = await self.store.ask(
+            partial(why_no_bump, repo=repo, leans=self.work.leans, toolchain=toolchain)
+        )
+        if why:
+            raise WorkStateError(f"{repository}: {why}")
+        rows = await self.store.ask(partial(bumps, repository=repository))
+        for row in rows:
+            if (
+                row.by
+                and row.finished_at is None
+                and (row.toolchain, row.package, row.rev) == (toolchain, package, rev)
+            ):
+                return BumpAsked(
+                    repository=repository,
+                    bump=row.bump,
+                    toolchain=toolchain,
+                    package=package,
+                    rev=rev,
+                    by=row.by,
+                )
+        bump = short_hash("bump", repository, toolchain, package, rev, str(len(rows)))
+        body = BumpAsked(
+            repository=repository, bump=bump, toolchain=toolchain, package=package, rev=rev, by=by
+        )
+        await self.store.append([NewEvent(f"repository:{repository}", body, actor=f"user:{by}")])
+        log.info("bump_asked", repository=repository, toolchain=toolchain, package=package, by=by)
+        return body
 
     async def end_in_vain(self) -> None:
         """End the triggers for which nothing is left to do: what they were for was done before a job of them began."""

@@ -51,7 +51,7 @@ def work(spec: JobSpec[BuildSpec], reporter: Reporter) -> dict[str, Any]:
     held: list[IO[bytes]] = []
     try:
         with lean_held(spec.parameters.lean):
-            return _Job(spec, reporter, worktree, held).run()
+            return Building(spec, reporter, worktree, held).run()
     except SandboxError as error:
         raise JobError("sandbox_missing", f"{worktree}: {error}", remedy="see `unsorry doctor`") from error
     finally:
@@ -59,8 +59,8 @@ def work(spec: JobSpec[BuildSpec], reporter: Reporter) -> dict[str, Any]:
             file.close()
 
 
-class _Job:
-    """One build; its steps in the order of `run`."""
+class Building:
+    """One build; its steps in the order of `run`. A bump makes the same steps in a worktree that it has raised."""
 
     def __init__(
         self, spec: JobSpec[BuildSpec], reporter: Reporter, worktree: Path, held: list[IO[bytes]]
@@ -76,24 +76,8 @@ class _Job:
 
     def run(self) -> dict[str, Any]:
         given = self._given
-        runner, toolchain = self._lake()
-        manifest = self._manifest()
-        dependencies = self._packages(runner, toolchain, manifest)
-        like = build_cache.Build(
-            repository=given.repository,
-            sha=given.sha,
-            toolchain=toolchain,
-            dependencies=dependencies.key if dependencies else "",
-            lakefile=_lakefile_hash(self._worktree),
-            modules_failed=(),
-            nested=manifest.paths,
-            bytes=0,
-            seconds=0.0,
-            built_at=time.time(),
-        )
+        runner, like, dependencies = self.prepared()
         sources = read_sources(self._worktree)
-        # A repository may bring its own `.lake`: nothing in it was built here.
-        writable = [build_cache.empty_lake(self._worktree, tree) for tree in ("", *like.nested)]
         seeded = build_cache.seed(
             self._worktree,
             self._cache,
@@ -101,8 +85,8 @@ class _Job:
             sources,
             is_ancestor=lambda sha: is_ancestor(self._worktree, sha, given.sha),
         )
-        log, outcome = self._build(runner.with_(writable=tuple(writable)), like)
-        failed = self._judge(log, outcome, sources)
+        log, outcome = self.build(runner)
+        failed = self.judge(log, outcome, sources)
         seconds = round(time.monotonic() - self._started, 3)
         stored = build_cache.store(
             self._cache,
@@ -126,6 +110,35 @@ class _Job:
             "left_out_of_output_bytes": outcome.left_out_bytes,
             "peak_memory_bytes": outcome.peak_memory_bytes,
         }
+
+    def prepared(self) -> tuple[LakeRunner, build_cache.Build, Dependencies | None]:
+        """Fetch the packages and clear what the repository brings as built; return the lake that may build here.
+
+        Raises:
+            JobError: the commit cannot be built, or not now.
+        """
+        given = self._given
+        runner, toolchain = self._lake()
+        manifest = self._manifest()
+        dependencies = self._packages(runner, toolchain, manifest)
+        like = build_cache.Build(
+            repository=given.repository,
+            sha=given.sha,
+            toolchain=toolchain,
+            dependencies=dependencies.key if dependencies else "",
+            lakefile=_lakefile_hash(self._worktree),
+            modules_failed=(),
+            nested=manifest.paths,
+            bytes=0,
+            seconds=0.0,
+            built_at=time.time(),
+        )
+        # A repository may bring its own `.lake`: nothing in it was built here.
+        writable = tuple(build_cache.empty_lake(self._worktree, tree) for tree in ("", *like.nested))
+        if like.dependencies:
+            packages = build_cache.hold_packages(self._cache, like.dependencies, self._held)
+            (self._worktree / ".lake" / "packages").symlink_to(packages or "")
+        return runner.with_(writable=writable), like, dependencies
 
     def _lake(self) -> tuple[LakeRunner, str]:
         given = self._given
@@ -203,25 +216,24 @@ class _Job:
                 ) from error
             return found
 
-    def _build(self, runner: LakeRunner, like: build_cache.Build) -> tuple[BuildLog, Outcome]:
-        given = self._given
-        if like.dependencies:
-            packages = build_cache.hold_packages(self._cache, like.dependencies, self._held)
-            (self._worktree / ".lake" / "packages").symlink_to(packages or "")
+    def build(self, runner: LakeRunner) -> tuple[BuildLog, Outcome]:
+        """Build what is asked for; return what lake said, and how it ended."""
         log = BuildLog()
 
         def line(text: str) -> None:
             if step := log.line(text):
                 self._reporter.progress(step.done, step.total, step.what)
 
-        outcome = runner.run("build", *given.modules, bounds=self._bounds(runner.writable), on_line=line)
+        outcome = runner.run(
+            "build", *self._given.modules, bounds=self._bounds(runner.writable), on_line=line
+        )
         return log, outcome
 
     def _bounds(self, watched: tuple[Path, ...] = ()) -> Bounds:
         left = max(1.0, self._given.timeout_s - (time.monotonic() - self._started))
         return Bounds(left, self._given.memory_bytes, MOST_PROCESSES, self._given.disk_bytes, watched)
 
-    def _judge(self, log: BuildLog, outcome: Outcome, sources: Sources) -> tuple[str, ...]:
+    def judge(self, log: BuildLog, outcome: Outcome, sources: Sources) -> tuple[str, ...]:
         """Return the modules that were not built, or raise where nothing useful was."""
         built = _built_modules(self._worktree)
         if outcome.ok and built:

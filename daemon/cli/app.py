@@ -38,6 +38,7 @@ GROUPS = {
     "Prove": {
         "proofs": "unsorry proofs --state verified",
         "certificate": "unsorry certificate verify mine.certificate.json",
+        "bump": "unsorry bump FLT --to v4.35.0",
         "serve": "unsorry serve --port 8765",
         "mcp": "unsorry mcp --config mine.toml",
         "toolchain": "unsorry toolchain install v4.21.0",

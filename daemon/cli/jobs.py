@@ -57,6 +57,7 @@ KINDS = (
     "trace",
     "prove",
     "check",
+    "bump",
     "train",
     "train_tactics",
     "train_grpo",

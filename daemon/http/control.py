@@ -166,6 +166,8 @@ def _clear(path: Path) -> None:
 #     POST /resume   200: {"work", "resumed"}; body {"work"}; 409 where it is paused with everything
 #     POST /trigger  202: {"work", "repository", "triggered", "waits"}; body {"work": "trace", "train" or "prove",
 #                    "repository": key}; 404 for one that is not watched, 409 where that cannot be done there
+#     POST /bump     202: the event; body {"repository", "toolchain"}, or {"repository", "package", "rev"}; 404 for one
+#                    that is not watched, 409 where it cannot be tried
 #     POST /cancel   202: {"job", "was": "running" or "waiting"}; body {"job": id}; 404 for no job, 409 for one that e
 #     POST /retry    202: {"job"}; body {"job": id}; 404 for no job, 409 for one that neither failed nor was cancelled
 
@@ -225,8 +227,41 @@ def work_routes(desk: Operator, read: Read) -> list[Route]:
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"job": job}, status_code=202)
 
-    verbs = {"pause": pause, "resume": resume, "trigger": trigger, "cancel": cancel, "retry": retry}
+    verbs = {
+        "pause": pause,
+        "resume": resume,
+        "trigger": trigger,
+        "cancel": cancel,
+        "retry": retry,
+    }
     return [Route(f"/{name}", _answered(verb), methods=["POST"]) for name, verb in verbs.items()]
+
+
+def bump_route(desk: Operator, read: Read) -> Route:
+    """Return the route by which a bump is asked for."""
+
+    async def bump(request: Request) -> JSONResponse:
+        remedy = 'send {"repository": key, "toolchain": text}, or {"repository": key, "package": name, "rev": commit}'
+        body = await read(request, remedy=remedy)
+        repository = _control_work_text(body, "repository", remedy)
+        given = {name: body.get(name, "") for name in ("toolchain", "package", "rev")}
+        for name, text in given.items():
+            if (
+                not isinstance(text, str)
+                or len(text) > _LONGEST_REASON
+                or not (text == "" or text.isprintable())
+            ):
+                raise ValueError(f"{name} is no line of at most {_LONGEST_REASON} characters; {remedy}")
+        if bool(given["toolchain"]) == bool(given["package"]) or bool(given["package"]) != bool(given["rev"]):
+            raise ValueError(f"either a toolchain, or a package with its commit; {remedy}")
+        try:
+            asked = await desk.bump(repository, **given, by=_who(request))
+        except KeyError:
+            message = f"{repository}: not watched; `unsorry repos` lists what is"
+            return JSONResponse({"error": message}, status_code=404)
+        return JSONResponse(asked.model_dump(mode="json"), status_code=202)
+
+    return Route("/bump", _answered(bump), methods=["POST"])
 
 
 # ---- The routes of agents
@@ -503,6 +538,7 @@ def _application(parts: Parts) -> Starlette:
             *_model_routes(parts),
             _pull_request_route(parts),
             *work_routes(parts.desk, _object),
+            bump_route(parts.desk, _object),
             *claim_routes(parts.claims, _object),
             Route("/reload", reload, methods=["POST"]),
         ],

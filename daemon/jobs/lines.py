@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from daemon.jobs.due import DueJob
 from pipeline.jobs.kinds import KINDS
-from pipeline.jobs.specs import CheckSpec, EvaluateSpec, ProveSpec, ScanSpec, TrainSpec
+from pipeline.jobs.specs import BumpSpec, CheckSpec, EvaluateSpec, ProveSpec, ScanSpec, TrainSpec
 from store.domain.identity import event_id, proof_id
 from store.events.base import BlobRef, EventBody
 from store.events.models import CheckpointSaved, EvaluationFinished
@@ -179,6 +179,8 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
     match job.kind:
         case "prove" | "check":
             _check_proof(body, job=job)
+        case "bump":
+            _check_bump(body, job=job)
         case "train" | "train_tactics" | "train_grpo" | "train_progress" | "evaluate":
             _check_model(body, job=job)
 
@@ -220,6 +222,15 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
             raise ValueError(f"{body.type}: {body.toolchain!r} judged, and the job was given another Lean")
         if (why := why_not_verified(body)) is not None:
             raise ValueError(f"{body.type}: {why}")
+
+
+def _check_bump(body: EventBody, *, job: DueJob) -> None:
+    """A bump speaks of itself, and of what it was to raise."""
+    if not isinstance(job.spec, BumpSpec):
+        raise ValueError(f"{body.type}: the job was given no bump")
+    for name in ("bump", "toolchain", "package", "rev"):
+        if getattr(body, name, ours := getattr(job.spec, name)) != ours:
+            raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
 
 
 def _check_effort(body: AttemptFinished) -> None:

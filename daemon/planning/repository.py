@@ -15,6 +15,7 @@ from typing import Any
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
+from daemon.planning.bumps import bumps_due
 from daemon.planning.proving import Proving, Resting, repl_limits
 from daemon.polling.branch_diff import asked_for
 from daemon.settings import Repo, Settings
@@ -136,6 +137,9 @@ class RepositoryJobs:
         yield from self._alike([job for branch in branches for job in self._scan(repo, branch)])
         if not repo.opt_out:
             yield from self._checks(repo, {branch.branch: branch for branch in branches})
+            yield from bumps_due(
+                self._view, repo, settings=self._settings, leans=self._leans, standings=self._standings
+            )
         for branch in branches:
             # On anything but a scanned tip the work would be for a text that is being replaced.
             if branch.scanned != branch.tip or branch.toolchain is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 
 from store.view.rows import ProofRow
 
@@ -90,6 +91,27 @@ def mail(row: ProofRow, text: bytes, author: str) -> bytes:
     diff = text[_start_of_diff(text) :]
     note = _CRLF_NOTE.encode() if b"\r\n" in diff else b""
     return first_line(row, author) + head.encode() + note + _stat(row.path, diff) + diff
+
+
+def series_mail(one: Mapping[str, str], author: str, number: str) -> bytes:
+    """Return one patch of a bump's series as a mail that `git am` takes: {"title", "message", "diff"}."""
+    diff = one["diff"].encode("utf-8", "surrogateescape")
+    title = " ".join("".join(c if c.isprintable() else "?" for c in one["title"]).split())[:_LONGEST_TITLE]
+    # A line of the message that looks like a diff or its end would be taken for one.
+    message = "\n".join(f"  {line}" for line in one["message"].splitlines())
+    head = (
+        f"From {hashlib.sha256(diff).hexdigest()[:40]} Mon Sep 17 00:00:00 2001\n"
+        f"From: {author}\n"
+        f"Subject: [PATCH {number}] {title}\n"
+        "MIME-Version: 1.0\n"
+        "Content-Type: text/plain; charset=UTF-8\n"
+        "Content-Transfer-Encoding: 8bit\n"
+        "\n"
+        f"{message}\n"
+        "---\n"
+    )
+    note = _CRLF_NOTE if b"\r\n" in diff else "\n"
+    return head.encode() + note.encode() + diff
 
 
 def changed_lines(text: bytes) -> str:

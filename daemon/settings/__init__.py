@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError
 
@@ -64,6 +64,7 @@ class Repo(BaseModel):
     enabled: bool
     opt_out: bool
     pull_requests: bool
+    try_bumps: Literal["never", "weekly"] = "never"
     priority: int = 0
 
 
@@ -176,6 +177,7 @@ def settled(entry: RepoEntry, *, poll: Poll) -> Repo:
         enabled=entry.enabled,
         opt_out=entry.opt_out,
         pull_requests=entry.pull_requests,
+        try_bumps=entry.try_bumps,
         priority=entry.priority,
     )
 

@@ -45,6 +45,7 @@ Sort = Literal["poll", "train", "prove"]
 OF_SORT: dict[Kind, Sort] = {
     "prove": "prove",
     "check": "prove",
+    "bump": "prove",
     "train": "train",
     "train_tactics": "train",
     "train_grpo": "train",
@@ -851,6 +852,9 @@ class RepoEntry(Section):
     """`true`: watched and scanned, but no proof is searched or proposed"""
     pull_requests: Flag = Field(False, examples=[True])
     """`true`: the owners agree that `unsorry proofs pr` opens pull requests in this repository"""
+    try_bumps: Literal["never", "weekly"] = Field("never", examples=["weekly"])
+    """`weekly`: once a week the default branch is tried with the newest installed Lean after its own
+    ([bumps](bump.md)), where that is another one or the branch has moved since the last trial"""
     priority: Annotated[int, Strict()] = Field(0, ge=-100, le=100, examples=[1])
     """Jobs of repositories with a higher priority go first among jobs of the same kind; -100 to 100"""
 

@@ -22,7 +22,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -190,13 +190,13 @@ def leads_outside(runner: LakeRunner) -> str | None:
     return None
 
 
-def build(runner: LakeRunner, *modules: str) -> Outcome:
-    """Build modules of the worktree with lake, with the project's own options."""
+def build(runner: LakeRunner, *modules: str, on_line: Callable[[str], None] | None = None) -> Outcome:
+    """Build modules of the worktree with lake, with the project's own options; `on_line` gets each line it prints."""
     place = runner.project / ".lake"
     place.mkdir(exist_ok=True)
     # `+`: a module, not the library or package of that name.
     return runner.with_(writable=(place,)).run(
-        "build", *(f"+{name}" for name in modules), bounds=BUILD_BOUNDS
+        "build", *(f"+{name}" for name in modules), bounds=BUILD_BOUNDS, on_line=on_line
     )
 
 

@@ -93,12 +93,16 @@ def build_patch(
     header: PatchHeader, *, path: str, before: bytes, after: bytes, blobs: tuple[str, str]
 ) -> bytes:
     """Return the patch file that turns `before` into `after` at `path`; `blobs` are git's ids of the two."""
+    return "\n".join(header.lines()).encode() + b"\n" + file_diff(path, before, after, blobs)
+
+
+def file_diff(path: str, before: bytes, after: bytes, blobs: tuple[str, str]) -> bytes:
+    """Return git's diff of one file that exists before and after; `blobs` are git's ids of the two."""
     hunk = _hunk(_lines(before), _lines(after))
     old, new = _name(f"a/{path}"), _name(f"b/{path}")
     # git marks a name with a space by a tab after it, or the rest of the line would be a time stamp.
     tab = "\t" if " " in path and not old.startswith('"') else ""
     head = [
-        *header.lines(),
         f"diff --git {old} {new}",
         f"index {blobs[0]}..{blobs[1]}",
         f"--- {old}{tab}",

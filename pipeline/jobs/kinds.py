@@ -11,6 +11,7 @@ from typing import Literal
 
 from pipeline.jobs.specs import (
     BuildSpec,
+    BumpSpec,
     CheckSpec,
     EvaluateSpec,
     ProveSpec,
@@ -30,6 +31,7 @@ Kind = Literal[
     "build",
     "trace",
     "prove",
+    "bump",
     "evaluate",
     "train",
     "train_tactics",
@@ -143,6 +145,17 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         resumes=True,
         in_worktree=True,
         lean_processes=None,
+    ),
+    JobKind(
+        "bump",
+        "pipeline.bump",
+        BumpSpec,
+        frozenset({"bump_built", "bump_tried", "bump_finished"}),
+        "raise [build] timeout",
+        "raise [build] memory, or lower [jobs] max_running",
+        long=True,
+        in_worktree=True,
+        lean_processes=2,  # one that compiles, one that searches
     ),
     JobKind(
         "evaluate",

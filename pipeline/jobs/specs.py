@@ -518,6 +518,35 @@ class ProveSpec(Spec):
         return self.rung.prover
 
 
+# ---- bump: what a newer Lean or package breaks, and what can be mended
+
+
+class BumpSpec(Spec):
+    """Raise a commit, build it, and mend the proofs that broke.
+
+    Attributes:
+        build: how the raised commit is built; `lean` is for its toolchain.
+        bump: the trial's id.
+        toolchain: what `lean-toolchain` becomes; "": it stays.
+        package, rev: a package of the manifest and the full commit id that it is raised to; "": none.
+        renames: by the full name that a declaration had, the one that it has now, as the log's lives of theorems say.
+        tries: texts that Lean compiles for one broken proof.
+        limits, budget: of rung 0, which tries what is left.
+        second_kernel: as `[lean]` says it.
+    """
+
+    build: BuildSpec
+    bump: str
+    toolchain: str = ""
+    package: str = ""
+    rev: str = ""
+    renames: dict[str, str] = Field(default_factory=dict)
+    tries: _Positive = 60
+    limits: PoolLimits
+    budget: Budget
+    second_kernel: str = "auto"
+
+
 # ---- check: judge a found proof
 
 

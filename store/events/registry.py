@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import get_args
 
 from store.events.base import EventBody
+from store.events.bumps import BumpAsked, BumpBuilt, BumpFinished, BumpTried
 from store.events.jobs import (
     JobCancelled,
     JobFailed,
@@ -153,6 +154,10 @@ AnyEvent = (
     | PullRequestOpened
     | SorryClaimed
     | ClaimReleased
+    | BumpAsked
+    | BumpBuilt
+    | BumpTried
+    | BumpFinished
     | NotificationsSwitched
     | NotificationSent
     | NotificationFailed

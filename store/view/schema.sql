@@ -58,6 +58,28 @@ CREATE TABLE builds (
 	PRIMARY KEY (repository, sha)
 ) STRICT;
 
+CREATE TABLE bumps (
+	repository TEXT NOT NULL,
+	bump TEXT NOT NULL,
+	seq INTEGER NOT NULL,
+	toolchain TEXT NOT NULL,
+	package TEXT NOT NULL,
+	rev TEXT NOT NULL,
+	"by" TEXT NOT NULL,
+	since TEXT NOT NULL,
+	branch TEXT,
+	sha TEXT,
+	job TEXT,
+	broken_json TEXT NOT NULL,
+	mended_json TEXT NOT NULL,
+	left_json TEXT NOT NULL,
+	modules_failed_json TEXT NOT NULL,
+	tried INTEGER NOT NULL,
+	series_sha256 TEXT,
+	finished_at TEXT,
+	PRIMARY KEY (repository, bump)
+) STRICT;
+
 CREATE TABLE checkpoints (
 	checkpoint TEXT NOT NULL,
 	model TEXT NOT NULL,

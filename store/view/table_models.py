@@ -18,7 +18,7 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlmodel import Field, SQLModel
 
-from store.view import rows
+from store.view import bumps, rows
 
 # sa_type keeps the DDL to types that STRICT tables accept; key columns are declared in key order.
 
@@ -393,6 +393,9 @@ Pause = of_row(rows.PauseRow, "pauses", key=("work",))
 
 
 Trigger = of_row(rows.TriggerRow, "triggers", key=("work", "repository"))
+
+
+Bump = of_row(bumps.BumpRow, "bumps", key=("repository", "bump"))
 
 
 Claim = of_row(rows.ClaimRow, "claims", key=("sorry",))

@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from daemon.cli import (
+    bump,
     certificate,
     config,
     db,
@@ -94,6 +95,7 @@ DOCUMENTS: dict[str, type] = {
     "certificate show": certificate.Shown,
     "certificate verify": certificate.Verified,
     "certificate export": certificate.Written,
+    "bump": bump.Bumps,
     "jobs": jobs.Jobs,
     "jobs show": jobs.OneJob,
     "jobs retry": jobs.Retried,

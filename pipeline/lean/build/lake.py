@@ -157,10 +157,18 @@ class LakeRunner:
 MOST_ERRORS = 20
 MOST_FAILED = 10_000
 _ERROR_LENGTH = 300
+MOST_MESSAGES = 5000
+MOST_MESSAGE_LENGTH = 4000
 _STEP = re.compile(r"(?P<mark>\S+ )?\[(?P<done>\d{1,6})/(?P<total>\d{1,6})\] (?P<what>.*)")
 _MODULE = re.compile(r"[^\W\d][\w'!?«»]*(\.[\w'!?«»]+)*")
 _SUMMARY = re.compile(r"Some (required )?\w+ logged failures:")
 _DURATION = re.compile(r" \([0-9.]+ ?m?s\)$")
+_BAD_IMPORT = re.compile(r"error: (?P<path>[^\s:][^:]*\.lean): (?P<text>bad import .*)")
+_FRAME = re.compile(r"(?:error|warning|info|trace): ")
+_MESSAGE = re.compile(
+    r"(?:(?P<first>error|warning|info): )?(?:\./)*(?P<path>[^\s:][^:]*\.lean):(?P<line>\d{1,9}):(?P<column>\d{1,9}):"
+    r" (?:(?P<second>error|warning): )?(?P<text>.*)"
+)
 _PLACED = re.compile(
     r"(?:error: )?(?P<path>[^\s:][^:]*\.lean):(?P<line>\d+):(?P<column>\d+): (?P<error>error: )?(?P<text>.*)"
 )
@@ -175,17 +183,36 @@ class Step:
     what: str
 
 
+@dataclass(frozen=True, slots=True)
+class BuildMessage:
+    """What Lean said of a place in a file. `line` counts from 1, `column` from 0 in code points."""
+
+    severity: str
+    path: str
+    line: int
+    column: int
+    text: str
+
+
 @dataclass(slots=True)
 class BuildLog:
     """Collects from lines, in their order. Give each line of output to `line`.
 
-    `failed` holds the modules that lake named as failed; `errors` the first errors, "path:line:column: text".
+    `failed` holds the modules that lake named as failed; `errors` the first errors, "path:line:column: text";
+    `messages` all that was said of places in files, with all their lines, up to a limit. A project can print whatever
+    it likes: they are hints.
     """
 
     failed: dict[str, None] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    messages: list[BuildMessage] = field(default_factory=list)
+    _open: bool = False
     _building: str = ""
     _in_summary: bool = False
+
+    def take(self, text: str) -> None:
+        """Read the next line, whatever it is."""
+        self.line(text)
 
     def line(self, text: str) -> Step | None:
         """Read the next line; return the step that it reports, if it does."""
@@ -199,7 +226,9 @@ class BuildLog:
             self._in_summary = True
             return None
         if step := _STEP.fullmatch(text):
+            self._open = False
             return self._step(step)
+        self._message(text)
         self._error(text)
         return None
 
@@ -210,6 +239,22 @@ class BuildLog:
         if (found["mark"] or "").strip() in ("✖", "×"):
             self._fail(name)
         return Step(int(found["done"]), int(found["total"]), what)
+
+    def _message(self, text: str) -> None:
+        found = _MESSAGE.fullmatch(text) or _BAD_IMPORT.fullmatch(text)
+        if found is not None:
+            about = found.groupdict()
+            severity = about.get("first") or about.get("second") or "error"
+            line, column = int(about.get("line") or 1), int(about.get("column") or 0)
+            self._open = len(self.messages) < MOST_MESSAGES
+            if self._open:
+                said = about["text"][:MOST_MESSAGE_LENGTH]
+                self.messages.append(BuildMessage(severity, about["path"], line, column, said))
+        elif _FRAME.match(text):
+            self._open = False
+        elif self._open and len(self.messages[-1].text) < MOST_MESSAGE_LENGTH:
+            last = self.messages[-1]
+            self.messages[-1] = dataclasses.replace(last, text=f"{last.text}\n{text}"[:MOST_MESSAGE_LENGTH])
 
     def _error(self, text: str) -> None:
         placed = _PLACED.fullmatch(text)

@@ -15,6 +15,7 @@ from store.domain.life import TheoremStep
 from store.domain.records import ScannedFile
 from store.errors import MalformedEventError
 from store.events.base import EventBody
+from store.events.bumps import BumpAsked, BumpBuilt, BumpFinished, BumpTried
 from store.events.jobs import (
     JobCancelled,
     JobFailed,
@@ -96,6 +97,7 @@ from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from store.view.projections import (
+    bumps,
     jobs,
     models,
     proofs,
@@ -185,6 +187,10 @@ HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
         ProofVerified: proofs.proof_verified,
         ProofDoubted: proofs.proof_doubted,
         ProofRejected: proofs.proof_rejected,
+        BumpAsked: bumps.bump_asked,
+        BumpBuilt: bumps.bump_built,
+        BumpTried: bumps.bump_tried,
+        BumpFinished: bumps.bump_finished,
         PullRequestOpened: proofs.pull_request_opened,
         SorryClaimed: sorries.sorry_claimed,
         ClaimReleased: sorries.claim_released,

@@ -21,10 +21,11 @@ from daemon.planning.proving import budget_key
 from daemon.planning.repository import NO_JUDGES, Judges
 from daemon.settings import Settings, load
 from pipeline.gate.advisories import Advisory
-from pipeline.jobs.specs import BuildSpec, CheckSpec, ProveSpec, ScanSpec
+from pipeline.jobs.specs import BuildSpec, BumpSpec, CheckSpec, ProveSpec, ScanSpec
 from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.records import ScannedFile
 from store.events.base import BlobRef, EventBody
+from store.events.bumps import BumpAsked, BumpBuilt, BumpFinished
 from store.events.jobs import (
     JobInterrupted,
     JobReleased,
@@ -147,7 +148,7 @@ class World:
                 new = [NewEvent(_stream(body), body) for group in bodies for body in group]
                 payload = self.deployment.folder / "payload"
                 payload.write_bytes(PAYLOAD)
-                citing = {"file_scanned", "trace_measured"}
+                citing = {"file_scanned", "trace_measured", "bump_finished"}
                 cited = {DIGEST: payload} if any(event.body.type in citing for event in new) else {}
                 if new:
                     await parts.store.append(new, blobs=cited)
@@ -823,3 +824,82 @@ def test_a_trigger_has_a_traced_tip_traced_once_more(world: World) -> None:
     assert (job.kind, job.attempt) == ("trace", 1)
     assert job.job != first.job
     assert world.plan(succeeded(job)).due == ()
+
+
+# --- bumps ----------------------------------------------------------------------------------------------------
+
+
+def asked_for(*, toolchain: str = NEW, package: str = "", rev: str = "") -> list[EventBody]:
+    about = {"toolchain": toolchain, "package": package, "rev": rev}
+    return [BumpAsked(repository=KEY, bump="b1", by="ada", **about)]
+
+
+def ended(job: DueJob) -> list[EventBody]:
+    """Return the start and the end of a bump that broke nothing."""
+    spec = asked(job, BumpSpec)
+    about = {
+        "repository": KEY, "branch": job.branch, "sha": job.sha, "bump": spec.bump, "job": job.job,
+        "toolchain": spec.toolchain, "package": spec.package, "rev": spec.rev,
+    }  # fmt: skip
+    cited = {"sha256": DIGEST, "size_bytes": len(PAYLOAD)}
+    return [
+        *started(job),
+        BumpBuilt.model_validate({**about, "broken": (), "modules_failed": ()}),
+        BumpFinished.model_validate(
+            {
+                **about,
+                "mended": (),
+                "left": (),
+                "modules_failed": (),
+                "series": cited,
+                "tried": 0,
+                "seconds": 1.0,
+            }
+        ),
+        *succeeded(job)[1:],
+    ]
+
+
+def test_a_bump_that_was_asked_for_is_due_once_with_the_lean_that_it_raises_to(world: World) -> None:
+    plan = world.plan(created(), scanned(1, toolchain=OLD), asked_for(), leans=real(OLD, NEW))
+    (job,) = plan.due
+    spec = asked(job, BumpSpec)
+    assert (job.kind, job.sha, job.simulated, job.built) == ("bump", sha(1), False, False)
+    assert (spec.toolchain, spec.build.lean.toolchain) == (NEW, NEW)
+    assert world.plan(ended(job), leans=real(OLD, NEW)).due == ()
+
+
+def test_a_bump_of_a_package_is_built_with_the_commit_s_own_lean(world: World) -> None:
+    bump = asked_for(toolchain="", package="base", rev="c" * 40)
+    (job,) = world.plan(created(), scanned(1, toolchain=OLD), bump, leans=real(OLD, NEW)).due
+    assert asked(job, BumpSpec).build.lean.toolchain == OLD
+
+
+def test_no_bump_is_due_without_its_lean_nor_with_the_simulator_nor_where_nobody_wants_proofs(
+    world: World,
+) -> None:
+    assert world.plan(created(), scanned(1, toolchain=OLD), asked_for(), leans=real(OLD)).due == ()
+    assert "bump" not in kinds(world.plan())
+    world.configure(entry="opt_out = true")
+    assert world.plan(leans=real(OLD, NEW)).due == ()
+
+
+def test_with_try_bumps_the_newest_release_is_tried_once_a_week_where_the_branch_has_moved(
+    world: World,
+) -> None:
+    world.configure(entry='try_bumps = "weekly"')
+    leans = real(OLD, "leanprover/lean4:v4.21.0", NEW, "leanprover/lean4:v4.40.0-rc1")
+    (job,) = world.plan(created(), scanned(1, toolchain=OLD), leans=leans).due
+    assert asked(job, BumpSpec).toolchain == NEW
+    assert world.plan(ended(job), leans=leans).due == ()
+    plan = world.plan(observed(2), scanned(2, toolchain=OLD), leans=leans)
+    assert plan.due == ()
+    assert plan.next_retry_at is not None
+    (again,) = world.plan(leans=leans, now=plan.next_retry_at).due
+    assert (again.kind, again.sha) == ("bump", sha(2))
+    assert again.job != job.job
+
+
+def test_where_the_branch_has_the_newest_release_no_bump_is_tried(world: World) -> None:
+    world.configure(entry='try_bumps = "weekly"')
+    assert world.plan(created(), scanned(1, toolchain=NEW), leans=real(OLD, NEW)).due == ()

@@ -1,0 +1,168 @@
+"""`unsorry bump`: try a repository with a newer Lean or package, see what breaks, and take the patches that mend it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from daemon.cli.completion import repositories
+from daemon.cli.context import CliError, Config, Json, command, locate, view
+from daemon.cli.render import clean, counted, emit_json, say
+from daemon.cli.repos import resolve
+from store.view.bumps import BumpRow
+
+SUMMARY = "SUMMARY.txt"
+
+
+def register(app: typer.Typer) -> None:
+    app.command(
+        "bump", help="Try a newer Lean or package, and see or take the patches that mend what breaks."
+    )(bump)
+
+
+@dataclass(frozen=True, slots=True)
+class Bumps:
+    repository: str
+    asked: str | None
+    """the id of the trial that was asked for, or null"""
+    trials: list[BumpRow]
+    """the repository's trials, the newest first; empty where one was asked for"""
+    files: list[Path]
+    """the files written; empty without `--out`"""
+
+
+def bump(
+    repository: Annotated[
+        str,
+        typer.Argument(
+            metavar="REPO",
+            help="Its key, such as github.com/owner/name, or the end of it.",
+            autocompletion=repositories,
+        ),
+    ],
+    to: Annotated[
+        str, typer.Option("--to", metavar="VERSION", help="Have the default branch tried with this Lean.")
+    ] = "",
+    package: Annotated[
+        str,
+        typer.Option(
+            "--package", metavar="NAME=REV", help="Have it tried with a git package at this full commit id."
+        ),
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", help="Write the newest patches, for `git am`, and a summary there."
+        ),
+    ] = None,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    if bool(to) + bool(package) + (out is not None) > 1:
+        raise typer.BadParameter("give one of --to, --package and --out")
+    instance = locate(config)
+    if to or package:
+        toolchain, name, rev = _target(to, package)
+        key: str | None = repository
+        if instance.running and instance.paths.database_db.exists():
+            with view(instance) as database:
+                key = resolve(database, repository)
+        given = {"repository": key, "toolchain": toolchain, "package": name, "rev": rev}
+        asked = str(command(instance, "/bump", given)["bump"])
+        if as_json:
+            emit_json(Bumps(str(key), asked, [], []), instance.head)
+        else:
+            say(f"bump {asked} of {key} is due; `unsorry bump {key}` shows what becomes of it")
+        return
+    from store.view.bumps import bumps
+
+    with view(instance) as database:
+        key = resolve(database, repository)
+        rows = bumps(database, repository=key)
+    files: list[Path] = []
+    if out is not None:
+        finished = next((row for row in rows if row.series_sha256 is not None), None)
+        if finished is None:
+            raise CliError(f"{key}: no trial of it is finished, so there are no patches; see `unsorry jobs`")
+        files = _write(finished, out, instance.config, instance.paths.events_db)
+    if as_json:
+        emit_json(Bumps(str(key), None, rows, files), instance.head)
+        return
+    for file in files:
+        say(str(file))
+    if not rows:
+        say(f"no bump of {key} was tried; `unsorry bump {key} --to VERSION` has one tried")
+    for number, row in enumerate(rows if out is None else ()):
+        if number:
+            say()
+        say("\n".join(summary(row)))
+
+
+def _target(to: str, package: str) -> tuple[str, str, str]:
+    """Return the toolchain, or the package and its commit, that a bump raises to."""
+    from pipeline.lean.toolchain.toolchains import VersionError, parse_version
+
+    name, equals, rev = package.partition("=")
+    if package and not (name and equals and len(rev) in (40, 64) and set(rev) <= set("0123456789abcdef")):
+        raise typer.BadParameter(f'"{package}" is not NAME=REV with a full commit id', param_hint="--package")
+    try:
+        return (parse_version(to).toolchain if to else ""), name, rev
+    except VersionError as error:
+        raise typer.BadParameter(str(error), param_hint="--to") from error
+
+
+def summary(row: BumpRow) -> list[str]:
+    """Return what became of a trial, in lines for people."""
+    lines = [f"{clean(row.repository)}: {clean(row.raises)}, at {(row.sha or 'no commit yet')[:10]}"]
+    if row.sha is None:
+        return [*lines, "  waits"]
+    state = "finished" if row.finished_at else "under way"
+    lines.append(
+        f"  {state}: {counted(len(row.broken), 'break')}, {len(row.mended)} mended, {len(row.left)} left;"
+        f" {counted(row.tried, 'text')} tried"
+    )
+    lines += [
+        f"  mended  {clean(one['path'])}  {clean(one['declaration'])}  {clean(one['how'])}"
+        for one in row.mended
+    ]
+    for one in row.left:
+        what = clean(one["declaration"]) or "no declaration"
+        first = clean(one["message"].partition("\n")[0])
+        lines.append(
+            f"  left    {clean(one['path'])}:{one['line']}  {what}  {one['kind']}, {one['reason']}: {first}"
+        )
+    failed = ", ".join(map(clean, row.modules_failed))
+    after = "with the patches applied" if row.finished_at else "before anything is mended"
+    return [*lines, f"  modules that fail {after}: {failed or 'none'}"]
+
+
+def _write(row: BumpRow, folder: Path, config: Path, log_path: Path) -> list[Path]:
+    import json
+
+    from daemon.results.mail import series_mail
+    from daemon.settings import load
+    from store.log.reader import LogReader
+
+    author = load(config).daemon.author
+    with LogReader.open(log_path) as log:
+        series = json.loads(log.blob(row.series_sha256 or ""))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        taken = [one for one in folder.iterdir() if one.suffix == ".patch"]
+        if taken:
+            raise CliError(f"{folder}: has patches already ({taken[0].name}); name another folder")
+        files = []
+        for number, one in enumerate(series, 1):
+            name = "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in one["title"])[
+                :60
+            ]
+            file = folder / f"{number:04d}-{name}.patch"
+            file.write_bytes(series_mail(one, author, f"{number}/{len(series)}"))
+            files.append(file)
+        (folder / SUMMARY).write_text("\n".join(summary(row)) + "\n", "utf-8")
+    except OSError as error:
+        raise CliError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    return [*files, folder / SUMMARY]

@@ -1,0 +1,173 @@
+"""Pure: which bumps a repository has due: those that users asked for, and with `try_bumps` one a week.
+
+A bump works on the tip of the default branch as it is when the job begins, with the Lean that it raises to. The
+simulator builds nothing, so that only a real Lean makes one due.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from daemon.jobs.due import DueJob
+from daemon.jobs.history import ReadinessOfJobs
+from daemon.planning.proving import repl_limits
+from daemon.settings import Repo, Settings
+from pipeline.jobs.specs import Budget, BuildSpec, BumpSpec
+from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.lean.toolchain.toolchains import VersionError, parse_version
+from store.domain.identity import job_id, short_hash
+from store.view import queries
+from store.view.bumps import BumpRow, bumps, renames
+from store.view.rows import BranchRow
+
+WEEK = timedelta(days=7)
+_RELEASE = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
+
+
+def why_no_bump(view: sqlite3.Connection, repo: Repo, leans: Leans, *, toolchain: str) -> str:
+    """Return why a repository cannot be tried with a toolchain ("": its own); "" where it can."""
+    if not repo.enabled:
+        return "is not enabled; write enabled = true in its [[repos]]"
+    if repo.opt_out:
+        return "has opt_out; no proof is searched there"
+    branch = default_branch(view, repo)
+    if branch is None:
+        return "no tip of its default branch is scanned yet; `unsorry repos` shows its state"
+    lean = leans.for_toolchain(toolchain or branch.toolchain or "")
+    if not lean.is_lean:
+        return f"nothing can build it: {lean.detail}"
+    if toolchain and toolchain == branch.toolchain:
+        return f"its tip has {toolchain} already"
+    return ""
+
+
+def default_branch(view: sqlite3.Connection, repo: Repo) -> BranchRow | None:
+    """Return the default branch where it is watched and its tip scanned; None where not."""
+    about = queries.repository(view, repo.key)
+    for row in queries.branches(view, repo.key):
+        if (
+            about is not None
+            and row.branch == about.default_branch
+            and row.state == "live"
+            and row.scanned == row.tip
+            and row.toolchain is not None
+        ):
+            return row
+    return None
+
+
+def bumps_due(
+    view: sqlite3.Connection,
+    repo: Repo,
+    *,
+    settings: Settings,
+    leans: Leans,
+    standings: ReadinessOfJobs,
+) -> Iterator[DueJob]:
+    """Yield the bumps that are due on the tip of the default branch."""
+    branch = default_branch(view, repo)
+    if branch is None:
+        return
+    rows = bumps(view, repository=repo.key)
+    wanted: list[tuple[str, str, str, str, str]] = [
+        (row.bump, job_id("bump", repo.key, row.bump), row.toolchain, row.package, row.rev)
+        for row in rows
+        if row.by and row.finished_at is None
+    ]
+    if repo.try_bumps == "weekly":
+        wanted += _weekly(repo, branch, rows, leans, standings)
+    for bump, identity, toolchain, package, rev in wanted:
+        lean, standing = leans.for_toolchain(toolchain or branch.toolchain or ""), standings.of(identity)
+        if not lean.is_lean or standing.state != "ready":
+            continue
+        raises = f"Lean to {toolchain}" if toolchain else f"{package} to {rev[:12]}"
+        yield DueJob(
+            job=identity,
+            kind="bump",
+            attempt=standing.attempt,
+            lane=f"bump:{repo.key}",
+            repository=repo.key,
+            branch=branch.branch,
+            sha=branch.tip,
+            describes=f"bump {repo.key} {branch.tip[:10]}: {raises}",
+            simulated=False,
+            spec=_spec(view, repo, branch, lean, settings, bump, toolchain, package, rev),
+            # It builds, mends and builds again, each within the build's time.
+            timeout_s=3 * settings.build.timeout_s,
+            memory_bytes=settings.build.memory_bytes,
+        )
+
+
+def _spec(
+    view: sqlite3.Connection,
+    repo: Repo,
+    branch: BranchRow,
+    lean: LeanBackend,
+    settings: Settings,
+    bump: str,
+    toolchain: str,
+    package: str,
+    rev: str,
+) -> BumpSpec:
+    build, prove = settings.build, settings.prove
+    return BumpSpec(
+        build=BuildSpec(
+            repository=repo.key,
+            branch=branch.branch,
+            sha=branch.tip,
+            lean=lean,
+            cache=settings.paths.cache,
+            timeout_s=build.timeout_s,
+            memory_bytes=build.memory_bytes,
+            disk_bytes=build.disk_bytes,
+            hosts=build.hosts,
+        ),
+        bump=bump,
+        toolchain=toolchain,
+        package=package,
+        rev=rev,
+        renames=renames(view),
+        limits=repl_limits(settings, most=1),
+        budget=Budget(prove.nodes_per_sorry, prove.seconds(0), prove.tactic_timeout_s, prove.calls_per_sorry),
+        second_kernel=settings.lean.second_kernel,
+    )
+
+
+def _weekly(
+    repo: Repo,
+    branch: BranchRow,
+    rows: list[BumpRow],
+    leans: Leans,
+    standings: ReadinessOfJobs,
+) -> Iterator[tuple[str, str, str, str, str]]:
+    target = _newest(leans, branch.toolchain or "")
+    own = [row for row in rows if not row.by and row.finished_at is not None]
+    if target is None or any((row.toolchain, row.sha) == (target, branch.tip) for row in own):
+        return
+    last = own[0] if own else None
+    if last is not None and not standings.has_come(datetime.fromisoformat(last.since) + WEEK):
+        return
+    identity = job_id("bump", repo.key, target, "weekly", "" if last is None else last.bump)
+    yield short_hash("bump", identity), identity, target, "", ""
+
+
+def _newest(leans: Leans, toolchain: str) -> str | None:
+    """Return the newest release that is here, where it is after a toolchain's; None where none is."""
+    numbered = {
+        one.toolchain: found for one in leans.builds if one.is_lean and (found := _release(one.toolchain))
+    }
+    ours = _release(toolchain)
+    newest = max(numbered, key=lambda name: numbered[name], default=None)
+    return newest if newest is not None and ours is not None and numbered[newest] > ours else None
+
+
+def _release(toolchain: str) -> tuple[int, ...] | None:
+    """Return the numbers of a release; None of a candidate, a nightly, or what is no version."""
+    try:
+        found = _RELEASE.fullmatch(parse_version(toolchain).release)
+    except VersionError:
+        return None
+    return None if found is None else tuple(map(int, found.groups()))

@@ -1,0 +1,199 @@
+"""What to try in place of a broken proof: its own text with names, one tactic, or its arguments changed.
+
+Pure text, led by what Lean said of the text before. Whether a text is a proof, Lean and the gate say.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from pipeline.bump.breaks import reason_of
+from pipeline.lean.source.declarations import written_name
+
+Errors = Sequence[tuple[int, str]]
+"""What Lean said of a text: where in it, in code points, and what."""
+Near = Callable[[str], Iterable[str]]
+"""Gives the full names that a name which Lean does not know may mean now, the nearest first."""
+
+_QUOTED = r"[`'‘]([^`'’\s]{1,300})[`'’]"
+_DEPRECATED = re.compile(rf"{_QUOTED} has been deprecated[:,;.]?\s*(?:[Uu]se|please use)\s+{_QUOTED}")
+_UNKNOWN = re.compile(rf"(?:[Uu]nknown (?:identifier|constant)|does not contain)\s+{_QUOTED}")
+_TRY_THIS = re.compile(r"Try this:\s*(?:\[apply\]\s*)?(.+)", re.DOTALL)
+_WORD = re.compile(r"(?<![\w.'!?«])[^\W\d][\w'!?]*(?:\.[^\W\d][\w'!?]*)*")
+_APPLIED = re.compile(
+    r"(?P<head>(?:exact|apply|refine)\s+)?(?P<function>[^\W\d][\w'!?.]*)(?P<rest>\s+\S.*)?", re.DOTALL
+)
+_MOST_ARGUMENTS = 6
+_MORE_HEARTBEATS = 2_000_000
+TACTICS = (
+    "rfl",
+    "assumption",
+    "simp",
+    "simp_all",
+    "omega",
+    "decide",
+    "exact?",
+    "norm_num",
+    "ring",
+    "aesop",
+    "grind",
+)
+"""What takes one tactic's place, cheapest first."""
+
+
+def deprecations(messages: Iterable[str]) -> dict[str, str]:
+    """Return, by the old name, the new one that Lean's messages say; only what is a name in source."""
+    found = (pair for message in messages for pair in _DEPRECATED.findall(message))
+    return {
+        old: new for old, new in found if written_name(old) == old and written_name(new) == new and old != new
+    }
+
+
+def unknown(messages: Iterable[str]) -> list[str]:
+    """Return the names that Lean does not know."""
+    return [*dict.fromkeys(name for message in messages for name in _UNKNOWN.findall(message))]
+
+
+def suggested(message: str) -> str:
+    """Return the tactic that a message of `exact?` suggests, "" where it suggests none."""
+    found = _TRY_THIS.search(message)
+    return "" if found is None else found[1].strip()
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """Return a text with constants renamed, by their full names; also where a namespace or a term stands for a part."""
+    by_last: dict[str, list[tuple[str, str]]] = {}
+    for old, new in names.items():
+        by_last.setdefault(old.rpartition(".")[2], []).append((old, new))
+
+    def other(found: re.Match[str]) -> str:
+        word = found[0]
+        head, _, last = word.rpartition(".")
+        for old, new in by_last.get(last, ()):
+            space, new_space = old.rpartition(".")[0], new.rpartition(".")[0]
+            if word == old:
+                return new
+            if old.endswith(f".{word}"):
+                hidden = old[: -len(word)]
+                return new.removeprefix(hidden)
+            if head and space == new_space:  # `h.old`, a term's namespace
+                return f"{head}.{new.rpartition('.')[2]}"
+        return word
+
+    return _WORD.sub(other, text)
+
+
+def nearest(name: str, known: Mapping[str, Sequence[str]], *, most: int = 4) -> list[str]:
+    """Return full names that a name may mean now; `known` has all of them by their last part."""
+    last = name.rpartition(".")[2]
+    spelled = [last, *difflib.get_close_matches(last, known, n=most, cutoff=0.72)]
+    found = dict.fromkeys(full for one in spelled for full in known.get(one, ()) if full != name)
+    return sorted(found, key=lambda full: -difflib.SequenceMatcher(None, full, name).ratio())[:most]
+
+
+def candidates(text: str, errors: Errors, names: Mapping[str, str], near: Near) -> Iterator[tuple[str, str]]:
+    """Yield (how, text) in place of a proof, cheapest first: renamed constants, near names, arguments, one tactic."""
+    said = [message for _, message in errors]
+    if (new := renamed(text, {**names, **deprecations(said)})) != text:
+        yield "renamed constants", new
+    for name in unknown(said):
+        for other in near(name):
+            if (new := renamed(text, {name: other})) != text:
+                yield f"{name} replaced by {other}", new
+    if not errors:
+        return
+    at, message = min(errors)
+    if (tactic := tactic_at(text, at)) is None:
+        for changed in _applications(text):
+            yield "arguments changed", changed
+        return
+    start, end = tactic
+    old = text[start:end]
+    for changed in _applications(old):
+        yield f"arguments of {_short(old)} changed", text[:start] + changed + text[end:]
+    if reason_of(message) == "timeout":
+        indent = " " * (start - (text.rfind("\n", 0, start) + 1))
+        more = f"set_option maxHeartbeats {_MORE_HEARTBEATS} in\n{indent}{old}"
+        yield f"more heartbeats for {_short(old)}", text[:start] + more + text[end:]
+    for tactic_text in TACTICS:
+        if tactic_text != old:
+            yield f"{_short(old)} replaced by {tactic_text}", text[:start] + tactic_text + text[end:]
+
+
+def tactic_at(text: str, at: int) -> tuple[int, int] | None:
+    """Return the borders of the tactic at a code point of a proof that begins with `by`; None in a term."""
+    opened = re.match(r"by\b[ \t]*", text)
+    if opened is None:
+        return None
+    if at < opened.end():  # the goal is left open, says `by`: the last tactic is the one that does too little
+        at = len(text) - 1
+    line = text.rfind("\n", 0, at + 1) + 1
+    start = opened.end() if line == 0 else line
+    while start < len(text) and text[start] in " \t·.":
+        start += 1
+    if start >= len(text) or text[start] == "\n":
+        inner = re.compile(r"\S").search(text, start)
+        if inner is None:
+            return None
+        start = inner.start()
+        line = text.rfind("\n", 0, start) + 1
+    column = start - line
+    end = text.find("\n", start)
+    end = len(text) if end < 0 else end
+    while end < len(text):  # lines further to the right belong to it
+        following = text.find("\n", end + 1)
+        following = len(text) if following < 0 else following
+        inside = text[end + 1 : following]
+        if inside.strip() and len(inside) - len(inside.lstrip()) <= column:
+            break
+        end = following
+    return start, len(text[:end].rstrip())
+
+
+def _applications(text: str) -> Iterator[str]:
+    """Yield a function's application with its arguments in another order, without one, or left to Lean."""
+    found = _APPLIED.fullmatch(text)
+    if found is None or found["function"] in ("by", "fun", "simp", "rw", "intro"):
+        return
+    head, function = found["head"] or "", found["function"]
+    arguments = _arguments(found["rest"] or "")
+    if arguments is None or not arguments:
+        return
+    for one, other in itertools.combinations(range(len(arguments)), 2):
+        if len(arguments) <= _MOST_ARGUMENTS and arguments[one] != arguments[other]:
+            order = [*arguments]
+            order[one], order[other] = order[other], order[one]
+            yield f"{head}{function} {' '.join(order)}"
+    for left_out in range(len(arguments)):
+        rest = arguments[:left_out] + arguments[left_out + 1 :]
+        yield f"{head}{function} {' '.join(rest)}".rstrip()
+    for at in range(len(arguments) + 1):
+        yield f"{head}{function} {' '.join([*arguments[:at], '_', *arguments[at:]])}"
+
+
+def _arguments(text: str) -> list[str] | None:
+    """Return the arguments of an application; None where it is more than one."""
+    found: list[str] = []
+    depth = 0
+    for word in re.findall(r"[()\[\]⟨⟩{}]|[^\s()\[\]⟨⟩{}]+|\s+", text):
+        if word.isspace():
+            if depth:
+                found[-1] += " "
+            else:
+                found.append("")
+            continue
+        if not found:
+            return None
+        found[-1] += word
+        depth += (word in "([⟨{") - (word in ")]⟩}")
+        if depth == 0 and word in ("<;>", ";", ":=", "=>", "at", "with", "using", "<|", "|>"):
+            return None
+    return [one for one in found if one] if depth == 0 else None
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else f"{line[:59]}…"

@@ -1,0 +1,130 @@
+"""Event types of bumps: trials of a repository with a newer Lean, or a newer package.
+
+Streams: `repository:<key>`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from store.events.base import BlobRef, EventBody, Part, Sha
+
+BreakKind = Literal["proof", "statement", "definition", "import", "command"]
+"""What of the source broke: a proof; a theorem's statement; a definition, instance or other declaration; an import, so
+that Lean reads nothing of the file; a command that declares nothing."""
+BreakReason = Literal[
+    "unknown_name",
+    "deprecated",
+    "type_mismatch",
+    "unsolved_goals",
+    "rewrite_failed",
+    "no_progress",
+    "timeout",
+    "syntax",
+    "instance",
+    "universe",
+    "import",
+    "other",
+]
+"""What the compiler's message says, by its words."""
+
+
+class Break(Part):
+    """A place that Lean no longer accepts. `line` is that of the message in the commit's file, from 1.
+
+    `declaration` is its full name, "" where the place is in none.
+    """
+
+    path: str
+    line: int
+    declaration: str
+    kind: BreakKind
+    reason: BreakReason
+    message: str
+
+
+class Mend(Part):
+    """A proof that the gate verified in place of a broken one, and how it was found."""
+
+    path: str
+    declaration: str
+    how: str
+    axioms: tuple[str, ...]
+
+
+class BumpAsked(EventBody):
+    """A user wants to know what a newer Lean, or a newer package, breaks in a repository, and have it mended.
+
+    Either `toolchain` is given (a `lean-toolchain`'s text), or `package` and its full commit id `rev`.
+    """
+
+    type: ClassVar[str] = "bump_asked"
+    repository: str
+    bump: str
+    toolchain: str
+    package: str
+    rev: str
+    by: str
+
+
+class BumpBuilt(EventBody):
+    """A raised commit was built until nothing new broke. `modules_failed` could not be built whatever was put aside."""
+
+    type: ClassVar[str] = "bump_built"
+    repository: str
+    branch: str
+    sha: Sha
+    bump: str
+    toolchain: str
+    package: str
+    rev: str
+    broken: tuple[Break, ...]
+    modules_failed: tuple[str, ...]
+    job: str
+
+
+class BumpTried(EventBody):
+    """One text was tried in place of a broken proof.
+
+    `verdict`: refused (Lean says no; the gate was not asked), rejected (by the gate, at `step`), checked (the gate
+    could not judge all of it), verified.
+    """
+
+    type: ClassVar[str] = "bump_tried"
+    repository: str
+    branch: str
+    sha: Sha
+    bump: str
+    path: str
+    declaration: str
+    number: int
+    how: str
+    text: str
+    verdict: Literal["refused", "rejected", "checked", "verified"]
+    step: str
+    reason: str
+    seconds: float
+    job: str
+
+
+class BumpFinished(EventBody):
+    """A bump's trial is over: what was mended, what is left, and which modules fail with the patches applied.
+
+    `series` are the patches, JSON: a list of {"title", "message", "diff"}, in the order in which they apply.
+    """
+
+    type: ClassVar[str] = "bump_finished"
+    repository: str
+    branch: str
+    sha: Sha
+    bump: str
+    toolchain: str
+    package: str
+    rev: str
+    mended: tuple[Mend, ...]
+    left: tuple[Break, ...]
+    modules_failed: tuple[str, ...]
+    series: BlobRef
+    tried: int
+    seconds: float
+    job: str

@@ -1,0 +1,66 @@
+"""The questions asked of database.db about bumps, and their rows. Standard library only: see `store.view.queries`."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+
+from store.view.rows import read
+
+_MOST_RENAMES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class BumpRow:
+    """A trial of a repository with a newer Lean or package; all but the first columns are of its newest attempt."""
+
+    repository: str
+    bump: str
+    """Its id."""
+    seq: int
+    """The position of its first event."""
+    toolchain: str
+    package: str
+    rev: str
+    by: str
+    """The user who asked; "" where the plan did (`try_bumps`)."""
+    since: str
+    branch: str | None
+    sha: str | None
+    job: str | None
+    broken: list[dict[str, str]]
+    """What broke (`store.events.bumps.Break`)."""
+    mended: list[dict[str, str]]
+    """What the gate verified in its place (`Mend`)."""
+    left: list[dict[str, str]]
+    modules_failed: list[str]
+    """The modules that fail: before anything is mended, and once it is over with the patches applied."""
+    tried: int
+    """Texts that were tried so far."""
+    series_sha256: str | None
+    finished_at: str | None
+
+    @property
+    def raises(self) -> str:
+        """What it raises to what, for people."""
+        return f"Lean to {self.toolchain}" if self.toolchain else f"{self.package} to {self.rev[:12]}"
+
+
+def bumps(db: sqlite3.Connection, *, repository: str | None = None) -> list[BumpRow]:
+    """Return the trials of newer Leans and packages, the newest first."""
+    return read(db, BumpRow, "bumps", equal={"repository": repository}, order="seq DESC")
+
+
+def renames(db: sqlite3.Connection) -> dict[str, str]:
+    """Return, by the full names that theorems had and none has now, the name that the same theorem has now.
+
+    Of all repositories; a name that several theorems had is not in it.
+    """
+    found = db.execute(
+        "SELECT v.name, min(t.name) FROM theorem_versions AS v JOIN theorems AS t USING (repository, branch, theorem)"
+        " WHERE v.name <> t.name AND t.state = 'present'"
+        " AND NOT EXISTS (SELECT 1 FROM theorems AS o WHERE o.name = v.name AND o.state = 'present')"
+        " GROUP BY v.name HAVING count(DISTINCT t.name) = 1 ORDER BY v.name LIMIT ?",
+        (_MOST_RENAMES,),
+    )
+    return dict(found.fetchall())

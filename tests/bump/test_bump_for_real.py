@@ -1,0 +1,97 @@
+"""The whole bump job with Lean 4.35.0 itself: its messages, its mends, its kernel's word on each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.bump import __main__ as job
+from pipeline.gate import lake_checks
+from tests.support.bump import BASE, FAMILY, OLD, bump, git, project
+from tests.support.lean.real_gate import FIRST_MODULE, RealGate
+
+LIVES = {"Base.rotate": "Base.turn"}
+
+
+@pytest.fixture
+def court(real_lean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RealGate:
+    monkeypatch.setattr(lake_checks, "FIRST_MODULE", FIRST_MODULE)
+    return RealGate(tmp_path / "gate")
+
+
+def test_a_renamed_lemma_is_mended_and_a_broken_statement_is_left(court: RealGate, tmp_path: Path) -> None:
+    folder = project(tmp_path / "project", {"Statement": FAMILY["Statement"]})
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "one")
+    found = bump(tmp_path, court.backend("server"), renames=LIVES)
+
+    assert {one.declaration: one.kind for one in found.built.broken} == {
+        "statement_broken": "statement", "beside_it": "proof",
+    }  # fmt: skip
+    assert found.mended == {"beside_it": "renamed constants"}
+    assert found.left == {"statement_broken": "statement"}
+    assert found.finished.modules_failed == ("Statement",)
+    assert found.verdicts("beside_it") == [("verified", "")]
+
+    git(folder, "checkout", "--quiet", "--", ".")
+    for one in found.series:
+        git(folder, "apply", "--index", "-", data=one["diff"].encode())
+    assert (folder / "lean-toolchain").read_text() == f"{court.backend('server').toolchain}\n"
+    assert "exact Base.turn p q h" in (folder / "Statement.lean").read_text()
+    assert "Base.Gone p := by\n  exact h" in (folder / "Statement.lean").read_text()
+    assert "statement_broken: statement" in found.series[0]["message"]
+
+
+@pytest.mark.slow
+def test_a_forged_rename_to_an_axiom_is_rejected_by_the_gate(
+    court: RealGate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job.Bump, "_climb", lambda _: None)
+    forged = (
+        "axiom evil (p : Prop) {q : Prop} (_ : p) : q\n"
+        '@[deprecated evil (since := "2026-01-01")]\ntheorem rotate (p : Prop) (h : p) : p := h\n'
+    )
+    base = BASE.replace("theorem turn", f"{forged}theorem turn")
+    project(
+        tmp_path / "project",
+        {"A": "theorem a (p q : Prop) (h : p) : q := by\n  exact Base.rotate p h\n"},
+        base=base,
+    )
+    found = bump(tmp_path, court.backend("server"), tries=1)
+    assert found.verdicts("a") == [("rejected", "axioms")]
+    assert "exact Base.evil p h" in found.tried[0].text
+    assert found.mended == {}
+
+
+def test_a_text_that_restates_the_theorem_is_rejected_by_the_gate(
+    court: RealGate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [
+        ("another theorem", "sorry\n\ntheorem other : True := trivial"),
+        ("hidden", "by\n  exact sorryAx _ false"),
+        ("itself", "a p q h"),
+    ]
+    monkeypatch.setattr(job, "candidates", lambda *_: iter(texts))
+    monkeypatch.setattr(job.Bump, "_climb", lambda _: None)
+    project(tmp_path / "project", {"A": "theorem a (p q : Prop) (h : p) : q := by\n  exact Base.gone\n"})
+    found = bump(tmp_path, court.backend("server"))
+    assert found.mended == {}
+    assert [(one.how, one.verdict) for one in found.tried] == [
+        ("another theorem", "rejected"),
+        ("hidden", "rejected"),
+        ("itself", "refused"),
+    ]
+    assert [one["title"] for one in found.series] == [f"Raise Lean to {court.backend('server').toolchain}"]
+
+
+@pytest.mark.slow
+def test_a_project_that_breaks_in_fourteen_ways(court: RealGate, tmp_path: Path) -> None:
+    project(tmp_path / "project", FAMILY)
+    found = bump(tmp_path, court.backend("server"), renames=LIVES)
+    assert len(found.built.broken) == 15
+    assert found.left == {"Import.lean": "import", "statement_broken": "statement"}
+    assert found.finished.modules_failed == ("Import", "Statement")
+    assert len(found.mended) == 13
+    assert OLD not in found.series[0]["title"]

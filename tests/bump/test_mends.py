@@ -1,0 +1,222 @@
+"""What is read of messages, what is tried in place of a broken proof, and what is put aside: text alone, no Lean."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.bump.breaks import RaisedFile, reason_of, shown
+from pipeline.bump.mends import candidates, deprecations, nearest, renamed, suggested, tactic_at, unknown
+from pipeline.bump.raising import raised
+from pipeline.jobs.protocol import JobError
+from pipeline.lean.build.lake import BuildLog, BuildMessage
+from store.events.bumps import Break
+
+FILE = """namespace Demo
+
+theorem one (h : True) : True := by
+  exact old h
+
+def two : Nat := gone
+
+/-- A lemma. -/
+theorem three : Gone := by
+  trivial
+
+end Demo
+"""
+
+
+def error(line: int, column: int, text: str) -> BuildMessage:
+    return BuildMessage("error", "A.lean", line, column, text)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "`A.old` has been deprecated: Use `A.new` instead",
+        "`A.old` has been deprecated: use `A.new`",
+        "'A.old' has been deprecated, use 'A.new' instead",
+        "`A.old` has been deprecated, please use `A.new`",
+    ],
+)
+def test_a_deprecation_says_the_new_name_in_the_words_of_each_lean(message: str) -> None:
+    assert deprecations([message]) == {"A.old": "A.new"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["`old` has been deprecated: Use `sorry)\nend` instead", "`a` has been deprecated: Use `#x`", "use `b`"],
+)
+def test_what_is_no_name_is_no_rename(message: str) -> None:
+    assert deprecations([message]) == {}
+
+
+def test_names_that_lean_does_not_know_are_read() -> None:
+    said = [
+        "Unknown identifier `foo`",
+        "unknown constant 'Nat.bar'",
+        "The environment does not contain `Nat.baz`",
+    ]
+    assert unknown(said) == ["foo", "Nat.bar", "Nat.baz"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "expected"),
+    [
+        ("exact A.old h", {"A.old": "A.new"}, "exact A.new h"),
+        ("exact old h", {"A.old": "A.new"}, "exact new h"),
+        ("exact old h", {"A.old": "B.new"}, "exact B.new h"),
+        ("exact h.old", {"A.old": "A.new"}, "exact h.new"),
+        ("exact older h", {"old": "new"}, "exact older h"),
+        ("exact «old» h", {"old": "new"}, "exact «old» h"),
+    ],
+)
+def test_a_constant_is_renamed_as_it_is_written(text: str, names: dict[str, str], expected: str) -> None:
+    assert renamed(text, names) == expected
+
+
+def test_near_names_are_those_with_the_same_end_or_nearly_so() -> None:
+    known = {"add_comm": ["Nat.add_comm", "Int.add_comm"], "add_com": ["add_com"], "mul_one": ["mul_one"]}
+    assert set(nearest("Nat.add_comm'", known)) == {"Nat.add_comm", "Int.add_comm", "add_com"}
+
+
+def test_the_tactic_at_an_error_has_its_lines() -> None:
+    text = "by\n  constructor\n  · exact f\n      x\n  · exact y"
+    start, end = tactic_at(text, text.index("exact f")) or (0, 0)
+    assert text[start:end] == "exact f\n      x"
+    assert tactic_at("f x", 0) is None
+
+
+def test_renames_come_first_then_arguments_then_other_tactics() -> None:
+    text = "by\n  exact old a b"
+    tried = [*candidates(text, [(11, "Unknown identifier `old`")], {"old": "new"}, lambda _: ["other"])]
+    assert tried[0] == ("renamed constants", "by\n  exact new a b")
+    assert tried[1][1] == "by\n  exact other a b"
+    assert tried[2][1] == "by\n  exact old b a"
+    assert "by\n  simp" in [changed for _, changed in tried]
+
+
+def test_a_timeout_gets_more_heartbeats() -> None:
+    said = "(deterministic) timeout at `whnf`, maximum number of heartbeats (200000) has been reached"
+    tried = dict(candidates("by\n  simp_all", [(5, said)], {}, lambda _: ()))
+    assert tried["more heartbeats for simp_all"] == "by\n  set_option maxHeartbeats 2000000 in\n  simp_all"
+
+
+def test_what_exact_question_mark_suggests_is_read() -> None:
+    assert suggested("Try this:\n  [apply] exact foo a") == "exact foo a"
+    assert suggested("Try this: exact foo a") == "exact foo a"
+    assert suggested("unsolved goals") == ""
+
+
+def test_a_message_obeys_no_terminal_and_has_an_end() -> None:
+    said = shown("\x1b[2Jproved\x07 " + "x" * 5000)
+    assert said.isprintable()
+    assert len(said) == 600
+
+
+def test_messages_of_a_build_have_all_their_lines() -> None:
+    log = BuildLog()
+    for line in (
+        "✖ [2/3] Building A", "error: ././A.lean:4:2: Type mismatch", "  f", "warning: A.lean:1:0: unused",
+        "trace: .> lean",
+        "  more of the trace", "B.lean:7:1: error: old style", "error: C.lean: bad import 'D'",
+    ):  # fmt: skip
+        log.take(line)
+    assert log.messages == [
+        BuildMessage("error", "A.lean", 4, 2, "Type mismatch\n  f"),
+        BuildMessage("warning", "A.lean", 1, 0, "unused"),
+        BuildMessage("error", "B.lean", 7, 1, "old style"),
+        BuildMessage("error", "C.lean", 1, 0, "bad import 'D'"),
+    ]
+    assert reason_of("bad import 'D'") == "import"
+
+
+# ---- what is put aside
+
+
+def test_a_broken_proof_is_a_gap_under_the_same_statement() -> None:
+    file = RaisedFile("A.lean", FILE)
+    assert file.take([error(4, 8, "Unknown identifier `old`")])
+    assert file.current == FILE.replace("by\n  exact old h", "sorry")
+    assert file.handed_over == FILE
+    (gap,) = file.gaps.values()
+    assert (gap.old, gap.found.declaration, gap.found.kind) == ("by\n  exact old h", "Demo.one", "proof")
+    assert not file.take([])
+
+
+def test_a_broken_definition_is_named_blanked_and_not_rewritten() -> None:
+    file = RaisedFile("A.lean", FILE)
+    assert file.take([error(6, 17, "Unknown identifier `gone`")])
+    assert [(one.declaration, one.kind) for one in file.left] == [("Demo.two", "definition")]
+    assert "def two" not in file.current
+    assert file.current.count("\n") == FILE.count("\n")
+    assert file.handed_over == FILE
+
+
+def test_a_theorem_that_fails_with_a_sorry_for_its_proof_has_a_broken_statement() -> None:
+    file = RaisedFile("A.lean", FILE)
+    said = "Unknown identifier `Gone`"
+    assert file.take([error(9, 16, said)])
+    assert file.take([error(9, 16, said)])
+    assert [(one.declaration, one.kind, one.reason) for one in file.left] == [
+        ("Demo.three", "statement", "unknown_name")
+    ]
+    assert not file.gaps
+    assert "A lemma" not in file.current
+
+
+def test_a_fault_at_the_next_command_is_the_one_s_before() -> None:
+    file = RaisedFile("A.lean", FILE)
+    file.take([error(6, 0, "unexpected token 'def'; expected tactic")])
+    assert [gap.found.declaration for gap in file.gaps.values()] == ["Demo.one"]
+
+
+def test_a_message_of_a_place_that_is_not_there_does_no_harm() -> None:
+    file = RaisedFile("A.lean", FILE)
+    file.take([error(10**8, 10**8, "forged")])
+    assert all(isinstance(one, Break) for one in file.left)
+
+
+def test_a_second_gap_in_the_file_keeps_its_place_after_the_first_is_mended() -> None:
+    text = "theorem a : True := by\n  foo\n\ntheorem b : True := by\n  bar\n"
+    file = RaisedFile("A.lean", text)
+    file.take([error(2, 2, "x"), error(5, 2, "y")])
+    first, second = file.open_gaps
+    file.gaps[first].text = "by\n  trivial\n  done"
+    assert file.current == "theorem a : True := by\n  trivial\n  done\n\ntheorem b : True := sorry\n"
+    assert file.current[file.place_of(second) :].startswith("sorry")
+    assert file.handed_over.endswith("theorem b : True := by\n  bar\n")
+
+
+# ---- what is raised
+
+
+def test_a_package_is_raised_in_manifest_and_lakefile(tmp_path: Path) -> None:
+    entry = {"type": "git", "name": "base", "url": "https://x.org/base", "rev": "a" * 40, "inputRev": "v1"}
+    other = {**entry, "name": "other"}
+    (tmp_path / "lake-manifest.json").write_text(json.dumps({"version": "1.1.0", "packages": [entry, other]}))
+    lakefile = 'name = "x"\n[[require]]\nname = "other"\nrev = "v1"\n[[require]]\nname = "base"\nrev = "v1"\n'
+    (tmp_path / "lakefile.toml").write_text(lakefile)
+    found = raised(tmp_path, toolchain="", package="base", rev="b" * 40)
+    revs = [one["rev"] for one in json.loads(found["lake-manifest.json"][1])["packages"]]
+    assert revs == ["b" * 40, "a" * 40]
+    assert found["lakefile.toml"][1].decode() == lakefile[::-1].replace("1v", "b" * 40, 1)[::-1]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"toolchain": "leanprover/lean4:v4.1.0"}, "already"),
+        ({"package": "base", "rev": "main"}, "no full commit id"),
+        ({"package": "base", "rev": "b" * 40}, "no git package base"),
+    ],
+)
+def test_what_cannot_be_raised_is_refused(tmp_path: Path, given: dict[str, str], said: str) -> None:
+    (tmp_path / "lean-toolchain").write_text("leanprover/lean4:v4.1.0\n")
+    (tmp_path / "lake-manifest.json").write_text('{"packages": []}')
+    with pytest.raises(JobError, match=said):
+        raised(tmp_path, **{"toolchain": "", "package": "", "rev": "", **given})
+    assert (tmp_path / "lake-manifest.json").read_text() == '{"packages": []}'
