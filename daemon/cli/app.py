@@ -81,11 +81,13 @@ _MODULES = {
     "curriculum": "models",
     "import": "exchange",
     "export": "exchange",
-    "poll": "work",
-    "pause": "work",
-    "resume": "work",
-    "trigger": "work",
-    "version": "doctor",
+    "poll": "jobs",
+    "pause": "jobs",
+    "resume": "jobs",
+    "trigger": "jobs",
+    "doctor": "toolchain",
+    "version": "toolchain",
+    "standby": "run",
 }
 """The modules that have several verbs."""
 _GLOBAL = ("--config", "--as-of", "--json")
@@ -147,9 +149,9 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
         as_json: Json = False,  # noqa: ARG001
     ) -> None:
         if show_version:
-            from daemon.cli.doctor import text
+            from daemon.cli.toolchain import version_text
 
-            print(text())
+            print(version_text())
             raise typer.Exit
 
     for module in dict.fromkeys(_MODULES.get(verb, verb) for verb in verbs):

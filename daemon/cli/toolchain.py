@@ -1,13 +1,16 @@
-"""`unsorry setup`, `unsorry toolchain`: which Lean versions and REPL builds are needed; get and remove them."""
+"""`unsorry doctor`, `version`, `setup`, `toolchain`: what is installed and missing; Lean versions and REPL builds."""
 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
+import sqlite3
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,11 +29,13 @@ from daemon.cli.render import (
     say,
     size,
     span,
+    styled,
     table,
 )
 from daemon.paths import SYSTEM_CONFIG
 
 if TYPE_CHECKING:
+    from daemon.doctor import Finding
     from daemon.requirements import Need
     from daemon.settings import Settings
     from pipeline.lean.toolchain.toolchains import LeanVersion, Toolchain, Toolchains
@@ -53,6 +58,8 @@ def register(app: typer.Typer) -> None:
     group.command("remove", help="Remove the build for a Lean version, unless a job uses it.")(remove)
     app.add_typer(group, name="toolchain")
     app.command("setup", help="Install elan and the Lean versions that the watched repositories name.")(setup)
+    app.command("doctor", help="Check what is installed and what is missing.")(doctor)
+    app.command("version", help="Show the version of unsorry, Python and SQLite.")(version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,3 +567,72 @@ def _show(
         label = need.version or (clean(need.toolchain) if need.toolchain else "no lean-toolchain")
         say(f"{label}: needed by {clean(', '.join(names[:3]))}{more}")
         say(f"  {'' if need.met else 'missing: '}{clean(need.detail)}")
+
+
+_MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "missing": ("missing", "red")}
+
+
+def doctor(config: Config = None, as_json: Json = False) -> None:
+    from daemon.doctor import LEAN, examine
+
+    findings = examine(config)
+    lacking = [item for item in findings if item.essential and item.verdict == "missing"]
+    proves = all(item.verdict != "missing" for item in findings if item.name == LEAN)
+    if as_json:
+        emit_json(Examination(proves and not lacking, findings))
+    else:
+        others = sum(item.verdict != "ok" for item in findings) - len(lacking)
+        if lacking:
+            say(styled(f"unsorry cannot run here: {', '.join(item.name for item in lacking)}", "bold", "red"))
+        elif not proves:
+            say(
+                styled(
+                    "unsorry can watch here and prove nothing: there is no Lean (unsorry setup)",
+                    "bold",
+                    "red",
+                )
+            )
+        else:
+            rest = f"; {counted(others, 'optional thing')} could be better" if others else ""
+            say(styled(f"unsorry can run here{rest}", "bold"))
+        width = max(len(item.name) for item in findings)
+        for item in findings:
+            mark, colour = _MARKS[item.verdict]
+            say(f"  {styled(f'{mark:<7}', colour)}  {item.name:<{width}}  {clean(item.detail)}")
+            if item.remedy:
+                say(f"{' ' * (width + 13)}-> {clean(item.remedy)}")
+    if lacking or not proves:
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    ok: bool
+    """nothing essential is missing, and there is a Lean"""
+    checks: list[Finding]
+    """what was looked at"""
+
+
+def version(as_json: Json = False) -> None:
+    if as_json:
+        emit_json(Versions(metadata.version("unsorry"), platform.python_version(), sqlite3.sqlite_version))
+        return
+    say(version_text())
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    version: str
+    """of unsorry"""
+    python: str
+    """of the interpreter"""
+    sqlite: str
+    """of the library"""
+
+
+def version_text() -> str:
+    """The line that `unsorry version` and `unsorry --version` show."""
+    return (
+        f"unsorry {metadata.version('unsorry')} (Python {platform.python_version()},"
+        f" SQLite {sqlite3.sqlite_version})"
+    )

@@ -30,7 +30,6 @@ from daemon.cli import (
     config,
     db,
     diff,
-    doctor,
     exchange,
     find,
     jobs,
@@ -38,13 +37,12 @@ from daemon.cli import (
     proofs,
     report,
     repos,
+    run,
     scan,
     sorries,
-    standby,
     status_report,
     theorems,
     toolchain,
-    work,
 )
 from daemon.cli.app import build
 from daemon.cli.config import toml_of
@@ -124,7 +122,7 @@ DOCUMENTS: dict[str, type] = {
     "db check": db.Checked,
     "db recover": db.Recovered,
     "db backup": db.BackedUp,
-    "standby": standby.Following,
+    "standby": run.Following,
     "db as-of": db.Earlier,
     "config check": config.Judged,
     "config show": config.InForce,
@@ -132,12 +130,12 @@ DOCUMENTS: dict[str, type] = {
     "toolchain list": toolchain.Listed,
     "toolchain install": toolchain.Installed,
     "toolchain remove": toolchain.Removed,
-    "doctor": doctor.Examination,
-    "poll": work.Polling,
-    "pause": work.Paused,
-    "resume": work.Resumed,
-    "trigger": work.Triggered,
-    "version": doctor.Versions,
+    "doctor": toolchain.Examination,
+    "poll": jobs.Polling,
+    "pause": jobs.Paused,
+    "resume": jobs.Resumed,
+    "trigger": jobs.Triggered,
+    "version": toolchain.Versions,
 }
 """What `--json` gives."""
 MESSAGE = "a notification's message"
