@@ -131,6 +131,7 @@ lock: | $(VENV)/bin/python
 	$(LOCK) pyproject.toml --extra train -o locks/train.txt
 	$(LOCK) pyproject.toml --extra serve -o locks/serve.txt
 	$(LOCK) pyproject.toml --extra mcp -o locks/mcp.txt
+	$(LOCK) pyproject.toml --extra ray -o locks/ray.txt
 	$(LOCK) pyproject.toml --extra train --extra serve --extra mcp --extra dev -o locks/dev.txt
 
 # In an environment of its own: the tool's dependencies are not ours. Without a network there is none, and its test says so.

@@ -38,6 +38,7 @@ LEAN = "lean backend"
 GIT_MINIMUM = (2, 31)  # GIT_CONFIG_COUNT: an older git reads none of the configuration that keeps it safe
 SQLITE_MINIMUM = (3, 37)  # STRICT tables
 PYTHON_MINIMUM = (3, 11)
+RAY_MINIMUM = (2, 60)  # before, its tokens did not guard everything
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ def examine(config: Path | None) -> list[Finding]:
         *_lean_backend(settings, paths),
         _gpu(),
         _training(settings),
+        *_ray(settings),
     ]
 
 
@@ -345,6 +347,27 @@ def _training(settings: Settings | None) -> Finding:
         return Finding("training", "missing", detail, remedy)
     where = "a GPU" if train.device == "cuda" else "the processor"
     return Finding("training", "ok", f"the libraries are there; it runs on {where}")
+
+
+def _ray(settings: Settings | None) -> Iterator[Finding]:
+    """Judge what `[engine] kind = "ray"` needs on this machine."""
+    if settings is None or settings.engine.kind != "ray":
+        return
+    version = _distribution_version("ray")
+    if version is None or version_tuple(version) < RAY_MINIMUM:
+        there = "not installed" if version is None else f"{version}, and 2.60 is needed"
+        yield Finding("ray", "missing", there, "pip install 'unsorry[ray]' on each machine of the cluster")
+        return
+    token = Path(settings.engine.token_file or Path.home() / ".ray" / "auth_token")
+    if not token.is_file():
+        remedy = "write the cluster's token there, or name its file as token_file under [engine]"
+        yield Finding("ray", "missing", f"{version}; no token at {token}", remedy)
+    elif token.stat().st_mode & 0o077:
+        yield Finding(
+            "ray", "warning", f"{version}; others can read the token in {token}", f"chmod 600 {token}"
+        )
+    else:
+        yield Finding("ray", "ok", f"{version}; the cluster at {settings.engine.address}, with a token")
 
 
 def version_tuple(text: str) -> tuple[int, ...]:

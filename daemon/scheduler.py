@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -20,7 +21,7 @@ import structlog
 from daemon.context import Context
 from daemon.jobs import limits
 from daemon.jobs.due import DueJob
-from daemon.jobs.engine import Engine
+from daemon.jobs.engine import Engine, Node
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import JobRunner, cancelled_event
 from daemon.maintenance import Maintenance
@@ -148,9 +149,11 @@ class Scheduler:
             running=self._runner.kinds,
             overdue=overdue,
             beside=beside,
-            max_running=sum(node.slots for node in nodes),
+            max_running=sum(node.slots for node in nodes if not node.id),
             most=settings.schedule.running,
             gpus=[gpu for node in nodes for gpu in node.gpus],
+            away=[kind for _, kind in self._runner.away],
+            slots_away=self._free(nodes),
         )
         self._runner.grace_s = settings.schedule.grace_s
         begin = {one.due.job: one for one in self.admission.start}
@@ -163,13 +166,25 @@ class Scheduler:
                 # here on nothing is awaited, so that no other task can.
                 return
             for job in whole:
-                self._runner.start(job, begin[job.job].gpu)
+                self._runner.start(job, begin[job.job].gpu, begin[job.job].node)
         self.for_slot.update(self.admission.for_slot, self._runner.holders(), now=now)
         if stops is not None and (next_one := self.admission.for_slot.get(overdue[0])) is not None:
             self._runner.preempt(stops.job, f"{next_one.describes} waits for a slot; what is done stays")
         self._preempt()
-        if not self._runner.kinds:
+        if not (self._runner.kinds or self._runner.away):
             limits.give_back()
+
+    def _free(self, nodes: Sequence[Node]) -> dict[str, int]:
+        """Return the free slots of the nodes that are other machines and can work; report what keeps the others."""
+        taken = Counter(node for node, _ in self._runner.away)
+        cannot = [f"{node.name}: {node.problem}" for node in nodes if node.problem]
+        if cannot:
+            self._context.problems.set("nodes", "; ".join(cannot))
+        else:
+            self._context.problems.clear("nodes")
+        return {
+            node.id: max(0, node.slots - taken[node.id]) for node in nodes if node.id and not node.problem
+        }
 
     def _found(
         self, settings: Settings, builds: Collection[tuple[str, str]]

@@ -31,9 +31,10 @@ from daemon.http.control import ControlServer, Parts, SocketInUseError
 from daemon.http.metrics import Metrics, MetricsListener
 from daemon.http.report_page import ReportPage
 from daemon.http.status import RuntimeStatus
-from daemon.jobs.engine import ENGINES
+from daemon.jobs.engine import LocalEngine
 from daemon.jobs.limits import Cgroups, cgroups_here
 from daemon.jobs.recovery import recover
+from daemon.jobs.remote import engine_of
 from daemon.jobs.runner import JobRunner
 from daemon.logs import configure
 from daemon.main_loop import Heartbeat, MainLoop
@@ -349,12 +350,13 @@ class Service:
         self._polls = PollScheduler(self._poller, self.context)
         self._connect(settings)
         cgroups = await asyncio.to_thread(cgroups_here)
-        self._engine = ENGINES[settings.engine.kind](
+        local = LocalEngine(
             paths,
             self._git,
             slots=settings.jobs.max_running,
             cgroups=cgroups if isinstance(cgroups, Cgroups) else None,
         )
+        self._engine = engine_of(settings, local, self._git, leans=lambda: self._work.leans)
         self._runner = JobRunner(
             store=self._store,
             engine=self._engine,
@@ -572,7 +574,7 @@ class Service:
         await self._shipping.stop()
         await self._webhooks.stop()
         await self._control.stop()
-        self._engine.close()
+        await self._engine.aclose()
         if self._poller.github is not None:
             await self._poller.github.close()
         await self._store.close()

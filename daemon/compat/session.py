@@ -177,7 +177,7 @@ class AgentSession:
         try:
             await self.attached.aclose()
             await self._runner.stop(deadline_s=self.settings.daemon.shutdown_timeout_s)
-            self._engine.close()
+            await self._engine.aclose()
             if self._forge.github is not None:
                 await self._forge.github.close()
         finally:

@@ -17,6 +17,7 @@ class DueJob:
     `tree_bytes` is what it and all that it starts may hold together; None: as much as each. `gpu`: it holds a GPU for
     as long as it runs; `cpu_too`: where none works, it runs on the processor. `rank`: of one kind, the lower go first.
     `cost_s`: what it may take of the day's seconds of search. `key`: where the one secret is that it is handed.
+    `model`: a model runs in it, or is asked by it.
     `spec` is None while it waits in a plan: what a million sorries need is made when their jobs begin.
     """
 
@@ -39,6 +40,7 @@ class DueJob:
     rank: int = 0
     cost_s: float = 0.0
     key: KeyPlace | None = None
+    model: bool = False
 
     @property
     def whole_bytes(self) -> int:
@@ -55,6 +57,11 @@ class DueJob:
         if self.spec is None:
             raise ValueError(f"{self.job} has no specification yet")
         return self.spec
+
+    @property
+    def travels(self) -> bool:
+        """Return whether another machine can run it: weights, GPUs and keys stay where they are."""
+        return KINDS[self.kind].travels and not (self.model or self.gpu or self.key)
 
     @property
     def needs_worktree(self) -> bool:

@@ -2,7 +2,7 @@
 
 The runner (`daemon.jobs.runner`) owns what is due, what is recorded, and when an attempt is over; an engine owns the
 places where attempts work and their processes. The local one runs them as children of the daemon. What an engine must
-do is in `tests/daemon/test_engines.py`, which every engine of `ENGINES` passes.
+do is in `tests/daemon/test_engines.py`, which each passes. The other one is `daemon.jobs.remote`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -42,11 +42,20 @@ log = structlog.get_logger("daemon.jobs.engine")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine that attempts run on: how many jobs at the same time beside trainings, and its GPUs as they are now."""
+    """A machine that attempts run on.
+
+    Attributes:
+        slots: how many jobs at the same time, beside trainings.
+        gpus: as they are now; only the daemon's own machine lends any.
+        id: what an order names it by; "": the daemon's own machine.
+        problem: why it gets no jobs, with the remedy; "" where it does.
+    """
 
     name: str
     slots: int
     gpus: tuple[Gpu, ...]
+    id: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,7 @@ class Order:
         mirror: the repository whose bare clone it reads; "" for none.
         gpu: the one that it leases, of those that `Engine.nodes` gave.
         key: where the one secret is that it is handed.
+        node: the one that runs it (`Node.id`).
     """
 
     spec: JobSpec[Spec]
@@ -83,9 +93,10 @@ class Order:
     mirror: str = ""
     gpu: Gpu | None = None
     key: KeyPlace | None = None
+    node: str = ""
 
     @classmethod
-    def of(cls, due: DueJob, spec: JobSpec[Spec], *, module: str, gpu: Gpu | None) -> Order:
+    def of(cls, due: DueJob, spec: JobSpec[Spec], *, module: str, gpu: Gpu | None, node: str = "") -> Order:
         """Return the order of a due job."""
         return cls(
             spec=spec,
@@ -96,17 +107,18 @@ class Order:
             mirror=due.repository if due.kind == "scan" else "",
             gpu=gpu,
             key=due.key,
+            node=node,
         )
 
 
 class End(NamedTuple):
     """How an attempt ended, and what memory was seen of it.
 
-    `usage` is what its control group says (None without one), `seen_bytes` the most that was seen of it and all that it
-    started.
+    `exit` is None where its node is lost. `usage` is what its control group says (None without one), `seen_bytes` the
+    most that was seen of it and all that it started.
     """
 
-    exit: Exit
+    exit: Exit | None
     usage: Usage | None
     seen_bytes: int
 
@@ -118,6 +130,14 @@ class StartError(Exception):
         super().__init__(message)
         self.reason = reason
         self.remedy = remedy
+
+
+class NodeRefusedError(StartError):
+    """A node could not start an attempt, for a reason of its own: no fault of the job, and others may."""
+
+
+class AttemptLostError(Exception):
+    """The node of an attempt does not answer any more; how the attempt ended there is not known."""
 
 
 class DiskRefusedError(StartError):
@@ -155,10 +175,12 @@ class Attempt(Protocol):
 
         Raises:
             LineTooLongError: a line exceeds `pipeline.jobs.child.LONGEST_LINE_BYTES`.
+            AttemptLostError: its node is lost.
         """
 
     async def stop(self, *, grace_s: float, first_alone: bool = False) -> None:
-        """SIGTERM, to the job's first process alone or to all, SIGKILL after the grace; return once they are gone."""
+        """SIGTERM, to the job's first process alone or to all, SIGKILL after the grace; return once they are gone, or
+        their node is lost."""
 
     async def close(self) -> End:
         """Kill at once what still runs of it, and give back all that it had: worktree, memory, GPU."""
@@ -198,7 +220,7 @@ class Engine(Protocol):
             directory: the attempt's folder (`JobSpec.directory`).
         """
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Stop looking at the nodes."""
 
 
@@ -380,8 +402,8 @@ class LocalEngine:
         """See `Engine.reap`."""
         return await asyncio.to_thread(end_attempt, directory)
 
-    def close(self) -> None:
-        """See `Engine.close`."""
+    async def aclose(self) -> None:
+        """See `Engine.aclose`."""
         self._gpus.close()
 
 
@@ -404,7 +426,3 @@ def end_attempt(directory: Path) -> int:
             killed = 1
         time.sleep(0.02)
     return killed + kill_marked(directory)
-
-
-ENGINES: Mapping[Literal["local"], type[LocalEngine]] = {"local": LocalEngine}
-"""By their names in `[engine] kind`."""

@@ -27,9 +27,11 @@ from daemon.answers import JobProgress, LiveJob
 from daemon.jobs.due import DueJob
 from daemon.jobs.engine import (
     Attempt,
+    AttemptLostError,
     DiskRefusedError,
     End,
     Engine,
+    NodeRefusedError,
     Order,
     StartError,
     refused_by_system,
@@ -169,7 +171,7 @@ def write_spec(spec: JobSpec[Spec]) -> None:
 # `daemon.jobs.runner`'.
 
 
-Stopped = Literal["", "shutdown", "yield", "cancel", "deadline", "memory", "protocol", "conflict"]
+Stopped = Literal["", "shutdown", "yield", "cancel", "lost", "deadline", "memory", "protocol", "conflict"]
 
 
 @dataclass(slots=True)
@@ -183,7 +185,7 @@ class AttemptOutput:
     stopped: Stopped = ""
     """Why the daemon ended it; empty where it ended by itself."""
     fault: str = ""
-    """The detail: of `yield` the reason of the preemption, of `cancel` the user, of the last four the fault."""
+    """The detail: of `yield` the reason of the preemption, of `cancel` the user, of the last five the fault."""
     events: int = 0
     usage: Usage | None = None
     """What its control group says; None without one."""
@@ -222,6 +224,8 @@ def verdict(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure
             )
         case "cancel":
             return cancelled(due, by=heard.fault, heard=heard)
+        case "lost":
+            return JobInterrupted(job=due.job, attempt=due.attempt, reason=heard.fault)
         case "":
             return _of_itself(due, heard, said)
         case _:
@@ -342,6 +346,7 @@ class SlotHolder:
 class RunningAttempt:
     due: DueJob
     gpu: Gpu | None
+    node: str
     task: asyncio.Task[None]
     started_at: datetime
     started: float
@@ -427,8 +432,13 @@ class JobRunner:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of the running jobs, one item each."""
-        return tuple(live.due.kind for live in self._live.values())
+        """The kinds of the jobs that run on this machine, one item each."""
+        return tuple(live.due.kind for live in self._live.values() if not live.node)
+
+    @property
+    def away(self) -> tuple[tuple[str, Kind], ...]:
+        """The nodes and kinds of the jobs that run elsewhere, one item each."""
+        return tuple((live.node, live.due.kind) for live in self._live.values() if live.node)
 
     @property
     def lent(self) -> dict[str, str]:
@@ -469,7 +479,8 @@ class JobRunner:
         return tuple(shown_of(live) for live in self._live.values())
 
     def holders(self) -> tuple[SlotHolder, ...]:
-        """Return the running jobs that hold a slot. What an endpoint is asked is paid: it is never `saved`."""
+        """Return the running jobs that hold a slot of this machine. What an endpoint is asked is paid: it is never
+        `saved`."""
         return tuple(
             SlotHolder(
                 job=live.due.job,
@@ -480,18 +491,18 @@ class JobRunner:
                 ends=live.asked.is_set(),
             )
             for live in self._live.values()
-            if not KINDS[live.due.kind].beside
+            if not KINDS[live.due.kind].beside and not live.node
         )
 
-    def start(self, due: DueJob, gpu: Gpu | None = None) -> None:
-        """Begin a job in the background, with the GPU that it leases; its end calls `finished`."""
+    def start(self, due: DueJob, gpu: Gpu | None = None, node: str = "") -> None:
+        """Begin a job in the background, with the GPU that it leases, on this node; its end calls `finished`."""
         if self._stopping or due.job in self._live:
             return
         started = time.monotonic()
         self.last_started[due.repository] = started
         self.retries.begun(due.job)
         task = asyncio.create_task(self._run(due), name=due.job)
-        self._live[due.job] = RunningAttempt(due, gpu, task, datetime.now(UTC), started)
+        self._live[due.job] = RunningAttempt(due, gpu, node, task, datetime.now(UTC), started)
 
     def cancel(self, job: str, *, by: str) -> bool:
         """End a running job for good; return whether it runs."""
@@ -548,13 +559,14 @@ class JobRunner:
             # attempt stays open in the log and the next start records its interruption.
             log.exception("job_defect")
         finally:
-            del self._live[due.job]
+            live = self._live.pop(due.job)
             # What came of a job has a line of its own; that it ended well is news only to who looks for it.
             (log.debug if outcome == "succeeded" else log.info)(
                 "job_finished",
                 sentence=f"{due.describes}: {outcome} after {time.monotonic() - started:.1f} s",
                 kind=due.kind,
                 attempt=due.attempt,
+                node=live.node,
                 repository=due.repository,
                 branch=due.branch,
                 sha=due.sha,
@@ -575,8 +587,9 @@ class JobRunner:
             await asyncio.to_thread(write_spec, spec)
             inputs = await self._frozen(due, spec, heard.started)
             if isinstance(inputs, Inputs):
-                gpu, module = self._live[due.job].gpu, self._modules[due.kind]
-                order = Order.of(due, replace(spec, inputs=inputs), module=module, gpu=gpu)
+                live, module = self._live[due.job], self._modules[due.kind]
+                spec = replace(spec, inputs=inputs)
+                order = Order.of(due, spec, module=module, gpu=live.gpu, node=live.node)
                 await self._listen(due, order, heard)
                 found = await self._verdict(due, heard, spec)
             else:
@@ -662,13 +675,15 @@ class JobRunner:
                 grace_s = self.grace_s if saves else _GRACE_S
                 await attempt.stop(grace_s=grace_s, first_alone=saves or KINDS[due.kind].resumes)
                 await whole
+            elif isinstance(fault := whole.exception(), AttemptLostError):
+                heard.stopped, heard.fault = "lost", str(fault)
             elif isinstance(fault := whole.exception(), BadLineError | LineTooLongError):
                 heard.stopped, heard.fault = "protocol", str(fault)
             elif isinstance(fault, CALLERS_MISTAKES):
                 heard.stopped, heard.fault = "conflict", str(fault)
             elif fault is not None:
                 raise fault
-        except (BadLineError, LineTooLongError, *CALLERS_MISTAKES) as error:
+        except (AttemptLostError, BadLineError, LineTooLongError, *CALLERS_MISTAKES) as error:
             heard.fault = heard.fault or str(error)
         finally:
             # Also on the way out of a cancellation or a defect: no child outlives its attempt.
@@ -731,7 +746,10 @@ class JobRunner:
             due, failure, seconds=heard.seconds, peak_rss_bytes=heard.peak_bytes, retry_at=retry_at
         )
 
-    async def _not_started(self, due: DueJob, error: StartError | OSError) -> Failure:
+    async def _not_started(self, due: DueJob, error: StartError | OSError) -> EventBody | Failure:
+        if isinstance(error, NodeRefusedError):
+            reason = f"{error}; {error.remedy}"
+            return JobInterrupted(job=due.job, attempt=due.attempt, reason=reason)
         if isinstance(error, OSError):
             error = refused_by_system(due.job, error, self._paths.jobs)
         if isinstance(error, DiskRefusedError):

@@ -26,10 +26,11 @@ _LANE = "the job before it, which is of the same branch or model"
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A job that begins now, with the GPU that it leases (None: none)."""
+    """A job that begins now, with the GPU that it leases (None: none) and its node ("": the daemon's machine)."""
 
     due: DueJob
     gpu: Gpu | None = None
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ def admit(
     max_running: int,
     most: Mapping[str, int] | None = None,
     gpus: Sequence[Gpu] = (),
+    away: Sequence[Kind] = (),
+    slots_away: Mapping[str, int] | None = None,
     overdue: Sequence[str] = (),
     beside: bool = False,
 ) -> Admission:
@@ -115,14 +118,16 @@ def admit(
 
     Args:
         plan: what is due, most urgent first.
-        running: the kinds of the running jobs.
-        max_running: how many slots there are.
+        running: the kinds of the jobs that run on the daemon's machine.
+        max_running: how many slots it has.
         most: how many of a kind may run at the same time, where there is a limit.
-        gpus: the GPUs as they are now.
+        gpus: its GPUs as they are now.
+        away: the kinds of the jobs that run on other nodes.
+        slots_away: the free slots of other nodes. What can run there goes there first, where most of them are.
         overdue: the repositories whose first long job goes before the others', in this order.
         beside: the first of those may begin although the slots are taken.
     """
-    kinds = list(running)
+    kinds, others, slots = list(running), list(away), dict(slots_away or {})
     lanes: set[str] = set()
     free = [gpu for gpu in gpus if gpu.state == "free"]
     start: list[Admitted] = []
@@ -134,7 +139,9 @@ def admit(
     first = _first_of(plan, overdue, any_kind=max_running == 1)
     for job in _in_turn(plan, first, passed, any_kind=max_running == 1):
         ahead = job.repository in first
-        why = next(_reasons(job, kinds, lanes, max_running, most or {}, int(beside and ahead)), "")
+        node = _away(job, slots)
+        why = _held_back(job, [*kinds, *others], lanes, most or {})
+        why = why or ("" if node else _no_slot(job, kinds, max_running, int(beside and ahead)))
         if why in _NO_SLOT and (KINDS[job.kind].long or max_running == 1):
             for_slot.setdefault(job.repository, job)
         gpu = None
@@ -148,8 +155,9 @@ def admit(
         if not why:
             # The more urgent come first, so that training gets a GPU when nothing else wants it.
             lanes.add(job.lane)
-            kinds.append(job.kind)
-            start.append(Admitted(job, gpu))
+            slots.update({node: slots[node] - 1} if node else {})
+            (others if node else kinds).append(job.kind)
+            start.append(Admitted(job, gpu, node))
             continue
         waits[job.job] = why
         one = JobClass.of(job)
@@ -198,26 +206,36 @@ def _takes_long(job: DueJob, *, any_kind: bool) -> bool:
     return (any_kind or KINDS[job.kind].long) and not KINDS[job.kind].beside
 
 
-def _reasons(
-    job: DueJob, kinds: Sequence[Kind], lanes: set[str], max_running: int, most: Mapping[str, int], more: int
-) -> Iterator[str]:
-    """Yield what a job waits for beside a GPU; `more`: slots beyond those that there are."""
+def _away(job: DueJob, slots: Mapping[str, int]) -> str:
+    """Return the other node that has the most slots for a job; "" where none has any, or it stays."""
+    node = max(slots, key=lambda name: slots[name], default="")
+    return node if job.travels and slots.get(node) else ""
+
+
+def _held_back(job: DueJob, kinds: Sequence[Kind], lanes: set[str], most: Mapping[str, int]) -> str:
+    """Return what a job waits for wherever it would run; "" for nothing."""
     if job.lane in lanes:
-        yield _LANE
+        return _LANE
     if kinds.count(job.kind) >= most.get(job.kind, len(kinds) + 1):
-        yield f"another {job.kind} job; {most[job.kind]} run at the same time ([schedule.running])"
+        return f"another {job.kind} job; {most[job.kind]} run at the same time ([schedule.running])"
+    return ""
+
+
+def _no_slot(job: DueJob, kinds: Sequence[Kind], max_running: int, more: int) -> str:
+    """Return which slot of the daemon's machine a job waits for; `more`: slots beyond those that there are."""
     if KINDS[job.kind].beside:
-        return
+        return ""
     slots = [kind for kind in kinds if not KINDS[kind].beside]
     if len(slots) >= max_running + more:
-        yield _SLOTS
+        return _SLOTS
     # A new commit's sorries are visible within seconds, even while provers work for half an hour.
     if (
         KINDS[job.kind].long
         and max_running > 1
         and sum(KINDS[kind].long for kind in slots) >= max_running - 1 + more
     ):
-        yield _LAST_SLOT
+        return _LAST_SLOT
+    return ""
 
 
 def _why_none(gpus: Sequence[Gpu]) -> str:

@@ -64,10 +64,11 @@ class JobClass:
     kind: Kind
     gpu: bool
     cpu_too: bool
+    travels: bool
 
     @classmethod
     def of(cls, job: DueJob) -> JobClass:
-        return cls(job.kind, job.gpu, job.cpu_too)
+        return cls(job.kind, job.gpu, job.cpu_too, job.travels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ _CHANGES = ("created", "modified", "closed", "moved", "deleted")
 def reload(current: Settings, path: Path) -> Settings | ConfigError:
     """Return the settings that are to replace `current`, or the reason why `current` stays in force.
 
-    A valid file that moves the folders of the running daemon is refused as well: its databases are open there.
+    A valid file that moves the folders of the running daemon is refused as well, for its databases are open there; so
+    is another engine, which has running jobs.
     """
     try:
         new = load(path)
@@ -43,6 +44,12 @@ def reload(current: Settings, path: Path) -> Settings | ConfigError:
                 f"{path.name}:{line}: daemon.{setting}: cannot change while the daemon runs ({before} -> {after});"
                 " restart the daemon, or put the old value back"
             )
+    if current.engine != new.engine:
+        line = new.line(("engine",)) or 1
+        errors.append(
+            f"{path.name}:{line}: engine: cannot change while the daemon runs; restart the daemon, or put the old"
+            " values back"
+        )
     return ConfigError(tuple(errors), path=path, digest=new.digest) if errors else new
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, model_validator
 
 from daemon.paths import AUTHOR, DEFAULT_AUTHOR
 from daemon.peers import group_id
@@ -817,8 +817,27 @@ class Jobs(Section):
 class Engine(Section):
     """[engine]: what runs jobs."""
 
-    kind: Literal["local"] = Field("local", examples=["local"])
-    """`local`: children of the daemon, on its machine. Read when the daemon starts"""
+    kind: Literal["local", "ray"] = Field("local", examples=["ray"])
+    """`local`: children of the daemon, on its machine. `ray`: on the nodes of a Ray cluster too (see `engines.md`).
+    This table is read when the daemon starts"""
+    address: Text = Field("", examples=["10.0.0.5:6379"])
+    """Where the cluster's head is, for `ray`: `host:port`. The daemon's machine has to be one of the cluster"""
+    token_file: Text = Field("", examples=["/etc/unsorry/ray-token"])
+    """The file with the cluster's token; `""`: where Ray looks for it (`~/.ray/auth_token`)"""
+    lease_s: Annotated[float, BeforeValidator(duration(minimum_s=5, maximum_s=3600, example="1m"))] = Field(
+        60.0, alias="lease", examples=["1m"]
+    )
+    """A node that has not heard of the daemon for so long ends what it runs; a node that the daemon has not heard of
+    for so long is lost, and its jobs begin anew elsewhere"""
+    artifacts: Text = Field("", examples=["s3://bucket/unsorry"])
+    """Where commits, builds and inputs lie for the nodes, by their hash: a folder that all of them see, or a URL of
+    fsspec. `""`: the folder `artifacts` in `cache_dir`"""
+
+    @model_validator(mode="after")
+    def _ray_has_an_address(self) -> Engine:
+        if self.kind == "ray" and not self.address:
+            raise ValueError('kind = "ray" needs an address, such as "10.0.0.5:6379"')
+        return self
 
 
 class RepoEntry(Section):

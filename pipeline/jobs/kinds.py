@@ -56,6 +56,8 @@ class JobKind:
             own children, and time, to save their state.
         resumes: a preempted job goes on from what it recorded. A build's products are lost with its folder.
         in_worktree: a job gets a worktree of its commit.
+        travels: a job needs no more than its commit, the commit's build, and its inputs, and writes no file that stays:
+            another machine can run it (`daemon.jobs.remote`).
         lean_processes: Lean processes that it starts, each with a memory limit of its own; None: as many as
             `[lean] repls` says.
         model: the model that it trains or measures.
@@ -71,6 +73,7 @@ class JobKind:
     beside: bool = False
     resumes: bool = False
     in_worktree: bool = False
+    travels: bool = False
     lean_processes: int | None = 0
     model: ModelKind | None = None
 
@@ -101,6 +104,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         ),
         "raise [jobs] timeout",
         "raise [jobs] memory",
+        travels=True,
     ),
     JobKind(
         "check",
@@ -110,6 +114,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         "raise [jobs] timeout",
         "raise [jobs] memory",
         in_worktree=True,
+        travels=True,
         lean_processes=2,  # one that compiles, one that is asked for the axioms
     ),
     JobKind(
@@ -132,6 +137,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         long=True,
         resumes=True,
         in_worktree=True,
+        travels=True,
         lean_processes=None,
     ),
     JobKind(
@@ -144,6 +150,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         long=True,
         resumes=True,
         in_worktree=True,
+        travels=True,
         lean_processes=None,
     ),
     JobKind(

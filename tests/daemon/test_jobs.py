@@ -68,7 +68,7 @@ def children(deployment: Deployment, behave: str) -> list[int]:
 
 async def recovered(parts: Parts) -> int:
     paths = parts.settings.paths
-    with contextlib.closing(LocalEngine(paths, parts.git, slots=1)) as engine:
+    async with contextlib.aclosing(LocalEngine(paths, parts.git, slots=1)) as engine:
         return await recover(store=parts.store, engine=engine, git=parts.git, paths=paths, keep=10)
 
 

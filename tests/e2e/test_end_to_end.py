@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sqlite3
 import subprocess
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,7 @@ from daemon.paths import Paths
 from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_simulated
 from store.view import queries
 from tests.support.daemon import kills
+from tests.support.daemon.cluster import NO_RAY, Cluster
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
@@ -32,19 +36,40 @@ FIRST = {
     ),
 }
 SECOND = {
-    "Demo/Logic.lean": FIRST["Demo/Logic.lean"].replace("(h : p) : p := by\n  sorry", "(h : p) : p := h")
+    "Demo/Logic.lean": FIRST["Demo/Logic.lean"].replace("(h : p) : p := by\n  sorry", "(h : p) : p := h"),
+    "Demo/More.lean": "theorem back (a b : Prop) (h : a ∧ b) : b ∧ a := by\n  sorry\n",
 }
+CANARY = "canary-3141592653"
 
 
-def life(tmp_path: Path) -> tuple[Deployment, Remote, Paths]:
+@pytest.fixture(
+    params=[
+        "local",
+        pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.skipif(bool(NO_RAY), reason=NO_RAY)]),
+    ]
+)
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster | None]:
+    if request.param == "local":
+        yield None
+        return
+    with Cluster(tmp_path / "cluster", nodes=2) as started:
+        yield started
+
+
+def life(tmp_path: Path, cluster: Cluster | None) -> tuple[Deployment, Remote, Paths]:
     deployment = Deployment(tmp_path)
     remote = deployment.remote("demo")
     remote.commit("first", FIRST)
-    return (
-        deployment,
-        remote,
-        deployment.write(repos=[remote.path], every="1s", slowest="1s", extra=SIMULATED).paths,
-    )
+    extra = SIMULATED + (cluster.settings() if cluster else "")
+    deployment.write(repos=[remote.path], every="1s", slowest="1s", extra=extra)
+    text = deployment.config.read_text(encoding="utf-8")
+    deployment.config.write_text(text.replace("[daemon]\n", '[daemon]\nlog_level = "debug"\n'), "utf-8")
+    return deployment, remote, deployment.settings().paths
+
+
+def finished(deployment: Deployment) -> list[dict[str, Any]]:
+    lines = (json.loads(line) for line in deployment.log().splitlines() if line.startswith("{"))
+    return [line for line in lines if line.get("event") == "job_finished"]
 
 
 def settled(deployment: Deployment, paths: Paths, tip: str) -> bool:
@@ -67,19 +92,34 @@ def settled(deployment: Deployment, paths: Paths, tip: str) -> bool:
     )
 
 
-def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(tmp_path: Path) -> None:
-    deployment, remote, paths = life(tmp_path)
+def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(
+    tmp_path: Path, cluster: Cluster | None
+) -> None:
+    deployment, remote, paths = life(tmp_path, cluster)
     tip = subprocess.check_output(["git", "-C", remote.path, "rev-parse", "HEAD"], text=True).strip()
-    with deployment.daemon() as process:
+    secrets = dict.fromkeys(("UNSORRY_GITHUB_TOKEN", "UNSORRY_MODEL_KEY"), CANARY)
+    with deployment.daemon(environment=secrets) as process:
         deployment.wait_for(paths.database_db.exists, what="the view")
         deployment.wait_for(lambda: settled(deployment, paths, tip), what="the first commit to be worked off")
+        if cluster:
+            deployment.wait_for(lambda: "ray_nodes" in deployment.log(), what="the nodes")
         tip = remote.commit("a person fills one", SECOND)
         deployment.wait_for(
             lambda: deployment.events("sorry_filled") and settled(deployment, paths, tip),
             what="the second commit",
         )
+        if cluster:
+            assert CANARY not in cluster.environments(), "no node knows a secret"
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=30) == 0
+    if cluster:
+        assert {"scan", "trace", "prove", "check"} <= {
+            line["kind"] for line in finished(deployment) if line["node"] and line["outcome"] == "succeeded"
+        }
+        assert CANARY not in cluster.contents()
+        assert CANARY.encode() not in b"".join(
+            path.read_bytes() for path in (paths.cache / "artifacts").rglob("*") if path.is_file()
+        )
     with closing(queries.connect(paths.database_db)) as view:
         states = {row.declaration: row.state for row in queries.sorries(view)}
         proofs = queries.proofs(view)

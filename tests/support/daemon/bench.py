@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.engine import ENGINES, Engine
+from daemon.jobs.engine import Engine, LocalEngine
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups
+from daemon.jobs.remote import engine_of
 from daemon.jobs.runner import JobRunner
 from pipeline.jobs.kinds import Kind
+from pipeline.lean.backend import Leans
 from store.view import queries
 from store.view.rows import JobRow
 from tests.support.daemon.deployment import Deployment, Parts
@@ -31,6 +33,17 @@ async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - there is no event to await
             await asyncio.sleep(0.02)
+
+
+async def other_node(engine: Engine, *, seconds: float = 60.0) -> str:
+    """Wait for a node that is another machine and can work; return what it is named by."""
+    async with asyncio.timeout(seconds):
+        while True:
+            nodes = await engine.nodes({})
+            for node in nodes:
+                if node.id and not node.problem:
+                    return node.id
+            await asyncio.sleep(0.1)
 
 
 @dataclass
@@ -78,8 +91,11 @@ class Bench:
         )
 
     async def run(self, due: DueJob, gpu: Gpu | None = None) -> JobRow:
-        """Run a job to its end, and return its row."""
-        self.runner.start(due, gpu)
+        """Run a job to its end, on another node where there is one, and return its row."""
+        node = ""
+        if self.parts.settings.engine.kind != "local":
+            node = await other_node(self.engine)
+        self.runner.start(due, gpu, node)
         await until(lambda: not self.runner.running())
         return await self.row(due.job)
 
@@ -98,9 +114,9 @@ async def bench(
         await parts.poller.poll(parts.repo)
         (branch,) = await parts.store.ask(queries.branches)
         settings = parts.settings
-        engine = ENGINES[settings.engine.kind](
-            settings.paths, parts.git, slots=settings.jobs.max_running, gpus=gpus, cgroups=cgroups
-        )
+        slots = settings.jobs.max_running
+        local = LocalEngine(settings.paths, parts.git, slots=slots, gpus=gpus, cgroups=cgroups)
+        engine = engine_of(settings, local, parts.git, leans=lambda: Leans(None))
         runner = JobRunner(
             store=parts.store,
             engine=engine,
@@ -113,4 +129,4 @@ async def bench(
             yield Bench(parts, engine, runner, branch.tip)
         finally:
             await runner.stop(deadline_s=10)
-            engine.close()
+            await engine.aclose()

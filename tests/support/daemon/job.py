@@ -15,11 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.jobs import preemption
+from pipeline.jobs.child import LONGEST_LINE_BYTES
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import ScanSpec
 from store.domain.records import ScannedFile
 from store.events.scans import CommitScanned, FileScanned
 
+_NO_LINES = {
+    "garbage": "this is no JSON\n",
+    "endless": "x" * 5000,
+    "far_too_long": "x" * (LONGEST_LINE_BYTES + 2**20),
+}
 _FAILURES = {
     "fail": JobError("broken_input", "the input is broken", remedy="mend it", deterministic=True),
     "fail_for_now": JobError("no_luck", "no luck this time", remedy="wait"),
@@ -53,8 +59,8 @@ def work(spec: JobSpec[Behaving], reporter: Reporter) -> dict[str, Any]:
             _stage_half(reporter, hang=behave.startswith("hang"))
         case "crash" | "crash_after_events":
             os.kill(os.getpid(), signal.SIGSEGV)
-        case "garbage" | "endless":
-            reporter._out.write("this is no JSON\n" if behave == "garbage" else "x" * 5000)
+        case "garbage" | "endless" | "far_too_long":
+            reporter._out.write(_NO_LINES[behave])
             reporter._out.flush()
             time.sleep(60)
         case "forbidden":

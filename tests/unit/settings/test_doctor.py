@@ -104,3 +104,34 @@ def test_the_simulator_is_a_warning_and_no_lean(tmp_path: Path) -> None:
     found = by_name(examine(tmp_path / "config.toml"))["lean backend"]
     assert found.verdict == "warning"
     assert "simulator" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "verdict", "said"),
+    [
+        (None, 0o600, "missing", "not installed"),
+        ("2.59.1", 0o600, "missing", "2.60 is needed"),
+        ("2.60.0", None, "missing", "no token at"),
+        ("2.60.0", 0o644, "warning", "others can read"),
+        ("2.60.0", 0o600, "ok", "10.0.0.5:6379, with a token"),
+    ],
+)
+def test_the_engine_ray_needs_a_ray_with_tokens_and_a_token(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: str | None,
+    mode: int | None,
+    verdict: str,
+    said: str,
+) -> None:
+    token = tmp_path / "token"
+    if mode is not None:
+        token.write_text("secret", encoding="ascii")
+        token.chmod(mode)
+    (tmp_path / "config.toml").write_text(
+        f'[daemon]\nstate_dir = "s"\n[engine]\nkind = "ray"\naddress = "10.0.0.5:6379"\ntoken_file = "{token}"\n'
+    )
+    monkeypatch.setattr("daemon.doctor._distribution_version", lambda _name: version)
+    found = by_name(examine(tmp_path / "config.toml"))["ray"]
+    assert (found.verdict, said in found.detail) == (verdict, True)
+    assert "secret" not in found.detail

@@ -46,6 +46,20 @@ def test_moving_the_folders_of_a_running_daemon_is_refused_with_its_line(config:
     assert "restart the daemon" in refused.errors[0]
 
 
+def test_another_engine_is_refused_while_the_daemon_runs(config: Path) -> None:
+    current = load(config)
+    config.write_text('[daemon]\nstate_dir = "state"\n[engine]\nkind = "ray"\naddress = "10.0.0.5:6379"\n')
+    refused = reload(current, config)
+    assert isinstance(refused, ConfigError)
+    assert refused.errors[0].startswith("config.toml:3: engine: cannot change while the daemon runs")
+
+
+def test_ray_needs_an_address(config: Path) -> None:
+    config.write_text('[daemon]\nstate_dir = "state"\n[engine]\nkind = "ray"\n')
+    with pytest.raises(ConfigError, match="needs an address"):
+        load(config)
+
+
 def in_place(path: Path, text: str) -> None:
     path.write_text(text)
 

@@ -1,0 +1,452 @@
+"""The other machine's end: what a node is, and one attempt on it, around the engine that the daemon itself uses there.
+
+A node works in one folder (`$UNSORRY_NODE_FOLDER`, else `~/.cache/unsorry-node`): mirrors, builds, worktrees and
+toolchains lie in it as in the daemon's cache (`daemon.paths`). It knows no configuration, no log and no secret. Each
+attempt is a process of its own (`Carrier`), which speaks `daemon.jobs.wire`; one more a machine (`Keeper`) says what
+the machine is, and removes what attempts left whose process was killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Coroutine, Iterator
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import IO
+
+import structlog
+
+from daemon.jobs.artifacts import ArtifactError, Artifacts, unpack_folder
+from daemon.jobs.engine import Commit, LocalAttempt, LocalEngine, Order, StartError, end_attempt
+from daemon.jobs.wire import (
+    FROM_DAEMON,
+    PART_BYTES,
+    SCHEMA,
+    WINDOW_LINES,
+    Beat,
+    Begin,
+    Close,
+    Closed,
+    Decoder,
+    Ended,
+    FromNode,
+    Line,
+    Look,
+    NodeReport,
+    Over,
+    Payload,
+    Refused,
+    Said,
+    Started,
+    Stop,
+    Stopped,
+    Taken,
+    TooLong,
+    WireLean,
+    encode,
+)
+from daemon.paths import Paths
+from daemon.polling.errors import GitError
+from daemon.polling.git import Git
+from pipeline.jobs.child import Exit, LineTooLongError
+from pipeline.jobs.inputs import Input, Inputs
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.specs import Spec
+from pipeline.lean.backend import LeanBackend, Leans, find_leans
+from pipeline.lean.build.build_cache import remove_tree, sweep
+from pipeline.lean.sandbox.command import bubblewrap_problem
+from store.domain.identity import slug
+
+FOLDER = "UNSORRY_NODE_FOLDER"
+"""The environment variable with the folder that a node works in."""
+LEAST_FREE_BYTES = 2 * 2**30
+_TAKE_S = 5.0
+_SAID_WINDOW = 4
+_SAID_BYTES = 2**16
+_SAID_EVERY_S = 0.1
+_YOUNG_S = 60.0
+_LOCK = "node.lock"
+
+log = structlog.get_logger("daemon.jobs.node")
+
+
+def program_version() -> str:
+    """Return the versions that a node and its daemon have to have in common."""
+    return (
+        f"unsorry {version('unsorry')}, Python {platform.python_version_tuple()[0]}.{sys.version_info.minor}"
+    )
+
+
+def node_paths() -> Paths:
+    """Return the places of this node."""
+    named = os.environ.get(FOLDER)
+    folder = Path(named) if named else Path.home() / ".cache" / "unsorry-node"
+    return Paths(state=folder, cache=folder / "cache", runtime=folder / "run")
+
+
+def leans_here(paths: Paths, like: WireLean) -> Leans:
+    """Return what can run Lean on this node, under the daemon's settings for it."""
+    return find_leans(
+        backend="simulator" if like.kind == "simulator" else "auto",
+        repl="",
+        sandbox=like.sandbox,
+        toolchains=paths.toolchains,
+        start_timeout_s=like.start_timeout_s,
+        as_root=like.as_root,
+    )
+
+
+def lean_like(paths: Paths, like: WireLean) -> LeanBackend:
+    """Return this node's Lean of the same kind and version.
+
+    Raises:
+        StartError: it has none.
+    """
+    found = leans_here(paths, like)
+    for one in found.builds if found.fixed is None else (found.fixed,):
+        if (one.kind, one.toolchain) == (like.kind, like.toolchain):
+            return one
+    raise StartError(
+        "toolchain_missing",
+        f"{platform.node()}: no {like.kind} for {like.toolchain}",
+        f"install it there, into {paths.toolchains} or by elan",
+    )
+
+
+class Keeper:
+    """Says what this machine is. One process a node, which the cluster starts there."""
+
+    def report(self, asked: bytes) -> bytes:
+        """Return a `NodeReport` to a `Look`, both in JSON; first remove what dead attempts left."""
+        paths, look = node_paths(), Look.model_validate_json(asked)
+        problems = []
+        try:
+            paths.jobs.mkdir(parents=True, exist_ok=True)
+            remove_what_is_left(paths)
+            free = shutil.disk_usage(paths.state).free
+        except OSError as error:
+            free = 0
+            problems.append(
+                f"{paths.state} cannot be used: {error}; set ${FOLDER} there to a folder that can"
+            )
+        else:
+            if free < LEAST_FREE_BYTES:
+                problems.append(f"{paths.state}: {free // 2**20} MiB free, 2 GiB are needed; make room")
+        if os.environ.get("RAY_AUTH_MODE") != "token":
+            problems.append("Ray runs there without tokens; start it with RAY_AUTH_MODE=token")
+        if look.lean.kind in ("pantograph", "server") and look.lean.sandbox == "bubblewrap":
+            problem = bubblewrap_problem()
+            if problem is not None:
+                problems.append(f"no sandbox for Lean: {problem}")
+        found = leans_here(paths, look.lean)
+        leans = found.builds if found.fixed is None else (found.fixed,)
+        report = NodeReport(
+            host=platform.node(),
+            version=program_version(),
+            schema_version=SCHEMA,
+            clock=time.time(),
+            folder=str(paths.state),
+            free_bytes=free,
+            leans=tuple((one.kind, one.toolchain) for one in leans),
+            problems=tuple(problems),
+        )
+        return report.model_dump_json().encode()
+
+
+class Carrier:
+    """An attempt in a process of its own: bytes in, bytes out. It ends with what carries it."""
+
+    def __init__(self) -> None:
+        self._attempt: NodeAttempt | None = None
+
+    async def give(self, piece: bytes) -> None:
+        """Take bytes from the daemon."""
+        if self._attempt is None:
+            self._attempt = NodeAttempt(node_paths())
+        self._attempt.feed(piece)
+
+    async def take(self) -> bytes:
+        """Return bytes for the daemon; none after some seconds without any."""
+        while self._attempt is None:  # noqa: ASYNC110 - the first bytes make it
+            await asyncio.sleep(0.01)
+        return await self._attempt.taken()
+
+
+class NodeAttempt:
+    """One attempt on this node, and its talk with the daemon."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._decoder = Decoder()
+        self._out: list[bytes] = []
+        self._ready = asyncio.Event()
+        self._window = asyncio.Semaphore(WINDOW_LINES)
+        self._said_window = asyncio.Semaphore(_SAID_WINDOW)
+        self._heard = time.monotonic()
+        self._attempt: LocalAttempt | None = None
+        self._lease = ""
+        self._unheard = False
+        self._close = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def feed(self, piece: bytes) -> None:
+        """Take bytes from the daemon; it is heard of, whatever they are."""
+        self._heard = time.monotonic()
+        for message in self._decoder.feed(piece, FROM_DAEMON):
+            match message:
+                case Begin():
+                    self._lease = message.lease
+                    self._spawn(self._live(message))
+                case Stop():
+                    self._spawn(self._stop(message))
+                case Taken():
+                    (self._said_window if message.said else self._window).release()
+                case Close():
+                    self._close.set()
+                case Beat():
+                    self._say(Beat(lease=self._lease))
+
+    async def taken(self) -> bytes:
+        """Return what is to be said; nothing after some seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_TAKE_S):
+                await self._ready.wait()
+        said = b"".join(self._out)
+        self._out.clear()
+        self._ready.clear()
+        return said
+
+    def _spawn(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _say(self, message: FromNode) -> None:
+        self._out.append(encode(message))
+        self._ready.set()
+
+    async def _live(self, begin: Begin) -> None:
+        directory = self._paths.jobs / begin.job / str(begin.attempt)
+        try:
+            # A later attempt of the same name is the only one that the daemon knows of.
+            await asyncio.to_thread(_remove, self._paths, directory)
+            (directory / "staging").mkdir(parents=True)
+            with (directory / _LOCK).open("wb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                lock.write(b"held")
+                lock.flush()
+                await self._within(begin, directory)
+        except (ArtifactError, GitError, OSError) as error:
+            remedy = error.remedy if isinstance(error, GitError) else "see `unsorry status`"
+            self._refuse("node", str(error), remedy, of_node=True)
+        except StartError as error:
+            self._refuse(error.reason, str(error), error.remedy, of_node=error.reason != "build_missing")
+        finally:
+            await asyncio.to_thread(_remove, self._paths, directory)
+
+    def _refuse(self, reason: str, message: str, remedy: str, *, of_node: bool) -> None:
+        self._say(Refused(lease=self._lease, reason=reason, message=message, remedy=remedy, of_node=of_node))
+
+    async def _within(self, begin: Begin, directory: Path) -> None:
+        """Run the attempt: its folder is made and held."""
+        git = Git(timeout_s=60.0)
+        spec = await self._prepared(begin, directory, git)
+        engine = LocalEngine(self._paths, git, slots=1)
+        order = Order(
+            spec,
+            begin.module,
+            begin.memory_bytes,
+            begin.whole_bytes,
+            commit=None
+            if begin.commit is None
+            else Commit(begin.commit.repository, begin.commit.sha, begin.commit.built),
+            mirror=begin.mirror,
+        )
+        async with contextlib.aclosing(engine):
+            attempt = await engine.start(
+                order, over=lambda held: self._say(Over(lease=self._lease, held=held))
+            )
+            self._attempt = attempt
+            self._say(Started(lease=self._lease, pid=attempt.pid))
+            whole = asyncio.create_task(self._run(attempt, spec))
+            saying = asyncio.create_task(self._tail(spec.log, whole))
+            closed = asyncio.create_task(self._close.wait())
+            while not closed.done() and time.monotonic() - self._heard < begin.lease_s:
+                await asyncio.wait({closed}, timeout=min(1.0, begin.lease_s / 5))
+            if not closed.done():
+                self._unheard = True
+                log.warning("daemon_not_heard", job=begin.job, seconds=begin.lease_s)
+            end = await attempt.close()
+            # Nobody may be there to take the rest of its lines.
+            await asyncio.wait({whole, saying}, timeout=2.0)
+            for task in (whole, saying, closed):
+                task.cancel()
+            await asyncio.gather(whole, saying, closed, return_exceptions=True)
+        await asyncio.to_thread(_remove, self._paths, directory)
+        done = end.exit or Exit(1, None, 0)
+        self._say(
+            Closed(
+                lease=self._lease,
+                status=done.status,
+                signal=done.signal,
+                peak_rss_bytes=done.peak_rss_bytes,
+                seen_bytes=end.seen_bytes,
+            )
+        )
+
+    async def _run(self, attempt: LocalAttempt, spec: JobSpec[Spec]) -> None:
+        async def hear(raw: bytes) -> None:
+            for payload in await asyncio.to_thread(_staged, spec.staging):
+                await self._send(payload)
+            await self._window.acquire()
+            self._say(Line(lease=self._lease, body=raw))
+
+        try:
+            end = await attempt.run(hear)
+        except LineTooLongError as error:
+            self._say(TooLong(lease=self._lease, message=str(error)))
+            return
+        if self._unheard:
+            return  # by this node, and not by the daemon: that is no end that says anything of the job
+        self._say(
+            Ended(lease=self._lease, status=end.status, signal=end.signal, peak_rss_bytes=end.peak_rss_bytes)
+        )
+
+    async def _send(self, payload: Path) -> None:
+        """Send a payload in parts and remove it."""
+        with payload.open("rb") as file:
+            last = False
+            while not last:
+                part = await asyncio.to_thread(file.read, PART_BYTES)
+                last = len(part) < PART_BYTES
+                await self._window.acquire()
+                self._say(Payload(lease=self._lease, sha256=payload.name, last=last, body=part))
+        await asyncio.to_thread(payload.unlink)
+
+    async def _tail(self, path: Path, whole: asyncio.Task[None]) -> None:
+        """Send what is written on standard error, until all of it is said after the end."""
+        with path.open("rb") as file:
+            while True:
+                over = whole.done()
+                part = await asyncio.to_thread(file.read, _SAID_BYTES)
+                if part:
+                    await self._said_window.acquire()
+                    self._say(Said(lease=self._lease, body=part))
+                elif over:
+                    return
+                else:
+                    await asyncio.wait({whole}, timeout=_SAID_EVERY_S)
+
+    async def _stop(self, stop: Stop) -> None:
+        if self._attempt is not None:
+            await self._attempt.stop(grace_s=stop.grace_s, first_alone=stop.first_alone)
+        self._say(Stopped(lease=self._lease))
+
+    async def _prepared(self, begin: Begin, directory: Path, git: Git) -> JobSpec[Spec]:
+        """Bring what the attempt needs to this node; return its specification with the node's places.
+
+        Raises:
+            ArtifactError, GitError, OSError, StartError: something is not to be had here.
+        """
+        paths = self._paths
+        store = await asyncio.to_thread(Artifacts, begin.artifacts)
+        repository = begin.mirror or (begin.commit.repository if begin.commit else "")
+        if repository:
+            mirror = paths.mirrors / f"{slug(repository)}.git"
+            try:
+                await git.ensure_mirror(mirror, sha256=begin.sha256)
+            except OSError:
+                if not (mirror / "HEAD").is_file():  # else another attempt has made it meanwhile
+                    raise
+            for pack in begin.packs:
+                await _add_pack(git, mirror, store, pack)
+        await asyncio.to_thread(sweep, paths.cache, begin.cache_bytes)
+        for tree in begin.trees:
+            await asyncio.to_thread(_add_tree, store, paths.cache / tree.place, tree.sha256)
+        inputs = directory / "inputs"
+        for one in begin.inputs:
+            (inputs / one.name).parent.mkdir(parents=True, exist_ok=True)
+            await asyncio.to_thread(store.get, one.sha256, inputs / one.name)
+        parameters = dict(begin.parameters)
+        if begin.lean is not None:
+            parameters["lean"] = asdict(await asyncio.to_thread(lean_like, paths, begin.lean))
+        if begin.journal:
+            parameters["journal"] = str(paths.searches)
+        return JobSpec(
+            begin.job,
+            begin.kind,
+            begin.attempt,
+            directory,
+            _Carried.model_validate(parameters),
+            inputs=Inputs(inputs, tuple(Input(one.name, one.sha256, one.size_bytes) for one in begin.inputs)),
+        )
+
+
+class _Carried(Spec, extra="allow"):
+    """Parameters as they came: the job itself reads them as its kind's."""
+
+
+def _staged(staging: Path) -> list[Path]:
+    """Return the payloads that are whole."""
+    return [path for path in sorted(staging.iterdir()) if len(path.name) == 64]
+
+
+def _add_tree(store: Artifacts, folder: Path, digest: str) -> None:
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        packed = folder.with_name(f".{digest}.tar")
+        try:
+            store.get(digest, packed)
+            unpack_folder(packed, folder)
+        finally:
+            packed.unlink(missing_ok=True)
+
+
+async def _add_pack(git: Git, mirror: Path, store: Artifacts, digest: str) -> None:
+    pack = mirror / "objects" / "pack" / f"pack-{digest[:40]}.pack"
+    if not pack.with_suffix(".idx").is_file():
+        pack.parent.mkdir(parents=True, exist_ok=True)
+        await asyncio.to_thread(store.get, digest, pack)
+        await git.index_pack(mirror, pack)
+
+
+def _remove(paths: Paths, directory: Path) -> None:
+    """End what runs of an attempt, and remove its folder and its worktree."""
+    if directory.is_dir():
+        end_attempt(directory)
+        remove_tree(directory)
+    remove_tree(paths.worktrees / f"{directory.parent.name}-{directory.name}")
+
+
+def remove_what_is_left(paths: Paths) -> None:
+    """Remove what attempts left whose process is gone: a living one holds its folder's lock."""
+    for directory in paths.jobs.glob("*/*"):
+        with contextlib.suppress(FileNotFoundError):
+            lock = directory / _LOCK
+            # One that is empty is about to be held.
+            held = lock.is_file() and lock.stat().st_size > 0
+            if held or time.time() - directory.stat().st_mtime > _YOUNG_S:
+                with _free(lock) as free:
+                    if free:
+                        _remove(paths, directory)
+
+
+@contextlib.contextmanager
+def _free(lock: Path) -> Iterator[bool]:
+    """Yield whether nobody holds a lock; nobody else does meanwhile."""
+    file: IO[bytes]
+    with lock.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True

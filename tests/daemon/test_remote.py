@@ -1,0 +1,324 @@
+"""An attempt on another machine: what crosses, leases and fencing. Both ends are here; between them are bytes, no Ray.
+
+The same over a real cluster are `test_engines.py` (marked slow) and `tests/e2e`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from daemon.jobs.artifacts import ArtifactError, Artifacts, pack_folder, unpack_folder
+from daemon.jobs.due import DueJob
+from daemon.jobs.engine import AttemptLostError, Order
+from daemon.jobs.node import NodeAttempt, remove_what_is_left
+from daemon.jobs.remote import RemoteAttempt
+from daemon.jobs.runner import AttemptOutput, verdict, write_spec
+from daemon.jobs.wire import (
+    FROM_DAEMON,
+    WINDOW_LINES,
+    Begin,
+    Decoder,
+    FromDaemon,
+    Line,
+    Payload,
+    WireError,
+    encode,
+)
+from daemon.paths import Paths
+from pipeline.jobs.child import kill_marked
+from pipeline.jobs.protocol import JobSpec
+from store.events.jobs import JobInterrupted
+from tests.support.daemon.bench import until
+from tests.support.daemon.job import Behaving
+
+DUE = DueJob(
+    "scan-1", "scan", 1, "scan", "local/x/demo", "main", "a" * 40, "scan a", simulated=False, spec=None
+)
+
+
+class Pair:
+    """The two ends of one attempt. `down` cuts what comes from the daemon, `up` what comes from the node."""
+
+    def __init__(self, folder: Path, behave: str, *, lease_s: float = 20.0) -> None:
+        self.node_paths = Paths(folder / "node", folder / "node" / "cache", folder / "node" / "run")
+        parameters = Behaving(
+            behave=behave,
+            repository="local/x/demo",
+            branch="main",
+            sha="a" * 40,
+            base=None,
+            include=(),
+            exclude=(),
+        )
+        spec = JobSpec("scan-1", "scan", 1, folder / "daemon" / "jobs" / "scan-1" / "1", parameters)
+        write_spec(spec)
+        self.spec = spec
+        self.order = Order(spec, "tests.support.daemon.job", 2**31, 2**32)
+        self.begin = Begin(
+            lease="ours",
+            lease_s=lease_s,
+            artifacts=str(folder / "artifacts"),
+            job="scan-1",
+            kind="scan",
+            attempt=1,
+            module=self.order.module,
+            memory_bytes=2**31,
+            whole_bytes=2**32,
+            cache_bytes=2**40,
+            parameters=json.loads(parameters.model_dump_json()),
+        )
+        self.down = self.up = False
+        self.released = False
+        self.node = NodeAttempt(self.node_paths)
+        self.heard: list[bytes] = []
+
+    @contextlib.asynccontextmanager
+    async def started(self) -> AsyncIterator[RemoteAttempt]:
+        def send(message: FromDaemon) -> None:
+            if not self.down:
+                self.node.feed(encode(message))
+
+        def release() -> None:
+            self.released = True
+            self.node._close.set()  # where Ray kills the process
+
+        attempt = RemoteAttempt(
+            "node",
+            self.order,
+            lease="ours",
+            lease_s=self.begin.lease_s,
+            send=send,
+            over=pytest.fail,
+            release=release,
+        )
+        self.attempt = attempt
+
+        async def carry() -> None:
+            while True:
+                said = await self.node.taken()
+                if not self.up:
+                    attempt.feed(said)
+
+        carrying = asyncio.create_task(carry())
+        try:
+            await attempt.begin(self.begin)
+            yield attempt
+        finally:
+            await attempt.close()
+            await until(lambda: not list(self.node_paths.jobs.glob("*/*")))
+            carrying.cancel()
+            assert self.released
+
+    async def hear(self, raw: bytes) -> None:
+        self.heard.append(raw)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_lines_payloads_log_and_end_cross_in_their_order(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "succeed")
+
+    async def go() -> None:
+        async with pair.started() as attempt:
+            end = await attempt.run(pair.hear)
+            assert (end.status, end.signal) == (0, None)
+
+    asyncio.run(go())
+    lines = [json.loads(raw) for raw in pair.heard]
+    assert [line["line"] for line in lines] == ["progress", "events", "result"]
+    (digest,) = (event["data"]["scan"]["sha256"] for event in lines[1]["events"] if "scan" in event["data"])
+    assert hashlib.sha256((pair.spec.staging / digest).read_bytes()).hexdigest() == digest
+    assert "a stray print" in pair.spec.log.read_text(encoding="utf-8")
+    assert list(pair.node_paths.jobs.glob("*/*")) == [], "nothing of it is left on the node"
+
+
+def test_a_node_that_does_not_hear_of_the_daemon_ends_the_attempt(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "stubborn", lease_s=0.8)
+
+    async def go() -> None:
+        async with pair.started() as attempt:
+            pair.down = True
+            with pytest.raises(AttemptLostError, match=r"not heard of the daemon|has not answered"):
+                await attempt.run(pair.hear)
+            await until(lambda: not alive(attempt.pid))
+            await until(lambda: not list(pair.node_paths.jobs.glob("*/*")))
+
+    asyncio.run(go())
+    assert kill_marked(pair.node_paths.jobs, below=True) == 0, "nor what it had started"
+
+
+def test_a_node_that_comes_back_after_its_lease_can_append_nothing(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "hang_after_events", lease_s=0.8)
+
+    async def go() -> None:
+        async with pair.started() as attempt:
+            pair.up = True
+            with pytest.raises(AttemptLostError, match="has not answered for"):
+                await attempt.run(pair.hear)
+            before = len(pair.heard)
+            pair.up = False
+            attempt.feed(encode(Line(lease="ours", body=b'{"line": "events", "events": []}')))
+            with pytest.raises(AttemptLostError):
+                await attempt.run(pair.hear)
+            assert len(pair.heard) == before
+
+    asyncio.run(go())
+
+
+def test_what_comes_with_another_lease_is_not_taken(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "succeed")
+
+    async def go() -> None:
+        async with pair.started() as attempt:
+            attempt.feed(encode(Line(lease="an earlier one", body=b'{"line": "result", "summary": {}}')))
+            await attempt.run(pair.hear)
+
+    asyncio.run(go())
+    assert [json.loads(raw)["line"] for raw in pair.heard] == ["progress", "events", "result"]
+
+
+def test_a_payload_that_is_not_what_it_is_named_by_ends_the_attempt(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "hang")
+
+    async def go() -> None:
+        async with pair.started() as attempt:
+            attempt.feed(encode(Payload(lease="ours", sha256="0" * 64, last=True, body=b"forged")))
+            with pytest.raises(AttemptLostError, match="another than its name"):
+                await attempt.run(pair.hear)
+
+    asyncio.run(go())
+    assert not (pair.spec.staging / ("0" * 64)).exists()
+
+
+def test_what_is_no_message_ends_the_attempt(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "hang")
+
+    async def go() -> None:
+        async with pair.started() as attempt:
+            attempt.feed(b"\x00\x00\x00\x02\x00\x00\x00\x00{}")
+            with pytest.raises(AttemptLostError, match="no message"):
+                await attempt.run(pair.hear)
+
+    asyncio.run(go())
+
+
+def test_only_so_many_lines_are_under_way_before_the_daemon_takes_them(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "count")
+
+    async def go() -> int:
+        most = 0
+        async with pair.started() as attempt:
+            taking = asyncio.Event()
+
+            async def hear(raw: bytes) -> None:
+                nonlocal most
+                await taking.wait()
+                most = max(most, attempt._lines.qsize())
+                pair.heard.append(raw)
+
+            whole = asyncio.create_task(attempt.run(hear))
+            await asyncio.sleep(0.5)
+            waiting = attempt._lines.qsize()
+            taking.set()
+            await whole
+            return max(most, waiting)
+
+    assert 0 < asyncio.run(go()) <= WINDOW_LINES
+    assert len(pair.heard) == 2002
+
+
+def test_a_lost_attempt_is_interrupted_and_so_due_again(tmp_path: Path) -> None:
+    heard = AttemptOutput(0.0, stopped="lost", fault="node-1 was lost: it has not answered for 60 s")
+    body = verdict(DUE, heard, "")
+    assert isinstance(body, JobInterrupted)
+    assert body.reason == heard.fault
+
+
+def test_what_a_dead_attempt_left_on_a_node_is_removed_and_a_living_one_is_not(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "hang")
+    dead = pair.node_paths.jobs / "scan-dead" / "1"
+    dead.mkdir(parents=True)
+    (dead / "node.lock").write_bytes(b"held")
+
+    async def go() -> None:
+        async with pair.started() as attempt:
+            await asyncio.to_thread(remove_what_is_left, pair.node_paths)
+            assert alive(attempt.pid)
+
+    asyncio.run(go())
+    assert not dead.exists()
+
+
+def test_a_message_in_pieces_is_put_together_and_one_of_an_impossible_size_is_refused(tmp_path: Path) -> None:
+    begin = Pair(tmp_path, "hang").begin
+    decoder, found = Decoder(), []
+    for byte in encode(begin):
+        found += list(decoder.feed(bytes([byte]), FROM_DAEMON))
+    assert found == [begin]
+    with pytest.raises(WireError, match="bytes"):
+        list(Decoder().feed(b"\xff" * 8, FROM_DAEMON))
+
+
+# ---- Artifacts
+
+
+@pytest.fixture(params=["folder", "memory"])
+def artifacts(request: pytest.FixtureRequest, tmp_path: Path) -> Artifacts:
+    return Artifacts(str(tmp_path / "store") if request.param == "folder" else f"memory://{tmp_path.name}")
+
+
+def test_a_content_is_put_once_and_got_by_its_hash(artifacts: Artifacts, tmp_path: Path) -> None:
+    digest = artifacts.put(b"content")
+    assert artifacts.put(b"content") == digest == hashlib.sha256(b"content").hexdigest()
+    artifacts.get(digest, tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == b"content"
+
+
+def test_a_content_that_was_changed_is_refused_and_leaves_no_file(tmp_path: Path) -> None:
+    store = Artifacts(str(tmp_path / "store"))
+    digest = store.put(b"content")
+    (tmp_path / "store" / digest).write_bytes(b"forged")
+    with pytest.raises(ArtifactError, match="was changed"):
+        store.get(digest, tmp_path / "got")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_a_content_that_is_not_there_is_an_error_with_a_remedy(artifacts: Artifacts, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"cannot be read.*check that this machine reaches it"):
+        artifacts.get("0" * 64, tmp_path / "got")
+
+
+def test_a_named_thing_is_made_once(artifacts: Artifacts) -> None:
+    made: list[int] = []
+
+    def make(folder: Path) -> Path:
+        made.append(1)
+        (folder / "thing").write_bytes(b"a pack")
+        return folder / "thing"
+
+    assert artifacts.named("commits a", make) == artifacts.named("commits a", make)
+    assert artifacts.named("commits b", make)
+    assert len(made) == 2
+
+
+def test_a_folder_comes_out_as_it_went_in_and_never_outside(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "a").write_bytes(b"x")
+    (folder / "link").symlink_to("deep")
+    unpack_folder(pack_folder(folder, tmp_path / "tar"), tmp_path / "copy")
+    assert (tmp_path / "copy" / "deep" / "a").read_bytes() == b"x"
+    assert (tmp_path / "copy" / "link").is_symlink()

@@ -1,0 +1,189 @@
+"""A Ray cluster on this machine: a head without slots, and nodes of which each has slots and a folder of its own.
+
+with Cluster(tmp_path, nodes=2) as cluster:
+    deployment.write(repos=[…], extra=cluster.settings())
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+NO_RAY = "" if importlib.util.find_spec("ray") else "Ray is not installed: pip install 'unsorry[ray]'"
+
+
+class Cluster:
+    """Starts with the block and ends with it."""
+
+    def __init__(self, folder: Path, *, nodes: int = 1, slots: int = 3, lease_s: float = 10.0) -> None:
+        self.folder = folder
+        self.lease_s = lease_s
+        self.token_file = folder / "token"
+        self.nodes: list[subprocess.Popen[bytes]] = []
+        self._count, self._slots = nodes, slots
+        # Ray's sockets have longer names than fit below a test's folder.
+        self._temporary = Path(tempfile.mkdtemp(prefix="ray-"))
+        self._port = _free_port()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def settings(self) -> str:
+        """Return the section of config.toml."""
+        return (
+            f'[engine]\nkind = "ray"\naddress = "{self.address}"\ntoken_file = "{self.token_file}"\n'
+            f'lease = "{self.lease_s:g}s"\n'
+        )
+
+    def node_folder(self, number: int) -> Path:
+        """Return the folder that a node works in."""
+        return self.folder / f"node-{number}"
+
+    def __enter__(self) -> Cluster:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.token_file.write_text(secrets.token_hex(32), encoding="ascii")
+        try:
+            self.start_head()
+            for number in range(self._count):
+                self.start_node(number)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start_head(self) -> None:
+        self.head = self._start(
+            "head",
+            "--head",
+            f"--port={self._port}",
+            "--include-dashboard=false",
+            f"--temp-dir={self._temporary}",
+        )
+        deadline = time.monotonic() + 60
+        while not _listens(self._port):
+            assert self.head.poll() is None, "the head ended"
+            assert time.monotonic() < deadline, "the head does not listen"
+            time.sleep(0.1)
+
+    def start_node(self, number: int, *, mode: str = "token") -> None:
+        """Start a node beside the others."""
+        resources = json.dumps({"unsorry": self._slots})
+        folder = self.node_folder(number)
+        process = self._start(
+            f"node-{number}",
+            f"--address={self.address}",
+            f"--resources={resources}",
+            folder=folder,
+            mode=mode,
+        )
+        self.nodes.append(process)
+
+    def signal_node(self, number: int, what: signal.Signals) -> None:
+        """Send a signal to every process of a node, its jobs among them."""
+        for process in _family(self.nodes[number].pid):
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(what)
+
+    def signal_head(self, what: signal.Signals) -> None:
+        """Send a signal to every process of the head."""
+        for process in _family(self.head.pid):
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(what)
+
+    def environments(self) -> str:
+        """Return the environments of all processes of the cluster, with those of the jobs there."""
+        found = []
+        for process in (self.head, *self.nodes):
+            for one in _family(process.pid):
+                with contextlib.suppress(psutil.Error):
+                    found += [f"{name}={value}" for name, value in one.environ().items()]
+        return "\n".join(found)
+
+    def contents(self) -> str:
+        """Return what lies in the folders of the cluster and of its nodes, the logs of Ray among it."""
+        folders = (self.folder, self._temporary)
+        files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+        return "\n".join(path.read_bytes().decode(errors="replace") for path in files)
+
+    def close(self) -> None:
+        for process in (*self.nodes, getattr(self, "head", None)):
+            if process is not None:
+                for one in _family(process.pid):
+                    with contextlib.suppress(psutil.Error):
+                        one.kill()
+                process.wait()
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _start(
+        self, name: str, *arguments: str, folder: Path | None = None, mode: str = "token"
+    ) -> subprocess.Popen[bytes]:
+        environment = dict(os.environ) | {
+            "RAY_AUTH_MODE": mode,
+            "RAY_AUTH_TOKEN_PATH": str(self.token_file),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_health_check_initial_delay_ms": "1000",
+            "RAY_health_check_period_ms": "1000",
+            "RAY_health_check_timeout_ms": "3000",
+            "UNSORRY_NODE_FOLDER": str(folder or self.folder / name),
+        }
+        with (self.folder / f"{name}.log").open("wb") as output:
+            return subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "ray.scripts.scripts",
+                    "start",
+                    "--block",
+                    "--node-ip-address=127.0.0.1",
+                    "--num-cpus=0",
+                    "--num-gpus=0",
+                    "--object-store-memory=80000000",
+                    "--disable-usage-stats",
+                    *arguments,
+                ],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        process = psutil.Process(pid)
+        return [*process.children(recursive=True), process]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
