@@ -7,10 +7,11 @@ PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo demo-diff demo-learning demo-serve demo-leandojo demo-agents docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user dist deb image
+.PHONY: help demo demo-bump demo-diff demo-learning demo-serve demo-leandojo demo-agents docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user dist deb image
 
 help:
 	@echo "make demo       from a commit to a proof that Lean accepts, on one screen"
+	@echo "make demo-bump  what a newer library breaks, and the patches that mend it, on one screen"
 	@echo "make demo-diff  what the check on a pull request says, on one screen"
 	@echo "make demo-learning demo-serve demo-leandojo    what it learns, what editors ask it, LeanDojo's formats"
 	@echo "make demo-agents    two agents and one project, through unsorry mcp"
@@ -61,6 +62,9 @@ docs: $(VENV)/.dev
 
 demo: $(VENV)/.core $(VENV)/.lean435
 	@$(BIN)/python examples/demo.py
+
+demo-bump: $(VENV)/.core $(VENV)/.lean435
+	@$(BIN)/python -m examples.demo_bump
 
 demo-diff: $(VENV)/.core
 	@$(BIN)/python examples/demo_diff.py

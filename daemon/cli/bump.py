@@ -121,11 +121,12 @@ def summary(row: BumpRow) -> list[str]:
         return [*lines, "  waits"]
     state = "finished" if row.finished_at else "under way"
     lines.append(
-        f"  {state}: {counted(len(row.broken), 'break')}, {len(row.mended)} mended, {len(row.left)} left;"
+        f"  {state}: {counted(len(row.broken), 'break')}, {len(row.mended)} mended{_unsure(row)}, {len(row.left)} left;"
         f" {counted(row.tried, 'text')} tried"
     )
     lines += [
-        f"  mended  {clean(one['path'])}  {clean(one['declaration'])}  {clean(one['how'])}"
+        f"  {'mended ' if one['verdict'] == 'verified' else 'checked'} {clean(one['path'])}  "
+        f"{clean(one['declaration'])}  {clean(one['how'])}"
         for one in row.mended
     ]
     for one in row.left:
@@ -137,6 +138,11 @@ def summary(row: BumpRow) -> list[str]:
     failed = ", ".join(map(clean, row.modules_failed))
     after = "with the patches applied" if row.finished_at else "before anything is mended"
     return [*lines, f"  modules that fail {after}: {failed or 'none'}"]
+
+
+def _unsure(row: BumpRow) -> str:
+    number = sum(one["verdict"] != "verified" for one in row.mended)
+    return f" ({number} not verified)" if number else ""
 
 
 def _write(row: BumpRow, folder: Path, config: Path, log_path: Path) -> list[Path]:

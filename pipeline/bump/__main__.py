@@ -282,18 +282,24 @@ class Bump:
             ):
                 texts.append((how, text))
             return False
-        if not (verdict.all_required_passed and lean.is_lean):
+        is_verified = verdict.all_required_passed and lean.is_lean
+        if is_verified:
+            self._tried(gap, how, text, "verified", "", "", seconds)
+        else:
+            # As of any proof: nothing speaks against it, and here nobody can judge more of it.
             step = verdict.not_checked[0] if verdict.not_checked else ""
             told = next((one.evidence for one in verdict.checks if one.verdict == "not_checked"), "")
             self._tried(gap, how, text, "checked", step, told, seconds)
-            return False
-        self._tried(gap, how, text, "verified", "", "", seconds)
         gap.text = text
         self._write(file)
-        about = gap.found
-        self._mended.append(
-            Mend(path=file.path, declaration=about.declaration, how=how, axioms=verdict.axioms)
+        mend = Mend(
+            path=file.path,
+            declaration=gap.found.declaration,
+            how=how,
+            verdict="verified" if is_verified else "checked",
+            axioms=verdict.axioms if is_verified else (),
         )
+        self._mended.append(mend)
         return True
 
     def _proof(self, file: RaisedFile, start: int, text: str) -> ProofFound:
@@ -410,10 +416,17 @@ class Bump:
             mended = [one for one in self._mended if one.path == path]
             if mended:
                 told = "\n".join(
-                    f"{one.declaration}: {one.how}; axioms: {', '.join(one.axioms) or 'none'}"
+                    f"{one.declaration}: {one.how}; "
+                    + (
+                        f"axioms: {', '.join(one.axioms) or 'none'}"
+                        if one.verdict == "verified"
+                        else "NOT VERIFIED"
+                    )
                     for one in mended
                 )
+                unsure = sum(one.verdict != "verified" for one in mended)
                 title = f"Mend {len(mended)} {'proof' if len(mended) == 1 else 'proofs'} in {path}"
+                title += f", {unsure} not verified" if unsure else ""
                 both = {path: (_bytes(file.original), _bytes(file.handed_over))}
                 series.append({"title": title, "message": told, "diff": self._diff(both)})
         return series

@@ -10,7 +10,6 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from pipeline.bump.breaks import reason_of
 from pipeline.lean.source.declarations import written_name
 
 Errors = Sequence[tuple[int, str]]
@@ -27,7 +26,6 @@ _APPLIED = re.compile(
     r"(?P<head>(?:exact|apply|refine)\s+)?(?P<function>[^\W\d][\w'!?.]*)(?P<rest>\s+\S.*)?", re.DOTALL
 )
 _MOST_ARGUMENTS = 6
-_MORE_HEARTBEATS = 2_000_000
 TACTICS = (
     "rfl",
     "assumption",
@@ -105,7 +103,7 @@ def candidates(text: str, errors: Errors, names: Mapping[str, str], near: Near) 
                 yield f"{name} replaced by {other}", new
     if not errors:
         return
-    at, message = min(errors)
+    at, _ = min(errors)
     if (tactic := tactic_at(text, at)) is None:
         for changed in _applications(text):
             yield "arguments changed", changed
@@ -114,10 +112,6 @@ def candidates(text: str, errors: Errors, names: Mapping[str, str], near: Near) 
     old = text[start:end]
     for changed in _applications(old):
         yield f"arguments of {_short(old)} changed", text[:start] + changed + text[end:]
-    if reason_of(message) == "timeout":
-        indent = " " * (start - (text.rfind("\n", 0, start) + 1))
-        more = f"set_option maxHeartbeats {_MORE_HEARTBEATS} in\n{indent}{old}"
-        yield f"more heartbeats for {_short(old)}", text[:start] + more + text[end:]
     for tactic_text in TACTICS:
         if tactic_text != old:
             yield f"{_short(old)} replaced by {tactic_text}", text[:start] + tactic_text + text[end:]

@@ -44,11 +44,13 @@ class Break(Part):
 
 
 class Mend(Part):
-    """A proof that the gate verified in place of a broken one, and how it was found."""
+    """A text in place of a broken proof, with the gate's verdict: verified, or checked (nothing failed, and not all
+    could be judged). `axioms` are those of a verified one. `how` it was found."""
 
     path: str
     declaration: str
     how: str
+    verdict: Literal["checked", "verified"]
     axioms: tuple[str, ...]
 
 

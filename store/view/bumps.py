@@ -31,7 +31,7 @@ class BumpRow:
     broken: list[dict[str, str]]
     """What broke (`store.events.bumps.Break`)."""
     mended: list[dict[str, str]]
-    """What the gate verified in its place (`Mend`)."""
+    """What stands in its place: verified by the gate, or checked (`Mend`)."""
     left: list[dict[str, str]]
     modules_failed: list[str]
     """The modules that fail: before anything is mended, and once it is over with the patches applied."""

@@ -335,6 +335,18 @@ def test_two_agents_share_a_project_on_one_screen(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_bump_is_asked_for_mended_and_taken_over_on_one_screen(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "examples.demo_bump", "--directory", str(tmp_path / "demo")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) <= 30
+    assert "finished: 4 breaks, 3 mended (3 not verified), 1 left" in done.stdout
+    assert "checked Logic.lean  renamed  renamed constants" in done.stdout
+    assert "left    Meaning.lean:3  restated  statement, unknown_name" in done.stdout
+    assert "Mend 3 proofs in Logic.lean, 3 not verified" in done.stdout
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["learning", "serve", "leandojo"])
 def test_the_other_demos_reach_their_ends(part: str, tmp_path: Path) -> None:
     done = subprocess.run([*TOUR, str(tmp_path / "demo"), part], capture_output=True, text=True, check=False)

@@ -87,11 +87,16 @@ def test_a_text_that_restates_the_theorem_is_rejected_by_the_gate(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_project_that_breaks_in_fourteen_ways(court: RealGate, tmp_path: Path) -> None:
     project(tmp_path / "project", FAMILY)
     found = bump(tmp_path, court.backend("server"), renames=LIVES)
     assert len(found.built.broken) == 15
-    assert found.left == {"Import.lean": "import", "statement_broken": "statement"}
-    assert found.finished.modules_failed == ("Import", "Statement")
-    assert len(found.mended) == 13
+    assert found.left == {"Import.lean": "import", "statement_broken": "statement", "times_out": "proof"}
+    assert found.finished.modules_failed == ("Import", "Statement", "Timeout")
+    assert len(found.mended) == 12
+    assert {one.reason for one in found.built.broken} == {
+        "unknown_name", "type_mismatch", "import", "syntax", "unsolved_goals", "timeout",
+    }  # fmt: skip
+    assert all(one.verdict == "verified" for one in found.finished.mended)
     assert OLD not in found.series[0]["title"]

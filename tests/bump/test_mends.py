@@ -99,12 +99,6 @@ def test_renames_come_first_then_arguments_then_other_tactics() -> None:
     assert "by\n  simp" in [changed for _, changed in tried]
 
 
-def test_a_timeout_gets_more_heartbeats() -> None:
-    said = "(deterministic) timeout at `whnf`, maximum number of heartbeats (200000) has been reached"
-    tried = dict(candidates("by\n  simp_all", [(5, said)], {}, lambda _: ()))
-    assert tried["more heartbeats for simp_all"] == "by\n  set_option maxHeartbeats 2000000 in\n  simp_all"
-
-
 def test_what_exact_question_mark_suggests_is_read() -> None:
     assert suggested("Try this:\n  [apply] exact foo a") == "exact foo a"
     assert suggested("Try this: exact foo a") == "exact foo a"

@@ -75,7 +75,7 @@ def finish(folder: StateFolder) -> None:
         "how": "renamed constants",
         "text": "by\n  exact new",
     }
-    mend = Mend(path="A.lean", declaration="a", how="renamed constants", axioms=())
+    mend = Mend(path="A.lean", declaration="a", how="renamed constants", verdict="verified", axioms=())
     for body in (
         BumpAsked(repository=KEY, bump="b1", by="ada", **RAISES),
         BumpBuilt(**ABOUT, **RAISES, broken=(one, other), modules_failed=("A",)),

@@ -60,8 +60,8 @@ FAMILY: Mapping[str, str] = {
     "Import": "import Base.Moved\n\ntheorem import_moved (p : Prop) (h : p) : p := h\n",
     "Notation": "theorem notation_changed (p q : Prop) (a : p) (b : q) : p ∧ q := by\n"
     "  have both : p ⊠ q := ⟨a, b⟩\n  exact both\n",
-    "Timeout": "set_option maxHeartbeats 1 in\ntheorem times_out (a b c d : Prop) (h : a ∧ b ∧ c ∧ d) :"
-    " d ∧ c ∧ b ∧ a := by\n  simp_all\n",
+    "Timeout": "set_option maxHeartbeats 10 in\n"
+    "theorem times_out (a b c d e f : Prop) (h : a ∧ b ∧ c ∧ d ∧ e ∧ f) : f ∧ e ∧ d ∧ c ∧ b ∧ a := by\n  simp_all\n",
     "Two": "theorem two_breaks (p q : Prop) (h : p ∧ q) : p ∧ (q ∧ p) := by\n"
     "  have one : p := Base.fst h\n  have two : q ∧ p := Base.rotate p q h\n  exact ⟨one, two⟩\n",
 }
