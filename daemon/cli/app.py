@@ -52,6 +52,7 @@ GROUPS = {
     "Operate": {
         "setup": "unsorry setup",
         "doctor": "unsorry doctor",
+        "node": "unsorry node check",
         "config": "unsorry config check",
         "jobs": "unsorry jobs --state failed",
         "logs": "unsorry logs --follow",
@@ -86,6 +87,7 @@ _MODULES = {
     "resume": "jobs",
     "trigger": "jobs",
     "doctor": "toolchain",
+    "node": "toolchain",
     "version": "toolchain",
     "standby": "run",
 }

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -59,6 +60,15 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="toolchain")
     app.command("setup", help="Install elan and the Lean versions that the watched repositories name.")(setup)
     app.command("doctor", help="Check what is installed and what is missing.")(doctor)
+    node = typer.Typer(
+        help="Look at a machine that is to run the daemon's jobs ([engine]).",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    node.command("check", help="Say whether this machine can run jobs of a daemon on another one.")(
+        check_node
+    )
+    app.add_typer(node, name="node")
     app.command("version", help="Show the version of unsorry, Python and SQLite.")(version)
 
 
@@ -611,6 +621,87 @@ class Examination:
     """nothing essential is missing, and there is a Lean"""
     checks: list[Finding]
     """what was looked at"""
+
+
+def check_node(as_json: Json = False) -> None:
+    from daemon.jobs.node import examined, node_paths
+    from daemon.jobs.wire import WireLean
+    from daemon.requirements import cuda_is_there
+
+    found = examined(node_paths(), WireLean(kind="server", toolchain="", sandbox="bubblewrap", as_root=True))
+    problems = list(found.problems)
+    ray = _ray_problem()
+    problems += [ray] if ray else []
+    leans = [NodeLean(kind, toolchain) for kind, toolchain in found.leans]
+    at = datetime.fromtimestamp(found.clock, UTC).isoformat(timespec="seconds")
+    answer = NodeCheck(
+        not problems,
+        found.host,
+        found.version,
+        at,
+        found.folder,
+        found.free_bytes,
+        leans,
+        cuda_is_there(),
+        problems,
+    )
+    if as_json:
+        emit_json(answer)
+    else:
+        say(
+            styled(
+                f"{found.host} {'can' if answer.ok else 'cannot'} run jobs of a daemon on another machine",
+                "bold",
+            )
+        )
+        for problem in problems:
+            say(f"  -> {clean(problem)}")
+        say(f"  {found.version}; {at}; {clean(found.folder)}: {found.free_bytes / 2**30:.1f} GiB free")
+        for lean in leans:
+            say(f"  Lean: {clean(lean.toolchain or 'version unknown')} ({lean.kind})")
+        if not leans:
+            say("  no Lean: it can scan, if the daemon's machine has none either")
+    if problems:
+        raise typer.Exit(ExitCode.FAILURE)
+
+
+def _ray_problem() -> str:
+    from daemon.doctor import RAY_MINIMUM, version_tuple
+
+    try:
+        there = metadata.version("ray")
+    except metadata.PackageNotFoundError:
+        return "Ray is not installed: pip install 'unsorry[ray]'"
+    return "" if version_tuple(there) >= RAY_MINIMUM else f"Ray is {there}, and 2.60 is needed"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLean:
+    kind: str
+    """`pantograph` or `server`"""
+    toolchain: str
+    """as `lean-toolchain` names it"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    ok: bool
+    """nothing keeps it from running jobs; the daemon also compares versions, clock and Lean with its own"""
+    host: str
+    version: str
+    """of unsorry and Python: a node has to have the daemon's"""
+    clock: str
+    """UTC; more than a minute away from the daemon's is too far"""
+    folder: str
+    """where it works: `$UNSORRY_NODE_FOLDER`, else `~/.cache/unsorry-node`"""
+    free_bytes: int
+    """on the folder's disk"""
+    leans: list[NodeLean]
+    """what runs Lean here; a node has to have all that the daemon's machine has"""
+    gpu: bool
+    """there is one, which no job of another machine uses yet"""
+    problems: list[str]
+    """what keeps it, with the remedy"""
 
 
 def version(as_json: Json = False) -> None:

@@ -121,43 +121,51 @@ def lean_like(paths: Paths, like: WireLean) -> LeanBackend:
     )
 
 
+def examined(paths: Paths, like: WireLean) -> NodeReport:
+    """Look at this machine, as the place of attempts; first remove what dead ones left.
+
+    Args:
+        like: how the daemon's machine runs Lean; its toolchain does not matter.
+    """
+    problems = []
+    try:
+        paths.jobs.mkdir(parents=True, exist_ok=True)
+        remove_what_is_left(paths)
+        free = shutil.disk_usage(paths.state).free
+    except OSError as error:
+        free = 0
+        problems.append(f"{paths.state} cannot be used: {error}; set ${FOLDER} there to a folder that can")
+    else:
+        if free < LEAST_FREE_BYTES:
+            problems.append(f"{paths.state}: {free // 2**20} MiB free, 2 GiB are needed; make room")
+    if os.environ.get("RAY_AUTH_MODE") != "token":
+        problems.append("Ray runs there without tokens; start it with RAY_AUTH_MODE=token")
+    if shutil.which("git") is None:
+        problems.append("git: not found on PATH; install git")
+    if like.kind != "simulator" and like.sandbox == "bubblewrap":
+        problem = bubblewrap_problem()
+        if problem is not None:
+            problems.append(f"no sandbox for Lean: {problem}")
+    found = leans_here(paths, like)
+    leans = found.builds if found.fixed is None else (found.fixed,)
+    return NodeReport(
+        host=platform.node(),
+        version=program_version(),
+        schema_version=SCHEMA,
+        clock=time.time(),
+        folder=str(paths.state),
+        free_bytes=free,
+        leans=tuple((one.kind, one.toolchain) for one in leans),
+        problems=tuple(problems),
+    )
+
+
 class Keeper:
     """Says what this machine is. One process a node, which the cluster starts there."""
 
     def report(self, asked: bytes) -> bytes:
-        """Return a `NodeReport` to a `Look`, both in JSON; first remove what dead attempts left."""
-        paths, look = node_paths(), Look.model_validate_json(asked)
-        problems = []
-        try:
-            paths.jobs.mkdir(parents=True, exist_ok=True)
-            remove_what_is_left(paths)
-            free = shutil.disk_usage(paths.state).free
-        except OSError as error:
-            free = 0
-            problems.append(
-                f"{paths.state} cannot be used: {error}; set ${FOLDER} there to a folder that can"
-            )
-        else:
-            if free < LEAST_FREE_BYTES:
-                problems.append(f"{paths.state}: {free // 2**20} MiB free, 2 GiB are needed; make room")
-        if os.environ.get("RAY_AUTH_MODE") != "token":
-            problems.append("Ray runs there without tokens; start it with RAY_AUTH_MODE=token")
-        if look.lean.kind in ("pantograph", "server") and look.lean.sandbox == "bubblewrap":
-            problem = bubblewrap_problem()
-            if problem is not None:
-                problems.append(f"no sandbox for Lean: {problem}")
-        found = leans_here(paths, look.lean)
-        leans = found.builds if found.fixed is None else (found.fixed,)
-        report = NodeReport(
-            host=platform.node(),
-            version=program_version(),
-            schema_version=SCHEMA,
-            clock=time.time(),
-            folder=str(paths.state),
-            free_bytes=free,
-            leans=tuple((one.kind, one.toolchain) for one in leans),
-            problems=tuple(problems),
-        )
+        """Return a `NodeReport` to a `Look`, both in JSON."""
+        report = examined(node_paths(), Look.model_validate_json(asked).lean)
         return report.model_dump_json().encode()
 
 

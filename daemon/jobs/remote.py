@@ -118,6 +118,7 @@ class RemoteAttempt:
         release: Callable[[], None],
     ) -> None:
         self.pid = 0
+        self.order = order
         self._node, self._spec, self._lease, self._lease_s = node, order.spec, lease, lease_s
         self._send, self._over, self._release = send, over, release
         self._decoder = Decoder()
@@ -189,6 +190,11 @@ class RemoteAttempt:
         for future in (self._started, self._closed):
             if not future.done():
                 future.cancel()
+
+    @property
+    def lost(self) -> str:
+        """Why it was given up; "" where it was not."""
+        return str(self._fault) if self._lost.is_set() else ""
 
     async def _beat(self) -> None:
         while not self._lost.is_set():
@@ -466,8 +472,12 @@ class RayEngine:
             self._writer.write(framed(channel, content))
 
     def _forget(self, channel: int) -> None:
-        if self._attempts.pop(channel, None) is not None:
+        attempt = self._attempts.pop(channel, None)
+        if attempt is not None:
             self._control(Kill(channel=channel))
+            if attempt.lost:
+                # It may be in the list for some seconds more.
+                self._refuse(attempt.order.node, attempt.lost)
 
     async def _keep_linked(self) -> None:
         """Keep the link up: where it ends, what it carried is lost, and another one is started."""

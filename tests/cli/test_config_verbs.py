@@ -104,6 +104,19 @@ def test_doctor_names_each_thing_with_its_remedy(folder: StateFolder) -> None:
     assert "git" in folder.unsorry("doctor", env={"PATH": str(folder.root)}).out.splitlines()[0]
 
 
+def test_a_node_says_what_keeps_it_from_running_jobs(folder: StateFolder) -> None:
+    env = {"UNSORRY_NODE_FOLDER": str(folder.root / "node")}
+    answer = folder.unsorry("node", "check", "--json", env=env)
+    assert answer.code == 1
+    assert any("RAY_AUTH_MODE=token" in problem for problem in answer.json["problems"])
+    assert answer.json["folder"] == env["UNSORRY_NODE_FOLDER"]
+    (folder.root / "file").write_text("", encoding="ascii")
+    broken = folder.unsorry("node", "check", env={"UNSORRY_NODE_FOLDER": str(folder.root / "file")})
+    assert broken.code == 1
+    assert "cannot run jobs" in broken.out.splitlines()[0]
+    assert "cannot be used" in broken.out
+
+
 def test_an_option_of_every_verb_stands_before_it_or_after_it(filled: StateFolder) -> None:
     after = filled.unsorry("sorries", "show", "5a", "--json", "--as-of", "9", "--config", "config.toml")
     for before in (

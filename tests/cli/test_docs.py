@@ -43,6 +43,7 @@ DOCUMENTS = {
     "config show": ["config", "show"],
     "toolchain list": ["toolchain", "list"],
     "doctor": ["doctor"],
+    "node check": ["node", "check"],
     "version": ["version"],
     "events": ["events", "--last", "1"],
 }

@@ -131,6 +131,7 @@ DOCUMENTS: dict[str, type] = {
     "toolchain install": toolchain.Installed,
     "toolchain remove": toolchain.Removed,
     "doctor": toolchain.Examination,
+    "node check": toolchain.NodeCheck,
     "poll": jobs.Polling,
     "pause": jobs.Paused,
     "resume": jobs.Resumed,
