@@ -19,6 +19,7 @@ import structlog
 from daemon.context import Context
 from daemon.store_service import StoreFailedError, StoreService
 from store.events.base import EventBody
+from store.events.bumps import BumpFinished
 from store.events.jobs import JobFailed
 from store.events.models import CheckpointPromoted, CheckpointRefused, CheckpointRemoved, CheckpointSaved
 from store.events.proofs import (
@@ -207,6 +208,16 @@ def _proposed(_view: sqlite3.Connection, body: PullRequestOpened) -> Line:
     )
 
 
+def _bumped(_view: sqlite3.Connection, body: BumpFinished) -> Line:
+    what = f"Lean to {body.toolchain}" if body.toolchain else f"{body.package} to {body.rev[:12]}"
+    counts = {"mended": len(body.mended), "left": len(body.left)}
+    return Line(
+        f"bumped {body.repository}, {what}: {counts['mended']} mended, {counts['left']} left",
+        {"repository": body.repository, "bump": body.bump, **counts},
+        warns=bool(body.left),
+    )
+
+
 def _trained(_view: sqlite3.Connection, body: CheckpointSaved) -> Line:
     return Line(
         f"trained: {body.model} {body.checkpoint}, {body.steps:,} steps in {body.seconds:.0f} s",
@@ -285,6 +296,7 @@ _LINES: dict[type[EventBody], Callable[[sqlite3.Connection, Any], Line]] = {
     ProofChecked: _checked,
     ProofRejected: _rejected,
     PullRequestOpened: _proposed,
+    BumpFinished: _bumped,
     CheckpointSaved: _trained,
     CheckpointPromoted: _promoted,
     CheckpointRefused: _refused,

@@ -36,12 +36,10 @@ def why_no_bump(view: sqlite3.Connection, repo: Repo, leans: Leans, *, toolchain
     branch = default_branch(view, repo)
     if branch is None:
         return "no tip of its default branch is scanned yet; `unsorry repos` shows its state"
-    lean = leans.for_toolchain(toolchain or branch.toolchain or "")
-    if not lean.is_lean:
-        return f"nothing can build it: {lean.detail}"
     if toolchain and toolchain == branch.toolchain:
         return f"its tip has {toolchain} already"
-    return ""
+    lean = leans.for_toolchain(toolchain or branch.toolchain or "")
+    return "" if lean.is_lean else f"nothing can build it: {lean.detail or 'the simulator builds nothing'}"
 
 
 def default_branch(view: sqlite3.Connection, repo: Repo) -> BranchRow | None:

@@ -23,13 +23,15 @@ from daemon.planning.plan import Plan
 from daemon.planning.schedule import Timetable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings.schema import Schedule
-from pipeline.lean.backend import find_leans
+from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from store.events.jobs import WorkPaused
 from store.events.places import SorryPlace
+from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened
 from store.log.envelope import NewEvent
 from store.view import queries
 from store.view.rows import PauseRow
+from tests.support import events
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
@@ -100,6 +102,43 @@ def test_a_trigger_that_waits_is_not_recorded_twice_and_says_what_it_waits_for(
         {"triggered": False, "waits": None},
     )
     assert len(deployment.events("work_triggered")) == 1
+
+
+def test_a_bump_is_recorded_once_with_who_asked_and_refused_where_nothing_can_build(
+    deployment: Deployment,
+) -> None:
+    old, new = "leanprover/lean4:v4.34.1", "leanprover/lean4:v4.35.0"
+    leans = Leans(None, (LeanBackend("server", ("/lean",), "", new, simulated=False, sandbox="none"),))
+    given = {"package": "", "rev": ""}
+
+    async def go() -> None:
+        async with desk(deployment, leans=leans) as (it, b):
+            with pytest.raises(WorkStateError, match="no tip of its default branch is scanned yet"):
+                await it.bump(KEY, toolchain=new, **given, by="ada")
+            created = BranchCreated(repository=KEY, branch="main", tip=events.sha(1), is_default=True)
+            scanned = events.commit_scanned(events.sha(1)).model_copy(
+                update={"repository": KEY, "toolchain": old}
+            )
+            seen = events.observed(events.sha(1)).model_copy(update={"repository": KEY, "branch": "main"})
+            await b.parts.store.append(
+                [
+                    NewEvent(f"repository:{KEY}", one)
+                    for one in (created, seen, scanned.model_copy(update={"branch": "main"}))
+                ]
+            )
+            first = await it.bump(KEY, toolchain=new, **given, by="ada")
+            second = await it.bump(KEY, toolchain=new, **given, by="bob")
+            assert first == second
+            with pytest.raises(WorkStateError, match="already"):
+                await it.bump(KEY, toolchain=old, **given, by="ada")
+            with pytest.raises(WorkStateError, match=r"nothing can build it: .*v4\.40\.0"):
+                await it.bump(KEY, toolchain="leanprover/lean4:v4.40.0", **given, by="ada")
+            with pytest.raises(KeyError):
+                await it.bump("local/remotes/other", toolchain=new, **given, by="ada")
+
+    asyncio.run(go())
+    (asked,) = deployment.events("bump_asked")
+    assert (asked.data["toolchain"], asked.data["by"], asked.actor) == (new, "ada", "user:ada")
 
 
 @pytest.mark.parametrize(

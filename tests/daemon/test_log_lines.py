@@ -89,6 +89,7 @@ def test_each_thing_that_a_person_waits_for_has_a_line_that_begins_with_its_word
         "proof_doubted": "in",
         "proof_rejected": "rejected",
         "pull_request_opened": "proposed",
+        "bump_finished": "bumped",
         "checkpoint_saved": "trained",
         "checkpoint_promoted": "promoted",
         "checkpoint_refused": "not",

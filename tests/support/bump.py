@@ -102,8 +102,8 @@ def project(folder: Path, files: Mapping[str, str], *, base: str = BASE) -> Path
     return folder
 
 
-def bump(folder: Path, lean: LeanBackend, **given: Any) -> Tried:
-    """Run the bump job in `folder`/project."""
+def bump(folder: Path, lean: LeanBackend, *, schemes: tuple[str, ...] = ("https",), **given: Any) -> Tried:
+    """Run the bump job in `folder`/project; packages are fetched by these `schemes`."""
     attempt = folder / "attempt"
     attempt.mkdir()
     build = BuildSpec(
@@ -116,6 +116,7 @@ def bump(folder: Path, lean: LeanBackend, **given: Any) -> Tried:
         memory_bytes=2**33,
         disk_bytes=2**30,
         hosts=(),
+        schemes=schemes,
     )
     parameters = BumpSpec(
         build=build,

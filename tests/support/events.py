@@ -20,6 +20,7 @@ from store.domain.life import TheoremStep, counted, follow
 from store.domain.matching import Decl, compare
 from store.domain.records import Declaration, ScannedFile, Sorry
 from store.events.base import BlobRef, EventBody
+from store.events.bumps import Break, BumpAsked, BumpBuilt, BumpFinished, BumpTried, Mend
 from store.events.jobs import (
     JobCancelled,
     JobFailed,
@@ -382,6 +383,33 @@ def proof_checked(found: ProofFound) -> ProofChecked:
     )
 
 
+def bump_bodies() -> list[EventBody]:
+    """Return a bump from its request to its end, in which one of two breaks was mended."""
+    raises = {"toolchain": "leanprover/lean4:v4.35.0", "package": "", "rev": ""}
+    about = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1), "bump": "b1", "job": "bump-1"}
+    broken = [
+        Break(path="A.lean", line=2, declaration=name, kind=kind, reason="unknown_name", message="Unknown constant")
+        for name, kind in (("a", "proof"), ("b", "statement"))
+    ]  # fmt: skip
+    mend = Mend(path="A.lean", declaration="a", how="renamed constants", verdict="verified", axioms=())
+    return [
+        BumpAsked(repository=REPOSITORY, bump="b1", by="ada", **raises),
+        BumpBuilt.model_validate({**about, **raises, "broken": broken, "modules_failed": ["A"]}),
+        BumpTried.model_validate(
+            {
+                **about, "path": "A.lean", "declaration": "a", "number": 1, "how": mend.how, "text": "by simp",
+                "verdict": "verified", "step": "", "reason": "", "seconds": 1.0,
+            }
+        ),
+        BumpFinished.model_validate(
+            {
+                **about, **raises, "mended": [mend], "left": broken[1:], "modules_failed": ["A"], "tried": 1,
+                "seconds": 2.0, "series": digest(PATCH),
+            }
+        ),
+    ]  # fmt: skip
+
+
 def pull_request_opened(found: ProofFound, **changes: Any) -> PullRequestOpened:
     """Return the record of a proof that was proposed."""
     body = {
@@ -527,6 +555,7 @@ def samples() -> dict[str, EventBody]:
         proof_doubted(found),
         proof_rejected(found),
         pull_request_opened(found),
+        *bump_bodies(),
         SorryClaimed(
             repository=REPOSITORY,
             sorry=sorry,

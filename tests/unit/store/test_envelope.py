@@ -63,6 +63,7 @@ def test_infinite_numbers_never_reach_the_log() -> None:
 def test_every_cited_blob_of_a_body_is_found() -> None:
     found = {name for name, body in samples().items() if cited(body.model_dump_json())}
     assert found == {
+        "bump_finished",
         "file_scanned",
         "file_traced",
         "proof_checked",

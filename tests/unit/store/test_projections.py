@@ -31,6 +31,7 @@ from store.events.scans import (
     SorryRemoved,
 )
 from store.view import queries, tables
+from store.view.bumps import bumps
 from store.view.rows import SorryRow
 from store.view.view import catch_up
 from tests.support.events import (
@@ -38,6 +39,7 @@ from tests.support.events import (
     PATCH,
     REPOSITORY,
     attempt,
+    bump_bodies,
     commit_scanned,
     declaration,
     file_scanned,
@@ -615,3 +617,36 @@ def test_a_branch_remembers_how_it_was_scanned(world: World) -> None:
     (branch,) = queries.branches(world.db)
     assert (branch.scanned_include, branch.scanned_exclude) == (["**/*.lean"], ["Old/**"])
     assert branch.scanned_seq == queries.position(world.db)
+
+
+def test_a_bump_is_followed_from_its_request_to_what_is_left(world: World) -> None:
+    asked, built, tried, finished = bump_bodies()
+    world.tell(asked)
+    (row,) = bumps(world.db)
+    assert (row.by, row.toolchain, row.sha, row.finished_at) == (
+        "ada",
+        "leanprover/lean4:v4.35.0",
+        None,
+        None,
+    )
+    world.tell(built, tried, built)
+    (row,) = bumps(world.db, repository=REPOSITORY)
+    assert (row.sha, [one["declaration"] for one in row.left], row.tried) == (sha(1), ["a", "b"], 0)
+    world.tell(tried, finished)
+    (row,) = bumps(world.db)
+    assert ([one["declaration"] for one in row.mended], [one["declaration"] for one in row.left]) == (
+        ["a"],
+        ["b"],
+    )
+    assert (row.tried, row.raises, row.finished_at is not None) == (
+        1,
+        "Lean to leanprover/lean4:v4.35.0",
+        True,
+    )
+
+
+def test_a_bump_that_nobody_asked_for_begins_with_its_build(world: World) -> None:
+    _, built, _, finished = bump_bodies()
+    world.tell(built, finished)
+    (row,) = bumps(world.db)
+    assert (row.by, row.modules_failed) == ("", ["A"])
