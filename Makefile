@@ -7,14 +7,14 @@ PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo demo-bump demo-diff demo-learning demo-serve demo-leandojo demo-agents docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user dist deb image
+.PHONY: help demo demo-bump demo-diff demo-learning demo-serve demo-leandojo demo-agents demo-certificates demo-lists docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user dist deb image
 
 help:
 	@echo "make demo       from a commit to a proof that Lean accepts, on one screen"
 	@echo "make demo-bump  what a newer library breaks, and the patches that mend it, on one screen"
 	@echo "make demo-diff  what the check on a pull request says, on one screen"
 	@echo "make demo-learning demo-serve demo-leandojo    what it learns, what editors ask it, LeanDojo's formats"
-	@echo "make demo-agents    two agents and one project, through unsorry mcp"
+	@echo "make demo-agents demo-certificates demo-lists    unsorry mcp; a certificate, forged and recalled; impact and SorryDB"
 	@echo "make test       lint, types and every test"
 	@echo "make unit       the fast tests only"
 	@echo "make docs       write the generated parts of docs/cli.md and docs/configuration.md"
@@ -79,6 +79,9 @@ $(VENV)/.mcp: pyproject.toml constraints.txt $(VENV)/.core
 
 demo-agents: $(VENV)/.mcp $(VENV)/.lean435
 	@$(BIN)/python -m examples.demo_agents
+
+demo-certificates demo-lists: demo-%: $(VENV)/.core
+	@$(BIN)/python -m examples.demo_$*
 
 # One thread in each test process: torch's threads would only wait for each other. What changed since the
 # installation is compiled first, or each of the thousands of processes that the tests start would compile it anew.

@@ -129,8 +129,8 @@ def table(
     if limit is not None:
         for left_out in (*spare, None):
             over = sum(widths.values()) + 2 * (len(widths) - 1) + indent - limit
-            cut = _narrowed({index: widths[index] for index in shrink}, over)
-            if left_out is None or all(cut[index] >= min(widths[index], READABLE_WIDTH) for index in shrink):
+            cut = _narrowed({index: widths[index] for index in shrink if index in widths}, over)
+            if left_out is None or all(cut[index] >= min(widths[index], READABLE_WIDTH) for index in cut):
                 widths |= cut
                 break
             del widths[left_out]

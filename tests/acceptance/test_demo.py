@@ -321,6 +321,24 @@ def test_without_lean_the_demo_says_once_that_all_of_it_is_simulated(tmp_path: P
     assert any(line.split()[:2] == ["false", "square_of_17"] for line in lines)
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("certificates", ["The certificate holds", "bad     signature", "in doubt"]),
+        ("lists", ["1 theorem SIMULATED", "28 sorries of 1 repository", "added 1 repository"]),
+    ],
+)
+def test_the_demos_of_certificates_and_lists_are_one_screen(
+    part: str, said: list[str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", f"examples.demo_{part}", "--directory", str(tmp_path / "demo")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(done.stdout.splitlines()) <= 42
+    for words in said:
+        assert words in done.stdout
+
+
 @pytest.mark.slow
 def test_two_agents_share_a_project_on_one_screen(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "examples.demo_agents", "--directory", str(tmp_path / "demo")]

@@ -55,6 +55,13 @@ def test_people_read_it_as_words(traced: StateFolder) -> None:
     assert "unknown: the trace does not name the declaration" in traced.unsorry("sorries", "show", SORRY).out
 
 
+@pytest.mark.parametrize("columns", [20, 40, 60, 80, 100])
+def test_a_narrow_terminal_leaves_columns_out(traced: StateFolder, columns: int) -> None:
+    answer = traced.unsorry("sorries", "--by", "impact", "--all", env={"COLUMNS": str(columns)})
+    assert answer.code == 0, answer.err
+    assert "2 theorems SIMULATED" in answer.out
+
+
 def test_without_a_trace_all_is_unknown_and_in_the_order_of_places(filled: StateFolder) -> None:
     found = filled.unsorry("sorries", "--by", "impact", "--all", "--json").json["sorries"]
     assert [(row["line"], row["impact"]["unknown"]) for row in found] == [

@@ -21,7 +21,7 @@ from tests.support.lean import faulty_repl
 from tests.support.lean.faulty_repl import goal_text
 
 TACTICS = 10_000
-FEWER = 600
+FEWER = 2_000
 """Enough for every fault; the nightly run has all of them."""
 SEARCHES = 16
 PROCESSES = 6

@@ -1,0 +1,101 @@
+"""`make demo-certificates`: one screen, a certificate is written, signed, verified, forged, and recalled.
+
+The gate's own check job judged the proof, but the Lean that it asked is a stand-in, as the frame says: only a Lean with
+its own kernel replay gives a proof a certificate, and none is here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from examples.demo import ROOT
+from examples.demo_daemon import COMMAND, prepare
+from examples.demo_repositories import DemoError
+from examples.demo_telling import say
+from pipeline.lean.toolchain.standins import SWITCH
+from tests.support.certified import PROOF, judge, record
+
+FRAME = """│ A stand-in for Lean said yes to this proof: it is made up. What writes, signs,
+│ verifies and recalls its certificate is real."""
+ADVISORY = """[[advisory]]
+id = "lean4#1"
+published = 2027-01-01
+title = "False can be proved"
+source = "https://example.org"
+fixed.lean = []
+fixed.leanchecker = []
+"""
+_WIDTH = 80
+
+
+def run(directory: Path) -> None:
+    """Make the log with one verified proof, and show what becomes of its certificate."""
+    say("unsorry certificate: what the gate found, for others to check\n")
+    say(f"{FRAME}\n")
+    prepare(directory)
+    os.environ[SWITCH] = "1"
+    (directory / "made").mkdir()
+    state = record(directory / "made", judge(directory / "judged"))
+    key = state.root / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    (state.root / "allowed_signers").write_text(f"daemon@example.org {key.with_suffix('.pub').read_text()}")
+    with state.config.open("a", encoding="utf-8") as config:
+        config.write(f"[certificates]\nsigning_key = {json.dumps(str(key))}\n")
+    ask(state.root, "show", PROOF[:8], "--out", "certificates", config=state.config)
+    (file,) = (state.root / "certificates").glob("*.json")
+    told = json.loads(file.read_text(encoding="utf-8"))
+    say(f"  {told['declaration']} {told['material']['statement']}")
+    say(f"  axioms {told['axioms'] or 'none'}, {told['grade']} by {', '.join(told['kernels'])}\n")
+    name = str(file.relative_to(state.root))
+    ask(state.root, "verify", name, "--signers", "allowed_signers")
+    say("\nSomebody writes another theorem into it:\n")
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("Demo.mine", "Demo.riemann", 1), encoding="utf-8"
+    )
+    ask(state.root, "verify", name, "--signers", "allowed_signers", code=1)
+    ask(state.root, "show", PROOF[:8], "--out", "certificates", config=state.config, quiet=True)
+    say("\nA fault of the kernel that replayed the proof becomes known:\n")
+    (state.root / "advisories.toml").write_text(ADVISORY, encoding="utf-8")
+    ask(state.root, "verify", name, "--advisories", "advisories.toml", code=1)
+    say("\nThe daemon does it by itself, tells people, and checks the proof again: docs/certificates.md")
+
+
+def ask(folder: Path, *words: str, code: int = 0, config: Path | None = None, quiet: bool = False) -> None:
+    """Run the verb as a person would, and show what it says.
+
+    Raises:
+        DemoError: it exits with another status.
+    """
+    command = ["certificate", *words]
+    if not quiet:
+        say(f"$ unsorry {' '.join(command)}")
+    given = [] if config is None else ["--config", str(config)]
+    done = subprocess.run(
+        [COMMAND, *command, *given], cwd=folder, capture_output=True, text=True, check=False
+    )
+    if (done.returncode != 0) != (code != 0):
+        raise DemoError(f"unsorry {' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
+    lines = [] if quiet else (done.stdout + done.stderr).replace(f"{folder}/", "").splitlines()
+    for line in lines:
+        say(f"  {line if len(line) <= _WIDTH - 2 else line[: _WIDTH - 3] + '…'}")
+
+
+def main() -> int:
+    """Run the demo; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
+    try:
+        run(parser.parse_args().directory.resolve())
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""`make demo-lists`: one screen, the sorries on which most rests first, and SorryDB's lists in and out.
+
+The daemon scans `examples/demo-project` and has the simulator trace it: what rests on what is the simulator's word, and
+each line says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from daemon.paths import paths_from_config
+from examples.demo import ROOT
+from examples.demo_daemon import COMMAND, Daemon, add, prepare, work_off, write_config
+from examples.demo_repositories import DemoError, base_commit, git
+from examples.demo_telling import say
+
+LISTED = {"repos": [{"remote": "https://github.com/leanprover-community/batteries", "branch": "main"}]}
+_WIDTH, _SHOWN = 80, 9
+
+
+def run(directory: Path) -> None:
+    """Show the whole screen."""
+    say("unsorry: which sorries matter, and SorryDB's lists (simulated: no Lean traced this)\n")
+    prepare(directory)
+    repository = directory / "project"
+    base_commit(repository)
+    config = write_config(directory, repository, "simulator")
+    add(config, "\n[prove]\nenabled = false\n")
+    daemon = Daemon(config, paths_from_config(config), directory / "daemon.log")
+    daemon.start()
+    try:
+        work_off(daemon, lambda: None, git(repository, "rev-parse", "HEAD"))
+        ask(config, "sorries", "--by", "impact")
+        say("  …\n")
+        ask(config, "export", "sorrydb", "ours.json", "--goalless")
+    finally:
+        daemon.stop()
+    (record, *others) = json.loads((directory / "ours.json").read_text(encoding="utf-8"))["sorries"]
+    say(f"\nThe first of {1 + len(others)} records:\n")
+    for line in json.dumps({key: record[key] for key in ("repo", "location", "id")}, indent=1).splitlines():
+        say(f"  {line[: _WIDTH - 2]}")
+    (directory / "active_repos.json").write_text(json.dumps(LISTED), encoding="utf-8")
+    say("\nA list of SorryDB's becomes a watchlist:\n")
+    ask(config, "repos", "import", "active_repos.json")
+
+
+def ask(config: Path, *words: str) -> None:
+    """Run a verb as a person would, and show the beginning of what it says.
+
+    Raises:
+        DemoError: it fails.
+    """
+    say(f"$ unsorry {' '.join(words)}")
+    command = [COMMAND, *words, "--config", config.name]
+    done = subprocess.run(command, cwd=config.parent, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DemoError(f"unsorry {' '.join(words)} failed: {done.stdout}{done.stderr}")
+    for line in done.stdout.splitlines()[:_SHOWN]:
+        say(f"  {line if len(line) <= _WIDTH - 2 else line[: _WIDTH - 3] + '…'}".rstrip())
+
+
+def main() -> int:
+    """Run the demo; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
+    try:
+        run(parser.parse_args().directory.resolve())
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
