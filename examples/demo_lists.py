@@ -59,7 +59,7 @@ def ask(config: Path, *words: str) -> None:
     done = subprocess.run(command, cwd=config.parent, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DemoError(f"unsorry {' '.join(words)} failed: {done.stdout}{done.stderr}")
-    for line in done.stdout.splitlines()[:_SHOWN]:
+    for line in done.stdout.replace(f"{config.parent}/", "").splitlines()[:_SHOWN]:
         say(f"  {line if len(line) <= _WIDTH - 2 else line[: _WIDTH - 3] + '…'}".rstrip())
 
 
