@@ -2,7 +2,8 @@
 
     python -m benchmarks.plan [--repositories 10000] [--sorries 100] [--turns 50] [--keep FOLDER]
 
-A turn is what the daemon does in each: plan, then choose what begins, while the slots are taken. The events of one
+A turn is what the daemon does in each: plan, then choose what begins, while the slots are taken. Each repository has a
+trace, in which a theorem uses all before it in its file. The events of one
 repository are projected, and its rows copied to make the others: the plan reads nothing of the log. `--keep` leaves
 config.toml and state behind, with all work paused, for a daemon to be started on it.
 """
@@ -24,18 +25,21 @@ from daemon.planning.admission import admit
 from daemon.planning.plan import Plan, Planner
 from daemon.settings import Settings, load
 from pipeline.lean.backend import find_leans
+from store.domain.records import ConstantUse, TracedFile, TracedTheorem
 from store.events.base import EventBody
 from store.events.jobs import WorkPaused
 from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened
 from store.log.envelope import NewEvent
 from store.log.log import EventLog
+from store.recording import record_trace
 from store.view import queries
 from store.view.rebuild import rebuild
 from tests.support import events
+from tests.support.traced_repository import head
 
 FILES = 10
-COPIED = ("repositories", "branches", "commits", "files", "sorries")
+COPIED = ("repositories", "branches", "commits", "files", "sorries", "traces", "traced_files")
 LEANS = find_leans(backend="simulator", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 
 
@@ -64,8 +68,14 @@ def fill(settings: Settings, folder: Path, sorries: int, *, paused: bool) -> Non
         events.observed(tip),
     ]
     blobs: dict[str, Path] = {}
+    files: list[TracedFile] = []
     for file in range(FILES):
         names = [f"Demo.f{file}.t{number}" for number in range(sorries // FILES)]
+        theorems = (
+            TracedTheorem(name, "", (at, 1), (at, 9), (), premises=tuple(map(ConstantUse, names[:at])))
+            for at, name in enumerate(names)
+        )
+        files.append(TracedFile(f"Demo/F{file}.lean", (), (), tuple(theorems)))
         scan = events.scanned(
             f"Demo/F{file}.lean",
             [events.declaration(name, line=3 * at) for at, name in enumerate(names)],
@@ -88,11 +98,15 @@ def fill(settings: Settings, folder: Path, sorries: int, *, paused: bool) -> Non
         own.append(NewEvent("work", WorkPaused(work="all", by="benchmark", reason="")))
     with EventLog.open(paths.events_db) as log:
         log.append(own, expect=dict.fromkeys((event.stream for event in own), 0), blobs=blobs)
+        record_trace(log, trace=head(tip, repository=first), files=files, stage=folder)
     rebuild(paths.events_db, paths.database_db)
     with sqlite3.connect(paths.database_db) as view:
         for table in COPIED:
             columns = [name for _, name, *_ in view.execute(f"PRAGMA table_info({table})")]
-            instead = {"repository": "?1", "url": "?2", "sorry": "substr(sorry, 1, 27) || ?3"}
+            instead = {
+                "repository": "?1", "url": "?2",
+                "sorry": "substr(sorry, 1, 27) || ?3", "trace": "substr(trace, 1, 11) || ?3",
+            }  # fmt: skip
             chosen = ", ".join(instead.get(name, f'"{name}"') for name in columns)
             for number, repo in enumerate(settings.repos[1:], 1):
                 view.execute(

@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -390,6 +391,17 @@ class _Count:
     counting: Counting
 
 
+class _Counted(NamedTuple):
+    """What was counted of a branch: how much rests on each declaration, which is known by its hash: 12 bytes for each.
+
+    Two declarations of one hash, of which there will be none, would have each other's place in the order.
+    """
+
+    seq: int
+    hashes: array[int]
+    numbers: array[int]
+
+
 class Resting:
     """How many theorems and statements of the blueprint rest on the declarations of sorries, counted once for each
     trace of a branch, with the blueprint of the traced commit.
@@ -399,7 +411,7 @@ class Resting:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[_OfBranch, tuple[int, dict[Declared, int]]] = {}
+        self._kept: dict[_OfBranch, _Counted] = {}
         self._under_way: dict[_OfBranch, _Count] = {}
 
     @property
@@ -428,23 +440,20 @@ class Resting:
             self._kept.pop(key, None)
             self._under_way.pop(key, None)
             return {}
-        for seq, known in self._known(key):
-            if seq == trace.seq and known >= wanted:
-                break
-        else:
+        if not self._has(key, trace.seq, wanted):
             statements = blueprints(repository, trace.sha)
             begun = partial(Counting, trace, sorted(wanted), most_theorems=MOST_COUNTED, blueprint=statements)
             self._begin(view, key, trace.seq, wanted, begun)
-        _, kept = self._kept.get(key, (0, {}))
-        return {sorry: number for sorry, one in declared.items() if (number := kept.get(one, 0))}
+        counted = self._kept.get(key)
+        numbers = dict(zip(counted.hashes, counted.numbers, strict=True)) if counted else {}
+        return {sorry: number for sorry, one in declared.items() if (number := numbers.get(hash(one), 0))}
 
-    def _known(self, key: _OfBranch) -> Iterator[tuple[int, Set[Declared]]]:
-        """Yield what is counted or under way of a branch: the log position of the trace, and the declarations."""
-        if key in self._kept:
-            seq, kept = self._kept[key]
-            yield seq, kept.keys()
-        if key in self._under_way:
-            yield self._under_way[key].seq, self._under_way[key].wanted
+    def _has(self, key: _OfBranch, seq: int, wanted: frozenset[Declared]) -> bool:
+        """Return whether declarations of a branch are counted, or being counted, in the trace of this log position."""
+        one, counted = self._under_way.get(key), self._kept.get(key)
+        return (one is not None and one.seq == seq and one.wanted >= wanted) or (
+            counted is not None and counted.seq == seq and {*counted.hashes}.issuperset(map(hash, wanted))
+        )
 
     def _begin(
         self,
@@ -465,7 +474,8 @@ class Resting:
 
     def _keep(self, key: _OfBranch, one: _Count) -> None:
         found = one.counting.found
-        self._kept[key] = one.seq, {declared: found[declared].resting for declared in one.wanted}
+        hashes, numbers = array("q", map(hash, found)), array("I", (its.resting for its in found.values()))
+        self._kept[key] = _Counted(one.seq, hashes, numbers)
 
     def go_on(self, view: sqlite3.Connection, *, until: float) -> set[str]:
         """Count on until this time of `time.monotonic`; return the repositories of which a count ended."""
