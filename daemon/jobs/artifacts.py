@@ -11,6 +11,8 @@ daemon's may write, a node's need only read.
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -128,11 +130,15 @@ class Artifacts:
         now = time.time()
         for path in (*self._folder.iterdir(), *self._folder.glob("names/*")):
             with suppress(FileNotFoundError):
-                if path.is_file() and now - path.stat().st_mtime > _UNUSED_S:
+                ours = re.fullmatch("[0-9a-f]{64}", path.name) is not None
+                if ours and path.is_file() and now - path.stat().st_mtime > _UNUSED_S:
                     path.unlink()
 
     def _write(self, name: str, source: Path | bytes) -> None:
         with self._asked("written", name):
+            if self._folder is not None:
+                _put_whole(self._folder / name, source)
+                return
             target = f"{self._root}/{name}"
             self._files.makedirs(target.rpartition("/")[0], exist_ok=True)
             # Whole or not at all: what is open has no name yet.
@@ -175,6 +181,24 @@ class Artifacts:
             ) from error
 
 
+def _put_whole(target: Path, source: Path | bytes) -> None:
+    """Write a file that has its name only once it is whole and durable."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    new = target.with_name(f".{uuid.uuid4().hex}")
+    try:
+        with new.open("wb") as file:
+            if isinstance(source, bytes):
+                file.write(source)
+            else:
+                with source.open("rb") as content:
+                    shutil.copyfileobj(content, file, _CHUNK)
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(target)
+    finally:
+        new.unlink(missing_ok=True)
+
+
 def pack_folder(folder: Path, target: Path) -> Path:
     """Write a folder into a tar file, the same bytes for the same names, rights and contents; return the file.
 
@@ -209,6 +233,8 @@ def unpack_folder(source: Path, folder: Path) -> None:
         new.mkdir()
         with tarfile.open(source) as tar:
             tar.extractall(new, filter="tar")
+        if (new / "lock").is_file():
+            os.utime(new / "lock")  # by which a cache says when an entry was used last
         try:
             new.rename(folder)
         except OSError:

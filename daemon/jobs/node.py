@@ -16,6 +16,7 @@ import platform
 import shutil
 import sys
 import time
+import uuid
 from collections.abc import Coroutine, Iterator
 from dataclasses import asdict
 from importlib.metadata import version
@@ -255,7 +256,10 @@ class NodeAttempt:
         except (ArtifactError, GitError, OSError) as error:
             remedy = error.remedy if isinstance(error, GitError) else "see `unsorry status`"
             self._refuse("node", str(error), remedy, of_node=True)
-        except StartError as error:
+        except Exception as error:  # the border of a node's attempt: whatever it is, the daemon is told
+            if not isinstance(error, StartError):
+                log.exception("attempt_defect", job=begin.job)
+                error = StartError("node", f"{type(error).__name__}: {error}", "see `unsorry status`")
             self._refuse(error.reason, str(error), error.remedy, of_node=error.reason != "build_missing")
         finally:
             await asyncio.to_thread(_remove, self._paths, directory)
@@ -410,7 +414,7 @@ def _staged(staging: Path) -> list[Path]:
 def _add_tree(store: Artifacts, folder: Path, digest: str) -> None:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        packed = folder.with_name(f".{digest}.tar")
+        packed = folder.with_name(f".{uuid.uuid4().hex}.tar")
         try:
             store.get(digest, packed)
             unpack_folder(packed, folder)
@@ -420,10 +424,13 @@ def _add_tree(store: Artifacts, folder: Path, digest: str) -> None:
 
 async def _add_pack(git: Git, mirror: Path, store: Artifacts, digest: str) -> None:
     pack = mirror / "objects" / "pack" / f"pack-{digest[:40]}.pack"
-    if not pack.with_suffix(".idx").is_file():
-        pack.parent.mkdir(parents=True, exist_ok=True)
-        await asyncio.to_thread(store.get, digest, pack)
-        await git.index_pack(mirror, pack)
+    pack.parent.mkdir(parents=True, exist_ok=True)
+    with (mirror / f"unsorry-{digest[:40]}.lock").open("wb") as held:
+        # Another attempt may bring the same one, in a process of its own.
+        await asyncio.to_thread(fcntl.flock, held, fcntl.LOCK_EX)
+        if not pack.with_suffix(".idx").is_file():
+            await asyncio.to_thread(store.get, digest, pack)
+            await git.index_pack(mirror, pack)
 
 
 def _remove(paths: Paths, directory: Path) -> None:

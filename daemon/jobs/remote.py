@@ -158,6 +158,10 @@ class RemoteAttempt:
             case Started() | Refused():
                 if not self._started.done():
                     self._started.set_result(message)
+                    if isinstance(message, Refused):
+                        self._closed.cancel()  # nothing of it is left there, and no end comes
+                elif isinstance(message, Refused):
+                    self.lose(message.message)
             case Line() | Payload() | Ended() | TooLong():
                 self._lines.put_nowait(message)
             case Said():
@@ -488,6 +492,8 @@ class RayEngine:
                 reason = await self._linked()
             except OSError as error:
                 reason = f"the process that speaks to it cannot be started: {error}"
+            except ValueError as error:
+                reason = f"what it says cannot be read: {str(error)[:300]}"
             self._writer, self._nodes = None, ()
             self._problem = f"no Ray cluster at {self._settings.engine.address}: {reason}; it is tried again"
             for attempt in list(self._attempts.values()):
@@ -586,7 +592,7 @@ class RayEngine:
             else WireCommit(repository=commit.repository, sha=commit.sha, built=commit.built),
             mirror=order.mirror,
             packs=packs,
-            sha256=commit is not None and len(commit.sha) == 64,
+            sha256=len(getattr(spec.parameters, "sha", "") if commit is None else commit.sha) == 64,
             inputs=tuple(
                 WireInput(name=one.name, sha256=one.sha256, size_bytes=one.size_bytes)
                 for one in spec.inputs.files

@@ -302,7 +302,7 @@ class NodeReport(_Part):
     host: str
     version: str
     schema_version: int
-    clock: float
+    clock: Annotated[float, Field(allow_inf_nan=False)]
     folder: str
     free_bytes: int
     leans: tuple[tuple[str, str], ...]

@@ -148,7 +148,7 @@ def _weekly(
     last = own[0] if own else None
     if last is not None and not standings.has_come(datetime.fromisoformat(last.since) + WEEK):
         return
-    identity = job_id("bump", repo.key, target, "weekly", "" if last is None else last.bump)
+    identity = job_id("bump", repo.key, target, branch.tip, "weekly", "" if last is None else last.bump)
     yield short_hash("bump", identity), identity, target, "", ""
 
 

@@ -98,7 +98,8 @@ def series_mail(one: Mapping[str, str], author: str, number: str) -> bytes:
     diff = one["diff"].encode("utf-8", "surrogateescape")
     title = " ".join("".join(c if c.isprintable() else "?" for c in one["title"]).split())[:_LONGEST_TITLE]
     # A line of the message that looks like a diff or its end would be taken for one.
-    message = "\n".join(f"  {line}" for line in one["message"].splitlines())
+    lines = ("".join(c if c.isprintable() else "?" for c in line) for line in one["message"].splitlines())
+    message = "\n".join(f"  {line}" for line in lines)
     head = (
         f"From {hashlib.sha256(diff).hexdigest()[:40]} Mon Sep 17 00:00:00 2001\n"
         f"From: {author}\n"

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import IO, Any, Literal
 
 from pipeline.build import Building
@@ -36,7 +38,7 @@ from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.imports import module_of, source_folders
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, text_hash_with
-from pipeline.lean.source.worktree import read_inside, safe_path
+from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.__main__ import ProveJob
 from store.domain.identity import git_blob, proof_id, short_hash
 from store.events.base import EventBody
@@ -88,6 +90,7 @@ class Bump:
 
     def run(self) -> dict[str, Any]:
         given = self._given
+        self._of_commit = frozenset(_lean_files(self._project))
         changes = raised(self._project, toolchain=given.toolchain, package=given.package, rev=given.rev)
         for path, (_, after) in changes.items():
             (self._project / path).write_bytes(after)
@@ -98,7 +101,12 @@ class Bump:
         self._climb()
         self._judge_again()
         left, failed = self._left(), self._build_what_is_handed_over(runner)
-        series = self._series(changes, left)
+        if failed:
+            # What is handed over does not build: then nothing of it is called verified.
+            self._mended = [
+                one.model_copy(update={"verdict": "checked", "axioms": ()}) for one in self._mended
+            ]
+        series = self._series(changes, left, failed)
         self._record(
             BumpFinished(
                 repository=given.build.repository,
@@ -162,17 +170,29 @@ class Bump:
     def _file(self, path: str) -> RaisedFile | None:
         """Return a file of the project as the commit has it; None for one of a package, or that cannot be read."""
         if path not in self._files:
-            if not safe_path(path) or path.startswith(".lake/"):
+            # Whatever the build's output names: only files of the commit are read and written.
+            if path not in self._of_commit:
                 return None
             try:
-                data = read_inside(self._project, path)
+                data = read_inside(self._own(path).parent, Path(path).name)
             except OSError:
                 return None
             self._files[path] = RaisedFile(path, data.decode("utf-8", "surrogateescape"))
         return self._files[path]
 
+    def _own(self, path: str) -> Path:
+        """Return the place of a file of the commit, which no build has made lead elsewhere.
+
+        Raises:
+            JobError: one has.
+        """
+        place = self._project.resolve() / path
+        if place.resolve() != place:
+            raise JobError("worktree", f"{path}: a build has put a link there", deterministic=True)
+        return place
+
     def _write(self, file: RaisedFile) -> None:
-        (self._project / file.path).write_bytes(_bytes(file.current))
+        self._own(file.path).write_bytes(_bytes(file.current))
 
     def _record_built(self, failed: tuple[str, ...]) -> None:
         given = self._given
@@ -252,6 +272,7 @@ class Bump:
         return names.declared(self._project, self._given.build.lean.sysroot)
 
     def _compile(self, runner: LakeRunner, file: RaisedFile, start: int, text: str) -> _Compiled:
+        self._own(file.path)
         whole, place = file.with_text(start, text)
         module = module_of(file.path, source_folders(self._project))
         log = BuildLog()
@@ -272,6 +293,7 @@ class Bump:
         gap, lean = file.gaps[start], self._given.build.lean
         began = time.monotonic()
         proof = self._proof(file, start, text)
+        self._own(file.path)
         gate = Gate(proof, lean, self._project, _bytes(file.current), self._given.second_kernel)
         verdict = asyncio.run(gate.run())
         seconds = time.monotonic() - began
@@ -282,20 +304,24 @@ class Bump:
             ):
                 texts.append((how, text))
             return False
-        is_verified = verdict.all_required_passed and lean.is_lean
+        # Without a command that is put aside the file may state another thing than what is handed over.
+        is_whole = not any(one.blanked for one in self._files.values())
+        is_verified = verdict.all_required_passed and lean.is_lean and is_whole
         if is_verified:
             self._tried(gap, how, text, "verified", "", "", seconds)
         else:
             # As of any proof: nothing speaks against it, and here nobody can judge more of it.
             step = verdict.not_checked[0] if verdict.not_checked else ""
             told = next((one.evidence for one in verdict.checks if one.verdict == "not_checked"), "")
+            if not is_whole:
+                step, told = "statement", "it was judged beside commands that are put aside"
             self._tried(gap, how, text, "checked", step, told, seconds)
         gap.text = text
         self._write(file)
         mend = Mend(
             path=file.path,
             declaration=gap.found.declaration,
-            how=how,
+            how=" ".join(shown(how).split())[:500],
             verdict="verified" if is_verified else "checked",
             axioms=verdict.axioms if is_verified else (),
         )
@@ -391,17 +417,19 @@ class Bump:
     def _build_what_is_handed_over(self, runner: LakeRunner) -> tuple[str, ...]:
         """Build the commit with the patches as they are handed over; return the modules that fail."""
         for file in self._files.values():
-            (self._project / file.path).write_bytes(_bytes(file.handed_over))
+            self._own(file.path).write_bytes(_bytes(file.handed_over))
         building = self._new_building()
         log, outcome = building.build(runner)
         if outcome.ok:
             return ()
+        if not log.failed:
+            return (shown(f"all: {outcome.explain(BUILD_BOUNDS)}"),)
         sources = read_sources(self._project)
         behind = {path.removesuffix(".lean").replace("/", ".") for path in sources.importers(log.failed)}
         return tuple(sorted(behind | set(log.failed)))
 
     def _series(
-        self, changes: Mapping[str, tuple[bytes, bytes]], left: tuple[Break, ...]
+        self, changes: Mapping[str, tuple[bytes, bytes]], left: tuple[Break, ...], failed: tuple[str, ...]
     ) -> list[dict[str, str]]:
         given = self._given
         what = f"Lean to {given.toolchain}" if given.toolchain else f"{given.package} to {given.rev[:12]}"
@@ -411,6 +439,10 @@ class Bump:
         message = (
             f"Left, since nothing that was tried was accepted:{named}" if left else "Nothing is left broken."
         )
+        if failed:
+            message = f"These modules do not build with the patches: {', '.join(failed)}.\n" + (
+                message if left else ""
+            )
         series = [{"title": f"Raise {what}", "message": message, "diff": self._diff(changes)}]
         for path, file in sorted(self._files.items()):
             mended = [one for one in self._mended if one.path == path]
@@ -453,7 +485,7 @@ class Bump:
             path=gap.found.path,
             declaration=gap.found.declaration,
             number=self._number,
-            how=how[:500],
+            how=shown(how)[:500],
             text=text[:_LONGEST_TEXT],
             verdict=verdict,
             step=step,
@@ -487,6 +519,16 @@ class _Found(Reporter):
                 self.proofs.append(one.body)
             elif isinstance(one.body, AttemptFinished):
                 self.details[one.body.sorry] = one.body.detail or one.body.outcome
+
+
+def _lean_files(project: Path) -> Iterator[str]:
+    """Yield the paths of a commit's Lean files: what builds make lies in .lake, and a lakefile is no module."""
+    for folder, folders, names_of in os.walk(project):
+        folders[:] = [name for name in folders if name not in (".lake", ".git")]
+        for name in names_of:
+            place = Path(folder) / name
+            if name.endswith(".lean") and name != "lakefile.lean" and not place.is_symlink():
+                yield place.relative_to(project).as_posix()
 
 
 def _progress(text: str, errors: Errors) -> tuple[int, int]:

@@ -162,6 +162,8 @@ class RaisedFile:
         return min(at + moved, len(self.original))
 
     def _put_aside(self, error: BuildMessage, at: int) -> None:
+        if _OF_A_GAP.search(error.text):
+            return  # our own gap's, where warnings are errors
         reason, line = reason_of(error.text), self.original.count("\n", 0, at) + 1
         if reason == "import":
             self._leave(error, line, "", "import")
@@ -194,6 +196,8 @@ class RaisedFile:
             self._blank(at)
             self._leave(error, line, name, "statement")
         else:
+            if gap is None and len(self.gaps) >= MOST_BREAKS:
+                return
             if gap is None:
                 found = self._break(error, line, name, "proof")
                 gap = self.gaps[body[0]] = Gap(found, self.original[body[0] : body[1]])
@@ -238,6 +242,9 @@ class RaisedFile:
         if made not in self.blanked:
             self.blanked.append(made)
         return made
+
+
+_OF_A_GAP = re.compile(r"\Adeclaration uses [`']sorry[`']")
 
 
 def _body(text: str, stated: int, end: int) -> tuple[int, int] | None:

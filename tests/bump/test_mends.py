@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.bump.__main__ import _lean_files
 from pipeline.bump.breaks import RaisedFile, reason_of, shown
 from pipeline.bump.mends import candidates, deprecations, nearest, renamed, suggested, tactic_at, unknown
 from pipeline.bump.raising import raised
@@ -214,3 +215,19 @@ def test_what_cannot_be_raised_is_refused(tmp_path: Path, given: dict[str, str],
     with pytest.raises(JobError, match=said):
         raised(tmp_path, **{"toolchain": "", "package": "", "rev": "", **given})
     assert (tmp_path / "lake-manifest.json").read_text() == '{"packages": []}'
+
+
+def test_only_lean_files_of_the_commit_are_read_and_written_whatever_a_message_names(tmp_path: Path) -> None:
+    for name in ("A.lean", "Sub/B.lean", "lakefile.lean", ".lake/build/x.lean", "Sub/.lake/y.lean", "C.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "link.lean").symlink_to("/etc/passwd")
+    assert sorted(_lean_files(tmp_path)) == ["A.lean", "Sub/B.lean"]
+
+
+def test_the_complaint_about_our_own_gap_breaks_nothing_where_warnings_are_errors() -> None:
+    text = "theorem a : True := by\n  exact gone\n"
+    file = RaisedFile("A.lean", text)
+    assert file.take([BuildMessage("error", "A.lean", 2, 8, "unknown identifier 'gone'")])
+    assert not file.take([BuildMessage("error", "A.lean", 1, 8, "declaration uses `sorry`")])
+    assert (list(file.left), len(file.gaps)) == ([], 1)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pytest
 
 from daemon.jobs.artifacts import ArtifactError, Artifacts, pack_folder, unpack_folder
 from daemon.jobs.due import DueJob
-from daemon.jobs.engine import AttemptLostError, Order
+from daemon.jobs.engine import AttemptLostError, NodeRefusedError, Order
 from daemon.jobs.node import NodeAttempt, remove_what_is_left
 from daemon.jobs.remote import RemoteAttempt
 from daemon.jobs.runner import AttemptOutput, verdict, write_spec
@@ -30,6 +31,7 @@ from daemon.jobs.wire import (
     Line,
     Payload,
     WireError,
+    WireInput,
     encode,
 )
 from daemon.paths import Paths
@@ -260,6 +262,28 @@ def test_what_a_dead_attempt_left_on_a_node_is_removed_and_a_living_one_is_not(t
 
     asyncio.run(go())
     assert not dead.exists()
+
+
+def test_an_attempt_that_a_node_cannot_start_is_over_at_once(tmp_path: Path) -> None:
+    async def go() -> None:
+        pair = Pair(tmp_path, "hang")
+        lacking = WireInput(name="known.json", sha256="0" * 64, size_bytes=1)
+        pair.begin = pair.begin.model_copy(update={"inputs": (lacking,)})
+        with pytest.raises(NodeRefusedError, match=r"node: .*0000"):
+            async with asyncio.timeout(10), pair.started():
+                raise AssertionError("it was started")
+        assert pair.released
+
+    asyncio.run(go())
+
+
+def test_a_sweep_of_a_folder_leaves_what_is_no_artifact(tmp_path: Path) -> None:
+    thesis, unused = tmp_path / "thesis.tex", tmp_path / ("a" * 64)
+    for path in (thesis, unused):
+        path.touch()
+        os.utime(path, (0, 0))
+    Artifacts(str(tmp_path)).sweep()
+    assert (thesis.exists(), unused.exists()) == (True, False)
 
 
 def test_a_message_in_pieces_is_put_together_and_one_of_an_impossible_size_is_refused(tmp_path: Path) -> None:
