@@ -327,7 +327,7 @@ class NodeAttempt:
             self._say(TooLong(lease=self._lease, message=str(error)))
             return
         if self._unheard:
-            return  # by this node, and not by the daemon: that is no end that says anything of the job
+            return  # this node ended it, since it heard nothing of the daemon: the end says nothing of the job
         self._say(
             Ended(lease=self._lease, status=end.status, signal=end.signal, peak_rss_bytes=end.peak_rss_bytes)
         )

@@ -447,7 +447,7 @@ class RayEngine:
             return seen.problem
         ours = program_version()
         if (report.version, report.schema_version) != (ours, SCHEMA):
-            return f"it has {report.version}, and the daemon {ours}; install the same"
+            return f"it has {report.version}, and the daemon {ours}; install the same version on both"
         if report.problems:
             return "; ".join(report.problems)
         if abs(report.clock - self._nodes_at) > _CLOCK_S:
