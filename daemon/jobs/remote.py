@@ -129,7 +129,7 @@ class RemoteAttempt:
         self._closed: asyncio.Future[Closed] = loop.create_future()
         self._stopped = asyncio.Event()
         self._lost = asyncio.Event()
-        self._closing = False
+        self._closing = self._is_closed = False
         self._fault: Exception | None = None
         self._said: IO[bytes] | None = None
         self._payload: tuple[str, IO[bytes]] | None = None
@@ -138,7 +138,9 @@ class RemoteAttempt:
     # --- what comes ---------------------------------------------------------------------------------------
 
     def feed(self, piece: bytes) -> None:
-        """Take bytes of the node."""
+        """Take bytes of the node; nothing once the attempt is closed."""
+        if self._is_closed:
+            return
         self._heard = time.monotonic()
         try:
             for message in self._decoder.feed(piece, FROM_NODE):
@@ -296,6 +298,7 @@ class RemoteAttempt:
                     said = self._closed.result()
                     end = End(_exit_of(said), None, said.seen_bytes)
         finally:
+            self._is_closed = True
             self._beating.cancel()
             self._release()
             for file in (self._said, self._payload and self._payload[1]):

@@ -232,6 +232,7 @@ def test_only_so_many_lines_are_under_way_before_the_daemon_takes_them(tmp_path:
                 pair.heard.append(raw)
 
             whole = asyncio.create_task(attempt.run(hear))
+            await until(lambda: attempt._lines.qsize() > 0)
             await asyncio.sleep(0.5)
             waiting = attempt._lines.qsize()
             taking.set()
