@@ -7,7 +7,6 @@ recorded, judged by the gate, and seen by all.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -20,8 +19,8 @@ from typing import Any
 from mcp import Client, StdioServerParameters, stdio_client
 
 from daemon.paths import paths_from_config
-from examples.demo import PROJECT, ROOT, commit, lean
-from examples.demo_daemon import COMMAND, Daemon, add, prepare, work_off, write_config
+from examples.demo import PROJECT, commit, lean
+from examples.demo_daemon import COMMAND, Daemon, add, main, prepare, work_off, write_config
 from examples.demo_repositories import DemoError, new_repository
 from examples.demo_telling import say
 from pipeline.lean.toolchain.standins import SWITCH
@@ -31,19 +30,6 @@ JUDGED_S = 120.0
 SAME = "constructor <;> (rintro ⟨a, b⟩; exact ⟨b, a⟩)"
 WRONG = "exact Iff.rfl"
 _WIDTH = 80
-
-
-def main() -> int:
-    """Run the demo; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
-    arguments = parser.parse_args()
-    try:
-        run(arguments.directory.resolve())
-    except DemoError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    return 0
 
 
 def run(directory: Path) -> None:
@@ -148,4 +134,4 @@ def cut(text: str, width: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run, __doc__))

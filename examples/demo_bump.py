@@ -6,15 +6,14 @@ and verifies none: the patches say so.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 from daemon.paths import paths_from_config
-from examples.demo import ROOT, commit, lean
-from examples.demo_daemon import COMMAND, Daemon, add, prepare, wait_until, work_off, write_config
+from examples.demo import commit, lean
+from examples.demo_daemon import COMMAND, Daemon, add, main, prepare, wait_until, work_off, write_config
 from examples.demo_repositories import DemoError, git, new_repository
 from examples.demo_telling import say
 from pipeline.lean.toolchain.standins import SWITCH
@@ -90,16 +89,5 @@ def _unsorry(config: Path, *words: str, shown: bool = True) -> None:
         say(f"$ unsorry {' '.join(words)}\n{done.stdout}")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
-    try:
-        run(parser.parse_args().directory.resolve())
-    except DemoError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run, __doc__))

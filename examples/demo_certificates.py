@@ -6,15 +6,13 @@ its own kernel replay gives a proof a certificate, and none is here.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from examples.demo import ROOT
-from examples.demo_daemon import COMMAND, prepare
+from examples.demo_daemon import COMMAND, main, prepare
 from examples.demo_repositories import DemoError
 from examples.demo_telling import say
 from pipeline.lean.toolchain.standins import SWITCH
@@ -85,17 +83,5 @@ def ask(folder: Path, *words: str, code: int = 0, config: Path | None = None, qu
         say(f"  {line if len(line) <= _WIDTH - 2 else line[: _WIDTH - 3] + '…'}")
 
 
-def main() -> int:
-    """Run the demo; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
-    try:
-        run(parser.parse_args().directory.resolve())
-    except DemoError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run, __doc__))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 from daemon.http.control_client import ControlError, request
 from daemon.lock import holder
 from daemon.paths import Paths, paths_from_config
-from examples.demo_repositories import DemoError
+from examples.demo_repositories import ROOT, DemoError
 from examples.demo_telling import say
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from store.view import queries
@@ -185,3 +186,15 @@ def show(config: Path, *arguments: str | Path) -> None:
     if done.returncode and words[0] != "status":
         raise DemoError(f"unsorry {' '.join(words)} failed: {done.stdout}{done.stderr}")
     say(done.stdout)
+
+
+def main(run: Callable[[Path], None], about: str | None) -> int:
+    """Run a demo in the folder that the command line names; return the exit status."""
+    parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
+    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
+    try:
+        run(parser.parse_args().directory.resolve())
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    return 0

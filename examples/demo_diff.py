@@ -5,13 +5,12 @@ A git repository is made of `examples/small-project`. On a branch Eve says that 
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from examples.demo_daemon import COMMAND, prepare
+from examples.demo_daemon import COMMAND, main, prepare
 from examples.demo_repositories import DemoError, git, new_repository
 from examples.demo_telling import say
 
@@ -61,16 +60,5 @@ def run(directory: Path) -> None:
     say(f"Exit code {done.returncode}: kinds of --fail-on were found. Nothing was built, and Lean not asked.")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
-    try:
-        run(parser.parse_args().directory.resolve())
-    except DemoError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run, __doc__))

@@ -6,15 +6,13 @@ each line says so.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 from daemon.paths import paths_from_config
-from examples.demo import ROOT
-from examples.demo_daemon import COMMAND, Daemon, add, prepare, work_off, write_config
+from examples.demo_daemon import COMMAND, Daemon, add, main, prepare, work_off, write_config
 from examples.demo_repositories import DemoError, base_commit, git
 from examples.demo_telling import say
 
@@ -63,17 +61,5 @@ def ask(config: Path, *words: str) -> None:
         say(f"  {line if len(line) <= _WIDTH - 2 else line[: _WIDTH - 3] + '…'}".rstrip())
 
 
-def main() -> int:
-    """Run the demo; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
-    try:
-        run(parser.parse_args().directory.resolve())
-    except DemoError as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run, __doc__))

@@ -470,7 +470,7 @@ class Triggered:
     triggered: bool
     """false where an earlier trigger waits still"""
     waits: str | None
-    """what keeps it from beginning, or null"""
+    """why it has not started, or null"""
 
 
 def trigger(

@@ -327,7 +327,7 @@ def _say(now: Standby, as_json: bool) -> None:
 @dataclass(frozen=True, slots=True)
 class Following:
     url: str
-    """what is followed"""
+    """the primary's segment store"""
     position: int
     """the last event here"""
     shipped: int

@@ -263,7 +263,7 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class SetUp:
     steps: list[Step]
-    """what was looked at"""
+    """the steps, in order"""
     installed: list[str]
     """the names that this run installed"""
 
@@ -620,7 +620,7 @@ class Examination:
     ok: bool
     """nothing essential is missing, and there is a Lean"""
     checks: list[Finding]
-    """what was looked at"""
+    """the checks, in order"""
 
 
 def check_node(as_json: Json = False) -> None:
@@ -697,11 +697,11 @@ class NodeCheck:
     free_bytes: int
     """on the folder's disk"""
     leans: list[NodeLean]
-    """what runs Lean here; a node has to have all that the daemon's machine has"""
+    """the Lean backends installed here; a node needs every one that the daemon's machine has"""
     gpu: bool
     """there is one, which no job of another machine uses yet"""
     problems: list[str]
-    """what keeps it, with the remedy"""
+    """why jobs cannot run here, each with its remedy"""
 
 
 def version(as_json: Json = False) -> None:

@@ -3,9 +3,9 @@
     <url>/<sha256>             the content: a pack of a commit, an input, a folder as a tar file
     <url>/names/<sha256>       what was made of a named thing (a commit, a build): the SHA-256 of its content
 
-The daemon puts, nodes get. A content is put once; whoever gets one verifies it. A store is a folder or any URL that
-fsspec knows (`s3://bucket/folder`). Credentials come from the environment or from fsspec's own configuration: the
-daemon's may write, a node's need only read.
+The daemon uploads and nodes download. A file is uploaded once, and its hash is verified after each download. A store
+is a folder or any URL that fsspec knows (`s3://bucket/folder`). Credentials come from the environment or from fsspec's
+own configuration: the daemon's may write, a node's need only read.
 """
 
 from __future__ import annotations

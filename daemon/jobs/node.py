@@ -256,11 +256,13 @@ class NodeAttempt:
         except (ArtifactError, GitError, OSError) as error:
             remedy = error.remedy if isinstance(error, GitError) else "see `unsorry status`"
             self._refuse("node", str(error), remedy, of_node=True)
-        except Exception as error:  # the border of a node's attempt: whatever it is, the daemon is told
-            if not isinstance(error, StartError):
-                log.exception("attempt_defect", job=begin.job)
-                error = StartError("node", f"{type(error).__name__}: {error}", "see `unsorry status`")
+        except StartError as error:
             self._refuse(error.reason, str(error), error.remedy, of_node=error.reason != "build_missing")
+        except (
+            Exception
+        ) as error:  # the process border: an attempt that ends without a message would never end
+            log.exception("attempt_defect", job=begin.job)
+            self._refuse("node", f"{type(error).__name__}: {error}", "see `unsorry status`", of_node=True)
         finally:
             await asyncio.to_thread(_remove, self._paths, directory)
 
@@ -297,7 +299,7 @@ class NodeAttempt:
                 self._unheard = True
                 log.warning("daemon_not_heard", job=begin.job, seconds=begin.lease_s)
             end = await attempt.close()
-            # Nobody may be there to take the rest of its lines.
+            # The daemon may be gone and never read the remaining lines.
             await asyncio.wait({whole, saying}, timeout=2.0)
             for task in (whole, saying, closed):
                 task.cancel()

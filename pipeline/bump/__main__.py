@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from pipeline.build import Building
-from pipeline.bump import names
 from pipeline.bump.breaks import SORRY, Gap, RaisedFile, shown
-from pipeline.bump.mends import Errors, candidates, deprecations, nearest, suggested
+from pipeline.bump.mends import Errors, candidates, declared, deprecations, nearest, suggested
 from pipeline.bump.raising import raised
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build, patched_in_place
 from pipeline.gate.patch import file_diff
@@ -269,7 +268,7 @@ class Bump:
 
     @cached_property
     def _declared(self) -> dict[str, list[str]]:
-        return names.declared(self._project, self._given.build.lean.sysroot)
+        return declared(self._project, self._given.build.lean.sysroot)
 
     def _compile(self, runner: LakeRunner, file: RaisedFile, start: int, text: str) -> _Compiled:
         self._own(file.path)

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from pipeline.lean.source.declarations import written_name
+from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
 
 Errors = Sequence[tuple[int, str]]
 """What Lean said of a text: where in it, in code points, and what."""
@@ -191,3 +195,36 @@ def _arguments(text: str) -> list[str] | None:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 60 else f"{line[:59]}…"
+
+
+# ---- The names there are
+
+MOST_FILES = 20_000
+
+
+def declared(project: Path, sysroot: str) -> dict[str, list[str]]:
+    """Return the full names that a project, its packages and its toolchain declare, by their last part.
+
+    They are read without Lean, of at most `MOST_FILES` files: the project's first, the toolchain's last.
+    """
+    found: dict[str, dict[str, None]] = {}
+    folders = [project, project / ".lake" / "packages"]
+    if sysroot:
+        folders.append(Path(sysroot) / "src" / "lean")
+    files = (path for folder in folders for path in _files(folder))
+    for _, path in zip(range(MOST_FILES), files, strict=False):
+        try:
+            if path.is_symlink() or path.stat().st_size > MOST_SOURCE_BYTES:
+                continue
+            scanned = scan_source(path.read_bytes(), path=path.name)
+        except OSError:
+            continue  # a name less to try
+        for one in scanned.declarations:
+            found.setdefault(one.name.rpartition(".")[2], {})[one.name] = None
+    return {last: [*names] for last, names in found.items()}
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(one for one in folders if one not in (".lake", ".git"))
+        yield from (Path(place, name) for name in sorted(files) if name.endswith(".lean"))
