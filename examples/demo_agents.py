@@ -56,7 +56,7 @@ def run(directory: Path) -> None:
         asyncio.run(agents(config, (repository / "Small" / "Logic.lean").read_text(encoding="utf-8")))
     finally:
         daemon.stop()
-    say("\nAdd the server to your agent: claude mcp add unsorry -- unsorry mcp   (docs/mcp.md)")
+    say("\nAdd it to your agent: claude mcp add unsorry -- unsorry mcp (docs/mcp.md)")
 
 
 async def agents(config: Path, source: str) -> None:

@@ -88,6 +88,16 @@ def test_a_text_that_restates_the_theorem_is_rejected_by_the_gate(
     assert [one["title"] for one in found.series] == [f"Raise Lean to {court.backend('server').toolchain}"]
 
 
+def test_where_all_is_mended_and_builds_the_gate_s_word_stands(court: RealGate, tmp_path: Path) -> None:
+    folder = project(tmp_path / "project", {"Renamed": FAMILY["Renamed"]})
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "one")
+    found = bump(tmp_path, court.backend("server"), renames=LIVES)
+    assert (found.left, found.finished.modules_failed) == ({}, ())
+    assert [(one.verdict, one.axioms) for one in found.finished.mended] == [("verified", ())]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_project_that_breaks_in_fourteen_ways(court: RealGate, tmp_path: Path) -> None:
@@ -100,5 +110,6 @@ def test_a_project_that_breaks_in_fourteen_ways(court: RealGate, tmp_path: Path)
     assert {one.reason for one in found.built.broken} == {
         "unknown_name", "type_mismatch", "import", "syntax", "unsolved_goals", "timeout",
     }  # fmt: skip
-    assert all(one.verdict == "verified" for one in found.finished.mended)
+    # Beside a statement that is put aside, and where a module fails, nothing is called verified.
+    assert {one.verdict for one in found.finished.mended} == {"checked"}
     assert OLD not in found.series[0]["title"]
