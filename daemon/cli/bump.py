@@ -122,7 +122,7 @@ def summary(row: BumpRow) -> list[str]:
     state = "finished" if row.finished_at else "under way"
     lines.append(
         f"  {state}: {counted(len(row.broken), 'break')}, {len(row.mended)} mended{_unsure(row)}, {len(row.left)} left;"
-        f" {counted(row.tried, 'text')} tried"
+        f" {counted(row.tried, 'text')} tried{_unrecorded(row)}"
     )
     lines += [
         f"  {'mended ' if one['verdict'] == 'verified' else 'checked'} {clean(one['path'])}  "
@@ -138,6 +138,10 @@ def summary(row: BumpRow) -> list[str]:
     failed = ", ".join(map(clean, row.modules_failed))
     after = "with the patches applied" if row.finished_at else "before anything is mended"
     return [*lines, f"  modules that fail {after}: {failed or 'none'}"]
+
+
+def _unrecorded(row: BumpRow) -> str:
+    return f", {row.unrecorded} of them too many for the log" if row.unrecorded else ""
 
 
 def _unsure(row: BumpRow) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from pipeline.build import Building
-from pipeline.bump.breaks import SORRY, Gap, RaisedFile, shown
+from pipeline.bump.breaks import MOST_BREAKS, SORRY, Gap, RaisedFile, shown
 from pipeline.bump.mends import Errors, candidates, declared, deprecations, nearest, suggested
 from pipeline.bump.raising import raised
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build, patched_in_place
@@ -45,7 +45,11 @@ from store.events.bumps import Break, BumpBuilt, BumpFinished, BumpTried, Mend
 from store.events.proofs import AttemptFinished, ProofFound
 
 _ROUNDS = 200
-_LONGEST_TEXT = 20_000
+LONGEST_TEXT = 20_000
+LONGEST_HOW = 500
+MOST_RECORDED = 5_000
+"""Texts of one trial that the log gets, and the bytes of their events; those that the gate accepts, it gets always."""
+MOST_RECORDED_BYTES = 8 * 2**20
 Verdict = Literal["refused", "rejected", "checked", "verified"]
 
 
@@ -85,7 +89,7 @@ class Bump:
         self._renames: dict[str, str] = dict(self._given.renames)
         self._mended: list[Mend] = []
         self._conditional: dict[tuple[str, int], list[tuple[str, str]]] = {}
-        self._number = 0
+        self._number = self._unrecorded = self._recorded_bytes = 0
 
     def run(self) -> dict[str, Any]:
         given = self._given
@@ -120,6 +124,7 @@ class Bump:
                 modules_failed=failed,
                 series=self._reporter.stage(json.dumps(series).encode()),
                 tried=self._number,
+                unrecorded=self._unrecorded,
                 seconds=round(time.monotonic() - self._began, 3),
                 job=self._spec.job,
             ),
@@ -152,7 +157,9 @@ class Bump:
             for message in log.messages:
                 by_path.setdefault(message.path, []).append(message)
             for path, messages in sorted(by_path.items()):
-                has_error = any(one.severity == "error" for one in messages)
+                # With so many breaks, what breaks beyond them is named by its module alone.
+                named = sum(len(one.gaps) + len(one.left) for one in self._files.values())
+                has_error = named < MOST_BREAKS and any(one.severity == "error" for one in messages)
                 if has_error and (file := self._file(path)) is not None and file.take(messages):
                     news = True
                     self._write(file)
@@ -320,7 +327,7 @@ class Bump:
         mend = Mend(
             path=file.path,
             declaration=gap.found.declaration,
-            how=" ".join(shown(how).split())[:500],
+            how=" ".join(shown(how, LONGEST_HOW).split()),
             verdict="verified" if is_verified else "checked",
             axioms=verdict.axioms if is_verified else (),
         )
@@ -484,15 +491,22 @@ class Bump:
             path=gap.found.path,
             declaration=gap.found.declaration,
             number=self._number,
-            how=shown(how)[:500],
-            text=text[:_LONGEST_TEXT],
+            how=shown(how, LONGEST_HOW),
+            text=text[:LONGEST_TEXT],
+            text_cut=len(text) > LONGEST_TEXT,
             verdict=verdict,
             step=step,
             reason=shown(reason),
             seconds=round(seconds, 3),
             job=self._spec.job,
         )
-        self._record(body, "tried", str(self._number))
+        size = self._recorded_bytes + len(body.model_dump_json().encode())
+        has_room = self._number - self._unrecorded <= MOST_RECORDED and size <= MOST_RECORDED_BYTES
+        if has_room or verdict in ("checked", "verified"):
+            self._recorded_bytes = size
+            self._record(body, "tried", str(self._number))
+        else:
+            self._unrecorded += 1
         self._reporter.progress(
             len(self._mended), len(self._mended) + len(self._left()), gap.found.declaration
         )

@@ -45,10 +45,10 @@ def reason_of(message: str) -> BreakReason:
     return next((name for name, words in _REASONS if re.search(words, message)), "other")
 
 
-def shown(message: str) -> str:
-    """Return a message without what a terminal would obey, shortened."""
+def shown(message: str, most: int = _LONGEST_MESSAGE) -> str:
+    """Return a message without what a terminal would obey, shortened with a mark."""
     text = "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in message.strip())
-    return text if len(text) <= _LONGEST_MESSAGE else f"{text[: _LONGEST_MESSAGE - 1]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 @dataclass(slots=True)

@@ -88,11 +88,13 @@ class BumpBuilt(EventBody):
 class BumpTried(EventBody):
     """One text was tried in place of a broken proof.
 
-    `verdict`: refused (Lean says no; the gate was not asked), rejected (by the gate, at `step`), checked (the gate
-    could not judge all of it), verified.
+    Of a trial with very many of them some are not recorded (`BumpFinished.unrecorded`); their `number`s are missing.
+    `text_cut`: the text was longer than what is recorded of it. `verdict`: refused (Lean says no; the gate was not
+    asked), rejected (by the gate, at `step`), checked (the gate could not judge all of it), verified.
     """
 
     type: ClassVar[str] = "bump_tried"
+    schema_version: ClassVar[int] = 2
     repository: str
     branch: str
     sha: Sha
@@ -102,6 +104,7 @@ class BumpTried(EventBody):
     number: int
     how: str
     text: str
+    text_cut: bool
     verdict: Literal["refused", "rejected", "checked", "verified"]
     step: str
     reason: str
@@ -112,10 +115,12 @@ class BumpTried(EventBody):
 class BumpFinished(EventBody):
     """A bump's trial is over: what was mended, what is left, and which modules fail with the patches applied.
 
-    `series` are the patches, JSON: a list of {"title", "message", "diff"}, in the order in which they apply.
+    `series` are the patches, JSON: a list of {"title", "message", "diff"}, in the order in which they apply. `tried`
+    counts all texts that were tried; `unrecorded` of them have no `bump_tried`.
     """
 
     type: ClassVar[str] = "bump_finished"
+    schema_version: ClassVar[int] = 2
     repository: str
     branch: str
     sha: Sha
@@ -128,5 +133,6 @@ class BumpFinished(EventBody):
     modules_failed: tuple[str, ...]
     series: BlobRef
     tried: int
+    unrecorded: int
     seconds: float
     job: str

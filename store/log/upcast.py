@@ -76,6 +76,23 @@ def _proof_verified_2(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "toolchain": "", "material": None}
 
 
+_BUMP_TRIED_1_LONGEST = 20_000
+
+
+def _bump_tried_1(data: dict[str, Any]) -> dict[str, Any]:
+    # Version 1 cut longer texts without saying so.
+    return {**data, "text_cut": len(data["text"]) >= _BUMP_TRIED_1_LONGEST}
+
+
+def _bump_finished_1(data: dict[str, Any]) -> dict[str, Any]:
+    # The first events of version 1 had no verdict. Their texts passed the gate, but some were judged beside blanked
+    # commands, and which is not known.
+    mended = [
+        one if "verdict" in one else {**one, "verdict": "checked", "axioms": []} for one in data["mended"]
+    ]
+    return {**data, "mended": mended, "unrecorded": 0}
+
+
 UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
     {
         ("commit_scanned", 1): _commit_scanned_1,
@@ -90,6 +107,8 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
         ("attempt_finished", 1): _attempt_finished_1,
         ("proof_verified", 1): _proof_verified_1,
         ("proof_verified", 2): _proof_verified_2,
+        ("bump_tried", 1): _bump_tried_1,
+        ("bump_finished", 1): _bump_finished_1,
         ("checkpoint_saved", 1): _of_lean,
         ("checkpoint_saved", 2): lambda data: {**data, "curve": None},
         ("checkpoint_promoted", 1): _of_lean,

@@ -37,6 +37,8 @@ class BumpRow:
     """The modules that fail: before anything is mended, and once it is over with the patches applied."""
     tried: int
     """Texts that were tried so far."""
+    unrecorded: int
+    """Those of them that the log does not have, since there are too many."""
     series_sha256: str | None
     finished_at: str | None
 

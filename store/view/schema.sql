@@ -75,6 +75,7 @@ CREATE TABLE bumps (
 	left_json TEXT NOT NULL,
 	modules_failed_json TEXT NOT NULL,
 	tried INTEGER NOT NULL,
+	unrecorded INTEGER NOT NULL,
 	series_sha256 TEXT,
 	finished_at TEXT,
 	PRIMARY KEY (repository, bump)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 
+from pipeline.bump import __main__ as job
 from pipeline.bump.__main__ import _lean_files
-from pipeline.bump.breaks import RaisedFile, reason_of, shown
+from pipeline.bump.breaks import Gap, RaisedFile, reason_of, shown
 from pipeline.bump.mends import candidates, deprecations, nearest, renamed, suggested, tactic_at, unknown
 from pipeline.bump.raising import raised
-from pipeline.jobs.protocol import JobError
+from pipeline.jobs.protocol import JobError, Reporter
+from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BuildLog, BuildMessage
-from store.events.bumps import Break
+from store.events.bumps import Break, BumpTried
+from tests.support.bump import OLD, job_spec, recorded
 
 FILE = """namespace Demo
 
@@ -231,3 +235,26 @@ def test_the_complaint_about_our_own_gap_breaks_nothing_where_warnings_are_error
     assert file.take([BuildMessage("error", "A.lean", 2, 8, "unknown identifier 'gone'")])
     assert not file.take([BuildMessage("error", "A.lean", 1, 8, "declaration uses `sorry`")])
     assert (list(file.left), len(file.gaps)) == ([], 1)
+
+
+def test_of_very_many_texts_the_log_gets_a_bounded_part_and_all_that_the_gate_accepts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "MOST_RECORDED", 3)
+    out = io.StringIO()
+    spec = job_spec(tmp_path, LeanBackend("server", ("/lean",), "", OLD, simulated=False, sandbox="none"))
+    it = job.Bump(spec, Reporter(spec, out), [])
+    found = Break(path="A.lean", line=1, declaration="a", kind="proof", reason="other", message="m")
+    texts = ["x", "y" * (job.LONGEST_TEXT + 1)] * 5
+    for text in texts:
+        it._tried(Gap(found, "by old"), "n" * 600, text, "refused", "compile", "no")
+    it._tried(Gap(found, "by old"), "", "last", "verified", "", "")
+    tried = [one for one in recorded(out) if isinstance(one, BumpTried)]
+    assert [(one.number, one.verdict, one.text_cut) for one in tried] == [
+        (1, "refused", False),
+        (2, "refused", True),
+        (3, "refused", False),
+        (11, "verified", False),
+    ]
+    assert tried[0].how.endswith("n…")
+    assert it._unrecorded == 7

@@ -79,9 +79,9 @@ def finish(folder: StateFolder) -> None:
     for body in (
         BumpAsked(repository=KEY, bump="b1", by="ada", **RAISES),
         BumpBuilt(**ABOUT, **RAISES, broken=(one, other), modules_failed=("A",)),
-        BumpTried(**ABOUT, **tried, verdict="verified", step="", reason="", seconds=1.0),
+        BumpTried(**ABOUT, **tried, text_cut=False, verdict="verified", step="", reason="", seconds=1.0),
         BumpFinished(
-            **ABOUT, **RAISES, mended=(mend,), left=(other,), modules_failed=("A",), tried=1, seconds=2.0,
+            **ABOUT, **RAISES, mended=(mend,), left=(other,), modules_failed=("A",), tried=9, unrecorded=8, seconds=2.0,
             series=folder.blob(json.dumps(series).encode()),
         ),
     ):  # fmt: skip
@@ -100,13 +100,13 @@ def test_a_trial_says_what_broke_what_is_mended_and_what_is_left(state: StateFol
     state.write()
     said = command(state, "demo").out
     assert f"{KEY}: Lean to {NEW}, at aaaaaaaaaa" in said
-    assert "finished: 2 breaks, 1 mended, 1 left; 1 text tried" in said
+    assert "finished: 2 breaks, 1 mended, 1 left; 9 texts tried, 8 of them too many for the log" in said
     assert "mended  A.lean  a  renamed constants" in said
     assert "left    A.lean:2  b  statement" in said
     assert "\x1b" not in said
     assert "modules that fail with the patches applied: A" in said
     (trial,) = command(state, "demo", "--json").json["trials"]
-    assert (trial["bump"], trial["by"], trial["tried"]) == ("b1", "ada", 1)
+    assert (trial["bump"], trial["by"], trial["tried"]) == ("b1", "ada", 9)
     assert [one["declaration"] for one in trial["left"]] == ["b"]
 
 

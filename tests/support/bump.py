@@ -102,8 +102,10 @@ def project(folder: Path, files: Mapping[str, str], *, base: str = BASE) -> Path
     return folder
 
 
-def bump(folder: Path, lean: LeanBackend, *, schemes: tuple[str, ...] = ("https",), **given: Any) -> Tried:
-    """Run the bump job in `folder`/project; packages are fetched by these `schemes`."""
+def job_spec(
+    folder: Path, lean: LeanBackend, *, schemes: tuple[str, ...] = ("https",), **given: Any
+) -> JobSpec[BumpSpec]:
+    """Return the specification of the bump job in `folder`/project; packages are fetched by these `schemes`."""
     attempt = folder / "attempt"
     attempt.mkdir()
     build = BuildSpec(
@@ -125,15 +127,24 @@ def bump(folder: Path, lean: LeanBackend, *, schemes: tuple[str, ...] = ("https"
         budget=Budget(20, 10.0, 5.0),
         **{"toolchain": lean.toolchain, **given},
     )
-    spec = JobSpec("bump-1", "bump", 1, attempt, parameters, worktree=folder / "project")
-    out = io.StringIO()
-    work(spec, Reporter(spec, out))
-    bodies: list[EventBody] = [
+    return JobSpec("bump-1", "bump", 1, attempt, parameters, worktree=folder / "project")
+
+
+def recorded(out: io.StringIO) -> list[EventBody]:
+    """Return what a job told its daemon to record."""
+    return [
         EVENT_TYPES[event["type"]].model_validate_json(json.dumps(event["data"]))
         for line in map(json.loads, out.getvalue().splitlines())
         if line["line"] == "events"
         for event in line["events"]
     ]
+
+
+def bump(folder: Path, lean: LeanBackend, **given: Any) -> Tried:
+    """Run the bump job in `folder`/project."""
+    spec, out = job_spec(folder, lean, **given), io.StringIO()
+    work(spec, Reporter(spec, out))
+    bodies = recorded(out)
     (built,) = (one for one in bodies if isinstance(one, BumpBuilt))
     (finished,) = (one for one in bodies if isinstance(one, BumpFinished))
     series = json.loads((spec.staging / finished.series.sha256).read_text("ascii"))

@@ -398,13 +398,13 @@ def bump_bodies() -> list[EventBody]:
         BumpTried.model_validate(
             {
                 **about, "path": "A.lean", "declaration": "a", "number": 1, "how": mend.how, "text": "by simp",
-                "verdict": "verified", "step": "", "reason": "", "seconds": 1.0,
+                "text_cut": False, "verdict": "verified", "step": "", "reason": "", "seconds": 1.0,
             }
         ),
         BumpFinished.model_validate(
             {
                 **about, **raises, "mended": [mend], "left": broken[1:], "modules_failed": ["A"], "tried": 1,
-                "seconds": 2.0, "series": digest(PATCH),
+                "unrecorded": 0, "seconds": 2.0, "series": digest(PATCH),
             }
         ),
     ]  # fmt: skip

@@ -17,6 +17,7 @@ _NOTHING = {
     "left_json": "[]",
     "modules_failed_json": "[]",
     "tried": 0,
+    "unrecorded": 0,
     "series_sha256": None,
     "finished_at": None,
 }
@@ -40,6 +41,7 @@ def bump_built(db: sqlite3.Connection, event: StoredEvent, body: BumpBuilt) -> N
         "left_json": broken,
         "modules_failed_json": as_json(body.modules_failed),
         "tried": 0,
+        "unrecorded": 0,
     }
     once = {
         "seq": event.seq,
@@ -54,22 +56,24 @@ def bump_built(db: sqlite3.Connection, event: StoredEvent, body: BumpBuilt) -> N
 
 
 def bump_tried(db: sqlite3.Connection, _event: StoredEvent, body: BumpTried) -> None:
-    """Count a text that was tried."""
+    """Count a text that was tried, and those before it that are not recorded."""
     db.execute(
-        "UPDATE bumps SET tried = tried + 1 WHERE repository = ? AND bump = ?", (body.repository, body.bump)
+        "UPDATE bumps SET tried = ? WHERE repository = ? AND bump = ?",
+        (body.number, body.repository, body.bump),
     )
 
 
 def bump_finished(db: sqlite3.Connection, event: StoredEvent, body: BumpFinished) -> None:
     """Note what became of a trial."""
     db.execute(
-        "UPDATE bumps SET mended_json = ?, left_json = ?, modules_failed_json = ?, tried = ?, series_sha256 = ?,"
-        " finished_at = ? WHERE repository = ? AND bump = ?",
+        "UPDATE bumps SET mended_json = ?, left_json = ?, modules_failed_json = ?, tried = ?, unrecorded = ?,"
+        " series_sha256 = ?, finished_at = ? WHERE repository = ? AND bump = ?",
         (
             as_json([one.model_dump() for one in body.mended]),
             as_json([one.model_dump() for one in body.left]),
             as_json(body.modules_failed),
             body.tried,
+            body.unrecorded,
             body.series.sha256,
             event.recorded_at,
             body.repository,

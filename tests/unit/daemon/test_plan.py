@@ -853,6 +853,7 @@ def ended(job: DueJob) -> list[EventBody]:
                 "modules_failed": (),
                 "series": cited,
                 "tried": 0,
+                "unrecorded": 0,
                 "seconds": 1.0,
             }
         ),

@@ -45,6 +45,21 @@ def test_what_was_recorded_of_models_before_there_was_a_mark_is_of_lean(event_ty
     assert body.model_dump()["simulated"] is False
 
 
+def test_a_mend_recorded_without_a_verdict_is_not_called_verified_and_one_with_it_keeps_it() -> None:
+    data = json.loads((GOLDEN / "bump_finished.v1.json").read_text(encoding="utf-8"))
+    (mend,) = data["mended"]
+    said = {**mend, "verdict": "verified"}
+    body = read_body(stored("bump_finished", 1, {**data, "mended": [mend, said]}))
+    assert [(one["verdict"], one["axioms"]) for one in body.model_dump()["mended"]] == [
+        ("checked", ()),
+        ("verified", ("propext",)),
+    ]
+    data = json.loads((GOLDEN / "bump_tried.v1.json").read_text(encoding="utf-8"))
+    for size, is_cut in ((19_999, False), (20_000, True)):
+        body = read_body(stored("bump_tried", 1, {**data, "text": "x" * size}))
+        assert body.model_dump()["text_cut"] is is_cut
+
+
 def test_steps_are_walked_in_order_up_to_the_current_version() -> None:
     steps = {
         ("t", 1): lambda data: data | {"b": data["a"] + 1},
