@@ -23,7 +23,7 @@ from typing import IO, Any, Literal
 from pipeline.build import Building
 from pipeline.bump.breaks import MOST_BREAKS, SORRY, Gap, RaisedFile, shown
 from pipeline.bump.mends import Errors, candidates, declared, deprecations, nearest, suggested
-from pipeline.bump.raising import raised
+from pipeline.bump.raising import Raised, raised
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build, patched_in_place
 from pipeline.gate.patch import file_diff
 from pipeline.gate.verdict import Gate
@@ -94,8 +94,8 @@ class Bump:
     def run(self) -> dict[str, Any]:
         given = self._given
         self._of_commit = frozenset(_lean_files(self._project))
-        changes = raised(self._project, toolchain=given.toolchain, package=given.package, rev=given.rev)
-        for path, (_, after) in changes.items():
+        raises = raised(self._project, toolchain=given.toolchain, package=given.package, rev=given.rev)
+        for path, (_, after) in raises.files.items():
             (self._project / path).write_bytes(after)
         runner, _, _ = self._building.prepared()
         failed = self._break(runner)
@@ -109,7 +109,7 @@ class Bump:
             self._mended = [
                 one.model_copy(update={"verdict": "checked", "axioms": ()}) for one in self._mended
             ]
-        series = self._series(changes, left, failed)
+        series = self._series(raises, left, failed)
         self._record(
             BumpFinished(
                 repository=given.build.repository,
@@ -435,7 +435,7 @@ class Bump:
         return tuple(sorted(behind | set(log.failed)))
 
     def _series(
-        self, changes: Mapping[str, tuple[bytes, bytes]], left: tuple[Break, ...], failed: tuple[str, ...]
+        self, raises: Raised, left: tuple[Break, ...], failed: tuple[str, ...]
     ) -> list[dict[str, str]]:
         given = self._given
         what = f"Lean to {given.toolchain}" if given.toolchain else f"{given.package} to {given.rev[:12]}"
@@ -449,7 +449,8 @@ class Bump:
             message = f"These modules do not build with the patches: {', '.join(failed)}.\n" + (
                 message if left else ""
             )
-        series = [{"title": f"Raise {what}", "message": message, "diff": self._diff(changes)}]
+        message = "\n".join((*raises.notes, message))
+        series = [{"title": f"Raise {what}", "message": message, "diff": self._diff(raises.files)}]
         for path, file in sorted(self._files.items()):
             mended = [one for one in self._mended if one.path == path]
             if mended:

@@ -1,83 +1,328 @@
-"""Raise `lean-toolchain`, or a package of the manifest and the lakefile, in a worktree."""
+"""Raise `lean-toolchain`, or a package of the manifest and the lakefile, in a worktree.
+
+A lakefile is data here. Of one in TOML, and of the manifest, one string is replaced, and the text counts only if its
+parser then finds that value changed and nothing else. One in Lean is read by its tokens, along the syntax of `require`;
+what is computed there is refused.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES
 from pipeline.lean.build.lake import LAKEFILES
-from pipeline.lean.source.worktree import read_beginning
+from pipeline.lean.source.lexer import ID_FIRST, Token, tokens_of_text
+from pipeline.lean.source.worktree import read_inside
 
 TOOLCHAIN = "lean-toolchain"
+_LONGEST_LAKEFILE = 64 * 2**10
+_MOST_PLACES = 400
+"""Strings of a file that are looked at."""
 _REV = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_OF_GIT = "git#"
+"""Stands before a revision where a lakefile has it as a version."""
 
 
-def raised(project: Path, *, toolchain: str, package: str, rev: str) -> dict[str, tuple[bytes, bytes]]:
-    """Return the files that a bump changes, each as it is and as it has to become; nothing is written.
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The files that a bump changes, each as it is and as it has to become, and what people should know of them."""
 
-    A package is raised to a full commit id: in the manifest, and in the lakefile where the old revision stands there.
+    files: dict[str, tuple[bytes, bytes]]
+    notes: tuple[str, ...]
+
+
+def raised(project: Path, *, toolchain: str, package: str, rev: str) -> Raised:
+    """Return what a bump changes; nothing is written.
+
+    A package is raised to a full commit id: in the manifest, and in the lakefile where that names a revision of it.
     The packages that it requires itself keep the revisions that the manifest has.
 
     Raises:
-        JobError: there is nothing to raise, or it is there already.
+        JobError: there is nothing to raise, it is there already, or it cannot be told where it stands.
     """
     found: dict[str, tuple[bytes, bytes]] = {}
+    notes: list[str] = []
     if toolchain:
-        before = _read(project, TOOLCHAIN)
-        found[TOOLCHAIN] = before, toolchain.encode() + b"\n"
+        found[TOOLCHAIN] = _read(project, TOOLCHAIN).encode(), toolchain.encode() + b"\n"
     if package:
-        found |= _package(project, package, rev)
+        found |= _package(project, package, rev, notes)
     changed = {path: both for path, both in found.items() if both[0].strip() != both[1].strip()}
-    if not changed:
-        raise _refused(f"the commit has {toolchain or f'{package} at {rev}'} already")
-    return changed
+    if toolchain and TOOLCHAIN not in changed:
+        raise _refused(f"the commit has {toolchain} already", "name another version")
+    return Raised(changed, tuple(notes))
 
 
-def _package(project: Path, package: str, rev: str) -> dict[str, tuple[bytes, bytes]]:
+def _package(project: Path, package: str, rev: str, notes: list[str]) -> dict[str, tuple[bytes, bytes]]:
     if not _REV.fullmatch(rev):
-        raise _refused(f"{package}: {rev!r} is no full commit id")
-    before = _read(project, MANIFEST)
+        raise _refused(f"{package}: {rev!r} is no full commit id", "name the commit by its 40 digits")
+    name, before = _bare(package), _read(project, MANIFEST, MOST_BYTES)
+    entry = _entry(before, name)
+    if entry["rev"] == rev:
+        raise _refused(f"the commit has {package} at {rev} already", "name another commit")
+    lakefiles, pinned = _lakefiles(project, name, rev)
+    if not lakefiles and entry.get("inherited") is not True:
+        raise _refused(
+            f"{MANIFEST} has {package}, and no lakefile requires it in a way that can be read",
+            f"write its `require` into the lakefile as plain text, or remove it from {MANIFEST}",
+        )
+    if lakefiles and not pinned:
+        notes.append(
+            f"{', '.join(lakefiles)}: no revision of {package} is named there, so that it stays as it is."
+        )
+    after = _with(MANIFEST, before, _json, lambda data: _entry_of(data, name), "rev", rev)
+    for key in ("inputRev", "inputRev?"):
+        # What the lakefile names, which Lake compares; a `require` without a revision has none or a branch there.
+        if pinned and isinstance(entry.get(key), str):
+            after = _with(MANIFEST, after, _json, lambda data: _entry_of(data, name), key, rev)
+    files = {MANIFEST: (before, after), **lakefiles}
+    return {path: (old.encode(), new.encode()) for path, (old, new) in files.items()}
+
+
+def _lakefiles(project: Path, name: str, rev: str) -> tuple[dict[str, tuple[str, str]], bool]:
+    """Return the lakefiles that require the package, as they are and become, and whether one names a revision."""
+    found: dict[str, tuple[str, str]] = {}
+    pinned = False
+    for file in LAKEFILES:
+        if (project / file).is_file():
+            before = _read(project, file, _LONGEST_LAKEFILE)
+            after = (_in_toml if file.endswith(".toml") else _in_lean)(file, before, name, rev)
+            if after is not None:
+                found[file] = before, after[0]
+                pinned |= after[1]
+    return found, pinned
+
+
+# ---- lake-manifest.json
+
+
+def _json(text: str) -> Any:
+    return json.loads(text)
+
+
+def _entry(text: str, name: str) -> dict[str, Any]:
     try:
-        manifest = json.loads(before)
-        entries = [one for one in manifest["packages"] if one.get("name") == package and "rev" in one]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise _refused(f"{MANIFEST} cannot be read: {error}") from error
-    if len(entries) != 1:
-        raise _refused(f"{MANIFEST} has no git package {package}, so there is nothing to raise")
-    (entry,) = entries
-    old = {str(entry["rev"]), str(entry.get("inputRev") or entry["rev"])}
-    entry["rev"], entry["inputRev"] = rev, rev
-    found = {MANIFEST: (before, json.dumps(manifest, indent=1, ensure_ascii=False).encode() + b"\n")}
-    for name in LAKEFILES:
-        if (project / name).is_file():
-            text = _read(project, name)
-            found[name] = text, _required(text, package.encode(), {one.encode() for one in old}, rev.encode())
-    return found
+        entry = _entry_of(_json(text), name)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise _refused(f"{MANIFEST} cannot be read: {error}", "have `lake update` write it anew") from error
+    if entry is None or not isinstance(entry.get("rev"), str):
+        raise _refused(
+            f"{MANIFEST} has no git package {name}, so there is nothing to raise", "name one that it has"
+        )
+    return entry
 
 
-def _required(text: bytes, package: bytes, old: set[bytes], rev: bytes) -> bytes:
-    """Return a lakefile in which the one `require` of the package names the new revision in place of the old one."""
-    starts = [found.start() for found in re.finditer(rb"^\s*(?:require\b|\[\[)", text, re.MULTILINE)]
-    for start, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        block = text[start:end]
-        if re.search(rb"[\s\"/\xc2\xab]" + re.escape(package) + rb"[\s\"\xc2]", block):
-            for one in old:
-                block = block.replace(b'"' + one + b'"', b'"' + rev + b'"')
-            return text[:start] + block + text[end:]
-    return text
+def _entry_of(data: Any, name: str) -> dict[str, Any] | None:
+    """Return the fields of the one package of this name; older manifests wrap them, `{"git": {…}}`."""
+    fields = [one["git"] if isinstance(one.get("git"), dict) else one for one in data["packages"]]
+    found = [one for one in fields if _is(one.get("name"), name)]
+    return found[0] if len(found) == 1 else None
 
 
-def _read(project: Path, name: str) -> bytes:
+# ---- lakefile.toml
+
+
+def _in_toml(file: str, text: str, name: str, rev: str) -> tuple[str, bool] | None:
+    """Return the text with the package's new revision, and whether it names one; None where it does not require it."""
     try:
-        return read_beginning(project, name, most_bytes=MOST_BYTES)
-    except OSError as error:
-        raise _refused(f"{name} cannot be read: {error}") from error
+        table = _require_of(tomllib.loads(text), name)
+    except (ValueError, RecursionError) as error:
+        raise _refused(f"{file} cannot be read: {error}", "mend it first") from error
+    except LookupError as error:
+        raise _refused(f"{file} requires {name} twice", "leave one `require` of it") from error
+    if table is None:
+        return None
+    version = table.get("version")
+    if "rev" not in table and isinstance(version, str) and version.startswith(_OF_GIT):
+        return _with(
+            file, text, tomllib.loads, lambda data: _require_of(data, name), "version", _OF_GIT + rev
+        ), True
+    if "rev" not in table:
+        return text, False
+    return _with(file, text, tomllib.loads, lambda data: _require_of(data, name), "rev", rev), True
 
 
-def _refused(why: str) -> JobError:
-    return JobError(
-        "cannot_raise", why, remedy="name another version, or a package of the manifest", deterministic=True
-    )
+def _require_of(data: dict[str, Any], name: str) -> dict[str, Any] | None:
+    tables = data.get("require", [])
+    tables = tables if isinstance(tables, list) else []
+    found = [one for one in tables if isinstance(one, dict) and _is(one.get("name"), name)]
+    if len(found) > 1:
+        raise LookupError(name)
+    return found[0] if found else None
+
+
+def _with(
+    file: str,
+    text: str,
+    read: Callable[[str], Any],
+    table_of: Callable[[Any], dict[str, Any] | None],
+    key: str,
+    value: str,
+) -> str:
+    """Return the text with another string at one key of one table; its own parser says that nothing else changed."""
+    wanted = read(text)
+    table = table_of(wanted)
+    old = None if table is None else table.get(key)
+    if table is None or not isinstance(old, str):
+        raise _refused(f"{file}: {key} is {old!r} and no string", "mend it first")
+    table[key] = value
+    places = re.finditer(rf"(['\"]){re.escape(old)}\1", text)
+    for place in islice(places, _MOST_PLACES):
+        made = f"{text[: place.start() + 1]}{value}{text[place.end() - 1 :]}"
+        try:
+            if read(made) == wanted:
+                return made
+        except (ValueError, RecursionError):
+            continue
+    raise _refused(f"{file}: {key} = {old!r} cannot be found in its text", "write it as a plain string")
+
+
+# ---- lakefile.lean
+
+
+def _in_lean(file: str, text: str, name: str, rev: str) -> tuple[str, bool] | None:
+    """Return the text with the package's new revision, and whether it names one; None where it does not require it."""
+    tokens, unclosed = tokens_of_text(text)
+    if unclosed:
+        raise _refused(f"{file} cannot be read: {unclosed}", "mend it first")
+    found = [one for one in _requires(tokens, text.encode()) if one.name == name]
+    if not found:
+        return None
+    if len(found) > 1:
+        raise _refused(f"{file} requires {name} twice", "leave one `require` of it")
+    (require,) = found
+    if require.unread:
+        raise _refused(
+            f"{file}: the `require` of {name} cannot be read at `{require.unread}`",
+            "write its address and its revision as plain strings",
+        )
+    token = require.rev
+    if token is None:
+        return text, False
+    data, before = text.encode(), _OF_GIT if token.text.startswith(f'"{_OF_GIT}') else ""
+    made = data[: token.byte_start] + f'"{before}{rev}"'.encode() + data[token.byte_end :]
+    return made.decode(), True
+
+
+@dataclass(frozen=True, slots=True)
+class _Require:
+    """A `require`: its package, the string that is its git revision if it has one, and where reading it ended."""
+
+    name: str
+    rev: Token | None = None
+    unread: str = ""
+
+
+_STRING = re.compile(r'"[^"\\]*"')
+_WORD = re.compile(rf"[{ID_FIRST}«#]|@\[")
+
+
+def _requires(tokens: Sequence[Token], data: bytes) -> Iterator[_Require]:
+    """Yield the `require` commands of a lakefile: `require [scope /] name [@ [git] term] [from git term [@ term]]`."""
+    for number, token in enumerate(tokens):
+        if token.text == "require":
+            yield _Reader(tokens, number + 1, data).require()
+
+
+class _UnreadError(Exception):
+    """A `require` cannot be read; the message is the token at fault."""
+
+
+class _Reader:
+    """Reads one `require` from its second token on."""
+
+    def __init__(self, tokens: Sequence[Token], at: int, data: bytes) -> None:
+        self._tokens, self._at, self._data = tokens, at, data
+
+    def require(self) -> _Require:
+        self._at += 2 * (self._text(1) == "/")
+        name = _bare(self._text())
+        self._at += 1
+        try:
+            return _Require(name, self._rev())
+        except _UnreadError as error:
+            return _Require(name, unread=str(error))
+
+    def _rev(self) -> Token | None:
+        rev = None
+        if self._takes("@"):
+            of_git = self._takes("git")
+            version = self._string()
+            rev = version if of_git or version.text.startswith(f'"{_OF_GIT}') else None
+        if self._takes("from"):
+            if not self._takes("git"):
+                return None  # a folder
+            self._term()
+            rev = self._string() if self._takes("@") else None
+        if not self._is_over():
+            raise _UnreadError(self._text())
+        return rev
+
+    def _text(self, ahead: int = 0) -> str:
+        at = self._at + ahead
+        return self._tokens[at].text if at < len(self._tokens) else ""
+
+    def _takes(self, text: str) -> bool:
+        is_there = self._text() == text
+        self._at += is_there
+        return is_there
+
+    def _string(self) -> Token:
+        """Step over a plain string; what a computed one says is not known."""
+        if not _STRING.fullmatch(self._text()):
+            raise _UnreadError(self._text())
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _term(self) -> None:
+        """Step over a string, a name or what stands in brackets."""
+        text = self._text()
+        if not (_STRING.fullmatch(text) or text == "(" or re.match(f"[{ID_FIRST}«]", text)):
+            raise _UnreadError(text)
+        self._at += 1
+        depth = int(text == "(")
+        while depth:
+            if not self._text():
+                raise _UnreadError(text)
+            depth += {"(": 1, ")": -1}.get(self._text(), 0)
+            self._at += 1
+
+    def _is_over(self) -> bool:
+        """Return whether no more can belong to what was read: a clause after it, or another command in its own line."""
+        if self._at >= len(self._tokens) or self._text() in ("/", "with"):
+            return True
+        start = self._tokens[self._at].byte_start
+        line = self._data[self._data.rfind(b"\n", 0, start) + 1 : start]
+        return not line.strip() and _WORD.match(self._text()) is not None
+
+
+# ---- names and files
+
+
+def _bare(name: str) -> str:
+    """Return a package's name without the marks that Lean or a string puts around it."""
+    return name.strip('"').replace("«", "").replace("»", "")
+
+
+def _is(value: object, name: str) -> bool:
+    return isinstance(value, str) and _bare(value) == name
+
+
+def _read(project: Path, name: str, most_bytes: int = 1000) -> str:
+    try:
+        return read_inside(project, name, most_bytes=most_bytes).decode()
+    except (OSError, ValueError) as error:
+        raise _refused(
+            f"{name} cannot be read: {error}", "the file has to be there, plain and in UTF-8"
+        ) from error
+
+
+def _refused(why: str, remedy: str) -> JobError:
+    return JobError("cannot_raise", why, remedy=remedy, deterministic=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,7 @@ from pipeline.bump import __main__ as job
 from pipeline.bump.__main__ import _lean_files
 from pipeline.bump.breaks import Gap, RaisedFile, reason_of, shown
 from pipeline.bump.mends import candidates, deprecations, nearest, renamed, suggested, tactic_at, unknown
-from pipeline.bump.raising import raised
-from pipeline.jobs.protocol import JobError, Reporter
+from pipeline.jobs.protocol import Reporter
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BuildLog, BuildMessage
 from store.events.bumps import Break, BumpTried
@@ -191,34 +189,6 @@ def test_a_second_gap_in_the_file_keeps_its_place_after_the_first_is_mended() ->
 
 
 # ---- what is raised
-
-
-def test_a_package_is_raised_in_manifest_and_lakefile(tmp_path: Path) -> None:
-    entry = {"type": "git", "name": "base", "url": "https://x.org/base", "rev": "a" * 40, "inputRev": "v1"}
-    other = {**entry, "name": "other"}
-    (tmp_path / "lake-manifest.json").write_text(json.dumps({"version": "1.1.0", "packages": [entry, other]}))
-    lakefile = 'name = "x"\n[[require]]\nname = "other"\nrev = "v1"\n[[require]]\nname = "base"\nrev = "v1"\n'
-    (tmp_path / "lakefile.toml").write_text(lakefile)
-    found = raised(tmp_path, toolchain="", package="base", rev="b" * 40)
-    revs = [one["rev"] for one in json.loads(found["lake-manifest.json"][1])["packages"]]
-    assert revs == ["b" * 40, "a" * 40]
-    assert found["lakefile.toml"][1].decode() == lakefile[::-1].replace("1v", "b" * 40, 1)[::-1]
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"toolchain": "leanprover/lean4:v4.1.0"}, "already"),
-        ({"package": "base", "rev": "main"}, "no full commit id"),
-        ({"package": "base", "rev": "b" * 40}, "no git package base"),
-    ],
-)
-def test_what_cannot_be_raised_is_refused(tmp_path: Path, given: dict[str, str], said: str) -> None:
-    (tmp_path / "lean-toolchain").write_text("leanprover/lean4:v4.1.0\n")
-    (tmp_path / "lake-manifest.json").write_text('{"packages": []}')
-    with pytest.raises(JobError, match=said):
-        raised(tmp_path, **{"toolchain": "", "package": "", "rev": "", **given})
-    assert (tmp_path / "lake-manifest.json").read_text() == '{"packages": []}'
 
 
 def test_only_lean_files_of_the_commit_are_read_and_written_whatever_a_message_names(tmp_path: Path) -> None:

@@ -1,0 +1,165 @@
+"""Which bytes of lean-toolchain, manifest and lakefile a bump changes: exactly one package's, or it says why none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.bump.raising import Raised, raised
+from pipeline.jobs.protocol import JobError
+
+OLD, NEW = "a" * 40, "b" * 40
+URL = "https://x.org/base"
+ENTRY = {"url": URL, "type": "git", "name": "base", "rev": OLD, "inputRev": "v1", "inherited": False}
+OTHER = {**ENTRY, "name": "other"}
+GIT = f'require base from git "{URL}"'
+
+
+def project(
+    folder: Path, lakefile: str, *, name: str = "lakefile.toml", packages: Any = (OTHER, ENTRY)
+) -> Path:
+    # As Lake writes it, and not as Python would.
+    entries = ",\n  ".join(json.dumps(one) for one in packages)
+    (folder / "lake-manifest.json").write_text(
+        f'{{"version": "1.1.0",\n "packages":\n [{entries}],\n "name": "x"}}\n'
+    )
+    (folder / name).write_bytes(lakefile.encode())
+    (folder / "lean-toolchain").write_text("leanprover/lean4:v4.1.0\n")
+    return folder
+
+
+def base_raised(folder: Path, **given: str) -> Raised:
+    return raised(folder, **{"toolchain": "", "package": "base", "rev": NEW, **given})
+
+
+def the_change(found: Raised, name: str) -> list[tuple[str, str]]:
+    """Return the lines of a file that changed, before and after."""
+    before, after = (text.decode().split("\n") for text in found.files[name])
+    return [(one, other) for one, other in zip(before, after, strict=True) if one != other]
+
+
+@pytest.mark.parametrize(
+    ("lakefile", "line"),
+    [
+        ('[[require]]\nname = "base"\nrev = "v1"\n[[lean_lib]]\nname = "v1"\nrev = "v1"\n', 'rev = "{}"'),
+        ('[[require]]\nname = "other"\nrev = "v1"\n\n[[require]]\nrev = \'v1\'\nname = \'base\'', "rev = '{}'"),
+        (('x = """\n[[require]]\nname = "base"\nrev = "v1"\n"""\n[[require]]\n# rev = "v1"\n"name" = "base"\n'
+         '"rev"="v1" # "v1"\n'), '"rev"="{}" # "v1"'),
+        ('require = [{name = "other", rev = "v1"}, {rev = "v1", name = "base"}]\r\n',
+         'require = [{{name = "other", rev = "v1"}}, {{rev = "{}", name = "base"}}]\r'),
+        ('[[require]]\nname = "base"\nscope = "v1"\nversion = "git#v1"\n', 'version = "git#{}"'),
+        ('[[require]]\nname = "base"\nrev = "main"\n', 'rev = "{}"'),
+    ],
+    ids=["a later table", "another package first", "text and comments", "one line", "a version", "not the manifest's"],
+)  # fmt: skip
+def test_in_a_toml_lakefile_only_the_revision_of_this_package_changes(
+    tmp_path: Path, lakefile: str, line: str
+) -> None:
+    found = base_raised(project(tmp_path, lakefile))
+    ((before, after),) = the_change(found, "lakefile.toml")
+    assert after == line.format(NEW)
+    assert before in (line.format("v1"), line.format("main"))
+    ((before, after),) = the_change(found, "lake-manifest.json")
+    assert json.loads(after.rstrip("],")) == {**ENTRY, "rev": NEW, "inputRev": NEW}
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("lakefile", "line"),
+    [
+        (f'{GIT} @ "v1"\n\ndef version := "v1"\n', f'{GIT} @ "{{}}"'),
+        (f'{GIT}\n  @"v1" / "v1" with NameMap.empty\n', '  @"{}" / "v1" with NameMap.empty'),
+        ((f'-- {GIT} @ "v1"\n/- /- {GIT} @ "v1" -/\n{GIT} @ "v1" -/\ndef s := "\n{GIT} @ \\"v1\\""\n'
+         f'require other from git "{URL}" @ "v1"\nrequire «base» from git\n  "{URL}" @ /- "v1" -/ "v1" -- "v1"\n'),
+         f'  "{URL}" @ /- "v1" -/ "{{}}" -- "v1"'),
+        (('meta if get_config? env = some "v1" then\nrequire "base" from git (url "v1") @ "v1"\n@[default_target]\n'
+         'lean_lib A\n'), 'require "base" from git (url "v1") @ "{}"'),
+        ('require "v1" / "base" @ git "v1"\nrequire "v1" / "other" @ git "v1"\n', 'require "v1" / "base" @ git "{}"'),
+        ('require "v1" / base @ "git#v1"\n', 'require "v1" / base @ "git#{}"'),
+        (f'require base @ git "v1" from git "{URL}" @ "v1"\n', f'require base @ git "v1" from git "{URL}" @ "{{}}"'),
+    ],
+    ids=["a later string", "folder and options", "comments and strings", "conditional", "scope", "version", "both"],
+)  # fmt: skip
+def test_in_a_lean_lakefile_only_the_revision_of_this_package_changes(
+    tmp_path: Path, lakefile: str, line: str
+) -> None:
+    found = base_raised(project(tmp_path, f"import Lake\nopen Lake DSL\n{lakefile}", name="lakefile.lean"))
+    assert the_change(found, "lakefile.lean") == [(line.format("v1"), line.format(NEW))]
+
+
+@pytest.mark.parametrize(
+    ("name", "lakefile"),
+    [
+        ("lakefile.lean", f'{GIT}\nrequire other from git "{URL}" @ "v1"\n'),
+        ("lakefile.lean", 'require "v1" / base @ "1.0.0"\n'),
+        ("lakefile.toml", '[[require]]\nname = "base"\nscope = "v1"\n'),
+    ],
+)
+def test_where_the_lakefile_names_no_revision_it_stays_and_that_is_said(
+    tmp_path: Path, name: str, lakefile: str
+) -> None:
+    found = base_raised(project(tmp_path, lakefile, name=name))
+    assert [*found.files] == ["lake-manifest.json"]
+    assert json.loads(found.files["lake-manifest.json"][1])["packages"][1] == {**ENTRY, "rev": NEW}
+    assert found.notes == (f"{name}: no revision of base is named there, so that it stays as it is.",)
+
+
+def test_what_a_package_requires_is_raised_in_the_manifest_alone_of_any_age(tmp_path: Path) -> None:
+    old = {"git": {"name": "«doc-gen4»", "rev": OLD, "inputRev?": "main", "url": URL, "inherited": True}}
+    folder = project(tmp_path, 'name = "x"\n', packages=[{"path": {"name": "here", "dir": "."}}, old])
+    found = base_raised(folder, package="doc-gen4")
+    ((_, line),) = the_change(found, "lake-manifest.json")
+    assert line == f"  {json.dumps(old)}],".replace(OLD, NEW)
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "lakefile", "said"),
+    [
+        ("lakefile.lean", f"{GIT} @ rev\n", "cannot be read at `rev`"),
+        ("lakefile.lean", f'{GIT} @ s!"v{{1}}"\n', "cannot be read at `s!`"),
+        ("lakefile.lean", f'{GIT} @ r"v1"\n', "cannot be read at `r`"),
+        ("lakefile.lean", f'{GIT} ++ "" @ "v1"\n', r"cannot be read at `\+`"),
+        ("lakefile.lean", f'{GIT} @ "v1" ++ suffix\n', r"cannot be read at `\+`"),
+        ("lakefile.lean", 'require base from git (f "x" @ "v1"\n', r"cannot be read at `\(`"),
+        ("lakefile.lean", f'{GIT} @ "v1"\n{GIT} @ "v1"\n', "requires base twice"),
+        ("lakefile.lean", f'{GIT} @ "v1\n', "a string that begins in line 1 is not closed"),
+        ("lakefile.lean", f"def lemma := `({GIT} ++ 1)\n", "cannot be read"),
+        ("lakefile.lean", "require", "no lakefile requires it"),
+        ("lakefile.lean", f'-- {GIT} @ "v1"\n', "no lakefile requires it"),
+        ("lakefile.toml", 'name = "base"\nrev = "v1"\n', "no lakefile requires it"),
+        ("lakefile.toml", 'require = "base"\n', "no lakefile requires it"),
+        ("lakefile.toml", '[[require]]\nname = "base"\nrev = "\\u00761"\n', "cannot be found in its text"),
+        ("lakefile.toml", '[[require]]\nname = "base"\nrev = 1\n', "no string"),
+        ("lakefile.toml", '[[require]]\nname = "base"\n[[require]]\nname = "base"\n', "requires base twice"),
+        ("lakefile.toml", "x = " + "[" * 100_000, "cannot be read"),
+        ("lakefile.toml", "# " + "x" * 300_000, "cannot be read: .*bytes, more than"),
+    ],
+    ids=range(18),
+)
+def test_a_lakefile_that_cannot_be_raised_exactly_is_refused_with_reason_and_remedy(
+    tmp_path: Path, name: str, lakefile: str, said: str
+) -> None:
+    with pytest.raises(JobError, match=said) as caught:
+        base_raised(project(tmp_path, lakefile, name=name))
+    assert (caught.value.reason, caught.value.deterministic) == ("cannot_raise", True)
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"package": "", "toolchain": "leanprover/lean4:v4.1.0"}, "has leanprover/lean4:v4.1.0 already"),
+        ({"rev": OLD}, "has base at a+ already"),
+        ({"rev": "main"}, "no full commit id"),
+        ({"package": "gone"}, "no git package gone"),
+    ],
+)
+def test_what_is_not_there_or_there_already_is_refused(
+    tmp_path: Path, given: dict[str, str], said: str
+) -> None:
+    with pytest.raises(JobError, match=said):
+        base_raised(project(tmp_path, '[[require]]\nname = "base"\nrev = "v1"\n'), **given)
