@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from typing import IO, Any, Literal
 
 from pipeline.build import Building
 from pipeline.bump.breaks import MOST_BREAKS, SORRY, Gap, RaisedFile, shown
-from pipeline.bump.mends import Errors, candidates, declared, deprecations, nearest, suggested
+from pipeline.bump.mends import Errors, Names, candidates, declared, deprecations, suggested
 from pipeline.bump.raising import Raised, raised
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build, patched_in_place
 from pipeline.gate.patch import file_diff
@@ -50,6 +51,7 @@ LONGEST_HOW = 500
 MOST_RECORDED = 5_000
 """Texts of one trial that the log gets, and the bytes of their events; those that the gate accepts, it gets always."""
 MOST_RECORDED_BYTES = 8 * 2**20
+_NAMES_S = 300.0
 Verdict = Literal["refused", "rejected", "checked", "verified"]
 
 
@@ -142,8 +144,12 @@ class Bump:
         return Building(build_spec, self._reporter, self._project, self._held)  # type: ignore[arg-type]
 
     @property
+    def _mends_end(self) -> float:
+        """When nothing more is tried, of `time.monotonic`."""
+        return self._began + self._given.build.timeout_s
+
     def _late(self) -> bool:
-        return time.monotonic() - self._began > self._given.build.timeout_s
+        return time.monotonic() > self._mends_end
 
     # ---- what breaks
 
@@ -163,7 +169,7 @@ class Bump:
                 if has_error and (file := self._file(path)) is not None and file.take(messages):
                     news = True
                     self._write(file)
-            if not news or outcome.ok:
+            if not news or outcome.ok or self._late():
                 break
         if outcome.ok:
             return ()
@@ -227,7 +233,7 @@ class Bump:
     def _mend_all(self, runner: LakeRunner) -> None:
         for file in self._files.values():
             for start in file.open_gaps:
-                if not self._late:
+                if not self._late():
                     self._mend(runner, file, start)
 
     def _judge_again(self) -> None:
@@ -236,6 +242,8 @@ class Bump:
         while mended < len(self._mended):
             mended = len(self._mended)
             for (path, start), texts in [*self._conditional.items()]:
+                if self._late():
+                    return
                 file = self._files[path]
                 if start in file.open_gaps and not any(self._judge(file, start, *one) for one in texts):
                     continue
@@ -251,7 +259,7 @@ class Bump:
             for how, other in candidates(text, errors, self._renames, self._near):
                 if other in seen:
                     continue
-                if left <= 0 or self._late:
+                if left <= 0 or self._late():
                     return
                 left -= 1
                 seen.add(other)
@@ -271,11 +279,13 @@ class Bump:
                     break
 
     def _near(self, name: str) -> Iterable[str]:
-        return nearest(name, self._declared)
+        return self._names.nearest(name)
 
     @cached_property
-    def _declared(self) -> dict[str, list[str]]:
-        return declared(self._project, self._given.build.lean.sysroot)
+    def _names(self) -> Names:
+        # To read a large library must not take the time of the texts.
+        until = min(time.monotonic() + _NAMES_S, self._mends_end)
+        return Names(declared(self._project, self._given.build.lean.sysroot, until=until))
 
     def _compile(self, runner: LakeRunner, file: RaisedFile, start: int, text: str) -> _Compiled:
         self._own(file.path)
@@ -371,7 +381,7 @@ class Bump:
             for file in self._files.values()
             for start, one in self._wanted(file)
         }
-        if not wanted or self._late:
+        if not wanted or self._late():
             return
         given = self._given
         parameters = ProveSpec(
@@ -387,14 +397,23 @@ class Bump:
             sorries=tuple(one for _, _, one in wanted.values()),
         )
         found = _Found(self._spec)
-        asyncio.run(ProveJob(replace(self._spec, parameters=parameters), found).run())  # type: ignore[arg-type]
+        asyncio.run(self._search(ProveJob(replace(self._spec, parameters=parameters), found)))  # type: ignore[arg-type]
         proofs = {one.sorry: one.replacement for one in found.proofs}
         for sorry, (file, start, _) in wanted.items():
+            if self._late():
+                return
             if sorry in proofs:
                 self._judge(file, start, proofs[sorry], "rung 0: tactics")
             else:
                 why = found.details.get(sorry, "")
                 self._tried(file.gaps[start], "rung 0: tactics", "", "refused", "search", why)
+
+    async def _search(self, search: ProveJob) -> None:
+        with suppress(TimeoutError):  # what was found until then is
+            async with asyncio.timeout_at(
+                asyncio.get_running_loop().time() + self._mends_end - time.monotonic()
+            ):
+                await search.run()
 
     def _wanted(self, file: RaisedFile) -> Iterator[tuple[int, SorryToProve]]:
         data = _bytes(file.current)

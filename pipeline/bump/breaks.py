@@ -8,11 +8,13 @@ definition) is blanked, so that the rest of its file can be looked at; it is nam
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pipeline.lean.build.lake import BuildMessage
-from pipeline.lean.source.scanner import locate, parse
+from pipeline.lean.source.scanner import Located, locate, parse
 from store.domain.records import THEOREM_KINDS
 from store.events.bumps import Break, BreakKind, BreakReason
 
@@ -20,7 +22,11 @@ SORRY = "sorry"
 MOST_BREAKS = 2000
 _LONGEST_MESSAGE = 600
 _REASONS: tuple[tuple[BreakReason, str], ...] = (
-    ("import", r"bad import|unknown module prefix|object file .* does not exist|no such file"),
+    # As Lean and lake begin what they say of a header; what a project prints elsewhere of imports is not meant.
+    (
+        "import",
+        r"\A(?:bad import '|unknown module prefix '|object file '|cannot import |import \S+ failed, |failed to read)",
+    ),
     ("deprecated", r"has been deprecated"),
     ("timeout", r"maxHeartbeats|maximum number of heartbeats|maximum recursion depth|maxRecDepth|timeout"),
     (
@@ -66,12 +72,47 @@ class Gap:
         return self.text != SORRY
 
 
-@dataclass(slots=True)
+class _Source:
+    """What the scanner says of a file of the commit, read once; borders are in code points."""
+
+    def __init__(self, text: str) -> None:
+        data = text.encode("utf-8", "surrogateescape")
+        self.lines = _line_starts(text)
+        self._declarations = sorted(locate(data).declarations, key=lambda one: one.start)
+        self._starts = [one.start for one in self._declarations]
+        self._commands: list[tuple[int, int, str]] = []
+        byte = at = 0
+        for one in parse(data).commands:
+            start = at + _length(data[byte : one.byte_start])
+            at = start + _length(data[one.byte_start : one.byte_end])
+            byte = one.byte_end
+            self._commands.append((start, at, one.kind))
+        self._command_starts = [start for start, _, _ in self._commands]
+
+    def declaration_at(self, at: int) -> Located | None:
+        """Return the innermost declaration at a code point."""
+        before = self._declarations[: bisect_right(self._starts, at)]
+        return next((one for one in reversed(before) if at < one.end), None)
+
+    def command_at(self, at: int) -> tuple[int, int] | None:
+        """Return the borders of the command at a code point that may be left out."""
+        number = bisect_right(self._command_starts, at) - 1
+        if number < 0:
+            return None
+        start, end, kind = self._commands[number]
+        return None if at >= end or kind in ("namespace", "section", "end") else (start, end)
+
+    def line_of(self, at: int) -> int:
+        """Return the line of a code point, from 1."""
+        return bisect_right(self.lines, at)
+
+
+@dataclass
 class RaisedFile:
     """A file of the commit with its gaps, by the code point at which the old proof begins in `original`.
 
-    `blanked` are the borders of commands that are left out, `left` what is named and not mended. Lines stay where they
-    are as long as no gap is filled; a gap's place is counted from the original.
+    `blanked` are the borders of commands that are left out, in order, `left` what is named and not mended. Lines
+    stay where they are as long as no gap is filled; a gap's place is counted from the original.
     """
 
     path: str
@@ -80,6 +121,7 @@ class RaisedFile:
     blanked: list[tuple[int, int]] = field(default_factory=list)
     left: list[Break] = field(default_factory=list)
     _new: set[int] = field(default_factory=set)
+    _named: set[tuple[str, BreakKind, int]] = field(default_factory=set)
 
     # ---- texts
 
@@ -118,7 +160,7 @@ class RaisedFile:
             if blank or gap.mended
         ]
         if blank:
-            edits = [one for one in edits if not any(a <= one[0] < b for a, b in self.blanked)]
+            edits = [one for one in edits if not self._is_blanked(one[0])]
             edits += [(a, b, re.sub(r"[^\r\n]", " ", self.original[a:b]), -1) for a, b in self.blanked]
         for start, end, text, gap in sorted(edits):
             out += (self.original[at:start], text)
@@ -136,11 +178,15 @@ class RaisedFile:
         errors = [one for one in messages if one.severity == "error"]
         if not errors:
             return False
-        text = self.current
+        text, found = self._made(blank=True)
         starts = _line_starts(text)
+        places, moved = list[tuple[int, int, int]](), 0
+        for start, place in sorted(found.items()):
+            moved += len(self.gaps[start].old) - len(self.gaps[start].text)
+            places.append((place, start, moved))
         before = len(self.gaps), len(self.blanked), len(self.left)
         origins = [
-            self._origin(min(starts[min(one.line, len(starts)) - 1] + one.column, len(text)))
+            self._origin(min(starts[min(one.line, len(starts)) - 1] + one.column, len(text)), places)
             for one in errors
         ]
         self._new.clear()
@@ -148,39 +194,36 @@ class RaisedFile:
             self._put_aside(error, at)
         return before != (len(self.gaps), len(self.blanked), len(self.left))
 
-    def _origin(self, at: int) -> int:
-        """Return the code point in the original of one in `current`; of one in a gap, where the gap begins."""
-        places = self._made(blank=True)[1]
-        moved = 0
-        for start, place in sorted(places.items()):
-            gap = self.gaps[start]
-            if at < place:
-                break
-            if at < place + len(gap.text):
-                return start
-            moved += len(gap.old) - len(gap.text)
-        return min(at + moved, len(self.original))
+    def _origin(self, at: int, places: Sequence[tuple[int, int, int]]) -> int:
+        """Return the code point in the original of one in `current`; of one in a gap, where the gap begins.
+
+        `places` are those of the gaps in `current` and in the original, and by how much the text behind has moved.
+        """
+        number = bisect_right(places, (at, len(self.original))) - 1
+        if number < 0:
+            return min(at, len(self.original))
+        place, start, moved = places[number]
+        return start if at < place + len(self.gaps[start].text) else min(at + moved, len(self.original))
 
     def _put_aside(self, error: BuildMessage, at: int) -> None:
         if _OF_A_GAP.search(error.text):
             return  # our own gap's, where warnings are errors
-        reason, line = reason_of(error.text), self.original.count("\n", 0, at) + 1
+        reason, line = reason_of(error.text), self._source.line_of(at)
         if reason == "import":
             self._leave(error, line, "", "import")
             return
         if reason == "syntax":
             # What Lean met was not what it waited for: often the next command, and the fault is in the one before.
-            at = len(self.original[:at].rstrip()) or at
+            while at and self.original[at - 1].isspace():
+                at -= 1
             at -= at > 0
-        if any(start <= at < end for start, end in self.blanked):
+        if self._is_blanked(at):
             return
-        located = locate(self._data)
-        inside = [one for one in located.declarations if one.start <= at < one.end]
-        if not inside:
+        one = self._source.declaration_at(at)
+        if one is None:
             self._blank(at)
             self._leave(error, line, "", "command")
             return
-        one = max(inside, key=lambda found: found.start)
         name, body = one.record.name, _body(self.original, one.stated, one.end)
         gap = None if body is None else self.gaps.get(body[0])
         if one.record.kind not in THEOREM_KINDS:
@@ -207,9 +250,13 @@ class RaisedFile:
     def _built_with_gap(self, start: int) -> bool:
         return start not in self._new
 
-    @property
-    def _data(self) -> bytes:
-        return self.original.encode("utf-8", "surrogateescape")
+    @cached_property
+    def _source(self) -> _Source:
+        return _Source(self.original)
+
+    def _is_blanked(self, at: int) -> bool:
+        number = bisect_right(self.blanked, (at, len(self.original) + 1)) - 1
+        return number >= 0 and at < self.blanked[number][1]
 
     def _break(self, error: BuildMessage, line: int, name: str, kind: BreakKind) -> Break:
         return Break(
@@ -222,26 +269,16 @@ class RaisedFile:
         )
 
     def _leave(self, error: BuildMessage, line: int, name: str, kind: BreakKind) -> None:
-        found = self._break(error, line, name, kind)
-        known = {(one.declaration, one.kind, one.line if not name else 0) for one in self.left}
-        if (name, kind, line if not name else 0) not in known and len(self.left) < MOST_BREAKS:
-            self.left.append(found)
+        key = name, kind, 0 if name else line
+        if key not in self._named and len(self.left) < MOST_BREAKS:
+            self._named.add(key)
+            self.left.append(self._break(error, line, name, kind))
 
-    def _blank(self, at: int) -> tuple[int, int] | None:
-        """Leave out the command at a code point; return its borders, None where there is none."""
-        data = self._data
-        byte = len(self.original[:at].encode("utf-8", "surrogateescape"))
-        command = parse(data).command_at(byte)
-        if command is None or command.kind in ("namespace", "section", "end"):
-            return None
-        borders = tuple(
-            len(data[:end].decode("utf-8", "surrogateescape"))
-            for end in (command.byte_start, command.byte_end)
-        )
-        made = borders[0], borders[1]
-        if made not in self.blanked:
-            self.blanked.append(made)
-        return made
+    def _blank(self, at: int) -> None:
+        """Leave out the command at a code point, where there is one."""
+        borders = self._source.command_at(at)
+        if borders is not None and borders not in self.blanked:
+            insort(self.blanked, borders)
 
 
 _OF_A_GAP = re.compile(r"\Adeclaration uses [`']sorry[`']")
@@ -261,3 +298,7 @@ def _body(text: str, stated: int, end: int) -> tuple[int, int] | None:
 
 def _line_starts(text: str) -> list[int]:
     return [0, *(found.end() for found in re.finditer("\n", text))]
+
+
+def _length(data: bytes) -> int:
+    return len(data.decode("utf-8", "surrogateescape"))

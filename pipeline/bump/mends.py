@@ -6,9 +6,12 @@ Pure text, led by what Lean said of the text before. Whether a text is a proof, 
 from __future__ import annotations
 
 import difflib
+import heapq
 import itertools
 import os
 import re
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -88,12 +91,48 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
     return _WORD.sub(other, text)
 
 
-def nearest(name: str, known: Mapping[str, Sequence[str]], *, most: int = 4) -> list[str]:
-    """Return full names that a name may mean now; `known` has all of them by their last part."""
-    last = name.rpartition(".")[2]
-    spelled = [last, *difflib.get_close_matches(last, known, n=most, cutoff=0.72)]
-    found = dict.fromkeys(full for one in spelled for full in known.get(one, ()) if full != name)
-    return sorted(found, key=lambda full: -difflib.SequenceMatcher(None, full, name).ratio())[:most]
+class Names:
+    """The full names that there are, for the question which of them another one may mean.
+
+    By their last part, and that by its groups of three letters: to compare a name with each of a large library takes
+    ten seconds.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._full: dict[str, dict[str, None]] = {}
+        for name in names:
+            self._full.setdefault(name.rpartition(".")[2], {})[name] = None
+        self._lasts = list(self._full)
+        self._with: dict[str, list[int]] = {}
+        for number, last in enumerate(self._lasts):
+            for three in _threes(last):
+                self._with.setdefault(three, []).append(number)
+
+    def nearest(self, name: str, *, most: int = 4) -> list[str]:
+        """Return full names that a name may mean now: with the same last part or nearly so, the nearest first."""
+        last = name.rpartition(".")[2]
+        threes = _threes(last)
+        shared = Counter(number for one in threes for number in self._with.get(one, ()))
+        likely = heapq.nlargest(
+            _MOST_COMPARED,
+            shared,
+            key=lambda number: shared[number] / (len(threes) + len(self._lasts[number]) + 2),
+        )
+        spelled = [last, *difflib.get_close_matches(last, [self._lasts[one] for one in likely], most, 0.72)]
+        found = dict.fromkeys(full for one in spelled for full in self._full.get(one, ()) if full != name)
+        if len(found) > _MOST_COMPARED:
+            found = dict.fromkeys(
+                heapq.nsmallest(_MOST_COMPARED, found, key=lambda full: abs(len(full) - len(name)))
+            )
+        return sorted(found, key=lambda full: -difflib.SequenceMatcher(None, full, name).ratio())[:most]
+
+
+_MOST_COMPARED = 200
+
+
+def _threes(last: str) -> set[str]:
+    text = f"^{last}$"
+    return {text[at : at + 3] for at in range(len(text) - 2)}
 
 
 def candidates(text: str, errors: Errors, names: Mapping[str, str], near: Near) -> Iterator[tuple[str, str]]:
@@ -202,26 +241,26 @@ def _short(text: str) -> str:
 MOST_FILES = 20_000
 
 
-def declared(project: Path, sysroot: str) -> dict[str, list[str]]:
-    """Return the full names that a project, its packages and its toolchain declare, by their last part.
+def declared(project: Path, sysroot: str, *, until: float) -> Iterator[str]:
+    """Yield the full names that a project, its packages and its toolchain declare.
 
-    They are read without Lean, of at most `MOST_FILES` files: the project's first, the toolchain's last.
+    They are read without Lean, of at most `MOST_FILES` files and until this time of `time.monotonic`: the project's
+    first, the toolchain's last.
     """
-    found: dict[str, dict[str, None]] = {}
     folders = [project, project / ".lake" / "packages"]
     if sysroot:
         folders.append(Path(sysroot) / "src" / "lean")
     files = (path for folder in folders for path in _files(folder))
     for _, path in zip(range(MOST_FILES), files, strict=False):
+        if time.monotonic() > until:
+            return
         try:
             if path.is_symlink() or path.stat().st_size > MOST_SOURCE_BYTES:
                 continue
             scanned = scan_source(path.read_bytes(), path=path.name)
         except OSError:
             continue  # a name less to try
-        for one in scanned.declarations:
-            found.setdefault(one.name.rpartition(".")[2], {})[one.name] = None
-    return {last: [*names] for last, names in found.items()}
+        yield from (one.name for one in scanned.declarations)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from pipeline.bump import __main__ as job
 from pipeline.bump.__main__ import _lean_files
 from pipeline.bump.breaks import Gap, RaisedFile, reason_of, shown
-from pipeline.bump.mends import candidates, deprecations, nearest, renamed, suggested, tactic_at, unknown
+from pipeline.bump.mends import Names, candidates, deprecations, renamed, suggested, tactic_at, unknown
 from pipeline.jobs.protocol import Reporter
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BuildLog, BuildMessage
@@ -82,8 +84,35 @@ def test_a_constant_is_renamed_as_it_is_written(text: str, names: dict[str, str]
 
 
 def test_near_names_are_those_with_the_same_end_or_nearly_so() -> None:
-    known = {"add_comm": ["Nat.add_comm", "Int.add_comm"], "add_com": ["add_com"], "mul_one": ["mul_one"]}
-    assert set(nearest("Nat.add_comm'", known)) == {"Nat.add_comm", "Int.add_comm", "add_com"}
+    known = Names(["Nat.add_comm", "Int.add_comm", "add_com", "mul_one"])
+    assert set(known.nearest("Nat.add_comm'")) == {"Nat.add_comm", "Int.add_comm", "add_com"}
+
+
+def test_hundreds_of_breaks_and_thousands_of_names_take_seconds() -> None:
+    proof = "theorem t{0} (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  exact Base.rotate p q h\n"
+    file = RaisedFile("A.lean", "".join(proof.format(number) for number in range(500)))
+    said = [error(2 * number, 8, "Unknown identifier `Base.rotate`") for number in range(1, 501)]
+    words = (
+        "add",
+        "mul",
+        "sub",
+        "comm",
+        "assoc",
+        "left",
+        "map",
+        "mem",
+        "union",
+        "inter",
+        "sum",
+        "prod",
+        "list",
+    )
+    names = [f"Nat.{'_'.join(one)}" for one in itertools.product(words, repeat=4)]
+    began = time.perf_counter()
+    assert file.take(said)
+    assert "Nat.add_mul_sub_comm" in Names(names).nearest("Nat.add_mul_sub_com")
+    assert len(file.gaps) == 500
+    assert time.perf_counter() - began < 20  # it was two and a half minutes, and eleven seconds for each name
 
 
 def test_the_tactic_at_an_error_has_its_lines() -> None:
@@ -106,6 +135,34 @@ def test_what_exact_question_mark_suggests_is_read() -> None:
     assert suggested("Try this:\n  [apply] exact foo a") == "exact foo a"
     assert suggested("Try this: exact foo a") == "exact foo a"
     assert suggested("unsolved goals") == ""
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "unknown module prefix 'Foo'\n\nNo directory 'Foo' or file 'Foo.olean' in the search path entries:",
+        "object file 'o/B/X.olean' of module B.X does not exist",
+        "cannot import non-`module` B from `module`",
+        "failed to read file 'o/I.olean', invalid header",
+        "import B failed, environment already contains 'a' from A",
+        "bad import 'Base.Moved'",
+    ],
+)
+def test_a_broken_import_is_known_by_what_lean_and_lake_say_of_headers(message: str) -> None:
+    assert reason_of(message) == "import"
+    assert reason_of(f"unsolved goals\ncase {message}") == "unsolved_goals"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("Unknown identifier `important`", "unknown_name"),
+        ("Type mismatch\n  bad import 'x'\nhas type\n  String", "type_mismatch"),
+        ("file 'import.json' could not be read: no such file or directory", "other"),
+    ],
+)
+def test_a_message_that_has_the_word_import_is_no_broken_import(message: str, reason: str) -> None:
+    assert reason_of(message) == reason
 
 
 def test_a_message_obeys_no_terminal_and_has_an_end() -> None:
