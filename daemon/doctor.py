@@ -359,10 +359,14 @@ def _ray(settings: Settings | None) -> Iterator[Finding]:
         yield Finding("ray", "missing", there, "pip install 'unsorry[ray]' on each machine of the cluster")
         return
     token = Path(settings.engine.token_file or Path.home() / ".ray" / "auth_token")
-    if not token.is_file():
-        remedy = "write the cluster's token there, or name its file as token_file under [engine]"
-        yield Finding("ray", "missing", f"{version}; no token at {token}", remedy)
-    elif token.stat().st_mode & 0o077:
+    try:
+        with token.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+    except OSError as error:
+        remedy = "write the cluster's token there, for this user to read, or name its file as token_file under [engine]"
+        yield Finding("ray", "missing", f"{version}; no token at {token}: {error.strerror}", remedy)
+        return
+    if mode & 0o077:
         yield Finding(
             "ray", "warning", f"{version}; others can read the token in {token}", f"chmod 600 {token}"
         )

@@ -133,11 +133,25 @@ class StartError(Exception):
 
 
 class NodeRefusedError(StartError):
-    """A node could not start an attempt, for a reason of its own: no fault of the job, and others may."""
+    """A node could not start an attempt, for a reason of its own: no fault of the job, and others may.
+
+    `suspect`: the node was lost meanwhile, and what the attempt did may be why.
+    """
+
+    def __init__(self, reason: str, message: str, remedy: str, *, suspect: bool = False) -> None:
+        super().__init__(reason, message, remedy)
+        self.suspect = suspect
 
 
 class AttemptLostError(Exception):
-    """The node of an attempt does not answer any more; how the attempt ended there is not known."""
+    """The node of an attempt does not answer any more, or ends: how the attempt would have ended is not known.
+
+    `suspect`: what the attempt did may be why.
+    """
+
+    def __init__(self, message: str, *, suspect: bool) -> None:
+        super().__init__(message)
+        self.suspect = suspect
 
 
 class DiskRefusedError(StartError):

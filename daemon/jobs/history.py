@@ -109,7 +109,7 @@ _FORGOTTEN_AFTER_S = 86400.0
 
 
 class Retries:
-    """The waits of one daemon's failed jobs, by the job's id."""
+    """The waits of one daemon's failed jobs, and how often their nodes were lost in a row, by the job's id."""
 
     def __init__(
         self, *, dice: random.Random | None = None, elapsed: Callable[[], float] = elapsed_s
@@ -117,6 +117,16 @@ class Retries:
         self._dice = dice or random.Random()  # noqa: S311 - jitter, not cryptography
         self._elapsed = elapsed
         self._due: dict[str, float] = {}
+        self._lost: dict[str, int] = {}
+
+    def lost(self, job: str, *, limits: Jobs) -> int:
+        """Count one more attempt in a row that was lost with its node; return how many once that is enough, else 0."""
+        self._lost[job] = self._lost.get(job, 0) + 1
+        return self._lost.pop(job) if self._lost[job] >= limits.max_attempts else 0
+
+    def not_lost(self, job: str) -> None:
+        """Begin that count anew: an attempt of the job ended in another way."""
+        self._lost.pop(job, None)
 
     def after(self, job: str, *, failures: int, limits: Jobs) -> datetime | None:
         """Delay a job after so many failures; return until when by the wall clock, None after its last attempt."""

@@ -244,6 +244,7 @@ class NodeAttempt:
 
     async def _live(self, begin: Begin) -> None:
         directory = self._paths.jobs / begin.job / str(begin.attempt)
+        over = asyncio.create_task(self._until_over(begin))
         try:
             # A later attempt of the same name is the only one that the daemon knows of.
             await asyncio.to_thread(_remove, self._paths, directory)
@@ -252,7 +253,7 @@ class NodeAttempt:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 lock.write(b"held")
                 lock.flush()
-                await self._within(begin, directory)
+                await self._within(begin, directory, over)
         except (ArtifactError, GitError, OSError) as error:
             remedy = error.remedy if isinstance(error, GitError) else "see `unsorry status`"
             self._refuse("node", str(error), remedy, of_node=True)
@@ -264,15 +265,24 @@ class NodeAttempt:
             log.exception("attempt_defect", job=begin.job)
             self._refuse("node", f"{type(error).__name__}: {error}", "see `unsorry status`", of_node=True)
         finally:
+            over.cancel()
             await asyncio.to_thread(_remove, self._paths, directory)
 
     def _refuse(self, reason: str, message: str, remedy: str, *, of_node: bool) -> None:
         self._say(Refused(lease=self._lease, reason=reason, message=message, remedy=remedy, of_node=of_node))
 
-    async def _within(self, begin: Begin, directory: Path) -> None:
-        """Run the attempt: its folder is made and held."""
+    async def _within(self, begin: Begin, directory: Path, over: asyncio.Task[None]) -> None:
+        """Run the attempt, until its end is asked for: its folder is made and held."""
         git = Git(timeout_s=60.0)
-        spec = await self._prepared(begin, directory, git)
+        preparing = asyncio.create_task(self._prepared(begin, directory, git))
+        await asyncio.wait({preparing, over}, return_when=asyncio.FIRST_COMPLETED)
+        if not preparing.done():
+            # What a thread still fetches ends with this process, which the daemon ends now.
+            preparing.cancel()
+            await asyncio.wait({preparing})
+            self._say_closed(Exit(1, None, 0), 0)
+            return
+        spec = preparing.result()
         engine = LocalEngine(self._paths, git, slots=1)
         order = Order(
             spec,
@@ -292,29 +302,36 @@ class NodeAttempt:
             self._say(Started(lease=self._lease, pid=attempt.pid))
             whole = asyncio.create_task(self._run(attempt, spec))
             saying = asyncio.create_task(self._tail(spec.log, whole))
-            closed = asyncio.create_task(self._close.wait())
-            while not closed.done() and time.monotonic() - self._heard < begin.lease_s:
-                await asyncio.wait({closed}, timeout=min(1.0, begin.lease_s / 5))
-            if not closed.done():
-                self._unheard = True
-                log.warning("daemon_not_heard", job=begin.job, seconds=begin.lease_s)
+            await over
             end = await attempt.close()
             # The daemon may be gone and never read the remaining lines.
             await asyncio.wait({whole, saying}, timeout=2.0)
-            for task in (whole, saying, closed):
+            for task in (whole, saying):
                 task.cancel()
-            await asyncio.gather(whole, saying, closed, return_exceptions=True)
+            await asyncio.gather(whole, saying, return_exceptions=True)
         await asyncio.to_thread(_remove, self._paths, directory)
-        done = end.exit or Exit(1, None, 0)
+        self._say_closed(end.exit or Exit(1, None, 0), end.seen_bytes)
+
+    def _say_closed(self, end: Exit, seen_bytes: int) -> None:
         self._say(
             Closed(
                 lease=self._lease,
-                status=done.status,
-                signal=done.signal,
-                peak_rss_bytes=done.peak_rss_bytes,
-                seen_bytes=end.seen_bytes,
+                status=end.status,
+                signal=end.signal,
+                peak_rss_bytes=end.peak_rss_bytes,
+                seen_bytes=seen_bytes,
             )
         )
+
+    async def _until_over(self, begin: Begin) -> None:
+        """Wait until the daemon closes the attempt, or was not heard of for the length of its lease."""
+        while time.monotonic() - self._heard < begin.lease_s:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(1.0, begin.lease_s / 5)):
+                    await self._close.wait()
+                    return
+        self._unheard = True
+        log.warning("daemon_not_heard", job=begin.job, seconds=begin.lease_s)
 
     async def _run(self, attempt: LocalAttempt, spec: JobSpec[Spec]) -> None:
         async def hear(raw: bytes) -> None:

@@ -32,6 +32,9 @@ SLOTS = "unsorry"
 """The resource of Ray by which a node says how many jobs it takes: `ray start --resources '{"unsorry": 8}'`."""
 LOOK_EVERY_S = 5.0
 _REPORT_S = 30.0
+_LEAVES_LOOKS = 10
+_LEFT = (1, 3, 4)
+"""Of Ray's `NodeDeathInfo.Reason`: it ended as it was told, or was drained (preempted, idle)."""
 
 
 class Link:
@@ -48,26 +51,31 @@ class Link:
 
     async def serve(self, given: asyncio.StreamReader) -> None:
         """Carry until the daemon closes its end."""
-        looking = asyncio.create_task(self._look_around())
+        both = {asyncio.create_task(self._hear(given)), asyncio.create_task(self._look_around())}
         try:
-            async for channel, content in frames(given):
-                if channel != CONTROL:
-                    if channel in self._channels:
-                        self._channels[channel].put_nowait(content)
-                    continue
-                match TO_LINK.validate_json(content):
-                    case Open() as opened:
-                        self._channels[opened.channel] = asyncio.Queue()
-                        work = self._carry(opened.channel, opened.node)
-                        self._tasks[opened.channel] = asyncio.create_task(work)
-                    case Kill() as kill:
-                        if kill.channel in self._tasks:
-                            self._tasks[kill.channel].cancel()
+            done, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
-            looking.cancel()
-            for task in self._tasks.values():
+            tasks = (*both, *self._tasks.values())
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(looking, *self._tasks.values(), return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _hear(self, given: asyncio.StreamReader) -> None:
+        async for channel, content in frames(given):
+            if channel != CONTROL:
+                if channel in self._channels:
+                    self._channels[channel].put_nowait(content)
+                continue
+            match TO_LINK.validate_json(content):
+                case Open() as opened:
+                    self._channels[opened.channel] = asyncio.Queue()
+                    work = self._carry(opened.channel, opened.node)
+                    self._tasks[opened.channel] = asyncio.create_task(work)
+                case Kill() as kill:
+                    if kill.channel in self._tasks:
+                        self._tasks[kill.channel].cancel()
 
     async def _write(self, channel: int, content: bytes) -> None:
         self._out.write(framed(channel, content))
@@ -92,7 +100,7 @@ class Link:
 
     async def _carry(self, channel: int, node: str) -> None:
         """Carry one attempt's bytes, both ways, until it is killed or lost."""
-        reason = "it was ended"
+        reason, suspect = "it was ended", False
         actor = None
         try:
             actor = self._actor(Carrier, node, 1)
@@ -106,13 +114,14 @@ class Link:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-        except self._ray.exceptions.RayError as error:
-            reason = str(error).strip().splitlines()[0]
+        except Exception as error:  # noqa: BLE001 - the border of an attempt: whatever ends it, the daemon is told
+            reason = _first_line(error)
+            suspect = isinstance(error, self._ray.exceptions.ActorDiedError) and not await self._left(node)
         finally:
             del self._channels[channel], self._tasks[channel]
             if actor is not None:
                 self._ray.kill(actor, no_restart=True)
-            gone = Gone(channel=channel, reason=reason)
+            gone = Gone(channel=channel, reason=reason, suspect=suspect)
             await self._write(CONTROL, gone.model_dump_json().encode())
 
     async def _give(self, channel: int, actor: Any) -> None:
@@ -123,6 +132,15 @@ class Link:
         while True:
             if said := await actor.take.remote():
                 await self._write(channel, said)
+
+    async def _left(self, node: str) -> bool:
+        """Return whether a node has left the cluster by itself: shut down or drained, and not killed."""
+        for _ in range(_LEAVES_LOOKS):
+            for about in await asyncio.to_thread(self._ray.nodes):
+                if about["NodeID"] == node and not about["Alive"]:
+                    return about["DeathReason"] in _LEFT
+            await asyncio.sleep(0.5)  # its processes may end before it does
+        return False
 
     async def _look_around(self) -> None:
         while True:
@@ -148,7 +166,7 @@ class Link:
             self._reports[node] = NodeReport.model_validate_json(said)
         except (self._ray.exceptions.RayError, TimeoutError, ValueError) as error:
             self._keepers.pop(node, None)
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            first = _first_line(error)
             self._reports[node] = f"it cannot say what it is: {first}; install the daemon's version there"
 
     def _seen(self, node: str, about: Any) -> NodeSeen:
@@ -161,6 +179,10 @@ class Link:
             report=found,
             problem="" if found is not None else str(report),
         )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 async def _main(address: str, look: str) -> None:

@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -88,6 +89,8 @@ from pipeline.lean.build.build_cache import folder_of, hold, read_build
 from store.domain.identity import slug
 
 _CLOCK_S = 60.0
+_FIRST_WORD_S = 60.0
+"""So long a process may take to start on a busy node; nothing of the job's has begun there before."""
 _LINK_ENDS_S = 5.0
 _REFUSED_S = 60.0
 _SOONEST_S, _LATEST_S = 1.0, 60.0
@@ -123,11 +126,13 @@ class RemoteAttempt:
         self._send, self._over, self._release = send, over, release
         self._decoder = Decoder()
         self._heard = time.monotonic()
+        self._patience_s = max(lease_s, _FIRST_WORD_S)
         self._lines: asyncio.Queue[Line | Payload | Ended | TooLong | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         self._started: asyncio.Future[Started | Refused] = loop.create_future()
         self._closed: asyncio.Future[Closed] = loop.create_future()
         self._stopped = asyncio.Event()
+        self._stops = 0
         self._lost = asyncio.Event()
         self._closing = self._is_closed = False
         self._fault: Exception | None = None
@@ -141,7 +146,7 @@ class RemoteAttempt:
         """Take bytes of the node; nothing once the attempt is closed."""
         if self._is_closed:
             return
-        self._heard = time.monotonic()
+        self._heard, self._patience_s = time.monotonic(), self._lease_s
         try:
             for message in self._decoder.feed(piece, FROM_NODE):
                 if message.lease == self._lease:
@@ -178,18 +183,22 @@ class RemoteAttempt:
                 self._stopped.set()
             case Closed():
                 if not self._closing:
-                    self.lose("it has ended the attempt, for it had not heard of the daemon")
+                    self.lose("it has ended the attempt, for it had not heard of the daemon", suspect=False)
                 elif not self._closed.done():
                     self._closed.set_result(message)
                     self._lines.put_nowait(None)
             case Beat():
                 pass
 
-    def lose(self, reason: str) -> None:
-        """Give the attempt up: from now on nothing of it is taken."""
+    def lose(self, reason: str, *, suspect: bool = True) -> None:
+        """Give the attempt up: from now on nothing of it is taken.
+
+        Args:
+            suspect: see `AttemptLostError`.
+        """
         if self._lost.is_set() or self._closed.done():
             return
-        self._fault = AttemptLostError(f"{self._node} was lost: {reason}")
+        self._fault = AttemptLostError(f"{self._node} was lost: {reason}", suspect=suspect)
         self._lost.set()
         self._stopped.set()
         self._lines.put_nowait(None)
@@ -206,7 +215,7 @@ class RemoteAttempt:
         while not self._lost.is_set():
             await asyncio.sleep(self._lease_s / 4)
             silent_s = time.monotonic() - self._heard
-            if silent_s > self._lease_s:
+            if silent_s > self._patience_s:
                 self.lose(f"it has not answered for {silent_s:.0f} s")
             else:
                 self._send(Beat())
@@ -226,7 +235,8 @@ class RemoteAttempt:
             if self._fault is None:
                 raise
             remedy = "it is tried again, elsewhere if it can be"
-            raise NodeRefusedError("node_lost", str(self._fault), remedy) from self._fault
+            suspect = isinstance(self._fault, AttemptLostError) and self._fault.suspect
+            raise NodeRefusedError("node_lost", str(self._fault), remedy, suspect=suspect) from self._fault
         if isinstance(said, Refused):
             kind = NodeRefusedError if said.of_node else StartError
             raise kind(said.reason, f"{self._node}: {said.message}", said.remedy)
@@ -247,6 +257,12 @@ class RemoteAttempt:
                     await asyncio.to_thread(self._put, message)
                     self._send(Taken())
                 case Ended():
+                    if self._stops == 0 and signal.SIGTERM in (message.signal, message.status - 128):
+                        # Nobody else ends it so: a machine that is drained, or shuts down.
+                        raise AttemptLostError(
+                            f"{self._node}: it got SIGTERM there, as from a node that is shut down",
+                            suspect=False,
+                        )
                     return Exit(message.status, message.signal, message.peak_rss_bytes)
                 case TooLong():
                     raise LineTooLongError(message.message)
@@ -275,12 +291,15 @@ class RemoteAttempt:
             with new.open("rb") as whole:
                 found = hashlib.file_digest(whole, "sha256").hexdigest()
             if found != part.sha256:
-                raise AttemptLostError(f"{self._node} sent a payload whose SHA-256 is another than its name")
+                raise AttemptLostError(
+                    f"{self._node} sent a payload whose SHA-256 is another than its name", suspect=True
+                )
             new.rename(self._spec.staging / part.sha256)
 
     async def stop(self, *, grace_s: float, first_alone: bool = False) -> None:
         """See `daemon.jobs.engine.Attempt.stop`."""
         if not self._lost.is_set():
+            self._stops += 1
             self._stopped.clear()
             self._send(Stop(grace_s=grace_s, first_alone=first_alone))
             await self._stopped.wait()
@@ -422,7 +441,7 @@ class RayEngine:
         )
         self._attempts[channel] = attempt
         if self._writer is None:
-            attempt.lose(self._problem)
+            attempt.lose(self._problem, suspect=False)
         try:
             await attempt.begin(begin)
         except BaseException as error:
@@ -500,7 +519,7 @@ class RayEngine:
             self._writer, self._nodes = None, ()
             self._problem = f"no Ray cluster at {self._settings.engine.address}: {reason}; it is tried again"
             for attempt in list(self._attempts.values()):
-                attempt.lose(f"the cluster is gone: {reason}")
+                attempt.lose(f"the cluster is gone: {reason}", suspect=False)
             log.warning("ray_lost", reason=reason)
             pause_s = _SOONEST_S if time.monotonic() - began > _LATEST_S else min(2 * pause_s, _LATEST_S)
             await asyncio.sleep(pause_s)
@@ -551,7 +570,7 @@ class RayEngine:
                             log.info("ray_nodes", nodes=[one.name for one in nodes])
                         self._nodes, self._nodes_at, self._problem = nodes, time.time(), ""
                     case Gone() as gone if gone.channel in self._attempts:
-                        self._attempts[gone.channel].lose(gone.reason)
+                        self._attempts[gone.channel].lose(gone.reason, suspect=gone.suspect)
         finally:
             await _ended(process)
         words = output.read_text(encoding="utf-8", errors="replace").strip().splitlines()

@@ -171,7 +171,9 @@ def write_spec(spec: JobSpec[Spec]) -> None:
 # `daemon.jobs.runner`'.
 
 
-Stopped = Literal["", "shutdown", "yield", "cancel", "lost", "deadline", "memory", "protocol", "conflict"]
+Stopped = Literal[
+    "", "shutdown", "yield", "cancel", "lost", "suspect", "deadline", "memory", "protocol", "conflict"
+]
 
 
 @dataclass(slots=True)
@@ -185,7 +187,7 @@ class AttemptOutput:
     stopped: Stopped = ""
     """Why the daemon ended it; empty where it ended by itself."""
     fault: str = ""
-    """The detail: of `yield` the reason of the preemption, of `cancel` the user, of the last five the fault."""
+    """The detail: of `yield` the reason of the preemption, of `cancel` the user, of those after it the fault."""
     events: int = 0
     usage: Usage | None = None
     """What its control group says; None without one."""
@@ -224,7 +226,7 @@ def verdict(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure
             )
         case "cancel":
             return cancelled(due, by=heard.fault, heard=heard)
-        case "lost":
+        case "lost" | "suspect":
             return JobInterrupted(job=due.job, attempt=due.attempt, reason=heard.fault)
         case "":
             return _of_itself(due, heard, said)
@@ -389,6 +391,7 @@ def shown_of(live: RunningAttempt) -> LiveJob:
 
 log = structlog.get_logger("daemon.jobs.runner")
 
+NODES_LOST = "nodes_lost"
 _GRACE_S = 5.0
 _SMALL_LINE_BYTES = 16 * 2**10
 
@@ -581,6 +584,7 @@ class JobRunner:
     async def _attempt(self, due: DueJob, heard: AttemptOutput) -> str:
         spec = self._spec(due)
         found: EventBody | Failure
+        suspect = False
         try:
             now = await self._store.ask(partial(spec_now, job=due))
             spec = replace(spec, parameters=now)
@@ -592,6 +596,7 @@ class JobRunner:
                 order = Order.of(due, spec, module=module, gpu=live.gpu, node=live.node)
                 await self._listen(due, order, heard)
                 found = await self._verdict(due, heard, spec)
+                suspect = heard.stopped == "suspect"
             else:
                 found = inputs
         except LogError as error:
@@ -599,8 +604,13 @@ class JobRunner:
             found = Failure("database", message, "see `unsorry doctor`", deterministic=False)
         except (StartError, OSError) as error:
             found = await self._not_started(due, error)
+            suspect = isinstance(error, NodeRefusedError) and error.suspect
         finally:
             await asyncio.to_thread(shutil.rmtree, spec.staging, ignore_errors=True)
+        if suspect and isinstance(found, JobInterrupted):
+            found = self._lost_again(due, found)
+        else:
+            self.retries.not_lost(due.job)
         body = await self._failed(due, found, heard) if isinstance(found, Failure) else found
         live = self._live[due.job]
         if live.stopped == "cancel" and isinstance(body, JobFailed | JobInterrupted):
@@ -653,7 +663,10 @@ class JobRunner:
             StartError: it could not be started.
         """
         live = self._live[due.job]
-        attempt = await self._engine.start(order, over=lambda held: live.ask("memory", held))
+        attempt = await self._started(live, order)
+        if attempt is None:
+            heard.stopped, heard.fault = live.stopped, live.fault
+            return
         live.pid = attempt.pid
         whole = asyncio.create_task(attempt.run(partial(self._hear, due, order.spec, heard)))
         asked = asyncio.create_task(live.asked.wait())
@@ -676,7 +689,7 @@ class JobRunner:
                 await attempt.stop(grace_s=grace_s, first_alone=saves or KINDS[due.kind].resumes)
                 await whole
             elif isinstance(fault := whole.exception(), AttemptLostError):
-                heard.stopped, heard.fault = "lost", str(fault)
+                heard.stopped, heard.fault = "suspect" if fault.suspect else "lost", str(fault)
             elif isinstance(fault := whole.exception(), BadLineError | LineTooLongError):
                 heard.stopped, heard.fault = "protocol", str(fault)
             elif isinstance(fault, CALLERS_MISTAKES):
@@ -689,6 +702,26 @@ class JobRunner:
             # Also on the way out of a cancellation or a defect: no child outlives its attempt.
             asked.cancel()
             heard.exit, heard.usage, heard.seen_bytes = await asyncio.shield(_closed(attempt, whole))
+
+    async def _started(self, live: RunningAttempt, order: Order) -> Attempt | None:
+        """Start an attempt; return None where its end was asked for meanwhile.
+
+        Raises:
+            StartError: it could not be started.
+        """
+        starting = asyncio.create_task(self._engine.start(order, over=lambda held: live.ask("memory", held)))
+        asked = asyncio.create_task(live.asked.wait())
+        try:
+            # What is made here is made in seconds; a node may be fetching gigabytes.
+            await asyncio.wait(
+                {starting, asked} if order.node else {starting}, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            asked.cancel()
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait({starting})
+        return None if starting.cancelled() else await starting
 
     async def _hear(self, due: DueJob, spec: JobSpec[Spec], heard: AttemptOutput, raw: bytes) -> None:
         if heard.last is not None:
@@ -737,10 +770,26 @@ class JobRunner:
         now = [one for node in await self._engine.nodes(self.lent) for one in node.gpus]
         return next((one for one in now if one.uuid == gpu.uuid and one.state == "lost"), None)
 
+    def _lost_again(self, due: DueJob, end: JobInterrupted) -> JobInterrupted | Failure:
+        """Return the end of an attempt that was lost with its node: a failure for good if it is one too many in a row.
+
+        A job that kills its node would else be given the next one, without end.
+        """
+        times = self.retries.lost(due.job, limits=self.limits)
+        if not times:
+            return end
+        return Failure(
+            NODES_LOST,
+            f"{due.describes}: its node was lost {times} times in a row, the last time so: {end.reason}",
+            f"if it took their memory: {KINDS[due.kind].memory_remedy}; once that or the network is mended:"
+            f" `unsorry jobs retry {due.job}`",
+            deterministic=False,
+        )
+
     async def _failed(self, due: DueJob, failure: Failure, heard: AttemptOutput) -> EventBody:
         failures = 1 + await self._store.ask(partial(queries.failures_of, job=due.job))
         retry_at = None
-        if not failure.deterministic:
+        if not failure.deterministic and failure.reason != NODES_LOST:
             retry_at = self.retries.after(due.job, failures=failures, limits=self.limits)
         return ended_event(
             due, failure, seconds=heard.seconds, peak_rss_bytes=heard.peak_bytes, retry_at=retry_at

@@ -348,11 +348,12 @@ class Nodes(_Part):
 
 
 class Gone(_Part):
-    """What was on a channel is gone."""
+    """What was on a channel is gone. `suspect`: see `daemon.jobs.engine.AttemptLostError`."""
 
     what: Literal["gone"] = "gone"
     channel: int
     reason: str
+    suspect: bool
 
 
 FromLink = Nodes | Gone

@@ -15,9 +15,11 @@ from typing import Any
 import psutil
 import pytest
 
-from daemon.jobs.engine import LocalEngine
+from daemon.jobs.engine import AttemptLostError, LocalAttempt, LocalEngine
 from daemon.jobs.recovery import recover
 from daemon.polling.git import Git
+from pipeline.jobs.child import Exit
+from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import Kind
 from store.log.envelope import StoredEvent
 from store.view import queries
@@ -64,6 +66,55 @@ def children(deployment: Deployment, behave: str) -> list[int]:
     text = (attempt_folder(deployment, behave) / "stderr.log").read_text(encoding="utf-8")
     line = next((line for line in text.splitlines() if line.startswith("children")), "")
     return [int(word) for word in line.split()[1:]]
+
+
+def test_a_job_that_loses_one_node_after_the_other_is_parked_with_the_reason(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suspect = True
+
+    async def lost(_attempt: LocalAttempt, _hear: object) -> Exit:
+        raise AttemptLostError("node-1 was lost: it has not answered for 60 s", suspect=suspect)
+
+    monkeypatch.setattr(LocalAttempt, "run", lost)
+
+    async def go() -> list[JobRow]:
+        nonlocal suspect
+        rows = []
+        async with bench(deployment, max_attempts=2) as b:
+            for attempt in range(1, 5):
+                suspect = attempt != 2  # as from a node that is drained
+                rows.append(await b.run(b.due("hang", attempt=attempt)))
+        return rows
+
+    *before, last = asyncio.run(go())
+    assert [row.state for row in before] == ["interrupted"] * 3
+    assert (last.state, last.reason, last.retry_at) == ("failed", "nodes_lost", None)
+    assert "2 times in a row, the last time so: node-1 was lost" in last.message
+    assert "unsorry jobs retry" in last.remedy
+
+
+def test_a_job_that_is_cancelled_while_its_node_fetches_what_it_needs_does_not_wait_for_that(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def start(_engine: LocalEngine, _order: object, **_: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def go() -> JobRow:
+        async with bench(deployment) as b:
+            monkeypatch.setattr(LocalEngine, "start", start)
+            monkeypatch.setattr("daemon.jobs.runner.freeze", lambda *_: Inputs(Path("/nowhere")))
+            due = b.due("hang")
+            b.runner.start(due, node="node-1")
+            await begun.wait()
+            b.runner.cancel(due.job, by="ada")
+            await until(lambda: not b.runner.running(), seconds=5)
+            return await b.row(due.job)
+
+    assert asyncio.run(go()).state == "cancelled"
 
 
 async def recovered(parts: Parts) -> int:

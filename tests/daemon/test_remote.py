@@ -10,8 +10,11 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import psutil
 import pytest
@@ -20,6 +23,7 @@ from daemon.jobs.artifacts import ArtifactError, Artifacts, pack_folder, unpack_
 from daemon.jobs.due import DueJob
 from daemon.jobs.engine import AttemptLostError, NodeRefusedError, Order
 from daemon.jobs.node import NodeAttempt, remove_what_is_left
+from daemon.jobs.ray_link import Link
 from daemon.jobs.remote import RemoteAttempt
 from daemon.jobs.runner import AttemptOutput, verdict, write_spec
 from daemon.jobs.wire import (
@@ -32,6 +36,7 @@ from daemon.jobs.wire import (
     Payload,
     WireError,
     WireInput,
+    WireTree,
     encode,
 )
 from daemon.paths import Paths
@@ -241,6 +246,63 @@ def test_only_so_many_lines_are_under_way_before_the_daemon_takes_them(tmp_path:
 
     assert 0 < asyncio.run(go()) <= WINDOW_LINES
     assert len(pair.heard) == 2002
+
+
+def test_an_attempt_that_its_node_s_shutdown_ends_is_lost_and_its_job_no_suspect(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "hang")
+
+    async def go() -> None:
+        async with pair.started() as attempt:
+            os.kill(attempt.pid, signal.SIGTERM)
+            with pytest.raises(AttemptLostError, match="SIGTERM") as lost:
+                await attempt.run(pair.hear)
+            assert not lost.value.suspect
+
+    asyncio.run(go())
+
+
+def test_an_attempt_that_is_given_up_while_its_node_fetches_waits_for_no_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(tmp_path, "hang")
+    pair.begin = pair.begin.model_copy(update={"trees": (WireTree(place="builds/a", sha256="0" * 64),)})
+    fetching, done = threading.Event(), threading.Event()
+
+    def fetch(_store: Artifacts, _digest: str, _target: Path) -> None:
+        fetching.set()
+        done.wait(20)
+
+    monkeypatch.setattr(Artifacts, "get", fetch)
+
+    async def go() -> None:
+        async def start() -> None:
+            async with pair.started():
+                pytest.fail("it was started")
+
+        starting = asyncio.create_task(start())
+        await until(fetching.is_set)
+        starting.cancel()
+        async with asyncio.timeout(5):
+            await asyncio.wait({starting})
+        assert starting.cancelled()
+        assert not pair.attempt.lost
+        done.set()
+
+    asyncio.run(go())
+
+
+def test_the_link_ends_with_what_keeps_it_from_seeing_the_nodes() -> None:
+    class Ray:
+        def nodes(self) -> list[object]:
+            raise RuntimeError("the head is of another version")
+
+    async def go() -> None:
+        link = Link(Ray(), b"{}", cast("asyncio.StreamWriter", None))
+        async with asyncio.timeout(5):
+            await link.serve(asyncio.StreamReader())
+
+    with pytest.raises(RuntimeError, match="another version"):
+        asyncio.run(go())
 
 
 def test_a_lost_attempt_is_interrupted_and_so_due_again(tmp_path: Path) -> None:

@@ -107,13 +107,14 @@ def test_the_simulator_is_a_warning_and_no_lean(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "mode", "verdict", "said"),
+    ("version", "mode", "name", "verdict", "said"),
     [
-        (None, 0o600, "missing", "not installed"),
-        ("2.59.1", 0o600, "missing", "2.60 is needed"),
-        ("2.60.0", None, "missing", "no token at"),
-        ("2.60.0", 0o644, "warning", "others can read"),
-        ("2.60.0", 0o600, "ok", "10.0.0.5:6379, with a token"),
+        (None, 0o600, "token", "missing", "not installed"),
+        ("2.59.1", 0o600, "token", "missing", "2.60 is needed"),
+        ("2.60.0", None, "token", "missing", "no token at"),
+        ("2.60.0", None, "t" * 300, "missing", "name too long"),
+        ("2.60.0", 0o644, "token", "warning", "others can read"),
+        ("2.60.0", 0o600, "token", "ok", "10.0.0.5:6379, with a token"),
     ],
 )
 def test_the_engine_ray_needs_a_ray_with_tokens_and_a_token(
@@ -121,10 +122,11 @@ def test_the_engine_ray_needs_a_ray_with_tokens_and_a_token(
     monkeypatch: pytest.MonkeyPatch,
     version: str | None,
     mode: int | None,
+    name: str,
     verdict: str,
     said: str,
 ) -> None:
-    token = tmp_path / "token"
+    token = tmp_path / name
     if mode is not None:
         token.write_text("secret", encoding="ascii")
         token.chmod(mode)
