@@ -36,6 +36,7 @@ from store.events.scans import CommitScanned, ScanBegun, SorryFilled, SorryOpene
 from store.events.service import LeanChosen
 from store.log.envelope import NewEvent
 from store.view import queries
+from store.view.bumps import raises
 from store.view.rows import GRADES
 
 MOST_OF_ONE_TYPE = 10
@@ -209,7 +210,7 @@ def _proposed(_view: sqlite3.Connection, body: PullRequestOpened) -> Line:
 
 
 def _bumped(_view: sqlite3.Connection, body: BumpFinished) -> Line:
-    what = f"Lean to {body.toolchain}" if body.toolchain else f"{body.package} to {body.rev[:12]}"
+    what = raises(body.toolchain, body.package, body.rev)
     counts = {"mended": len(body.mended), "left": len(body.left)}
     return Line(
         f"bumped {body.repository}, {what}: {counts['mended']} mended, {counts['left']} left",

@@ -51,7 +51,7 @@ from store.events.jobs import (
 from store.events.service import LeanBuild, LeanChosen
 from store.log.envelope import NewEvent
 from store.view import queries
-from store.view.bumps import bumps
+from store.view.bumps import bumps, job_of
 from store.view.rows import JobRow
 
 PLAN_EVERY_S = 15.0
@@ -372,8 +372,12 @@ class Operator:
         wait = None if self.work.plan.timetable is None else self.work.plan.timetable.of_work(work)
         return {"triggered": not waiting, "waits": None if wait is None else wait.text}
 
-    async def bump(self, repository: str, *, toolchain: str, package: str, rev: str, by: str) -> BumpAsked:
-        """Have a repository tried with a newer Lean, or a newer package; return the event, also of one that waits.
+    async def bump(
+        self, repository: str, *, toolchain: str, package: str, rev: str, by: str
+    ) -> tuple[BumpAsked, str | None]:
+        """Have a repository tried with a newer Lean or package; return the event, and what keeps it from beginning.
+
+        A trial that was asked for before and is not over stands for the new one, unless its job is not tried again.
 
         Raises:
             KeyError: the repository is not watched.
@@ -387,28 +391,34 @@ class Operator:
         )
         if why:
             raise WorkStateError(f"{repository}: {why}")
+        wait = None if self.work.plan.timetable is None else self.work.plan.timetable.of_kind("bump")
+        waits = None if wait is None else wait.text
         rows = await self.store.ask(partial(bumps, repository=repository))
-        for row in rows:
-            if (
-                row.by
-                and row.finished_at is None
-                and (row.toolchain, row.package, row.rev) == (toolchain, package, rev)
-            ):
-                return BumpAsked(
-                    repository=repository,
-                    bump=row.bump,
-                    toolchain=toolchain,
-                    package=package,
-                    rev=rev,
-                    by=row.by,
-                )
         bump = short_hash("bump", repository, toolchain, package, rev, str(len(rows)))
         body = BumpAsked(
             repository=repository, bump=bump, toolchain=toolchain, package=package, rev=rev, by=by
         )
+        for row in rows:
+            same = (row.toolchain, row.package, row.rev) == (toolchain, package, rev)
+            if not (same and row.by and row.finished_at is None):
+                continue
+            earlier = body.model_copy(update={"bump": row.bump, "by": row.by})
+            job = await self._row(job_of(row))
+            match None if job is None else job.state:
+                case "running":
+                    return earlier, f"it runs already; `unsorry jobs show {job_of(row)}`"
+                case "failed" if job is not None and job.retry_at is not None and not job.deterministic:
+                    return earlier, (
+                        f"it failed ({job.reason}) and is tried again by itself after {job.retry_at};"
+                        f" `unsorry jobs retry {job.job}` has it tried now"
+                    )
+                case "failed" | "cancelled" | "succeeded":
+                    continue  # of this job nothing more comes
+                case _:
+                    return earlier, waits
         await self.store.append([NewEvent(f"repository:{repository}", body, actor=f"user:{by}")])
         log.info("bump_asked", repository=repository, toolchain=toolchain, package=package, by=by)
-        return body
+        return body, waits
 
     async def end_in_vain(self) -> None:
         """End the triggers for which nothing is left to do: what they were for was done before a job of them began."""

@@ -10,9 +10,10 @@ import typer
 
 from daemon.cli.completion import repositories
 from daemon.cli.context import CliError, Config, Json, command, locate, view
-from daemon.cli.render import clean, counted, emit_json, say
+from daemon.cli.render import clean, counted, emit_json, headline, of_row, say
 from daemon.cli.repos import resolve
 from store.view.bumps import BumpRow
+from store.view.rows import JobRow
 
 SUMMARY = "SUMMARY.txt"
 
@@ -24,12 +25,34 @@ def register(app: typer.Typer) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedBump:
+    job: str
+    bump: str | None
+    """its trial, or null where nobody asked for it and it failed before anything was built"""
+    what: str
+    """which commit it raised to what"""
+    state: str
+    """`failed` or `cancelled`"""
+    attempt: int
+    reason: str
+    message: str
+    remedy: str
+    retry_at: str | None
+    """when it is tried again by itself, or null"""
+    ended_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Bumps:
     repository: str
     asked: str | None
     """the id of the trial that was asked for, or null"""
+    waits: str | None
+    """what keeps the one that was asked for from beginning, or null"""
     trials: list[BumpRow]
     """the repository's trials, the newest first; empty where one was asked for"""
+    failed: list[FailedBump]
+    """its jobs that failed or were cancelled, the newest first"""
     files: list[Path]
     """the files written; empty without `--out`"""
 
@@ -61,8 +84,8 @@ def bump(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    if bool(to) + bool(package) + (out is not None) > 1:
-        raise typer.BadParameter("give one of --to, --package and --out")
+    if (to or package) and out is not None:
+        raise typer.BadParameter("give --to and --package, or --out")
     instance = locate(config)
     if to or package:
         toolchain, name, rev = _target(to, package)
@@ -71,17 +94,26 @@ def bump(
             with view(instance) as database:
                 key = resolve(database, repository)
         given = {"repository": key, "toolchain": toolchain, "package": name, "rev": rev}
-        asked = str(command(instance, "/bump", given)["bump"])
+        answer = command(instance, "/bump", given)
+        asked, waits = str(answer["bump"]), answer["waits"]
         if as_json:
-            emit_json(Bumps(str(key), asked, [], []), instance.head)
+            emit_json(Bumps(str(key), asked, waits, [], [], []), instance.head)
         else:
-            say(f"bump {asked} of {key} is due; `unsorry bump {key}` shows what becomes of it")
+            state = "is due" if waits is None else f"waits: {clean(waits)}"
+            say(f"bump {asked} of {key} {state}; `unsorry bump {key}` shows what becomes of it")
         return
-    from store.view.bumps import bumps
+    from store.view.bumps import bump_jobs, bumps, job_of
 
     with view(instance) as database:
         key = resolve(database, repository)
         rows = bumps(database, repository=key)
+        jobs = {job.job: job for job in bump_jobs(database, repository=str(key))}
+    trial_of = {job_of(row): row.bump for row in rows}
+    failed = [
+        of_row(FailedBump, job, bump=trial_of.get(job.job), what=job.describes)
+        for job in jobs.values()
+        if job.state in ("failed", "cancelled")
+    ]
     files: list[Path] = []
     if out is not None:
         finished = next((row for row in rows if row.series_sha256 is not None), None)
@@ -89,16 +121,19 @@ def bump(
             raise CliError(f"{key}: no trial of it is finished, so there are no patches; see `unsorry jobs`")
         files = _write(finished, out, instance.config, instance.paths.events_db)
     if as_json:
-        emit_json(Bumps(str(key), None, rows, files), instance.head)
+        emit_json(Bumps(str(key), None, None, rows, failed, files), instance.head)
         return
     for file in files:
         say(str(file))
-    if not rows:
+    if not rows and not failed:
         say(f"no bump of {key} was tried; `unsorry bump {key} --to VERSION` has one tried")
-    for number, row in enumerate(rows if out is None else ()):
-        if number:
-            say()
-        say("\n".join(summary(row)))
+    if out is not None:
+        return
+    told = [summary(row, jobs.get(job_of(row))) for row in rows]
+    # What nobody asked for and failed before it was built is no trial in the log.
+    told += [[clean(one.what), *_failure(one)] for one in failed if one.bump is None]
+    if told:
+        say("\n\n".join("\n".join(lines) for lines in told))
 
 
 def _target(to: str, package: str) -> tuple[str, str, str]:
@@ -114,12 +149,19 @@ def _target(to: str, package: str) -> tuple[str, str, str]:
         raise typer.BadParameter(str(error), param_hint="--to") from error
 
 
-def summary(row: BumpRow) -> list[str]:
-    """Return what became of a trial, in lines for people."""
-    lines = [f"{clean(row.repository)}: {clean(row.raises)}, at {(row.sha or 'no commit yet')[:10]}"]
-    if row.sha is None:
-        return [*lines, "  waits"]
-    state = "finished" if row.finished_at else "under way"
+def summary(row: BumpRow, job: JobRow | None = None) -> list[str]:
+    """Return what became of a trial, in lines for people; `job` is its own, where that has begun."""
+    at = row.sha or (job.sha if job is not None else None) or "no commit yet"
+    lines = [f"{clean(row.repository)}: {clean(row.raises)}, at {at[:10]}"]
+    if row.finished_at is None and job is not None and job.state in ("failed", "cancelled"):
+        lines += _failure(of_row(FailedBump, job, bump=row.bump, what=job.describes))
+        if row.sha is None:
+            return lines
+        state = "before that"
+    elif row.sha is None:
+        return [*lines, "  is built" if job is not None and job.state == "running" else "  waits"]
+    else:
+        state = "finished" if row.finished_at else "under way"
     lines.append(
         f"  {state}: {counted(len(row.broken), 'break')}, {len(row.mended)} mended{_unsure(row)}, {len(row.left)} left;"
         f" {counted(row.tried, 'text')} tried{_unrecorded(row)}"
@@ -138,6 +180,19 @@ def summary(row: BumpRow) -> list[str]:
     failed = ", ".join(map(clean, row.modules_failed))
     after = "with the patches applied" if row.finished_at else "before anything is mended"
     return [*lines, f"  modules that fail {after}: {failed or 'none'}"]
+
+
+def _failure(one: FailedBump) -> list[str]:
+    lines = [f"  {one.state}, {clean(one.reason)}: {headline(one.message)}"]
+    if one.remedy:
+        lines.append(f"  {clean(one.remedy)}")
+    again = (
+        f"is tried again by itself after {one.retry_at}" if one.retry_at else "is not tried again by itself"
+    )
+    return [
+        *lines,
+        f"  {again}; `unsorry jobs retry {one.job}` has it tried now, `unsorry jobs logs {one.job}` says more",
+    ]
 
 
 def _unrecorded(row: BumpRow) -> str:

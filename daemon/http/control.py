@@ -166,8 +166,9 @@ def _clear(path: Path) -> None:
 #     POST /resume   200: {"work", "resumed"}; body {"work"}; 409 where it is paused with everything
 #     POST /trigger  202: {"work", "repository", "triggered", "waits"}; body {"work": "trace", "train" or "prove",
 #                    "repository": key}; 404 for one that is not watched, 409 where that cannot be done there
-#     POST /bump     202: the event; body {"repository", "toolchain"}, or {"repository", "package", "rev"}; 404 for one
-#                    that is not watched, 409 where it cannot be tried
+#     POST /bump     202: the event, also of an earlier one that is not over, and "waits": what keeps it from beginning,
+#                    or null; body {"repository", "toolchain"}, {"repository", "package", "rev"} or all of them; 404 for
+#                    one that is not watched, 409 where it cannot be tried
 #     POST /cancel   202: {"job", "was": "running" or "waiting"}; body {"job": id}; 404 for no job, 409 for one that e
 #     POST /retry    202: {"job"}; body {"job": id}; 404 for no job, 409 for one that neither failed nor was cancelled
 
@@ -241,7 +242,7 @@ def bump_route(desk: Operator, read: Read) -> Route:
     """Return the route by which a bump is asked for."""
 
     async def bump(request: Request) -> JSONResponse:
-        remedy = 'send {"repository": key, "toolchain": text}, or {"repository": key, "package": name, "rev": commit}'
+        remedy = 'send {"repository": key, "toolchain": text}, or "package": name and "rev": commit, or all of them'
         body = await read(request, remedy=remedy)
         repository = _control_work_text(body, "repository", remedy)
         given = {name: body.get(name, "") for name in ("toolchain", "package", "rev")}
@@ -252,14 +253,14 @@ def bump_route(desk: Operator, read: Read) -> Route:
                 or not (text == "" or text.isprintable())
             ):
                 raise ValueError(f"{name} is no line of at most {_LONGEST_REASON} characters; {remedy}")
-        if bool(given["toolchain"]) == bool(given["package"]) or bool(given["package"]) != bool(given["rev"]):
-            raise ValueError(f"either a toolchain, or a package with its commit; {remedy}")
+        if not (given["toolchain"] or given["package"]) or bool(given["package"]) != bool(given["rev"]):
+            raise ValueError(f"neither a toolchain nor a package with its commit; {remedy}")
         try:
-            asked = await desk.bump(repository, **given, by=_who(request))
+            asked, waits = await desk.bump(repository, **given, by=_who(request))
         except KeyError:
             message = f"{repository}: not watched; `unsorry repos` lists what is"
             return JSONResponse({"error": message}, status_code=404)
-        return JSONResponse(asked.model_dump(mode="json"), status_code=202)
+        return JSONResponse({**asked.model_dump(mode="json"), "waits": waits}, status_code=202)
 
     return Route("/bump", _answered(bump), methods=["POST"])
 

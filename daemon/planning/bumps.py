@@ -20,7 +20,7 @@ from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version
 from store.domain.identity import job_id, short_hash
 from store.view import queries
-from store.view.bumps import BumpRow, bumps, renames
+from store.view.bumps import BumpRow, bumps, job_of, raises, renames
 from store.view.rows import BranchRow
 
 WEEK = timedelta(days=7)
@@ -37,7 +37,7 @@ def why_no_bump(view: sqlite3.Connection, repo: Repo, leans: Leans, *, toolchain
     if branch is None:
         return "no tip of its default branch is scanned yet; `unsorry repos` shows its state"
     if toolchain and toolchain == branch.toolchain:
-        return f"its tip has {toolchain} already"
+        return f"its tip has {toolchain} already; name another, or a package alone"
     lean = leans.for_toolchain(toolchain or branch.toolchain or "")
     return "" if lean.is_lean else f"nothing can build it: {lean.detail or 'the simulator builds nothing'}"
 
@@ -71,7 +71,7 @@ def bumps_due(
         return
     rows = bumps(view, repository=repo.key)
     wanted: list[tuple[str, str, str, str, str]] = [
-        (row.bump, job_id("bump", repo.key, row.bump), row.toolchain, row.package, row.rev)
+        (row.bump, job_of(row), row.toolchain, row.package, row.rev)
         for row in rows
         if row.by and row.finished_at is None
     ]
@@ -81,7 +81,6 @@ def bumps_due(
         lean, standing = leans.for_toolchain(toolchain or branch.toolchain or ""), standings.of(identity)
         if not lean.is_lean or standing.state != "ready":
             continue
-        raises = f"Lean to {toolchain}" if toolchain else f"{package} to {rev[:12]}"
         yield DueJob(
             job=identity,
             kind="bump",
@@ -90,7 +89,7 @@ def bumps_due(
             repository=repo.key,
             branch=branch.branch,
             sha=branch.tip,
-            describes=f"bump {repo.key} {branch.tip[:10]}: {raises}",
+            describes=f"bump {repo.key} {branch.tip[:10]}: {raises(toolchain, package, rev)}",
             simulated=False,
             spec=_spec(view, repo, branch, lean, settings, bump, toolchain, package, rev),
             # It builds, mends and builds again, each within the build's time.

@@ -24,7 +24,7 @@ from typing import IO, Any, Literal
 from pipeline.build import Building
 from pipeline.bump.breaks import MOST_BREAKS, SORRY, Gap, RaisedFile, shown
 from pipeline.bump.mends import Errors, Names, candidates, declared, deprecations, suggested
-from pipeline.bump.raising import Raised, raised
+from pipeline.bump.raising import Raised, check_lean_of, raised
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build, patched_in_place
 from pipeline.gate.patch import file_diff
 from pipeline.gate.verdict import Gate
@@ -44,6 +44,7 @@ from store.domain.identity import git_blob, proof_id, short_hash
 from store.events.base import EventBody
 from store.events.bumps import Break, BumpBuilt, BumpFinished, BumpTried, Mend
 from store.events.proofs import AttemptFinished, ProofFound
+from store.view.bumps import raises
 
 _ROUNDS = 200
 LONGEST_TEXT = 20_000
@@ -96,10 +97,12 @@ class Bump:
     def run(self) -> dict[str, Any]:
         given = self._given
         self._of_commit = frozenset(_lean_files(self._project))
-        raises = raised(self._project, toolchain=given.toolchain, package=given.package, rev=given.rev)
-        for path, (_, after) in raises.files.items():
+        change = raised(self._project, toolchain=given.toolchain, package=given.package, rev=given.rev)
+        for path, (_, after) in change.files.items():
             (self._project / path).write_bytes(after)
-        runner, _, _ = self._building.prepared()
+        runner, like, packages = self._building.prepared()
+        if given.package and packages is not None and packages.not_built:
+            check_lean_of(self._project, given.package, given.rev, like.toolchain)
         failed = self._break(runner)
         self._record_built(failed)
         self._mend_all(runner)
@@ -111,7 +114,7 @@ class Bump:
             self._mended = [
                 one.model_copy(update={"verdict": "checked", "axioms": ()}) for one in self._mended
             ]
-        series = self._series(raises, left, failed)
+        series = self._series(change, left, failed)
         self._record(
             BumpFinished(
                 repository=given.build.repository,
@@ -454,10 +457,9 @@ class Bump:
         return tuple(sorted(behind | set(log.failed)))
 
     def _series(
-        self, raises: Raised, left: tuple[Break, ...], failed: tuple[str, ...]
+        self, change: Raised, left: tuple[Break, ...], failed: tuple[str, ...]
     ) -> list[dict[str, str]]:
         given = self._given
-        what = f"Lean to {given.toolchain}" if given.toolchain else f"{given.package} to {given.rev[:12]}"
         named = "".join(
             f"\n  {one.path}:{one.line} {one.declaration or '(no declaration)'}: {one.kind}" for one in left
         )
@@ -468,8 +470,14 @@ class Bump:
             message = f"These modules do not build with the patches: {', '.join(failed)}.\n" + (
                 message if left else ""
             )
-        message = "\n".join((*raises.notes, message))
-        series = [{"title": f"Raise {what}", "message": message, "diff": self._diff(raises.files)}]
+        message = "\n".join((*change.notes, message))
+        series = [
+            {
+                "title": f"Raise {raises(given.toolchain, given.package, given.rev)}",
+                "message": message,
+                "diff": self._diff(change.files),
+            }
+        ]
         for path, file in sorted(self._files.items()):
             mended = [one for one in self._mended if one.path == path]
             if mended:

@@ -20,7 +20,7 @@ from pipeline.jobs.protocol import JobError
 from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES
 from pipeline.lean.build.lake import LAKEFILES
 from pipeline.lean.source.lexer import ID_FIRST, Token, tokens_of_text
-from pipeline.lean.source.worktree import read_inside
+from pipeline.lean.source.worktree import read_beginning, read_inside
 
 TOOLCHAIN = "lean-toolchain"
 _LONGEST_LAKEFILE = 64 * 2**10
@@ -58,6 +58,25 @@ def raised(project: Path, *, toolchain: str, package: str, rev: str) -> Raised:
     if toolchain and TOOLCHAIN not in changed:
         raise _refused(f"the commit has {toolchain} already", "name another version")
     return Raised(changed, tuple(notes))
+
+
+def check_lean_of(project: Path, package: str, rev: str, toolchain: str) -> None:
+    """Refuse a fetched package that is for another Lean than the one with which it could not be built.
+
+    Raises:
+        JobError: its own lean-toolchain says so.
+    """
+    place = f"{_bare(package)}/{TOOLCHAIN}"
+    named = (
+        read_beginning(project / ".lake" / "packages", place, most_bytes=1000)
+        .decode(errors="replace")
+        .strip()
+    )
+    if named and named != toolchain:
+        raise _refused(
+            f"{package} at {rev[:12]} is for {named!r}, and cannot be built with {toolchain}",
+            f"raise Lean with it: ask with `--to` its version and `--package {package}={rev}`",
+        )
 
 
 def _package(project: Path, package: str, rev: str, notes: list[str]) -> dict[str, tuple[bytes, bytes]]:

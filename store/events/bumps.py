@@ -57,7 +57,7 @@ class Mend(Part):
 class BumpAsked(EventBody):
     """A user wants to know what a newer Lean, or a newer package, breaks in a repository, and have it mended.
 
-    Either `toolchain` is given (a `lean-toolchain`'s text), or `package` and its full commit id `rev`.
+    `toolchain` is given (a `lean-toolchain`'s text), or `package` and its full commit id `rev`, or all three.
     """
 
     type: ClassVar[str] = "bump_asked"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 from dataclasses import dataclass
 
-from store.view.rows import read
+from store.domain.identity import job_id
+from store.view import queries
+from store.view.rows import JobRow, read
 
 _MOST_RENAMES = 20_000
 
@@ -45,12 +47,28 @@ class BumpRow:
     @property
     def raises(self) -> str:
         """What it raises to what, for people."""
-        return f"Lean to {self.toolchain}" if self.toolchain else f"{self.package} to {self.rev[:12]}"
+        return raises(self.toolchain, self.package, self.rev)
+
+
+def raises(toolchain: str, package: str, rev: str) -> str:
+    """Return what a bump raises to what, for people."""
+    found = (f"Lean to {toolchain}" if toolchain else "", f"{package} to {rev[:12]}" if package else "")
+    return ", ".join(filter(None, found))
 
 
 def bumps(db: sqlite3.Connection, *, repository: str | None = None) -> list[BumpRow]:
     """Return the trials of newer Leans and packages, the newest first."""
     return read(db, BumpRow, "bumps", equal={"repository": repository}, order="seq DESC")
+
+
+def job_of(row: BumpRow) -> str:
+    """Return the id of a trial's job, also before that has begun."""
+    return row.job or job_id("bump", row.repository, row.bump)
+
+
+def bump_jobs(db: sqlite3.Connection, *, repository: str) -> list[JobRow]:
+    """Return a repository's jobs of bumps, the newest first; one that fails early leaves no trial."""
+    return [row for row in queries.jobs(db, kind="bump") if row.repository == repository]
 
 
 def renames(db: sqlite3.Connection) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.bump.raising import Raised, raised
+from pipeline.bump.raising import Raised, check_lean_of, raised
 from pipeline.jobs.protocol import JobError
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -147,6 +147,22 @@ def test_a_lakefile_that_cannot_be_raised_exactly_is_refused_with_reason_and_rem
         base_raised(project(tmp_path, lakefile, name=name))
     assert (caught.value.reason, caught.value.deterministic) == ("cannot_raise", True)
     assert caught.value.remedy
+
+
+def test_lean_and_a_package_are_raised_together_and_a_package_for_another_lean_is_named(
+    tmp_path: Path,
+) -> None:
+    folder = project(tmp_path, '[[require]]\nname = "base"\nrev = "v1"\n')
+    found = base_raised(folder, toolchain="leanprover/lean4:v4.2.0")
+    assert sorted(found.files) == ["lake-manifest.json", "lakefile.toml", "lean-toolchain"]
+    check_lean_of(folder, "base", NEW, "leanprover/lean4:v4.2.0")
+    package = folder / ".lake" / "packages" / "base"
+    package.mkdir(parents=True)
+    (package / "lean-toolchain").write_text("leanprover/lean4:v4.3.0\n")
+    check_lean_of(folder, "base", NEW, "leanprover/lean4:v4.3.0")
+    with pytest.raises(JobError, match=r"is for 'leanprover/lean4:v4\.3\.0'") as caught:
+        check_lean_of(folder, "base", NEW, "leanprover/lean4:v4.2.0")
+    assert f"--to` its version and `--package base={NEW}" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from typer.testing import CliRunner
 from daemon.cli.app import build
 from daemon.cli.context import CliError
 from pipeline.gate.patch import file_diff
-from store.domain.identity import git_blob
+from store.domain.identity import git_blob, job_id
 from store.events.bumps import Break, BumpAsked, BumpBuilt, BumpFinished, BumpTried, Mend
+from store.events.jobs import JobFailed, JobStarted
 from tests.support.bump import SHA, git
 from tests.support.reference import DOCS
 from tests.support.state_folder import Answer, StateFolder, make_folder, watch
@@ -110,6 +112,35 @@ def test_a_trial_says_what_broke_what_is_mended_and_what_is_left(state: StateFol
     assert [one["declaration"] for one in trial["left"]] == ["b"]
 
 
+def test_what_failed_is_shown_with_its_remedy_asked_for_or_not(state: StateFolder) -> None:
+    asked = {"repository": KEY, "by": "ada", "toolchain": NEW, "package": "base", "rev": SHA}
+    state.add(f"repository:{KEY}", BumpAsked(bump="b2", **asked))
+    weekly = job_id("bump", KEY, "weekly")
+    for job, what, retry_at in (
+        (job_id("bump", KEY, "b2"), "asked for", None),
+        (weekly, f"bump {KEY} aaaaaaaaaa: Lean to {NEW}", datetime(2100, 1, 1, tzinfo=UTC)),
+    ):
+        begun = JobStarted(job=job, kind="bump", attempt=1, repository=KEY, branch="main", sha=SHA, describes=what,
+                           simulated=False)  # fmt: skip
+        failed = JobFailed(job=job, attempt=1, reason="cannot_raise", message="\x1bno `require`\nmore",
+                           remedy="write it", deterministic=retry_at is None, retry_at=retry_at, seconds=1.0,
+                           peak_rss_bytes=None)  # fmt: skip
+        for body in (begun, failed):
+            state.add(f"job:{job}", body)
+    state.write()
+    first, second = command(state, "demo").out.split("\n\n")
+    assert (
+        f"Lean to {NEW}, base to aaaaaaaaaaaa, at aaaaaaaaaa\n  failed, cannot_raise: \ufffdno `require`\n"
+        in first
+    )
+    assert "  write it\n  is not tried again by itself; `unsorry jobs retry bump-" in first
+    assert second.startswith(f"bump {KEY} aaaaaaaaaa: Lean to {NEW}\n  failed, cannot_raise")
+    assert "is tried again by itself after 2100-01-01" in second
+    found = {one["bump"]: one for one in command(state, "demo", "--json").json["failed"]}
+    assert found["b2"]["remedy"] == "write it"
+    assert found[None]["job"] == weekly
+
+
 def test_git_am_takes_the_patches(state: StateFolder, tmp_path: Path) -> None:
     finish(state)
     state.write()
@@ -151,7 +182,7 @@ def test_without_a_finished_trial_there_are_no_patches(state: StateFolder, tmp_p
 
 @pytest.mark.parametrize(
     "words",
-    [("--to", "no version"), ("--package", "base=main"), ("--to", "v4.35.0", "--package", f"base={SHA}")],
+    [("--to", "no version"), ("--package", "base=main"), ("--to", "v4.35.0", "--out", "x")],
 )
 def test_what_is_no_target_is_refused(state: StateFolder, words: tuple[str, ...]) -> None:
     state.write()
@@ -174,7 +205,13 @@ def test_the_page_s_commands_are_the_verb_s(state: StateFolder) -> None:
         for line in page.splitlines()
         if line.startswith("$ unsorry bump ")
     ]
-    assert lines == ["REPO --to v4.35.0", "REPO --package NAME=COMMIT", "REPO", "REPO --out patches"]
+    assert lines == [
+        "REPO --to v4.35.0",
+        "REPO --package NAME=COMMIT",
+        "REPO --to v4.35.0 --package NAME=COMMIT",
+        "REPO",
+        "REPO --out patches",
+    ]
     for line in lines:
         words = line.replace("COMMIT", SHA).replace("REPO", "demo").split()
         if "--out" in words:

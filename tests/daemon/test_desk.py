@@ -24,7 +24,9 @@ from daemon.planning.schedule import Timetable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings.schema import Schedule
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
-from store.events.jobs import WorkPaused
+from store.domain.identity import job_id
+from store.events.base import EventBody
+from store.events.jobs import JobFailed, JobStarted, WorkPaused
 from store.events.places import SorryPlace
 from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened
@@ -104,6 +106,16 @@ def test_a_trigger_that_waits_is_not_recorded_twice_and_says_what_it_waits_for(
     assert len(deployment.events("work_triggered")) == 1
 
 
+def tip(toolchain: str) -> list[EventBody]:
+    """Return the events of a default branch whose tip is scanned."""
+    about = {"repository": KEY, "branch": "main"}
+    return [
+        BranchCreated(**about, tip=events.sha(1), is_default=True),
+        events.observed(events.sha(1)).model_copy(update=about),
+        events.commit_scanned(events.sha(1)).model_copy(update={**about, "toolchain": toolchain}),
+    ]
+
+
 def test_a_bump_is_recorded_once_with_who_asked_and_refused_where_nothing_can_build(
     deployment: Deployment,
 ) -> None:
@@ -115,20 +127,10 @@ def test_a_bump_is_recorded_once_with_who_asked_and_refused_where_nothing_can_bu
         async with desk(deployment, leans=leans) as (it, b):
             with pytest.raises(WorkStateError, match="no tip of its default branch is scanned yet"):
                 await it.bump(KEY, toolchain=new, **given, by="ada")
-            created = BranchCreated(repository=KEY, branch="main", tip=events.sha(1), is_default=True)
-            scanned = events.commit_scanned(events.sha(1)).model_copy(
-                update={"repository": KEY, "toolchain": old}
-            )
-            seen = events.observed(events.sha(1)).model_copy(update={"repository": KEY, "branch": "main"})
-            await b.parts.store.append(
-                [
-                    NewEvent(f"repository:{KEY}", one)
-                    for one in (created, seen, scanned.model_copy(update={"branch": "main"}))
-                ]
-            )
-            first = await it.bump(KEY, toolchain=new, **given, by="ada")
-            second = await it.bump(KEY, toolchain=new, **given, by="bob")
-            assert first == second
+            await b.parts.store.append([NewEvent(f"repository:{KEY}", one) for one in tip(old)])
+            first, waits = await it.bump(KEY, toolchain=new, **given, by="ada")
+            assert waits is None
+            assert await it.bump(KEY, toolchain=new, **given, by="bob") == (first, None)
             with pytest.raises(WorkStateError, match="already"):
                 await it.bump(KEY, toolchain=old, **given, by="ada")
             with pytest.raises(WorkStateError, match=r"nothing can build it: .*v4\.40\.0"):
@@ -139,6 +141,47 @@ def test_a_bump_is_recorded_once_with_who_asked_and_refused_where_nothing_can_bu
     asyncio.run(go())
     (asked,) = deployment.events("bump_asked")
     assert (asked.data["toolchain"], asked.data["by"], asked.actor) == (new, "ada", "user:ada")
+
+
+def test_a_bump_is_asked_for_anew_where_its_job_is_given_up_and_else_it_is_said_what_it_waits_for(
+    deployment: Deployment,
+) -> None:
+    old, new = "leanprover/lean4:v4.34.1", "leanprover/lean4:v4.35.0"
+    leans = Leans(None, (LeanBackend("server", ("/lean",), "", new, simulated=False, sandbox="none"),))
+    given = {"toolchain": new, "package": "base", "rev": "c" * 40, "by": "ada"}
+    later = datetime(2100, 1, 1, tzinfo=UTC)
+    paused = Timetable(Schedule(), later, (PauseRow("prove", "bob", "", "2026-01-01T00:00:00Z"),))
+
+    async def go() -> None:
+        plan = Plan(timetable=paused)
+        async with desk(deployment, leans=leans, plan=plan) as (it, b):
+            await b.parts.store.append([NewEvent(f"repository:{KEY}", one) for one in tip(old)])
+            first, waits = await it.bump(KEY, **given)
+            assert waits == "paused by bob; `unsorry resume prove`"
+            job = job_id("bump", KEY, first.bump)
+
+            async def tell(*bodies: EventBody) -> None:
+                await b.parts.store.append([NewEvent(f"job:{job}", one) for one in bodies])
+
+            begun = JobStarted(job=job, kind="bump", attempt=1, repository=KEY, branch="main", sha=events.sha(1),
+                               describes="bump", simulated=False)  # fmt: skip
+            failure = JobFailed(job=job, attempt=1, reason="gone", message="m", remedy="r", deterministic=False,
+                                retry_at=later, seconds=1.0, peak_rss_bytes=None)  # fmt: skip
+            await tell(begun)
+            assert await it.bump(KEY, **given) == (first, f"it runs already; `unsorry jobs show {job}`")
+            await tell(failure)
+            again, waits = await it.bump(KEY, **given)
+            assert again == first
+            assert waits is not None
+            assert "it failed (gone) and is tried again by itself after 2100-01-01" in waits
+            parked = {"attempt": 2, "deterministic": True, "retry_at": None}
+            await tell(begun.model_copy(update={"attempt": 2}), failure.model_copy(update=parked))
+            anew, _ = await it.bump(KEY, **given)
+            assert anew.bump != first.bump
+            assert (await it.bump(KEY, **given))[0] == anew
+
+    asyncio.run(go())
+    assert len(deployment.events("bump_asked")) == 2
 
 
 @pytest.mark.parametrize(
