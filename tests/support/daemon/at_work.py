@@ -29,8 +29,10 @@ from pipeline.jobs.kinds import KINDS, Kind
 from store.events.models import ModelKind
 from tests.support.daemon import kills, warm
 from tests.support.daemon.deployment import Deployment
-from tests.support.lean.toolchain import make_toolchain, write_repl
+from tests.support.lean.toolchain import configure, make_sysroot, make_toolchain, write_repl
 
+NEWER = "leanprover/lean4:v4.22.0"
+"""A Lean that is installed too; the repository has the one before it."""
 PLACES = 6
 """Files with a sorry; each commit writes the next of them anew."""
 LEARNED = 30
@@ -214,6 +216,8 @@ class Works:
     def __init__(self, folder: Path) -> None:
         self.deployment = Deployment(folder)
         self.tools = make_toolchain(folder, version="v4.21.0", elaborate=True)
+        newer = make_sysroot(self.tools.home, NEWER)
+        configure(newer, answers=(), elaborate=True, leanchecker=False)
         self.remote = self.deployment.remote("demo")
         self.tips: list[str] = []
         self._lingers = folder / "lingers"
@@ -247,7 +251,7 @@ class Works:
             every="1s",
             slowest="1s",
             shutdown=f"{SHUTDOWN_S:g}s",
-            extra=f'[lean]\nbackend = "pantograph"\nrepl = "{self._repl}"\nsandbox = "none"\n'
+            extra=f'[lean]\nbackend = "auto"\nrepl = "{self._repl}"\nsandbox = "none"\n'
             f'[jobs]\nmax_running = 3\nmax_attempts = 50\nretry_base = "1s"\n{training}',
         )
 
@@ -296,6 +300,10 @@ class Works:
         """Have every model that is enabled learn, each by a job."""
         self.deployment.wait_for(lambda: self.ask("GET", "/status"), what="an answer")
         self.ask("POST", "/trigger", {"work": "train", "repository": self.settings.repos[0].key})
+
+    def bump(self) -> None:
+        """Have the newest commit tried with the newer Lean."""
+        self.ask("POST", "/bump", {"repository": self.settings.repos[0].key, "toolchain": NEWER})
 
     # ---- the daemon, and what it has at work
 
