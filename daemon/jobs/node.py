@@ -14,6 +14,7 @@ import fcntl
 import os
 import platform
 import shutil
+import subprocess
 import sys
 import time
 import uuid
@@ -27,6 +28,7 @@ import structlog
 
 from daemon.jobs.artifacts import ArtifactError, Artifacts, unpack_folder
 from daemon.jobs.engine import Commit, LocalAttempt, LocalEngine, Order, StartError, end_attempt
+from daemon.jobs.orphans import LOCK, guard
 from daemon.jobs.wire import (
     FROM_DAEMON,
     PART_BYTES,
@@ -74,7 +76,6 @@ _SAID_WINDOW = 4
 _SAID_BYTES = 2**16
 _SAID_EVERY_S = 0.1
 _YOUNG_S = 60.0
-_LOCK = "node.lock"
 
 log = structlog.get_logger("daemon.jobs.node")
 
@@ -247,14 +248,15 @@ class NodeAttempt:
         over = asyncio.create_task(self._until_over(begin))
         try:
             # A later attempt of the same name is the only one that the daemon knows of.
-            await asyncio.to_thread(_remove, self._paths, directory)
+            await asyncio.to_thread(remove, self._paths, directory)
             (directory / "staging").mkdir(parents=True)
-            with (directory / _LOCK).open("wb") as lock:
+            with (directory / LOCK).open("wb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 lock.write(b"held")
                 lock.flush()
+                await asyncio.to_thread(guard, directory, {**os.environ, FOLDER: str(self._paths.state)})
                 await self._within(begin, directory, over)
-        except (ArtifactError, GitError, OSError) as error:
+        except (ArtifactError, GitError, OSError, subprocess.SubprocessError) as error:
             remedy = error.remedy if isinstance(error, GitError) else "see `unsorry status`"
             self._refuse("node", str(error), remedy, of_node=True)
         except StartError as error:
@@ -266,7 +268,7 @@ class NodeAttempt:
             self._refuse("node", f"{type(error).__name__}: {error}", "see `unsorry status`", of_node=True)
         finally:
             over.cancel()
-            await asyncio.to_thread(_remove, self._paths, directory)
+            await asyncio.to_thread(remove, self._paths, directory)
 
     def _refuse(self, reason: str, message: str, remedy: str, *, of_node: bool) -> None:
         self._say(Refused(lease=self._lease, reason=reason, message=message, remedy=remedy, of_node=of_node))
@@ -309,7 +311,7 @@ class NodeAttempt:
             for task in (whole, saying):
                 task.cancel()
             await asyncio.gather(whole, saying, return_exceptions=True)
-        await asyncio.to_thread(_remove, self._paths, directory)
+        await asyncio.to_thread(remove, self._paths, directory)
         self._say_closed(end.exit or Exit(1, None, 0), end.seen_bytes)
 
     def _say_closed(self, end: Exit, seen_bytes: int) -> None:
@@ -452,7 +454,7 @@ async def _add_pack(git: Git, mirror: Path, store: Artifacts, digest: str) -> No
             await git.index_pack(mirror, pack)
 
 
-def _remove(paths: Paths, directory: Path) -> None:
+def remove(paths: Paths, directory: Path) -> None:
     """End what runs of an attempt, and remove its folder and its worktree."""
     if directory.is_dir():
         end_attempt(directory)
@@ -464,13 +466,13 @@ def remove_what_is_left(paths: Paths) -> None:
     """Remove what attempts left whose process is gone: a living one holds its folder's lock."""
     for directory in paths.jobs.glob("*/*"):
         with contextlib.suppress(FileNotFoundError):
-            lock = directory / _LOCK
+            lock = directory / LOCK
             # One that is empty is about to be held.
             held = lock.is_file() and lock.stat().st_size > 0
             if held or time.time() - directory.stat().st_mtime > _YOUNG_S:
                 with _free(lock) as free:
                     if free:
-                        _remove(paths, directory)
+                        remove(paths, directory)
 
 
 @contextlib.contextmanager

@@ -136,6 +136,7 @@ class RemoteAttempt:
         self._lost = asyncio.Event()
         self._closing = self._is_closed = False
         self._fault: Exception | None = None
+        self._exit: Exit | None = None
         self._said: IO[bytes] | None = None
         self._payload: tuple[str, IO[bytes]] | None = None
         self._beating = asyncio.create_task(self._beat())
@@ -263,7 +264,8 @@ class RemoteAttempt:
                             f"{self._node}: it got SIGTERM there, as from a node that is shut down",
                             suspect=False,
                         )
-                    return Exit(message.status, message.signal, message.peak_rss_bytes)
+                    self._exit = Exit(message.status, message.signal, message.peak_rss_bytes)
+                    return self._exit
                 case TooLong():
                     raise LineTooLongError(message.message)
         if self._closed.done() and not self._closed.cancelled():
@@ -306,7 +308,8 @@ class RemoteAttempt:
 
     async def close(self) -> End:
         """See `daemon.jobs.engine.Attempt.close`."""
-        end = End(None, None, 0)
+        # What was said of the process stands, also where the node is lost before it says that nothing is left.
+        end = End(self._exit, None, 0)
         self._closing = True
         try:
             if not self._lost.is_set():

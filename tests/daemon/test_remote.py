@@ -40,7 +40,7 @@ from daemon.jobs.wire import (
     encode,
 )
 from daemon.paths import Paths
-from pipeline.jobs.child import kill_marked
+from pipeline.jobs.child import Exit, kill_marked
 from pipeline.jobs.protocol import JobSpec
 from store.events.jobs import JobInterrupted
 from tests.support.daemon.bench import until
@@ -167,6 +167,38 @@ def test_a_node_that_does_not_hear_of_the_daemon_ends_the_attempt(tmp_path: Path
     assert kill_marked(pair.node_paths.jobs, below=True) == 0, "nor what it had started"
 
 
+@pytest.mark.slow
+def test_what_an_attempt_started_ends_with_its_process_on_a_node_that_does_not_come_back(
+    tmp_path: Path,
+) -> None:
+    pair = Pair(tmp_path, "stubborn")
+    node = os.fork()
+    if node == 0:
+        with contextlib.suppress(BaseException):
+
+            async def live() -> None:
+                async with pair.started() as attempt:
+                    await attempt.run(pair.hear)
+
+            asyncio.run(live())
+        os._exit(0)
+
+    def started() -> list[int]:
+        said = pair.spec.log.read_text(encoding="utf-8") if pair.spec.log.exists() else ""
+        lines = [line for line in said.splitlines() if line.startswith("children")]
+        return [int(word) for line in lines for word in line.split()[1:]]
+
+    async def go() -> None:
+        await until(lambda: len(started()) == 2)
+        os.kill(node, signal.SIGKILL)
+        await asyncio.to_thread(os.waitpid, node, 0)
+        await until(lambda: not list(pair.node_paths.jobs.glob("*/*")))
+
+    asyncio.run(go())
+    assert not any(alive(pid) for pid in started())
+    assert kill_marked(pair.node_paths.jobs, below=True) == 0
+
+
 def test_a_node_that_comes_back_after_its_lease_can_append_nothing(tmp_path: Path) -> None:
     pair = Pair(tmp_path, "hang_after_events", lease_s=0.8)
 
@@ -183,6 +215,19 @@ def test_a_node_that_comes_back_after_its_lease_can_append_nothing(tmp_path: Pat
             assert len(pair.heard) == before
 
     asyncio.run(go())
+
+
+def test_an_exit_that_was_taken_stands_where_the_node_is_lost_before_it_has_tidied_up(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "succeed")
+
+    async def go() -> tuple[Exit, Exit | None]:
+        async with pair.started() as attempt:
+            end = await attempt.run(pair.hear)
+            attempt.lose("it was killed", suspect=False)
+            return end, (await attempt.close()).exit
+
+    end, closed = asyncio.run(go())
+    assert closed == end
 
 
 def test_what_comes_with_another_lease_is_not_taken(tmp_path: Path) -> None:
