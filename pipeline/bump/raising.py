@@ -338,8 +338,9 @@ def _read(project: Path, name: str, most_bytes: int = 1000) -> str:
     try:
         return read_inside(project, name, most_bytes=most_bytes).decode()
     except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
         raise _refused(
-            f"{name} cannot be read: {error}", "the file has to be there, plain and in UTF-8"
+            f"{name} cannot be read: {why}", "the file has to be there, plain and in UTF-8"
         ) from error
 
 

@@ -172,6 +172,7 @@ def test_lean_and_a_package_are_raised_together_and_a_package_for_another_lean_i
         ({"rev": OLD}, "has base at a+ already"),
         ({"rev": "main"}, "no full commit id"),
         ({"package": "gone"}, "no git package gone"),
+        ({"package": "other"}, "lake-manifest.json has other, and no lakefile requires it"),
     ],
 )
 def test_what_is_not_there_or_there_already_is_refused(

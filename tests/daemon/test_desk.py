@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from daemon.cli.app import build
 from daemon.cli.context import DaemonAnswer
 from daemon.cli.status_report import work_of
+from daemon.http.control import bump_route
 from daemon.http.control_client import request
 from daemon.planning.plan import Plan
 from daemon.planning.schedule import Timetable
@@ -26,6 +27,7 @@ from daemon.settings.schema import Schedule
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from store.domain.identity import job_id
 from store.events.base import EventBody
+from store.events.bumps import BumpAsked
 from store.events.jobs import JobFailed, JobStarted, WorkPaused
 from store.events.places import SorryPlace
 from store.events.repositories import BranchCreated
@@ -182,6 +184,40 @@ def test_a_bump_is_asked_for_anew_where_its_job_is_given_up_and_else_it_is_said_
 
     asyncio.run(go())
     assert len(deployment.events("bump_asked")) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        ({"toolchain": "v4.35.0"}, 202),
+        ({"package": "base", "rev": "c" * 40}, 202),
+        ({"toolchain": "v4.35.0", "package": "base", "rev": "c" * 40}, 202),
+        ({}, 400),
+        ({"package": "base"}, 400),
+        ({"toolchain": "v4.35.0", "rev": "c" * 40}, 400),
+        ({"toolchain": "v4.35.0\n"}, 400),
+        ({"toolchain": ["v4.35.0"]}, 400),
+        ({"package": "base", "rev": "c" * 201}, 400),
+    ],
+)
+def test_lean_a_package_or_both_are_asked_for_by_http_and_nothing_else(
+    given: dict[str, Any], status: int
+) -> None:
+    class Desk:
+        async def bump(self, repository: str, **given: Any) -> tuple[BumpAsked, str]:
+            return BumpAsked(repository=repository, bump="b1", **given), "paused"
+
+    async def read(_request: Any, *, remedy: str) -> dict[str, Any]:
+        return {"repository": KEY, **given}
+
+    desk: Any = Desk()
+    request: Any = SimpleNamespace(state=SimpleNamespace(peer=SimpleNamespace(uid=0)))
+    answer = asyncio.run(bump_route(desk, read).endpoint(request))
+    assert answer.status_code == status
+    said = json.loads(answer.body)
+    assert (
+        (said["waits"], said["bump"]) == ("paused", "b1") if status == 202 else 'send {"repo' in said["error"]
+    )
 
 
 @pytest.mark.parametrize(
