@@ -4,8 +4,8 @@ import Lean
 What the gate asks of one build of a module: the exact statement of a constant, what that statement means, and what
 the constant rests on. Asked once of the build with the sorry and once of the build with the proof.
 
-Run as `lean --run Questions.lean ANSWER EXPORT NONCE MODULE CONSTANT SCOPE BYTES`, with the project's modules on
-LEAN_PATH. The module is read as data: none of its initializers, notations, macros or printers takes part, so nothing
+Compiled once with `lean -o`, without a project; `Questions.main` is then run by a file that imports it, with the
+arguments ANSWER EXPORT NONCE MODULE CONSTANT SCOPE BYTES and the project's modules on LEAN_PATH. MODULE is read as data: none of its initializers, notations, macros or printers takes part, so nothing
 in it can change an answer.
 
 EXPORT becomes declarations in the format of lean4export, version 3.1.0: a JSON object a line, nodes numbered from 1
@@ -659,18 +659,18 @@ def nameOf (text : String) : Name := Id.run do
       part := part.push c
   return Name.str name part
 
-end Questions
-
 def main (args : List String) : IO UInt32 := do
   match args with
   | [answer, file, nonce, home, target, scope, most] =>
     initSearchPath (← getBuildDir)
     let out ← IO.FS.Handle.mk answer IO.FS.Mode.write
     let file ← IO.FS.Handle.mk file IO.FS.Mode.write
-    let home := Questions.nameOf home
-    Questions.answer out file nonce home (Questions.nameOf target) (scope == "closure") most.toNat!
+    let home := nameOf home
+    Questions.answer out file nonce home (nameOf target) (scope == "closure") most.toNat!
     out.flush
     return 0
   | _ =>
-    IO.eprintln "usage: lean --run Questions.lean ANSWER EXPORT NONCE MODULE CONSTANT statement|closure BYTES"
+    IO.eprintln "usage: ANSWER EXPORT NONCE MODULE CONSTANT statement|closure BYTES"
     return 2
+
+end Questions

@@ -162,6 +162,9 @@ _AT_ONCE = 8
 FIRST_MODULE = "Init.Prelude"
 """The module below every other of Lean's own library; a library of somebody's own in its place has another."""
 QUESTIONS = Path(__file__).with_name("Questions.lean")
+_COMPILED = "UnsorryQuestions"
+"""The name of the module that `Questions.lean` is compiled to."""
+_compiled: dict[tuple[object, ...], bytes] = {}
 Scope = Literal["statement", "closure"]
 """What an export holds: what the statement rests on in its module, or all that the proof rests on."""
 MOST_BYTES: Mapping[Scope, int] = {"statement": 256 * 2**20, "closure": 256 * 2**20}
@@ -275,11 +278,16 @@ def asked_exactly(
     """
     folder = _new_folder(runner.project)
     try:
-        script, answer, export = folder / QUESTIONS.name, folder / "answer", folder / "export.ndjson"
-        script.write_bytes(QUESTIONS.read_bytes())
+        compiled = _questions(runner)
+        if isinstance(compiled, str):
+            yield compiled
+            return
+        script, answer, export = folder / "Ask.lean", folder / "answer", folder / "export.ndjson"
+        (folder / f"{_COMPILED}.olean").write_bytes(compiled)
+        script.write_text(f"import {_COMPILED}\ndef main := Questions.main\n", "utf-8")
         nonce, most = secrets.token_hex(16), MOST_BYTES[scope]
         given = (str(answer), str(export), nonce, module, declaration, scope, str(most))
-        ran = _lean(runner, folder, "--run", str(script), *given)
+        ran = _lean(runner, folder, "--run", str(script), *given, first=folder)
         if not ran.ok:
             yield f"{QUESTIONS.name}: {ran.explain(ASK_BOUNDS)}: {end_of(ran.output)}"
             return
@@ -299,6 +307,30 @@ def asked_exactly(
         yield read if isinstance(read, str) else (read, export)
     finally:
         _remove(runner.project, folder)
+
+
+def _questions(runner: LakeRunner) -> bytes | str:
+    """Return `Questions.lean` compiled by the project's Lean; a text says why there is none.
+
+    Compiling takes seconds, and so a process does it once for each Lean. The bytes are kept in memory, where no build of
+    a project can reach them, and nothing of a project is on the search path.
+    """
+    lean, text = runner.program.with_name("lean"), QUESTIONS.read_bytes()
+    state = lean.stat() if lean.is_file() else None
+    key = (lean, state and (state.st_ino, state.st_mtime_ns), hashlib.sha256(text).digest())
+    if key not in _compiled:
+        folder = _new_folder(runner.project)
+        try:
+            script, output = folder / QUESTIONS.name, folder / f"{_COMPILED}.olean"
+            script.write_bytes(text)
+            alone = runner.with_(writable=(folder,), environment={})
+            ran = alone.execute((str(lean), "-o", str(output), str(script)), bounds=ASK_BOUNDS)
+            if not ran.ok or not output.is_file():
+                return f"{QUESTIONS.name}: {ran.explain(ASK_BOUNDS)}: {end_of(ran.output)}"
+            _compiled[key] = output.read_bytes()
+        finally:
+            _remove(runner.project, folder)
+    return _compiled[key]
 
 
 def _whole(lines: Iterable[str]) -> Iterator[str]:
@@ -367,9 +399,12 @@ def _search_path(runner: LakeRunner) -> dict[str, str]:
     return {"LEAN_PATH": lean_path(runner.project, library=runner.library)}
 
 
-def _lean(runner: LakeRunner, folder: Path, *arguments: str) -> Outcome:
-    """Run lean by itself on what is built, with one folder to write into."""
-    asking = runner.with_(writable=(folder,), environment=_search_path(runner))
+def _lean(runner: LakeRunner, folder: Path, *arguments: str, first: Path | None = None) -> Outcome:
+    """Run lean by itself on what is built, with one folder to write into; modules of `first` come before all others."""
+    environment = _search_path(runner)
+    if first is not None:
+        environment["LEAN_PATH"] = f"{first}:{environment['LEAN_PATH']}"
+    asking = runner.with_(writable=(folder,), environment=environment)
     return asking.execute((str(runner.program.with_name("lean")), *arguments), bounds=ASK_BOUNDS)
 
 

@@ -11,7 +11,11 @@ library in place of Lean's is our own (`tests.support.lean.wheel`): the gate ver
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 from pipeline.lean.backend import LeanBackend
@@ -42,12 +46,20 @@ def real_elan(folder: Path) -> Path:
     return home
 
 
+@cache
+def _shared() -> Path:
+    """Return one toolchain with the stand-in for lake, which no test changes, so that its questions are compiled once."""
+    folder = Path(tempfile.mkdtemp(prefix="unsorry-lean435-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return with_lake(build(folder / "lean"))
+
+
 class RealGate(GateProject):
     """A project judged by Lean itself."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self.real = with_lake(build(folder / "lean"))
+        self.real = _shared()
 
     def backend(self, lean: Lean) -> LeanBackend:
         program = (str(self.real / "bin" / "lean"),)
