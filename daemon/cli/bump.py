@@ -13,7 +13,7 @@ from daemon.cli.context import CliError, Config, Json, command, locate, view
 from daemon.cli.render import clean, counted, emit_json, headline, of_row, say
 from daemon.cli.repos import resolve
 from store.view.bumps import BumpRow
-from store.view.rows import JobRow
+from store.view.rows import JobRow, told_doubts, told_grade
 
 SUMMARY = "SUMMARY.txt"
 
@@ -166,16 +166,20 @@ def summary(row: BumpRow, job: JobRow | None = None) -> list[str]:
         f"  {state}: {counted(len(row.broken), 'break')}, {len(row.mended)} mended{_unsure(row)}, {len(row.left)} left;"
         f" {counted(row.tried, 'text')} tried{_unrecorded(row)}"
     )
-    lines += [
-        f"  {'mended ' if one['verdict'] == 'verified' else 'checked'} {clean(one['path'])}  "
-        f"{clean(one['declaration'])}  {clean(one['how'])}"
-        for one in row.mended
-    ]
+    for one in row.mended:
+        is_verified = one["verdict"] == "verified"
+        judged = told_grade(one["grade"], one["kernel"]) if is_verified else f"not verified: {one['reason']}"
+        told = "; ".join(filter(None, (one["how"], judged, told_doubts(one["doubts"]))))
+        lines.append(
+            f"  {'mended ' if is_verified else 'checked'} {clean(one['path'])}  {clean(one['declaration'])}  "
+            + clean(" ".join(told.split()))
+        )
     for one in row.left:
         what = clean(one["declaration"]) or "no declaration"
         first = clean(one["message"].partition("\n")[0])
         lines.append(
             f"  left    {clean(one['path'])}:{one['line']}  {what}  {one['kind']}, {one['reason']}: {first}"
+            + (f" (follows from {clean(one['follows'])})" if one["follows"] else "")
         )
     failed = ", ".join(map(clean, row.modules_failed))
     after = "with the patches applied" if row.finished_at else "before anything is mended"

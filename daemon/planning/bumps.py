@@ -130,6 +130,7 @@ def _spec(
         limits=repl_limits(settings, most=1),
         budget=Budget(prove.nodes_per_sorry, prove.seconds(0), prove.tactic_timeout_s, prove.calls_per_sorry),
         second_kernel=settings.lean.second_kernel,
+        advisories=settings.certificates.advisories,
     )
 
 

@@ -2,8 +2,8 @@
 
 `python -m pipeline.bump --spec spec.json`, whose parameters are a `BumpSpec`. Builds as the build job does; each
 broken proof becomes a gap with its statement locked; texts are tried in the gaps, and rung 0 of the ladder where none
-fits; what Lean compiles passes the gate, against the file with the gap. Emits `bump_built`, one `bump_tried` for each
-text, and `bump_finished` with the patches.
+fits; what Lean compiles passes the gate, against the file with the gap, and at the end once more in the commit as it is
+handed over. Emits `bump_built`, one `bump_tried` for each text, and `bump_finished` with the patches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,17 +22,19 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from pipeline.build import Building
-from pipeline.bump.breaks import MOST_BREAKS, SORRY, Gap, RaisedFile, shown
+from pipeline.bump.breaks import MOST_BREAKS, SORRY, Cause, Gap, RaisedFile, cause_of, shown
 from pipeline.bump.mends import Errors, Names, candidates, declared, deprecations, suggested
 from pipeline.bump.raising import Raised, check_lean_of, raised
+from pipeline.gate.advisories import Advisory, FeedError, against, known, witnesses
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build, patched_in_place
-from pipeline.gate.patch import file_diff
+from pipeline.gate.patch import VERIFIED, file_diff
 from pipeline.gate.verdict import Gate
+from pipeline.gate.verdict import Verdict as GateVerdict
 from pipeline.jobs.lease import lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import BumpSpec, CuratedRung, ProveSpec, SorryToProve
 from pipeline.lean.build.lake import BuildLog, BuildMessage, LakeRunner
-from pipeline.lean.build.sources import read_sources
+from pipeline.lean.build.sources import Sources, read_sources
 from pipeline.lean.client.errors import ReplError
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.imports import module_of, source_folders
@@ -45,6 +47,7 @@ from store.events.base import EventBody
 from store.events.bumps import Break, BumpBuilt, BumpFinished, BumpTried, Mend
 from store.events.proofs import AttemptFinished, ProofFound
 from store.view.bumps import raises
+from store.view.rows import told_doubts
 
 _ROUNDS = 200
 LONGEST_TEXT = 20_000
@@ -53,6 +56,10 @@ MOST_RECORDED = 5_000
 """Texts of one trial that the log gets, and the bytes of their events; those that the gate accepts, it gets always."""
 MOST_RECORDED_BYTES = 8 * 2**20
 _NAMES_S = 300.0
+_JUDGING_ENDS = 2.5
+"""By how many times of a build's limit; the job has three."""
+_Place = tuple[str, int]
+"""A gap: its file, and where in that it begins."""
 Verdict = Literal["refused", "rejected", "checked", "verified"]
 
 
@@ -90,8 +97,11 @@ class Bump:
         self._building = self._new_building()
         self._files: dict[str, RaisedFile] = {}
         self._renames: dict[str, str] = dict(self._given.renames)
-        self._mended: list[Mend] = []
-        self._conditional: dict[tuple[str, int], list[tuple[str, str]]] = {}
+        self._advisories = _known(self._given.advisories)
+        self._mended: dict[_Place, Mend] = {}
+        self._judged_in: dict[_Place, str] = {}
+        self._importers: dict[str, frozenset[str]] = {}
+        self._conditional: dict[_Place, list[tuple[str, str]]] = {}
         self._number = self._unrecorded = self._recorded_bytes = 0
 
     def run(self) -> dict[str, Any]:
@@ -108,12 +118,8 @@ class Bump:
         self._mend_all(runner)
         self._climb()
         self._judge_again()
-        left, failed = self._left(), self._build_what_is_handed_over(runner)
-        if failed:
-            # What is handed over does not build: then nothing of it is called verified.
-            self._mended = [
-                one.model_copy(update={"verdict": "checked", "axioms": ()}) for one in self._mended
-            ]
+        failed = self._hand_over(runner)
+        left = self._left()
         series = self._series(change, left, failed)
         self._record(
             BumpFinished(
@@ -124,7 +130,7 @@ class Bump:
                 toolchain=given.toolchain,
                 package=given.package,
                 rev=given.rev,
-                mended=tuple(self._mended),
+                mended=tuple(self._mended.values()),
                 left=left,
                 modules_failed=failed,
                 series=self._reporter.stage(json.dumps(series).encode()),
@@ -169,7 +175,8 @@ class Bump:
                 # With so many breaks, what breaks beyond them is named by its module alone.
                 named = sum(len(one.gaps) + len(one.left) for one in self._files.values())
                 has_error = named < MOST_BREAKS and any(one.severity == "error" for one in messages)
-                if has_error and (file := self._file(path)) is not None and file.take(messages):
+                file = self._file(path) if has_error else None
+                if file is not None and file.take(messages, self._above(path)):
                     news = True
                     self._write(file)
             if not news or outcome.ok or self._late():
@@ -177,10 +184,30 @@ class Bump:
         if outcome.ok:
             return ()
         if not self._files:
-            self._building.judge(
-                log, outcome, read_sources(self._project)
-            )  # raises where nothing useful was built
+            self._building.judge(log, outcome, self._sources)  # raises where nothing useful was built
         return tuple(sorted(log.failed))
+
+    def _above(self, path: str) -> list[Cause]:
+        """Return what is left out of the files that a file imports, directly or not."""
+        return [
+            cause
+            for other in self._files.values()
+            if other.causes and other.path != path and path in self._behind(other.path)
+            for cause in other.causes
+        ]
+
+    def _behind(self, path: str) -> frozenset[str]:
+        """Return the files that import one, directly or not, itself included."""
+        if path not in self._importers:
+            self._importers[path] = self._sources.importers([self._module(path)])
+        return self._importers[path]
+
+    @cached_property
+    def _sources(self) -> Sources:
+        return read_sources(self._project)
+
+    def _module(self, path: str) -> str:
+        return module_of(path, source_folders(self._project))
 
     def _file(self, path: str) -> RaisedFile | None:
         """Return a file of the project as the commit has it; None for one of a package, or that cannot be read."""
@@ -254,10 +281,12 @@ class Bump:
 
     def _mend(self, runner: LakeRunner, file: RaisedFile, start: int) -> None:
         gap = file.gaps[start]
+        if self._stands(runner, file, start):
+            return
         text, errors = gap.old, gap.errors
         seen, left = {text}, self._given.tries
         going = True
-        while going:
+        while going and not self._waits(file, gap, errors):
             going = False
             for how, other in candidates(text, errors, self._renames, self._near):
                 if other in seen:
@@ -280,6 +309,28 @@ class Bump:
                 if _progress(other, said.errors) < _progress(text, errors):
                     text, errors, going = other, said.errors, True
                     break
+
+    def _stands(self, runner: LakeRunner, file: RaisedFile, start: int) -> bool:
+        """Try the old proof unchanged, where it may have broken only since something else did, which is put aside."""
+        gap, how = file.gaps[start], "the old proof, unchanged"
+        if sum(len(one.gaps) + len(one.causes) for one in self._files.values()) == 1:
+            return False
+        said = self._compile(runner, file, start, gap.old)
+        if said.errors is not None:
+            gap.errors = said.errors
+            self._tried(gap, how, gap.old, "refused", "compile", said.errors[0][1])
+            return False
+        gap.stands = True
+        self._judge(file, start, gap.old, how)
+        return True
+
+    def _waits(self, file: RaisedFile, gap: Gap, errors: Errors) -> bool:
+        """Return whether a gap is no break of its own: it is mended once what is left out elsewhere is."""
+        if not gap.found.follows:
+            causes = [*self._above(file.path), *file.causes]
+            follows = cause_of((message for _, message in errors), causes)
+            gap.found = gap.found.model_copy(update={"follows": follows})
+        return bool(gap.found.follows)
 
     def _near(self, name: str) -> Iterable[str]:
         return self._names.nearest(name)
@@ -309,12 +360,9 @@ class Bump:
 
     def _judge(self, file: RaisedFile, start: int, text: str, how: str) -> bool:
         """Have the gate judge a text in a gap, and keep it where it is verified."""
-        gap, lean = file.gaps[start], self._given.build.lean
+        gap = file.gaps[start]
         began = time.monotonic()
-        proof = self._proof(file, start, text)
-        self._own(file.path)
-        gate = Gate(proof, lean, self._project, _bytes(file.current), self._given.second_kernel)
-        verdict = asyncio.run(gate.run())
+        verdict = self._asked(file, start, text, file.current, file.place_of(start))
         seconds = time.monotonic() - began
         if verdict.failed is not None:
             self._tried(gap, how, text, "rejected", verdict.failed.step, verdict.failed.evidence, seconds)
@@ -325,31 +373,57 @@ class Bump:
             return False
         # Without a command that is put aside the file may state another thing than what is handed over.
         is_whole = not any(one.blanked for one in self._files.values())
-        is_verified = verdict.all_required_passed and lean.is_lean and is_whole
-        if is_verified:
-            self._tried(gap, how, text, "verified", "", "", seconds)
+        found = self._mend_of(file, start, how, verdict)
+        step = next(iter(verdict.not_checked), "") if found.verdict == "checked" else ""
+        if is_whole:
+            self._tried(gap, how, text, found.verdict, step, found.reason, seconds)
         else:
-            # As of any proof: nothing speaks against it, and here nobody can judge more of it.
-            step = verdict.not_checked[0] if verdict.not_checked else ""
-            told = next((one.evidence for one in verdict.checks if one.verdict == "not_checked"), "")
-            if not is_whole:
-                step, told = "statement", "it was judged beside commands that are put aside"
-            self._tried(gap, how, text, "checked", step, told, seconds)
+            told = "it was judged beside commands that are left out"
+            self._tried(gap, how, text, "checked", "statement", told, seconds)
+        self._judged_in[file.path, start] = self._state(
+            {one.path: one.current for one in self._files.values()}
+        )
         gap.text = text
         self._write(file)
-        mend = Mend(
-            path=file.path,
-            declaration=gap.found.declaration,
-            how=" ".join(shown(how, LONGEST_HOW).split()),
-            verdict="verified" if is_verified else "checked",
-            axioms=verdict.axioms if is_verified else (),
-        )
-        self._mended.append(mend)
+        self._mended[file.path, start] = found
         return True
 
-    def _proof(self, file: RaisedFile, start: int, text: str) -> ProofFound:
-        given, data = self._given.build, _bytes(file.current)
-        at = len(_bytes(file.current[: file.place_of(start)]))
+    def _mend_of(self, file: RaisedFile, start: int, how: str, verdict: GateVerdict) -> Mend:
+        """Return what the gate says of a text that it does not reject."""
+        lean = self._given.build.lean
+        is_verified = verdict.all_required_passed and lean.is_lean
+        found = Mend(
+            path=file.path,
+            declaration=file.gaps[start].found.declaration,
+            how=" ".join(shown(how, LONGEST_HOW).split()),
+            verdict="verified" if is_verified else "checked",
+            # As of any proof: nothing speaks against it, and here nobody can judge more of it.
+            reason="" if is_verified else _not_judged(verdict),
+            axioms=(),
+            grade="",
+            kernel="",
+            doubts=(),
+        )
+        if not is_verified:
+            return found
+        faults = against(witnesses(verdict.grade, verdict.kernel, lean.toolchain), self._advisories)
+        graded = {"axioms": verdict.axioms, "grade": verdict.grade, "kernel": verdict.kernel}
+        return found.model_copy(update={**graded, "doubts": tuple(one.id for one in faults)})
+
+    def _state(self, texts: Mapping[str, str]) -> str:
+        """Name the commit with these texts of its files."""
+        return short_hash("state", *(part for one in sorted(texts.items()) for part in one))
+
+    def _asked(self, file: RaisedFile, start: int, text: str, before: str, place: int) -> GateVerdict:
+        """Ask the gate about a text in a gap, which is at a code point of the file as it lies there now."""
+        self._own(file.path)
+        proof = self._proof(file, start, text, before, place)
+        lean, second = self._given.build.lean, self._given.second_kernel
+        return asyncio.run(Gate(proof, lean, self._project, _bytes(before), second).run())
+
+    def _proof(self, file: RaisedFile, start: int, text: str, before: str, place: int) -> ProofFound:
+        given, data = self._given.build, _bytes(before)
+        at = len(_bytes(before[:place]))
         blob = git_blob(data, like=given.sha)
         sorry = self._sorry(file, start)
         change = Replacement(at, at + len(SORRY), text)
@@ -422,6 +496,8 @@ class Bump:
         data = _bytes(file.current)
         scanned = scan_source(data, path=file.path)
         for start in file.open_gaps:
+            if not file.gaps[start].wanted:
+                continue
             at = len(_bytes(file.current[: file.place_of(start)]))
             sorry = next((one for one in scanned.sorries if one.byte_start == at), None)
             if sorry is not None:
@@ -442,18 +518,71 @@ class Bump:
 
     # ---- what is handed over
 
-    def _build_what_is_handed_over(self, runner: LakeRunner) -> tuple[str, ...]:
-        """Build the commit with the patches as they are handed over; return the modules that fail."""
+    def _hand_over(self, runner: LakeRunner) -> tuple[str, ...]:
+        """Make the commit as it is handed over, in which the gate has accepted each mend or could not judge it; return
+        the modules that fail in it.
+        """
         for file in self._files.values():
-            self._own(file.path).write_bytes(_bytes(file.handed_over))
+            for start in file.open_gaps:
+                if (gap := file.gaps[start]).stands:
+                    gap.text = (
+                        gap.old
+                    )  # it is no break any more, whatever the gate says of the commit's own text
+        while True:
+            for file in self._files.values():
+                self._own(file.path).write_bytes(_bytes(file.handed_over))
+            failed = self._build_what_is_handed_over(runner)
+            behind = self._sources.importers(failed)
+            rejected = False
+            for place in [*self._mended]:
+                rejected |= not self._judge_as_handed_over(*place, failed, behind)
+            if not rejected:
+                return failed
+
+    def _judge_as_handed_over(self, path: str, start: int, failed: Sequence[str], behind: Set[str]) -> bool:
+        """Have the gate judge a mend in what is handed over, where it is another commit than when it was judged; drop
+        the mend and return False if it is rejected.
+        """
+        file, found = self._files[path], self._mended[path, start]
+        gap = file.gaps[start]
+        before, place = file.handed_over_with_gap(start)
+        state = self._state({one.path: one.handed_over for one in self._files.values()} | {path: before})
+        why = ""
+        if failed and (path in behind or not behind):
+            why = f"with the patches as they are handed over these modules do not build: {', '.join(failed)}"
+        elif self._judged_in[path, start] == state:
+            return True
+        elif time.monotonic() > self._began + _JUDGING_ENDS * self._given.build.timeout_s:
+            why = "there was no time to judge it in the commit as it is handed over"
+        if why:
+            nothing = {"axioms": (), "grade": "", "kernel": "", "doubts": ()}
+            update = {**nothing, "verdict": "checked", "reason": shown(why)}
+            self._mended[path, start] = found.model_copy(update=update)
+            return True
+        began = time.monotonic()
+        self._own(path).write_bytes(_bytes(before))
+        verdict = self._asked(file, start, gap.text, before, place)
+        self._own(path).write_bytes(_bytes(file.handed_over))
+        if verdict.failed is None:
+            self._mended[path, start] = self._mend_of(file, start, found.how, verdict)
+            self._judged_in[path, start] = state
+            return True
+        how = f"{found.how}, in the commit as it is handed over"
+        step, evidence = verdict.failed.step, verdict.failed.evidence
+        self._tried(gap, how, gap.text, "rejected", step, evidence, time.monotonic() - began)
+        del self._mended[path, start]
+        gap.text = gap.old if gap.stands else SORRY
+        return False
+
+    def _build_what_is_handed_over(self, runner: LakeRunner) -> tuple[str, ...]:
+        """Build the commit with the patches; return the modules that fail."""
         building = self._new_building()
         log, outcome = building.build(runner)
         if outcome.ok:
             return ()
         if not log.failed:
             return (shown(f"all: {outcome.explain(BUILD_BOUNDS)}"),)
-        sources = read_sources(self._project)
-        behind = {path.removesuffix(".lean").replace("/", ".") for path in sources.importers(log.failed)}
+        behind = {self._module(path) for path in self._sources.importers(log.failed)}
         return tuple(sorted(behind | set(log.failed)))
 
     def _series(
@@ -461,7 +590,9 @@ class Bump:
     ) -> list[dict[str, str]]:
         given = self._given
         named = "".join(
-            f"\n  {one.path}:{one.line} {one.declaration or '(no declaration)'}: {one.kind}" for one in left
+            f"\n  {one.path}:{one.line} {one.declaration or '(no declaration)'}: {one.kind}"
+            + (f", which follows from {one.follows}" if one.follows else "")
+            for one in left
         )
         message = (
             f"Left, since nothing that was tried was accepted:{named}" if left else "Nothing is left broken."
@@ -479,17 +610,11 @@ class Bump:
             }
         ]
         for path, file in sorted(self._files.items()):
-            mended = [one for one in self._mended if one.path == path]
+            mended = [
+                one for (of, start), one in self._mended.items() if of == path and not file.gaps[start].stands
+            ]
             if mended:
-                told = "\n".join(
-                    f"{one.declaration}: {one.how}; "
-                    + (
-                        f"axioms: {', '.join(one.axioms) or 'none'}"
-                        if one.verdict == "verified"
-                        else "NOT VERIFIED"
-                    )
-                    for one in mended
-                )
+                told = "\n".join(map(_told, mended))
                 unsure = sum(one.verdict != "verified" for one in mended)
                 title = f"Mend {len(mended)} {'proof' if len(mended) == 1 else 'proofs'} in {path}"
                 title += f", {unsure} not verified" if unsure else ""
@@ -544,6 +669,28 @@ class Bump:
         self._reporter.events(
             [Recorded(stream, body, (self._given.bump, self._spec.job, str(self._spec.attempt), *key))]
         )
+
+
+def _known(advisories: str) -> tuple[Advisory, ...]:
+    try:
+        return known(advisories)
+    except FeedError as error:
+        raise JobError("advisories", str(error), remedy="correct [certificates] advisories") from error
+
+
+def _not_judged(verdict: GateVerdict) -> str:
+    """Return why a text that the gate does not reject is not verified."""
+    checks = (f"{one.step}: {one.evidence}" for one in verdict.checks if one.verdict == "not_checked")
+    return shown(next(checks, "it was judged by no Lean"))
+
+
+def _told(one: Mend) -> str:
+    """Return a mend for the message of its patch. Only what a kernel replayed whole is called verified there."""
+    if one.verdict == "checked":
+        return f"{one.declaration}: {one.how}; NOT VERIFIED: {' '.join(one.reason.split())}"
+    doubts = f"; {told_doubts(one.doubts)}" if one.doubts else ""
+    grade = f"{VERIFIED[one.grade or 'not_replayed']}{f', by {one.kernel}' if one.kernel else ''}{doubts}"
+    return f"{one.declaration}: {one.how}; {grade}; axioms: {', '.join(one.axioms) or 'none'}"
 
 
 class _Found(Reporter):

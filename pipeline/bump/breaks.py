@@ -2,20 +2,22 @@
 
 Messages are the project's word, which can print what it likes: they say where to look and what to try, and nothing
 rests on them. A gap's statement is the text of the commit, byte for byte. What cannot be a gap (a broken statement or
-definition) is blanked, so that the rest of its file can be looked at; it is named, and never rewritten.
+definition) is blanked, so that the rest of its file can be looked at; it is named, and never rewritten. What breaks
+since a command is blanked is a consequence, and says of what.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from pipeline.bump.mends import unknown
 from pipeline.lean.build.lake import BuildMessage
 from pipeline.lean.source.scanner import Located, locate, parse
-from store.domain.records import THEOREM_KINDS
+from store.domain.records import THEOREM_KINDS, Declaration
 from store.events.bumps import Break, BreakKind, BreakReason
 
 SORRY = "sorry"
@@ -57,19 +59,55 @@ def shown(message: str, most: int = _LONGEST_MESSAGE) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A command that is left out, after so many takes of its file. `told` is its name, or its place without one."""
+
+    told: str
+    names: tuple[str, ...]
+    is_instance: bool
+    start: int
+    taken: int
+
+    def is_meant(self, name: str) -> bool:
+        """Return whether a name in source may mean a constant of the command, or one below it (`Foo.mk` of `Foo`)."""
+        parts = name.split(".")
+        beginnings = [".".join(parts[:number]) for number in range(1, len(parts) + 1)]
+        return any(own == one or own.endswith(f".{one}") for own in self.names for one in beginnings)
+
+
+def cause_of(messages: Iterable[str], causes: Sequence[Cause], cited: Iterable[str] = ()) -> str:
+    """Return which command that is left out the messages miss, by a name that Lean does not know or that is cited."""
+    said = [*messages]
+    names = [*unknown(said), *cited]
+    needs_instance = any(reason_of(one) == "instance" for one in said)
+    meant = (one for one in causes if any(map(one.is_meant, names)))
+    instances = (one for one in causes if one.is_instance and needs_instance)
+    return next((one.told for one in (*meant, *instances)), "")
+
+
 @dataclass(slots=True)
 class Gap:
-    """A broken proof. `old` is its text in the commit, `text` what stands in its place now."""
+    """A broken proof. `old` is its text in the commit, `text` what stands in its place now.
+
+    `stands`: Lean accepts the old text, now that something else is put aside or mended.
+    """
 
     found: Break
     old: str
     text: str = SORRY
+    stands: bool = False
     errors: list[tuple[int, str]] = field(default_factory=list)
     """What Lean said of the old text: where in it, in code points, and what."""
 
     @property
     def mended(self) -> bool:
         return self.text != SORRY
+
+    @property
+    def wanted(self) -> bool:
+        """Whether another text is to be looked for: not for a proof that waits for something else to be mended."""
+        return not (self.mended or self.stands or self.found.follows)
 
 
 class _Source:
@@ -102,6 +140,11 @@ class _Source:
         start, end, kind = self._commands[number]
         return None if at >= end or kind in ("namespace", "section", "end") else (start, end)
 
+    def declared_in(self, start: int, end: int) -> list[Declaration]:
+        """Return the declarations that begin between two code points."""
+        number = bisect_left(self._starts, start)
+        return [one.record for one in self._declarations[number : bisect_left(self._starts, end)]]
+
     def line_of(self, at: int) -> int:
         """Return the line of a code point, from 1."""
         return bisect_right(self.lines, at)
@@ -120,7 +163,9 @@ class RaisedFile:
     gaps: dict[int, Gap] = field(default_factory=dict)
     blanked: list[tuple[int, int]] = field(default_factory=list)
     left: list[Break] = field(default_factory=list)
+    causes: list[Cause] = field(default_factory=list)
     _new: set[int] = field(default_factory=set)
+    _taken: int = 0
     _named: set[tuple[str, BreakKind, int]] = field(default_factory=set)
 
     # ---- texts
@@ -128,17 +173,22 @@ class RaisedFile:
     @property
     def current(self) -> str:
         """The text with every gap as it stands now, and without what is blanked."""
-        return self._made(blank=True)[0]
+        return self._made()[0]
 
     @property
     def handed_over(self) -> str:
         """The commit's text with the mended proofs, and all else as it was."""
-        return self._made(blank=False)[0]
+        return self._handed_over(None)[0]
+
+    def handed_over_with_gap(self, start: int) -> tuple[str, int]:
+        """Return the text that is handed over with one mended proof a gap again, and where that begins."""
+        text, places = self._handed_over(start)
+        return text, places[start]
 
     @property
     def open_gaps(self) -> list[int]:
         """Where the proofs begin that are broken and not mended, and whose commands are not left out."""
-        places = self._made(blank=True)[1]
+        places = self._made()[1]
         return [start for start in sorted(places) if not self.gaps[start].mended]
 
     def with_text(self, start: int, text: str) -> tuple[str, int]:
@@ -148,20 +198,28 @@ class RaisedFile:
 
     def place_of(self, start: int) -> int:
         """Return the code point in `current` at which a gap's text begins."""
-        return self._made(blank=True)[1][start]
+        return self._made()[1][start]
 
-    def _made(self, *, blank: bool) -> tuple[str, dict[int, int]]:
-        out: list[str] = []
-        places: dict[int, int] = {}
-        at = made = 0
+    def _made(self) -> tuple[str, dict[int, int]]:
         edits = [
             (start, start + len(gap.old), gap.text, start)
             for start, gap in self.gaps.items()
-            if blank or gap.mended
+            if not self._is_blanked(start)
         ]
-        if blank:
-            edits = [one for one in edits if not self._is_blanked(one[0])]
-            edits += [(a, b, re.sub(r"[^\r\n]", " ", self.original[a:b]), -1) for a, b in self.blanked]
+        blanks = ((a, b, re.sub(r"[^\r\n]", " ", self.original[a:b]), -1) for a, b in self.blanked)
+        return self._edited([*edits, *blanks])
+
+    def _handed_over(self, open_gap: int | None) -> tuple[str, dict[int, int]]:
+        return self._edited(
+            (start, start + len(gap.old), SORRY if start == open_gap else gap.text, start)
+            for start, gap in self.gaps.items()
+            if gap.mended
+        )
+
+    def _edited(self, edits: Iterable[tuple[int, int, str, int]]) -> tuple[str, dict[int, int]]:
+        out: list[str] = []
+        places: dict[int, int] = {}
+        at = made = 0
         for start, end, text, gap in sorted(edits):
             out += (self.original[at:start], text)
             made += start - at
@@ -173,12 +231,15 @@ class RaisedFile:
 
     # ---- messages
 
-    def take(self, messages: Iterable[BuildMessage]) -> bool:
-        """Make gaps of the errors in what is built now; return whether anything is put aside that was not before."""
+    def take(self, messages: Iterable[BuildMessage], above: Sequence[Cause] = ()) -> bool:
+        """Make gaps of the errors in what is built now; return whether anything is put aside that was not before.
+
+        `above` are the commands that are left out of what the file imports.
+        """
         errors = [one for one in messages if one.severity == "error"]
         if not errors:
             return False
-        text, found = self._made(blank=True)
+        text, found = self._made()
         starts = _line_starts(text)
         places, moved = list[tuple[int, int, int]](), 0
         for start, place in sorted(found.items()):
@@ -190,8 +251,9 @@ class RaisedFile:
             for one in errors
         ]
         self._new.clear()
-        for error, at in zip(errors, origins, strict=True):
-            self._put_aside(error, at)
+        self._taken += 1
+        for at, error in sorted(zip(origins, errors, strict=True), key=lambda one: one[0]):
+            self._put_aside(error, at, above)
         return before != (len(self.gaps), len(self.blanked), len(self.left))
 
     def _origin(self, at: int, places: Sequence[tuple[int, int, int]]) -> int:
@@ -205,12 +267,12 @@ class RaisedFile:
         place, start, moved = places[number]
         return start if at < place + len(self.gaps[start].text) else min(at + moved, len(self.original))
 
-    def _put_aside(self, error: BuildMessage, at: int) -> None:
+    def _put_aside(self, error: BuildMessage, at: int, above: Sequence[Cause]) -> None:
         if _OF_A_GAP.search(error.text):
             return  # our own gap's, where warnings are errors
         reason, line = reason_of(error.text), self._source.line_of(at)
         if reason == "import":
-            self._leave(error, line, "", "import")
+            self._leave(self._break(error, line, "", "import", ""))
             return
         if reason == "syntax":
             # What Lean met was not what it waited for: often the next command, and the fault is in the one before.
@@ -221,31 +283,45 @@ class RaisedFile:
             return
         one = self._source.declaration_at(at)
         if one is None:
-            self._blank(at)
-            self._leave(error, line, "", "command")
+            self._leave(self._break(error, line, "", "command", self._follows(error, at, above, "")))
+            self._blank(at, line)
             return
         name, body = one.record.name, _body(self.original, one.stated, one.end)
         gap = None if body is None else self.gaps.get(body[0])
-        if one.record.kind not in THEOREM_KINDS:
-            self._blank(at)
-            self._leave(error, line, name, "definition")
+        is_proof = one.record.kind in THEOREM_KINDS
+        stated = self.original[one.start : one.stated if is_proof else one.end]
+        follows = gap.found.follows if gap is not None else ""
+        follows = follows or self._follows(error, at, above, stated)
+        if not is_proof:
+            self._leave(self._break(error, line, name, "definition", follows))
+            self._blank(at, line)
         elif body is None and at >= one.stated:
-            self._blank(at)
-            self._leave(error, line, name, "proof")
+            self._leave(self._break(error, line, name, "proof", follows))
+            self._blank(at, line)
         elif body is None or (gap is not None and self._built_with_gap(body[0])):
             # With a sorry in place of its proof it still fails: then it is no proof that broke.
             if body is not None:
                 del self.gaps[body[0]]
-            self._blank(at)
-            self._leave(error, line, name, "statement")
+            self._leave(self._break(error, line, name, "statement", follows))
+            self._blank(at, line)
         else:
             if gap is None and len(self.gaps) >= MOST_BREAKS:
                 return
             if gap is None:
-                found = self._break(error, line, name, "proof")
+                found = self._break(error, line, name, "proof", follows)
                 gap = self.gaps[body[0]] = Gap(found, self.original[body[0] : body[1]])
                 self._new.add(body[0])
             gap.errors.append((max(0, at - body[0]), error.text))
+
+    def _follows(self, error: BuildMessage, at: int, above: Sequence[Cause], cited: str) -> str:
+        """Return which command that is left out a new break follows from; "" where it is one of its own.
+
+        Lean had taken this place, if it took the file before: then what was left out since is missed.
+        """
+        if found := cause_of([error.text], [*above, *self.causes], _WORD.findall(cited)):
+            return found
+        before = [one for one in self.causes if one.taken < self._taken and one.start < at]
+        return max(before, key=lambda one: one.start).told if before else ""
 
     def _built_with_gap(self, start: int) -> bool:
         return start not in self._new
@@ -258,7 +334,7 @@ class RaisedFile:
         number = bisect_right(self.blanked, (at, len(self.original) + 1)) - 1
         return number >= 0 and at < self.blanked[number][1]
 
-    def _break(self, error: BuildMessage, line: int, name: str, kind: BreakKind) -> Break:
+    def _break(self, error: BuildMessage, line: int, name: str, kind: BreakKind, follows: str) -> Break:
         return Break(
             path=self.path,
             line=line,
@@ -266,21 +342,30 @@ class RaisedFile:
             kind=kind,
             reason=reason_of(error.text),
             message=shown(error.text),
+            follows=follows,
         )
 
-    def _leave(self, error: BuildMessage, line: int, name: str, kind: BreakKind) -> None:
-        key = name, kind, 0 if name else line
+    def _leave(self, found: Break) -> None:
+        key = found.declaration, found.kind, 0 if found.declaration else found.line
         if key not in self._named and len(self.left) < MOST_BREAKS:
             self._named.add(key)
-            self.left.append(self._break(error, line, name, kind))
+            self.left.append(found)
 
-    def _blank(self, at: int) -> None:
+    def _blank(self, at: int, line: int) -> None:
         """Leave out the command at a code point, where there is one."""
         borders = self._source.command_at(at)
-        if borders is not None and borders not in self.blanked:
-            insort(self.blanked, borders)
+        if borders is None or borders in self.blanked:
+            return
+        insort(self.blanked, borders)
+        inside = self._source.declared_in(*borders)
+        # Those without a name (`_instance`) are cited by nobody.
+        names = tuple(one.name for one in inside if not one.name.rpartition(".")[2].startswith("_"))
+        told = names[0] if names else f"{self.path}:{line}"
+        is_instance = any(one.kind == "instance" for one in inside)
+        self.causes.append(Cause(told, names, is_instance, borders[0], self._taken))
 
 
+_WORD = re.compile(r"[^\W\d][\w'!?]*(?:\.[^\W\d][\w'!?]*)*")
 _OF_A_GAP = re.compile(r"\Adeclaration uses [`']sorry[`']")
 
 

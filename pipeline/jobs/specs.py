@@ -533,6 +533,7 @@ class BumpSpec(Spec):
         tries: texts that Lean compiles for one broken proof.
         limits, budget: of rung 0, which tries what is left.
         second_kernel: as `[lean]` says it.
+        advisories: as `[certificates]` says it.
     """
 
     build: BuildSpec
@@ -545,6 +546,7 @@ class BumpSpec(Spec):
     limits: PoolLimits
     budget: Budget
     second_kernel: str = "auto"
+    advisories: str = ""
 
 
 # ---- check: judge a found proof

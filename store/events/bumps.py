@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from store.events.base import BlobRef, EventBody, Part, Sha
+from store.events.proofs import Grade
 
 BreakKind = Literal["proof", "statement", "definition", "import", "command"]
 """What of the source broke: a proof; a theorem's statement; a definition, instance or other declaration; an import, so
@@ -32,7 +33,8 @@ BreakReason = Literal[
 class Break(Part):
     """A place that Lean no longer accepts. `line` is that of the message in the commit's file, from 1.
 
-    `declaration` is its full name, "" where the place is in none.
+    `declaration` is its full name, "" where the place is in none. `follows`: it is a consequence of another break whose
+    command is left out: that one's declaration, or its place without one.
     """
 
     path: str
@@ -41,17 +43,26 @@ class Break(Part):
     kind: BreakKind
     reason: BreakReason
     message: str
+    follows: str
 
 
 class Mend(Part):
-    """A text in place of a broken proof, with the gate's verdict: verified, or checked (nothing failed, and not all
-    could be judged). `axioms` are those of a verified one. `how` it was found."""
+    """A text in place of a broken proof, with the gate's verdict on the commit as it is handed over.
+
+    Verified, or checked: nothing failed, and not all could be judged; `reason` says why. `how` it was found. Of a
+    verified one: its `axioms`, the `grade` with the `kernel`s that made it, as of a proof (`ProofVerified`), and the
+    advisories that put it in doubt.
+    """
 
     path: str
     declaration: str
     how: str
     verdict: Literal["checked", "verified"]
+    reason: str
     axioms: tuple[str, ...]
+    grade: Grade | Literal[""]
+    kernel: str
+    doubts: tuple[str, ...]
 
 
 class BumpAsked(EventBody):
@@ -73,6 +84,7 @@ class BumpBuilt(EventBody):
     """A raised commit was built until nothing new broke. `modules_failed` could not be built whatever was put aside."""
 
     type: ClassVar[str] = "bump_built"
+    schema_version: ClassVar[int] = 2
     repository: str
     branch: str
     sha: Sha
@@ -120,7 +132,7 @@ class BumpFinished(EventBody):
     """
 
     type: ClassVar[str] = "bump_finished"
-    schema_version: ClassVar[int] = 2
+    schema_version: ClassVar[int] = 3
     repository: str
     branch: str
     sha: Sha

@@ -93,6 +93,24 @@ def _bump_finished_1(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "mended": mended, "unrecorded": 0}
 
 
+def _with_no_cause(breaks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**one, "follows": ""} for one in breaks]
+
+
+def _bump_built_1(data: dict[str, Any]) -> dict[str, Any]:
+    return {**data, "broken": _with_no_cause(data["broken"])}
+
+
+def _bump_finished_2(data: dict[str, Any]) -> dict[str, Any]:
+    # Version 2 did not say what a kernel had replayed.
+    unknown = {"reason": "", "grade": "", "kernel": "", "doubts": []}
+    return {
+        **data,
+        "left": _with_no_cause(data["left"]),
+        "mended": [{**one, **unknown} for one in data["mended"]],
+    }
+
+
 UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
     {
         ("commit_scanned", 1): _commit_scanned_1,
@@ -108,7 +126,9 @@ UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType(
         ("proof_verified", 1): _proof_verified_1,
         ("proof_verified", 2): _proof_verified_2,
         ("bump_tried", 1): _bump_tried_1,
+        ("bump_built", 1): _bump_built_1,
         ("bump_finished", 1): _bump_finished_1,
+        ("bump_finished", 2): _bump_finished_2,
         ("checkpoint_saved", 1): _of_lean,
         ("checkpoint_saved", 2): lambda data: {**data, "curve": None},
         ("checkpoint_promoted", 1): _of_lean,

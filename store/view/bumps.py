@@ -33,7 +33,7 @@ class BumpRow:
     broken: list[dict[str, str]]
     """What broke (`store.events.bumps.Break`)."""
     mended: list[dict[str, str]]
-    """What stands in its place: verified by the gate, or checked (`Mend`)."""
+    """What stands in its place: verified by the gate, with the grade and what puts it in doubt, or checked (`Mend`)."""
     left: list[dict[str, str]]
     modules_failed: list[str]
     """The modules that fail: before anything is mended, and once it is over with the patches applied."""

@@ -20,22 +20,50 @@ def court(real_lean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> R
     return RealGate(tmp_path / "gate")
 
 
-def test_a_renamed_lemma_is_mended_and_a_broken_statement_is_left(court: RealGate, tmp_path: Path) -> None:
-    folder = project(tmp_path / "project", {"Statement": FAMILY["Statement"]})
+def test_a_mend_is_verified_in_what_is_handed_over_and_consequences_are_left(
+    court: RealGate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job.Bump, "_climb", lambda _: None)
+    files = ("Statement", "Renamed", "Definition", "Beyond")
+    folder = project(tmp_path / "project", {name: FAMILY[name] for name in files})
     git(folder, "init", "--quiet")
     git(folder, "add", ".")
     git(folder, "commit", "--quiet", "-m", "one")
-    found = bump(tmp_path, court.backend("server"), renames=LIVES)
+    feed = tmp_path / "advisories.toml"
+    feed.write_text(
+        '[[advisory]]\nid = "x#1"\npublished = 2026-11-01\ntitle = "t"\nsource = "s"\nfixed.lean = []\n',
+        "utf-8",
+    )
+    found = bump(tmp_path, court.backend("server"), renames=LIVES, advisories=str(feed))
 
     assert {one.declaration: one.kind for one in found.built.broken} == {
-        "statement_broken": "statement", "beside_it": "proof",
+        "statement_broken": "statement", "beside_it": "proof", "renamed_lemma": "proof",
+        "helper": "definition", "cites_it": "proof", "far": "proof",
     }  # fmt: skip
-    assert found.mended == {"beside_it": "renamed constants"}
-    assert found.left == {"statement_broken": "statement"}
-    assert found.finished.modules_failed == ("Statement",)
-    # What the gate judged lacks the broken statement, and is not what is handed over.
-    assert found.verdicts("beside_it") == [("checked", "statement")]
-    assert [(one.verdict, one.axioms) for one in found.finished.mended] == [("checked", ())]
+    assert found.mended == {"beside_it": "renamed constants", "renamed_lemma": "renamed constants"}
+    assert {one.declaration: one.follows for one in found.finished.left} == {
+        "statement_broken": "", "helper": "", "cites_it": "helper", "far": "helper",
+    }  # fmt: skip
+    # Of what waits for another break, nothing but the old proof is tried.
+    for name in ("cites_it", "far"):
+        assert found.verdicts(name) == [("refused", "compile")]
+    assert found.finished.modules_failed == ("Beyond", "Definition", "Statement")
+    # The first module does not build as it is handed over; the other neither fails nor depends on one that does.
+    assert found.verdicts("renamed_lemma")[-1] == ("checked", "statement")
+    judged = {one.declaration: one for one in found.finished.mended}
+    alone, beside = judged["renamed_lemma"], judged["beside_it"]
+    assert (alone.verdict, alone.axioms, alone.grade, alone.doubts) == (
+        "verified",
+        (),
+        "not_replayed",
+        ("x#1",),
+    )
+    assert (beside.verdict, beside.grade) == ("checked", "")
+    assert "these modules do not build: Beyond, Definition, Statement" in beside.reason
+    told = "".join(one["message"] for one in found.series)
+    assert "renamed_lemma: renamed constants; accepted by Lean; no kernel replayed it; IN DOUBT: x#1" in told
+    assert "beside_it: renamed constants; NOT VERIFIED: with the patches" in told
+    assert "cites_it: proof, which follows from helper" in told
 
     git(folder, "checkout", "--quiet", "--", ".")
     for one in found.series:
@@ -88,6 +116,7 @@ def test_a_text_that_restates_the_theorem_is_rejected_by_the_gate(
     assert [one["title"] for one in found.series] == [f"Raise Lean to {court.backend('server').toolchain}"]
 
 
+@pytest.mark.slow
 def test_where_all_is_mended_and_builds_the_gate_s_word_stands(court: RealGate, tmp_path: Path) -> None:
     folder = project(tmp_path / "project", {"Renamed": FAMILY["Renamed"]})
     git(folder, "init", "--quiet")
@@ -100,16 +129,22 @@ def test_where_all_is_mended_and_builds_the_gate_s_word_stands(court: RealGate, 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_project_that_breaks_in_fourteen_ways(court: RealGate, tmp_path: Path) -> None:
+def test_a_project_that_breaks_in_many_ways(court: RealGate, tmp_path: Path) -> None:
     project(tmp_path / "project", FAMILY)
     found = bump(tmp_path, court.backend("server"), renames=LIVES)
-    assert len(found.built.broken) == 15
-    assert found.left == {"Import.lean": "import", "statement_broken": "statement", "times_out": "proof"}
-    assert found.finished.modules_failed == ("Import", "Statement", "Timeout")
-    assert len(found.mended) == 12
+    assert len(found.built.broken) == 20
+    assert found.left == {
+        "Import.lean": "import", "statement_broken": "statement", "times_out": "proof", "helper": "definition",
+        "cites_it": "proof", "far": "proof",
+    }  # fmt: skip
+    assert found.finished.modules_failed == ("Beyond", "Definition", "Import", "Statement", "Timeout")
+    assert len(found.mended) == 14
+    # It had broken since what it cites had; with that a gap, its own proof stands.
+    assert found.mended["cites_a_gap"] == "the old proof, unchanged"
+    assert not any("cites_a_gap:" in one["message"] for one in found.series)
     assert {one.reason for one in found.built.broken} == {
         "unknown_name", "type_mismatch", "import", "syntax", "unsolved_goals", "timeout",
     }  # fmt: skip
-    # Beside a statement that is put aside, and where a module fails, nothing is called verified.
-    assert {one.verdict for one in found.finished.mended} == {"checked"}
+    # In a module that fails nothing is called verified.
+    assert [one.declaration for one in found.finished.mended if one.verdict == "checked"] == ["beside_it"]
     assert OLD not in found.series[0]["title"]

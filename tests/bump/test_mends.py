@@ -271,7 +271,9 @@ def test_of_very_many_texts_the_log_gets_a_bounded_part_and_all_that_the_gate_ac
     out = io.StringIO()
     spec = job_spec(tmp_path, LeanBackend("server", ("/lean",), "", OLD, simulated=False, sandbox="none"))
     it = job.Bump(spec, Reporter(spec, out), [])
-    found = Break(path="A.lean", line=1, declaration="a", kind="proof", reason="other", message="m")
+    found = Break(
+        path="A.lean", line=1, declaration="a", kind="proof", reason="other", message="m", follows=""
+    )
     texts = ["x", "y" * (job.LONGEST_TEXT + 1)] * 5
     for text in texts:
         it._tried(Gap(found, "by old"), "n" * 600, text, "refused", "compile", "no")
@@ -285,3 +287,30 @@ def test_of_very_many_texts_the_log_gets_a_bounded_part_and_all_that_the_gate_ac
     ]
     assert tried[0].how.endswith("n…")
     assert it._unrecorded == 7
+
+
+def test_what_breaks_since_a_command_is_left_out_says_what_it_follows_from() -> None:
+    text = (
+        "namespace Demo\n\ndef two : Nat := gone\n\ntheorem same (p : Prop) (h : p) : p := by\n  exact f two h\n\n"
+        "instance : Add Bool := gone\n\ntheorem sum : true + true = true := by\n  trivial\n\n"
+        "theorem own (p : Prop) (h : p) : p := by\n  exact old h\n\nend Demo\n"
+    )
+    file = RaisedFile("A.lean", text)
+    said = "Unknown identifier `gone`"
+    assert file.take([error(14, 8, "Unknown identifier `old`"), error(3, 17, said), error(8, 23, said)])
+    assert file.take(
+        [
+            error(6, 10, "Unknown identifier `two`"),
+            error(10, 17, "failed to synthesize\n  HAdd Bool Bool Bool"),
+        ]
+    )
+    found = {gap.found.declaration: gap.found.follows for gap in file.gaps.values()}
+    assert found == {"Demo.own": "", "Demo.same": "Demo.two", "Demo.sum": "A.lean:8"}
+    assert [gap.wanted for _, gap in sorted(file.gaps.items())] == [False, False, True]
+    other = RaisedFile(
+        "B.lean", "theorem b : True := by\n  exact Demo.two.lt\n\ntheorem c : True := by\n  exact old\n"
+    )
+    other.take(
+        [error(2, 8, "Unknown constant `Demo.two.lt`"), error(5, 8, "Unknown identifier `old`")], file.causes
+    )
+    assert [gap.found.follows for _, gap in sorted(other.gaps.items())] == ["Demo.two", ""]

@@ -36,6 +36,7 @@ def broken(name: str, kind: str, message: str) -> Break:
             "kind": kind,
             "reason": "unknown_name",
             "message": message,
+            "follows": "a" if kind == "statement" else "",
         }
     )
 
@@ -77,7 +78,10 @@ def finish(folder: StateFolder) -> None:
         "how": "renamed constants",
         "text": "by\n  exact new",
     }
-    mend = Mend(path="A.lean", declaration="a", how="renamed constants", verdict="verified", axioms=())
+    mend = Mend(
+        path="A.lean", declaration="a", how="renamed constants", verdict="verified", reason="", axioms=(),
+        grade="replayed_closure", kernel="leanchecker", doubts=("lean4#14806",),
+    )  # fmt: skip
     for body in (
         BumpAsked(repository=KEY, bump="b1", by="ada", **RAISES),
         BumpBuilt(**ABOUT, **RAISES, broken=(one, other), modules_failed=("A",)),
@@ -103,13 +107,18 @@ def test_a_trial_says_what_broke_what_is_mended_and_what_is_left(state: StateFol
     said = command(state, "demo").out
     assert f"{KEY}: Lean to {NEW}, at aaaaaaaaaa" in said
     assert "finished: 2 breaks, 1 mended, 1 left; 9 texts tried, 8 of them too many for the log" in said
-    assert "mended  A.lean  a  renamed constants" in said
+    assert "mended  A.lean  a  renamed constants; " in said
+    assert "IN DOUBT: lean4#14806" in said
     assert "left    A.lean:2  b  statement" in said
+    assert "(follows from a)" in said
     assert "\x1b" not in said
     assert "modules that fail with the patches applied: A" in said
     (trial,) = command(state, "demo", "--json").json["trials"]
     assert (trial["bump"], trial["by"], trial["tried"]) == ("b1", "ada", 9)
-    assert [one["declaration"] for one in trial["left"]] == ["b"]
+    assert [(one["declaration"], one["follows"]) for one in trial["left"]] == [("b", "a")]
+    assert [(one["grade"], one["doubts"]) for one in trial["mended"]] == [
+        ("replayed_closure", ["lean4#14806"])
+    ]
 
 
 def test_what_failed_is_shown_with_its_remedy_asked_for_or_not(state: StateFolder) -> None:

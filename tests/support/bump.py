@@ -1,4 +1,4 @@
-"""Fourteen small files that a newer library breaks, each in a way of its own, and the whole bump job on them.
+"""Small files that a newer library breaks, each in a way of its own, and the whole bump job on them.
 
 `Base.lean` is what a library has become; the other files were written for the library before. Lean 4.35.0 itself
 compiles them (`tests.support.lean.real_gate`), so that messages, mends and verdicts are its own.
@@ -57,6 +57,12 @@ FAMILY: Mapping[str, str] = {
     "Universe": "theorem universe_changed (p : Prop) (h : p) : h = h := by\n  exact Base.lifted h\n",
     "Statement": "theorem statement_broken (p : Prop) (h : p) : Base.Gone p := by\n  exact h\n\n"
     "theorem beside_it (p q : Prop) (h : p ∧ q) : q ∧ p := by\n  exact Base.rotate p q h\n",
+    "Definition": "def helper (p : Prop) : Prop := Base.Twofold p\n\n"
+    "theorem cites_it (p : Prop) (h : p) : p := by\n  have _same : helper p = helper p := rfl\n  exact h\n",
+    "Beyond": "import Base\nimport Definition\n\n"
+    "theorem far (p : Prop) (h : p) : p := by\n  have _same : helper p = helper p := rfl\n  exact h\n",
+    "Chain": "theorem never_added (p : Prop) (h : p) : p := (fun _ => h) _\n\n"
+    "theorem cites_a_gap (p : Prop) (h : p) : p := by\n  exact never_added p h\n",
     "Import": "import Base.Moved\n\ntheorem import_moved (p : Prop) (h : p) : p := h\n",
     "Notation": "theorem notation_changed (p q : Prop) (a : p) (b : q) : p ∧ q := by\n"
     "  have both : p ⊠ q := ⟨a, b⟩\n  exact both\n",

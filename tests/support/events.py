@@ -388,10 +388,13 @@ def bump_bodies() -> list[EventBody]:
     raises = {"toolchain": "leanprover/lean4:v4.35.0", "package": "", "rev": ""}
     about = {"repository": REPOSITORY, "branch": BRANCH, "sha": sha(1), "bump": "b1", "job": "bump-1"}
     broken = [
-        Break(path="A.lean", line=2, declaration=name, kind=kind, reason="unknown_name", message="Unknown constant")
+        Break(path="A.lean", line=2, declaration=name, kind=kind, reason="unknown_name", message="Unknown", follows="")
         for name, kind in (("a", "proof"), ("b", "statement"))
     ]  # fmt: skip
-    mend = Mend(path="A.lean", declaration="a", how="renamed constants", verdict="verified", axioms=())
+    mend = Mend(
+        path="A.lean", declaration="a", how="renamed constants", verdict="verified", reason="", axioms=(),
+        grade="replayed_closure", kernel="leanchecker", doubts=(),
+    )  # fmt: skip
     return [
         BumpAsked(repository=REPOSITORY, bump="b1", by="ada", **raises),
         BumpBuilt.model_validate({**about, **raises, "broken": broken, "modules_failed": ["A"]}),

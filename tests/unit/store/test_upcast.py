@@ -54,6 +54,8 @@ def test_a_mend_recorded_without_a_verdict_is_not_called_verified_and_one_with_i
         ("checked", ()),
         ("verified", ("propext",)),
     ]
+    assert {(one["grade"], one["reason"]) for one in body.model_dump()["mended"]} == {("", "")}
+    assert {one["follows"] for one in body.model_dump()["left"]} == {""}
     data = json.loads((GOLDEN / "bump_tried.v1.json").read_text(encoding="utf-8"))
     for size, is_cut in ((19_999, False), (20_000, True)):
         body = read_body(stored("bump_tried", 1, {**data, "text": "x" * size}))
