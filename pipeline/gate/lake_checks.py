@@ -312,8 +312,8 @@ def asked_exactly(
 def _questions(runner: LakeRunner) -> bytes | str:
     """Return `Questions.lean` compiled by the project's Lean; a text says why there is none.
 
-    Compiling takes seconds, and so a process does it once for each Lean. The bytes are kept in memory, where no build of
-    a project can reach them, and nothing of a project is on the search path.
+    Compiling takes seconds, and so a process does it once for each Lean. The bytes are kept in memory, where no build
+    of a project can reach them, and nothing of a project is on the search path.
     """
     lean, text = runner.program.with_name("lean"), QUESTIONS.read_bytes()
     state = lean.stat() if lean.is_file() else None

@@ -48,7 +48,7 @@ def real_elan(folder: Path) -> Path:
 
 @cache
 def _shared() -> Path:
-    """Return one toolchain with the stand-in for lake, which no test changes, so that its questions are compiled once."""
+    """Return one toolchain with the stand-in for lake, for all tests, so that the questions are compiled once."""
     folder = Path(tempfile.mkdtemp(prefix="unsorry-lean435-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return with_lake(build(folder / "lean"))
