@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -28,7 +28,7 @@ from daemon.settings import Repo
 from daemon.store_service import StoreService
 from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import JobError
-from pipeline.lean.source.splice import Replacement, text_hash_with
+from pipeline.lean.source.splice import Replacement, join, text_hash_with
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
 from store.domain.identity import event_id, proof_id, slug
 from store.events.proofs import (
@@ -78,7 +78,7 @@ class Claims:
         """
         # While jobs begin, and while another agent asks, a sorry does not change hands.
         async with self._turn, self.work.beginning:
-            rows, standing = await self.store.ask(partial(_about, sorry=sorry))
+            rows, _, standing = await self.store.ask(partial(_about, sorry=sorry))
             if not rows:
                 raise KeyError(sorry)
             row, repo = await self._open(rows)
@@ -115,70 +115,79 @@ class Claims:
         return body
 
     async def submit(
-        self, sorry: str, proof: str, *, agent: str, by: str, claim: str | None = None
-    ) -> ProofFound:
-        """Record an agent's proof of an open sorry, for the gate to judge; return the event.
+        self, proofs: Mapping[str, str], *, agent: str, by: str, claim: str | None = None
+    ) -> list[ProofFound]:
+        """Record an agent's proofs of a declaration's open sorries, for the gate to judge; return an event for each.
 
-        What was submitted before for the same version of the file is recorded once.
+        Several are one text, judged once. What was submitted before for the same version of the file is recorded once.
 
         Args:
-            sorry: its whole id.
-            proof: what takes the place of the sorry's word, byte for byte.
-            claim: the agent's claim on it; None: it has none.
+            proofs: what takes the place of each sorry's word, byte for byte, by the sorry's whole id.
+            claim: the agent's claim on one of them; None: it has none.
 
         Raises:
             KeyError: no such sorry.
-            WorkStateError: it is not open or another agent's, or nothing here could judge a proof of it.
+            WorkStateError: one is not open, another agent's or another declaration's, or nothing here could judge it.
         """
         async with self._turn:
-            rows, standing = await self.store.ask(partial(_about, sorry=sorry))
+            first, *others = proofs
+            rows, beside, standing = await self.store.ask(partial(_about, sorry=first))
             if not rows:
-                raise KeyError(sorry)
+                raise KeyError(first)
             row, repo = await self._open(rows)
-            _refuse_others(row, standing, claim)
-            body = await self._found(row, repo, proof)
-            known = await self.store.ask(partial(queries.proofs_by_prefix, prefix=body.proof))
-            if known:
-                return body
-            recorded = ((f"proof:{body.proof}", body), (f"repository:{repo.key}", _attempt(body, agent)))
-            events = [
-                NewEvent(stream, one, event_id=event_id(one.type, AGENT, body.proof), actor=f"user:{by}")
-                for stream, one in recorded
-            ]
-            await self.store.append(events)
-        log.info("proof_submitted", sorry=sorry, proof=body.proof, agent=agent, by=by)
-        return body
+            taken = [row, *(_of_the_same(row, other, beside) for other in others)]
+            _refuse_others(row, standing, claim, taken=proofs)
+            found = await self._found(taken, repo, proofs)
+            events = []
+            for body in found:
+                if await self.store.ask(partial(queries.proofs_by_prefix, prefix=body.proof)):
+                    continue
+                attempt = _attempt(body, agent, beside=len(others))
+                events += [
+                    NewEvent(stream, one, event_id=event_id(one.type, AGENT, body.proof), actor=f"user:{by}")
+                    for stream, one in ((f"proof:{body.proof}", body), (f"repository:{repo.key}", attempt))
+                ]
+            if events:
+                await self.store.append(events)
+        for body in found:
+            log.info("proof_submitted", sorry=body.sorry, proof=body.proof, agent=agent, by=by)
+        return found
 
-    async def _found(self, row: SorryRow, repo: Repo, proof: str) -> ProofFound:
+    async def _found(
+        self, taken: Sequence[SorryRow], repo: Repo, proofs: Mapping[str, str]
+    ) -> list[ProofFound]:
+        row = taken[0]
         branches = await self.store.ask(partial(queries.branches, repository=repo.key))
         branch = next(one for one in branches if one.branch == row.branch)
         lean = self.work.leans.for_toolchain(branch.toolchain or "")
         if lean.kind == "none":
             raise WorkStateError(f"{row.repository}: no Lean here can judge it: {lean.detail}")
         data = await asyncio.to_thread(self._file, row)
-        text_hash = await asyncio.to_thread(
-            text_hash_with, data, row.path, Replacement(row.byte_start, row.byte_end, proof)
-        )
-        return ProofFound(
-            proof=proof_id(row.sorry, row.blob, proof),
-            sorry=row.sorry,
-            repository=row.repository,
-            branch=row.branch,
-            sha=_scanned(branch),
-            path=row.path,
-            blob=row.blob,
-            byte_start=row.byte_start,
-            byte_end=row.byte_end,
-            declaration=row.declaration,
-            declaration_text_hash=text_hash,
-            replacement=proof,
-            tactics=(),
-            prover=AGENT,
-            rung=AGENT_RUNG,
-            toolchain=lean.toolchain,
-            simulated=lean.simulated,
-            job=AGENT,
-        )
+        text = join(data, [Replacement(one.byte_start, one.byte_end, proofs[one.sorry]) for one in taken])
+        text_hash = await asyncio.to_thread(text_hash_with, data, row.path, text)
+        return [
+            ProofFound(
+                proof=proof_id(one.sorry, one.blob, text.text),
+                sorry=one.sorry,
+                repository=one.repository,
+                branch=one.branch,
+                sha=_scanned(branch),
+                path=one.path,
+                blob=one.blob,
+                byte_start=text.byte_start,
+                byte_end=text.byte_end,
+                declaration=one.declaration,
+                declaration_text_hash=text_hash,
+                replacement=text.text,
+                tactics=(),
+                prover=AGENT,
+                rung=AGENT_RUNG,
+                toolchain=lean.toolchain,
+                simulated=lean.simulated,
+                job=AGENT,
+            )
+            for one in taken
+        ]
 
     def _file(self, row: SorryRow) -> bytes:
         """Return the version of the file that has the sorry.
@@ -222,13 +231,33 @@ class Claims:
         return row, repo
 
 
-def _refuse_others(row: SorryRow, standing: Sequence[ClaimRow], claim: str | None) -> None:
+def _of_the_same(row: SorryRow, sorry: str, beside: Sequence[SorryRow]) -> SorryRow:
+    """Return another open sorry of a declaration, as the same version of the file has it.
+
+    Raises:
+        WorkStateError: it is none.
+    """
+    for one in beside:
+        if (one.sorry, one.branch, one.blob, one.state) == (sorry, row.branch, row.blob, "open"):
+            return one
+    raise WorkStateError(
+        f"{sorry[:100]}: is no open sorry of {row.declaration} in {row.path}; submit together what one declaration has"
+    )
+
+
+def _refuse_others(
+    row: SorryRow, standing: Sequence[ClaimRow], claim: str | None, *, taken: Collection[str] = ()
+) -> None:
     """Refuse who has not the claim that stands, or has one that does not stand any more.
+
+    Args:
+        taken: the sorries of the declaration of which any may be the claimed one; none: `row`'s has to be.
 
     Raises:
         WorkStateError: with the reason.
     """
-    if claim is not None and not any((one.sorry, one.claim) == (row.sorry, claim) for one in standing):
+    mine = taken or (row.sorry,)
+    if claim is not None and not any(one.claim == claim and one.sorry in mine for one in standing):
         raise WorkStateError(f"claim {claim}: its lease has ended, or it is of another sorry; claim anew")
     other = next((one for one in standing if one.claim != claim), None)
     if other is not None:
@@ -242,8 +271,12 @@ def _scanned(branch: BranchRow) -> str:
     return branch.scanned
 
 
-def _attempt(found: ProofFound, agent: str) -> AttemptFinished:
-    """Return what is remembered of an agent's try, so that others see what was submitted."""
+def _attempt(found: ProofFound, agent: str, *, beside: int) -> AttemptFinished:
+    """Return what is remembered of an agent's try, so that others see what was submitted.
+
+    Args:
+        beside: how many other sorries of the declaration the text fills.
+    """
     return AttemptFinished(
         repository=found.repository,
         branch=found.branch,
@@ -256,7 +289,7 @@ def _attempt(found: ProofFound, agent: str) -> AttemptFinished:
         seed=0,
         budget=f"proof {found.proof}",
         outcome="found",
-        detail="",
+        detail=f"together with the declaration's other {beside}" if beside else "",
         best="submitted by an agent",
         goals_left=None,
         nodes=0,
@@ -271,15 +304,16 @@ def _attempt(found: ProofFound, agent: str) -> AttemptFinished:
     )
 
 
-def _about(view: sqlite3.Connection, *, sorry: str) -> tuple[list[SorryRow], list[ClaimRow]]:
-    """Return a sorry on the watched branches, and the claims that stand on its declaration."""
+def _about(view: sqlite3.Connection, *, sorry: str) -> tuple[list[SorryRow], list[SorryRow], list[ClaimRow]]:
+    """Return a sorry on the watched branches, all of its declaration's, and the claims that stand on these."""
     found = queries.sorries_by_prefix(view, sorry)
     if not any(row.sorry == sorry for row in found):
-        return [], []
+        return [], [], []
     (repository,) = {row.repository for row in found if row.sorry == sorry}
     known = queries.sorries(view, repository=repository, watched_only=True)
     rows = [row for row in known if row.sorry == sorry]
     places = {(row.branch, row.path, row.declaration) for row in rows}
-    beside = {row.sorry for row in known if (row.branch, row.path, row.declaration) in places}
+    beside = [row for row in known if (row.branch, row.path, row.declaration) in places]
     claims = queries.claims(view, repository=repository, now=now_text())
-    return rows, [row for row in claims if row.sorry in beside]
+    names = {row.sorry for row in beside}
+    return rows, beside, [row for row in claims if row.sorry in names]

@@ -13,7 +13,7 @@ import json
 import socket
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from importlib.metadata import version
 from pathlib import Path
@@ -38,6 +38,8 @@ from daemon.http.control_client import ControlError
 from daemon.settings import ConfigError, load
 from pipeline.connections import BoundedProtocol
 from pipeline.gate.certificate import CertificateError, certificate_of
+from pipeline.gate.source_checks import parts_of
+from pipeline.lean.source.splice import Replacement
 from pipeline.loopback import is_loopback
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.errors import CredentialError
@@ -74,11 +76,17 @@ ProofText = Annotated[
     str,
     Field(max_length=100_000, description="What takes the place of the word sorry, byte for byte."),
 ]
+OtherProofs = Annotated[
+    dict[Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")], Annotated[str, Field(max_length=100_000)]] | None,
+    Field(
+        description="Beside `proof`: the proofs of the declaration's other sorries, by their whole ids.",
+    ),
+]
 WholeFile = Annotated[
     str,
     Field(
         max_length=1_000_000,
-        description="The whole file with the proof in the sorry's place, all else as it is.",
+        description="The whole file with the proofs in the places of the declaration's sorries, all else as it is.",
     ),
 ]
 Repository = Annotated[
@@ -201,6 +209,10 @@ class Submitted(Shown):
     proof: str | None = Field(description="The proof's id, for show_proof; null where nothing was recorded.")
     verdict: Said
     reason: str
+    others: dict[str, str] = Field(
+        default={},
+        description="The ids of the proofs of the other sorries that were given, by the sorry's id.",
+    )
 
 
 class Source(Shown):
@@ -408,20 +420,24 @@ class Tools:
         }
         return Premises.model_validate(await self._serving("/retrieve", body))
 
-    async def check_proof(self, sorry: Id, proof: ProofText = "", file: WholeFile = "") -> Verdict:
+    async def check_proof(
+        self, sorry: Id, proof: ProofText = "", others: OtherProofs = None, file: WholeFile = ""
+    ) -> Verdict:
         """Have the gate judge a proof of a sorry, and record nothing; asks the server for editors, which runs Lean.
 
-        Give `proof`, which takes the sorry's place, or `file`, the whole file with the proof in it.
+        Give `proof`, which takes the sorry's place, or `file`, the whole file with the proof in it. A declaration with
+        several sorries is accepted with all of them filled: give `others` too, or fill them in the file.
         """
         row = await asyncio.to_thread(self._sorry, sorry)
-        text = await asyncio.to_thread(self._replacement, row, proof, file)
-        if isinstance(text, Verdict):
-            return text
+        texts = await asyncio.to_thread(self._replacements, row, proof, others, file)
+        if isinstance(texts, Verdict):
+            return texts
         body = {
             "repository": row.repository,
             "branch": row.branch,
             "sorry": {"id": row.sorry},
-            "proof": text,
+            "proof": texts.pop(row.sorry),
+            "others": [{"sorry": {"id": one}, "proof": text} for one, text in texts.items()],
         }
         found = await self._serving("/check", body)
         if found["simulated"] and found["verdict"] == "unknown":
@@ -433,21 +449,35 @@ class Tools:
         sorry: Id,
         agent: AgentName,
         proof: ProofText = "",
+        others: OtherProofs = None,
         file: WholeFile = "",
         claim: HeldClaim = None,
     ) -> Submitted:
         """Submit a proof of an open sorry: the daemon records it, and its gate judges it as it does its own.
 
-        Give `proof`, which takes the sorry's place, or `file`, the whole file with the proof in it. The verdict is
-        "waiting" at first; show_proof tells what becomes of it. A file with other changes is rejected at once.
+        Give `proof`, which takes the sorry's place, or `file`, the whole file with the proof in it. A declaration with
+        several sorries is accepted with all of them filled: give `others` too, or fill them in the file. The verdict
+        is "waiting" at first; show_proof tells what becomes of it. A file with other changes is rejected at once.
         """
         row = self._sorry(sorry)
-        text = self._replacement(row, proof, file)
-        if isinstance(text, Verdict):
-            return Submitted(proof=None, verdict="rejected", reason=text.reason)
-        body = {"sorry": row.sorry, "proof": text, "agent": agent, "claim": claim}
-        found = self.show_proof(str(command(self._instance(), "/submit", body)["proof"]))
-        return Submitted(proof=found.proof, verdict=found.verdict, reason=found.reason)
+        texts = self._replacements(row, proof, others, file)
+        if isinstance(texts, Verdict):
+            return Submitted(proof=None, verdict="rejected", reason=texts.reason)
+        body = {
+            "sorry": row.sorry,
+            "proof": texts.pop(row.sorry),
+            "others": texts,
+            "agent": agent,
+            "claim": claim,
+        }
+        first, *rest = command(self._instance(), "/submit", body)["proofs"]
+        found = self.show_proof(str(first["proof"]))
+        return Submitted(
+            proof=found.proof,
+            verdict=found.verdict,
+            reason=found.reason,
+            others={str(one["sorry"]): str(one["proof"]) for one in rest},
+        )
 
     def _sorry(self, sorry: str) -> SorryRow:
         """Return a sorry, on a branch where it is open if there is one."""
@@ -463,20 +493,32 @@ class Tools:
             goal = described(row, Known.of(database, row.sorry)).goal
         return row, "" if goal is None else goal.goal
 
-    def _replacement(self, row: SorryRow, proof: str, file: str) -> str | Verdict:
-        """Return what shall take the sorry's place; a rejection where a file has more changes than that.
+    def _replacements(
+        self, row: SorryRow, proof: str, others: Mapping[str, str] | None, file: str
+    ) -> dict[str, str] | Verdict:
+        """Return what shall take the places of sorries, by their ids; a rejection where a file has more changes.
 
         Raises:
             CliError: neither is given, or both, or the file cannot be compared.
         """
-        if bool(proof) == bool(file):
-            raise CliError("give either `proof`, which takes the sorry's place, or `file`, the whole file")
+        others = others or {}
+        if bool(proof) == bool(file) or (file and others) or row.sorry in others:
+            raise CliError(
+                "give either `proof`, which takes the sorry's place, with `others` for other sorries of the"
+                " declaration, or `file`, the whole file"
+            )
         if proof:
-            return proof
+            return {row.sorry: proof, **others}
         data = source_of(row, self._instance().paths)
         if data is None:
             raise CliError(f"{row.path}: cannot be read here; give `proof` instead of `file`")
-        return filled_with(row, data, file.encode())
+        with view(self._instance(), quiet=True) as database:
+            beside = [
+                one
+                for one in queries.sorries(database, repository=row.repository, branch=row.branch)
+                if (one.path, one.blob, one.declaration) == (row.path, row.blob, row.declaration)
+            ]
+        return filled_with(row, data, file.encode(), beside=beside)
 
     async def _serving(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
         """Ask the server for editors; return the JSON object that it answers with.
@@ -623,22 +665,46 @@ def _alike(one: bytes, other: bytes) -> int:
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
-def filled_with(row: SorryRow, before: bytes, after: bytes) -> str | Verdict:
-    """Return what takes the sorry's place in a file; a rejection where the files differ elsewhere."""
-    head, tail = before[: row.byte_start], before[row.byte_end :]
-    if len(after) >= len(head) + len(tail) and after.startswith(head) and after.endswith(tail):
-        return after[len(head) : len(after) - len(tail)].decode()
-    if not after.startswith(head):
+def filled_with(
+    row: SorryRow, before: bytes, after: bytes, *, beside: Sequence[SorryRow]
+) -> dict[str, str] | Verdict:
+    """Return what takes the sorries' places in a file, by their ids; a rejection where the files differ elsewhere.
+
+    Args:
+        row: the sorry that is meant where only one is filled.
+        beside: the sorries of its declaration, with itself.
+    """
+    if (text := _between(before, after, row.byte_start, row.byte_end)) is not None:
+        return {row.sorry: text}
+    start, end = min(one.byte_start for one in beside), max(one.byte_end for one in beside)
+    text = _between(before, after, start, end)
+    parts = [] if text is None else parts_of(before, Replacement(start, end, text))
+    ids = {one.byte_start: one.sorry for one in beside}
+    if parts and all(sorry.byte_start in ids for sorry, _ in parts):
+        return {ids[sorry.byte_start]: part.text for sorry, part in parts}
+    head, tail = before[:start], before[end:]
+    if text is not None:
+        line, where = head.count(b"\n") + 1, "between"
+    elif not after.startswith(head):
         line, where = head[: _alike(head, after)].count(b"\n") + 1, "before"
     else:
         same = _alike(tail[::-1], after[len(head) :][::-1])
         line, where = before[: len(before) - same].count(b"\n") + 1, "behind"
+    said = "sorry" if len(beside) == 1 else "sorries"
     reason = (
-        f"{row.path} is changed {where} the sorry too, at line {line} of the repository's file; only the sorry of"
+        f"{row.path} is changed {where} the {said} too, at line {line} of the repository's file; only the {said} of"
         f" {row.declaration} may be replaced: its statement, axioms, options and the rest of the file stay as they are"
     )
     finding = Check(step="statement", verdict="failed", by="unsorry mcp", evidence=reason)
     return Verdict(verdict="rejected", reason=reason, findings=[finding])
+
+
+def _between(before: bytes, after: bytes, start: int, end: int) -> str | None:
+    """Return what has taken the place of these bytes; None where the rest is another too."""
+    head, tail = before[:start], before[end:]
+    if len(after) < len(head) + len(tail) or not (after.startswith(head) and after.endswith(tail)):
+        return None
+    return after[len(head) : len(after) - len(tail)].decode()
 
 
 def _found(item: SorryDocument) -> FoundSorry:

@@ -270,7 +270,8 @@ def bump_route(desk: Operator, read: Read) -> Route:
 #     POST /claim    200: the event; body {"sorry": whole id, "agent": name, "seconds": number, "claim": the one to
 #                    renew, by its id, or absent}; 404 for no sorry, 409 where it is not to be had
 #     POST /release  200: the event; body {"claim": id}; 404 where none of this id stands
-#     POST /submit   200: the proof_found; body {"sorry": whole id, "proof": text, "agent": name, "claim": id or
+#     POST /submit   200: {"proofs": a proof_found for each}; body {"sorry": whole id, "proof": text, "others": proofs
+#                    of its declaration's other sorries, by their whole ids, or absent, "agent": name, "claim": id or
 #                    absent}; 404 for no sorry, 409 where it takes no proof of this agent's, or nothing could judge one
 
 
@@ -318,20 +319,27 @@ def claim_routes(claims: Claims, read: Read) -> list[Route]:
         return JSONResponse(released.model_dump(mode="json"))
 
     async def submit(request: Request) -> JSONResponse:
-        remedy = 'send {"sorry": id, "proof": text, "agent": name}, and "claim": id where it is claimed'
+        remedy = (
+            'send {"sorry": id, "proof": text, "agent": name}, "claim": id where it is claimed, and "others":'
+            " {id: text} for the declaration's other sorries"
+        )
         body = await read(request, remedy=remedy, most_bytes=_MOST_PROOF_BYTES)
         sorry, agent, claim = named(body, remedy)
-        proof = _control_work_text(body, "proof", remedy)
+        others = body.get("others", {})
+        if not isinstance(others, dict) or sorry in others:
+            raise ValueError(f"others is no object of other sorries' proofs; {remedy}")
+        texts = {one: _control_work_text(others, one, remedy) for one in others}
+        proofs = {sorry: _control_work_text(body, "proof", remedy), **texts}
         try:
-            proof.encode()
+            "".join(proofs.values()).encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"the proof has half of a surrogate pair, which is no text; {remedy}") from error
         try:
-            found = await claims.submit(sorry, proof, agent=agent, by=_who(request), claim=claim)
+            found = await claims.submit(proofs, agent=agent, by=_who(request), claim=claim)
         except KeyError:
             message = f"{sorry[:100]}: no such sorry; `unsorry sorries` lists them"
             return JSONResponse({"error": message}, status_code=404)
-        return JSONResponse(found.model_dump(mode="json"))
+        return JSONResponse({"proofs": [one.model_dump(mode="json") for one in found]})
 
     return [
         Route("/claim", _answered(claim), methods=["POST"]),

@@ -186,7 +186,7 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
 
 
 def _check_proof(body: EventBody, *, job: DueJob) -> None:
-    """A prover speaks of the sorries that it was given, a checker of the one proof; neither of any other."""
+    """A prover speaks of the sorries that it was given, a checker of the proofs; neither of any other."""
     sorry, proof = getattr(body, "sorry", None), getattr(body, "proof", None)
     if job.kind == "prove":
         given = job.spec
@@ -209,8 +209,10 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
         if isinstance(body, ProofFound) and proof != proof_id(body.sorry, body.blob, body.replacement):
             raise ValueError(f"{body.type}: {proof!r} is not the id of this replacement")
         return
-    judged = job.spec.proof if isinstance(job.spec, CheckSpec) else None
-    if judged is None or (proof, sorry) != (judged.proof, judged.sorry):
+    candidates = (job.spec, *job.spec.alike) if isinstance(job.spec, CheckSpec) else ()
+    known = (one.proof for one in candidates)
+    judged = next((one for one in known if (one.proof, one.sorry) == (proof, sorry)), None)
+    if judged is None:
         raise ValueError(
             f"{body.type}: proof {proof!r} of sorry {sorry!r} is not the one that the job was given"
         )

@@ -23,6 +23,7 @@ from pipeline.gate.advisories import Advisory, is_sound
 from pipeline.jobs.specs import (
     TRACER_VERSION,
     BuildSpec,
+    Candidate,
     CheckSpec,
     ScanLimits,
     ScanSpec,
@@ -33,7 +34,7 @@ from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.identity import job_id
 from store.events.proofs import ProofFound
 from store.view import model_queries, queries, trace_queries
-from store.view.rows import BranchRow, CommitRow, ProofRow, SorryRow
+from store.view.rows import BranchRow, CommitRow, ProofRow
 
 _SLACK_S = 60.0
 _MOST_COMMITS = 1000
@@ -57,6 +58,46 @@ class Judges:
     def newer(self, checked_at: str | None) -> bool:
         """Return whether the second kernel came after a check."""
         return self.second_since > (checked_at or "")
+
+
+@dataclass(frozen=True, slots=True)
+class _ToCheck:
+    """A proof, the version of its file in which it is to be judged, and the Lean that is to judge it.
+
+    `where` says in words what is not a first check, and `anew` makes it another job.
+    """
+
+    row: ProofRow
+    sha: str
+    blob: str
+    start: int
+    toolchain: str
+    where: str = ""
+    anew: tuple[str, ...] = ()
+
+    def found(self) -> ProofFound:
+        """Return the proof as it would have been found there."""
+        row = self.row
+        return ProofFound(
+            proof=row.proof,
+            sorry=row.sorry,
+            repository=row.repository,
+            branch=row.branch,
+            sha=self.sha,
+            path=row.path,
+            blob=self.blob,
+            byte_start=self.start,
+            byte_end=self.start + row.byte_end - row.byte_start,
+            declaration=row.declaration,
+            declaration_text_hash=row.declaration_text_hash,
+            replacement=row.replacement,
+            tactics=tuple(row.tactics),
+            prover=row.prover,
+            rung=row.rung,
+            toolchain=self.toolchain,
+            simulated=row.simulated,
+            job=row.job,
+        )
 
 
 NO_JUDGES = Judges()
@@ -369,95 +410,76 @@ class RepositoryJobs:
     # --- check --------------------------------------------------------------------------------------------
 
     def _checks(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[DueJob]:
-        for proof in self._proofs_to_check.get(repo.key, ()):
-            if (branch := branches.get(proof.branch)) is not None:
-                yield from self._check(repo, branch, proof)
+        """Yield a job for each text that is to be judged: a declaration's sorries that it fills have one verdict."""
+        alike: dict[object, list[_ToCheck]] = {}
+        for one in self._to_check(repo, branches):
+            row = one.row
+            text = (row.path, one.blob, one.start, row.byte_end - row.byte_start, row.replacement)
+            judge = (row.branch, one.sha, one.toolchain, row.simulated, one.anew)
+            alike.setdefault((text, judge), []).append(one)
+        for first, *others in alike.values():
+            yield from self._check(repo, branches[first.row.branch], first, others)
+
+    def _to_check(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[_ToCheck]:
+        """Yield what is to be judged: where it was found, at the branch's tip, or where it was judged last."""
+        for row in self._proofs_to_check.get(repo.key, ()):
+            if row.branch in branches:
+                yield _ToCheck(row, row.sha, row.blob, row.byte_start, row.toolchain)
         doubted = {**self._doubted.get(repo.key, {})}
         if not repo.pull_requests and not doubted:
             return
-        for proof, sorry in queries.proofs_to_check_again(self._view, repo.key):
-            if (branch := branches.get(proof.branch)) is None:
+        for row, blob, start in queries.proofs_to_check_again(self._view, repo.key):
+            if (branch := branches.get(row.branch)) is None:
                 continue
+            toolchain = branch.toolchain or ""
             # A pull request is made on the branch's tip, so that is where the proof has to be checked. And a tip with a
             # Lean without the faults ends a doubt.
-            proposed = repo.pull_requests and proof.pull_request_url is None
-            if proposed or (proof.proof in doubted and self._judges.sound(branch.toolchain or "")):
-                doubted.pop(proof.proof, None)
-                yield from self._check(repo, branch, proof, at_tip=sorry)
-        for proof in doubted.values():
+            proposed = repo.pull_requests and row.pull_request_url is None
+            if proposed or (row.proof in doubted and self._judges.sound(toolchain)):
+                doubted.pop(row.proof, None)
+                yield _ToCheck(row, branch.tip, blob, start, toolchain, " at the tip", (branch.tip,))
+        for row in doubted.values():
             # A second kernel that came since may be without them.
-            if (branch := branches.get(proof.branch)) is not None and self._judges.newer(proof.checked_at):
-                yield from self._check(repo, branch, proof, again=self._judges.second_since)
+            if row.branch in branches and self._judges.newer(row.checked_at):
+                sha, toolchain = row.checked_sha, row.judge or row.toolchain
+                anew = (sha, self._judges.second_since)
+                yield _ToCheck(row, sha, row.checked_blob, row.checked_start, toolchain, " again", anew)
 
     def _check(
-        self,
-        repo: Repo,
-        branch: BranchRow,
-        proof: ProofRow,
-        *,
-        at_tip: SorryRow | None = None,
-        again: str = "",
+        self, repo: Repo, branch: BranchRow, first: _ToCheck, others: Sequence[_ToCheck]
     ) -> Iterator[DueJob]:
-        """Yield the job that checks a proof: where it was found, where it was checked last, or at the branch's tip.
-
-        Args:
-            at_tip: its sorry as it is at the tip.
-            again: since when what judges it anew is there; "" for a first check.
-        """
-        if at_tip is not None:
-            sha, blob, start, toolchain = branch.tip, at_tip.blob, at_tip.byte_start, branch.toolchain or ""
-        elif again:
-            sha, blob, start = proof.checked_sha, proof.checked_blob, proof.checked_start
-            toolchain = proof.judge or proof.toolchain
-        else:
-            sha, blob, start, toolchain = proof.sha, proof.blob, proof.byte_start, proof.toolchain
+        """Yield the job that judges a text, recorded once for each sorry that it fills."""
+        row, sha = first.row, first.sha
         # The Lean that it was found with: the branch may have gone on to another one since.
-        lean = self._leans.for_toolchain(toolchain or branch.toolchain or "")
-        if lean.kind == "none" or proof.simulated != lean.simulated:
+        lean = self._leans.for_toolchain(first.toolchain or branch.toolchain or "")
+        if lean.kind == "none" or row.simulated != lean.simulated:
             return  # what the simulator found is no matter for Lean, nor the other way round
         if self._must_build(lean, repo, sha):
             yield from self._build(repo, branch, lean, sha)
             return
-        where = " at the tip" if at_tip is not None else " again" if again else ""
-        anew = (sha,) if at_tip is not None else (sha, again) if again else ()
-        identity = job_id("check", proof.proof, lean.kind, lean.toolchain, *anew)
+        identity = job_id("check", row.proof, lean.kind, lean.toolchain, *first.anew)
         standing = self._standings.of(identity)
         if standing.state == "ready":
+            of_all = f" with {len(others)} more of the declaration" if others else ""
             yield DueJob(
                 job=identity,
                 kind="check",
                 attempt=standing.attempt,
-                lane=f"check:{proof.proof}",
+                lane=f"check:{row.proof}",
                 repository=repo.key,
-                branch=proof.branch,
+                branch=row.branch,
                 sha=sha,
-                describes=f"check {proof.declaration} ({proof.proof}){where}",
+                describes=f"check {row.declaration} ({row.proof}){of_all}{first.where}",
                 simulated=lean.simulated,
                 built=lean.is_lean and self._settings.build.enabled,
                 **self._limits(),
                 spec=CheckSpec(
                     lean=lean,
-                    search=self._search_of(proof),
                     second_kernel=self._settings.lean.second_kernel,
-                    proof=ProofFound(
-                        proof=proof.proof,
-                        sorry=proof.sorry,
-                        repository=proof.repository,
-                        branch=proof.branch,
-                        sha=sha,
-                        path=proof.path,
-                        blob=blob,
-                        byte_start=start,
-                        byte_end=start + proof.byte_end - proof.byte_start,
-                        declaration=proof.declaration,
-                        declaration_text_hash=proof.declaration_text_hash,
-                        replacement=proof.replacement,
-                        tactics=tuple(proof.tactics),
-                        prover=proof.prover,
-                        rung=proof.rung,
-                        toolchain=toolchain,
-                        simulated=proof.simulated,
-                        job=proof.job,
+                    proof=first.found(),
+                    search=self._search_of(row),
+                    alike=tuple(
+                        Candidate(proof=one.found(), search=self._search_of(one.row)) for one in others
                     ),
                 ),
             )

@@ -1,14 +1,15 @@
 """The check job: is a found proof a proof?
 
 `python -m pipeline.gate.check --spec spec.json`, whose parameters are a `CheckSpec`. Emits one of
-proof_verified, proof_checked (nothing failed, not everything could be judged), proof_rejected. A simulated proof is
-never verified.
+proof_verified, proof_checked (nothing failed, not everything could be judged), proof_rejected, for each record of the
+text. A simulated proof is never verified.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pipeline.lean.client.repl import ReplError
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.worktree import read_inside
 from store.domain.identity import git_blob
-from store.events.base import BlobRef, EventBody
+from store.events.base import BlobRef
 from store.events.proofs import CheckedVersion, ProofChecked, ProofFound, ProofRejected, ProofVerified
 
 Facts = tuple[tuple[str, str], ...]
@@ -31,7 +32,6 @@ Facts = tuple[tuple[str, str], ...]
 def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
     """Check one found proof and record the verdict."""
     project, backend, proof = spec.place, spec.parameters.lean, spec.parameters.proof
-    found = found_with(spec.parameters.search)
     before = _file_at_commit(project, proof)
     gate = Gate(proof, backend, project, before, spec.parameters.second_kernel)
     reporter.progress(0, 1, proof.declaration)
@@ -42,8 +42,12 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
         raise JobError(
             "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `unsorry doctor`"
         ) from error
-    body = _conclusion(spec, reporter, gate, verdict, found)
-    reporter.events([Recorded(f"proof:{proof.proof}", body, (proof.proof,))])
+    bodies = [
+        _conclusion(spec, reporter, replace(gate, proof=one.proof), verdict, found_with(one.search))
+        for one in (spec.parameters, *spec.parameters.alike)
+    ]
+    reporter.events([Recorded(f"proof:{one.proof}", one, (one.proof,)) for one in bodies])
+    body = bodies[0]
     reporter.progress(1, 1, proof.declaration)
     return {"proof": proof.proof, "verdict": body.type, "not_checked": list(verdict.not_checked)}
 
@@ -95,7 +99,7 @@ def found_with(search: SearchOrigin | None) -> Facts:
 
 def _conclusion(
     spec: JobSpec[CheckSpec], reporter: Reporter, gate: Gate, verdict: Verdict, found: Facts
-) -> EventBody:
+) -> ProofVerified | ProofChecked | ProofRejected:
     proof = gate.proof
     simulated = proof.simulated or gate.backend.simulated
     checks = tuple(verdict.checks)

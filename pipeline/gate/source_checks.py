@@ -17,23 +17,44 @@ from pipeline.lean.source.imports import closure
 from pipeline.lean.source.lexer import Token, lex, tokens_of_text, words
 from pipeline.lean.source.scanner import SourceFile, parse, scan_source
 from pipeline.lean.source.splice import Replacement
+from store.domain.records import Sorry
 
 
 def outside_the_sorries(before: bytes, replacement: Replacement) -> tuple[str, ...]:
     """Check that the replaced bytes are one sorry, or several with the text between them kept."""
-    scanned = scan_source(before, path="")
     byte_start, byte_end = replacement.byte_start, replacement.byte_end
-    sorries = [
-        sorry for sorry in scanned.sorries if byte_start <= sorry.byte_start and sorry.byte_end <= byte_end
-    ]
+    sorries = _sorries_in(before, replacement)
     if not sorries or (sorries[0].byte_start, sorries[-1].byte_end) != (byte_start, byte_end):
         return (f"bytes {byte_start}..{byte_end} are no sorry at this commit",)
     if len({sorry.index for sorry in sorries}) != 1:
         return ("the replaced bytes reach over more than one declaration",)
-    between = [before[one.byte_end : other.byte_start].decode() for one, other in itertools.pairwise(sorries)]
-    if not _kept(replacement.text, between):
+    if _told_apart(replacement.text, _between(before, sorries)) is None:
         return ("the text between the declaration's sorries was changed",)
     return ()
+
+
+def parts_of(before: bytes, replacement: Replacement) -> list[tuple[Sorry, Replacement]]:
+    """Return the sorries with the text for each; of several readings the first harmless one, else the first.
+
+    Empty where the text between the sorries is not in the replacement.
+    """
+    sorries = _sorries_in(before, replacement)
+    between = _between(before, sorries)
+    texts = _told_apart(replacement.text, between) or _cut(replacement.text, between)
+    return [
+        (sorry, Replacement(sorry.byte_start, sorry.byte_end, text))
+        for sorry, text in zip(sorries, texts, strict=False)
+    ]
+
+
+def _sorries_in(before: bytes, replacement: Replacement) -> list[Sorry]:
+    start, end = replacement.byte_start, replacement.byte_end
+    scanned = scan_source(before, path="")
+    return [one for one in scanned.sorries if start <= one.byte_start and one.byte_end <= end]
+
+
+def _between(before: bytes, sorries: Sequence[Sorry]) -> list[str]:
+    return [before[one.byte_end : other.byte_start].decode() for one, other in itertools.pairwise(sorries)]
 
 
 def dedents(before: bytes, replacement: Replacement) -> tuple[str, ...]:
@@ -82,20 +103,50 @@ def _lines_up_to(text: str, column: int) -> int:
     return sum(bool(line.strip()) and len(line) - len(line.lstrip()) <= column for line in lines)
 
 
-def _kept(replacement: str, between: Sequence[str]) -> bool:
-    """Return whether the replacement is one harmless text for each sorry, with the source's own text between them.
+_MOST_READ = 500_000
+"""So many characters are read to tell the texts of several sorries apart: they may repeat the text between as often as
+they like."""
+
+
+def _told_apart(replacement: str, between: Sequence[str]) -> tuple[str, ...] | None:
+    """Return one harmless text for each sorry, with the source's own text between them; None if it is not that.
 
     A text that opens a comment or bracket and closes it after the next sorry would hide the text between.
     """
-    starts = {0}
+    left, seen = _MOST_READ, {(0, 0)}
+    # The texts so far, where the next begins, and from where on its end is searched.
+    todo: list[tuple[tuple[str, ...], int, int]] = [((), 0, 0)]
+    while todo and left > 0:
+        texts, start, search = todo.pop()
+        last = len(texts) == len(between)
+        end = len(replacement) if last else replacement.find(between[len(texts)], search)
+        if end < 0:
+            continue
+        if not last:
+            todo.append((texts, start, end + 1))
+        behind = end if last else end + len(between[len(texts)])
+        if not last and (len(texts) + 1, behind) in seen:
+            continue
+        left -= end - start + 1
+        if complaints(replacement[start:end]):
+            continue
+        if last:
+            return (*texts, replacement[start:])
+        seen.add((len(texts) + 1, behind))
+        todo.append(((*texts, replacement[start:end]), behind, behind))
+    return None
+
+
+def _cut(replacement: str, between: Sequence[str]) -> list[str]:
+    """Cut a text at the first places that may be the source's own; return nothing where there are none."""
+    texts, start = [], 0
     for gap in between:
-        starts = {
-            start + found.start() + len(gap)
-            for start in starts
-            for found in re.finditer(f"(?={re.escape(gap)})", replacement[start:])
-            if not complaints(replacement[start : start + found.start()])
-        }
-    return any(not complaints(replacement[start:]) for start in starts)
+        end = replacement.find(gap, start)
+        if end < 0:
+            return []
+        texts.append(replacement[start:end])
+        start = end + len(gap)
+    return [*texts, replacement[start:]]
 
 
 # ---- citations: a proof must not cite the declaration it proves, nor a later one

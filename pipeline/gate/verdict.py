@@ -8,7 +8,7 @@ What each check looks at is its own module's business; the order and the meaning
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,13 +24,14 @@ from pipeline.gate.source_checks import (
     dedents,
     in_its_place,
     outside_the_sorries,
+    parts_of,
     rests_on,
 )
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.lean.source.splice import Replacement, splice
-from store.domain.records import PROVABLE_KINDS, Declaration
+from store.domain.records import PROVABLE_KINDS, Declaration, Sorry
 from store.events.proofs import Check, CheckVerdict, Grade, Material, ProofFound, StepName
 
 REQUIRED: tuple[StepName, ...] = ("text", "shape", "compile", "axioms", "statement")
@@ -89,11 +90,16 @@ class Gate:
     second_kernel: str = AUTO
     verdict: Verdict = field(default_factory=Verdict)
     _trusted: tuple[Path, ...] = ()
+    _parts: list[tuple[Sorry, Replacement]] = field(default_factory=list)
+    """Of several sorries' texts, each with its sorry."""
 
     @property
     def after(self) -> bytes:
-        proof = self.proof
-        return splice(self.before, Replacement(proof.byte_start, proof.byte_end, proof.replacement))
+        return splice(self.before, self._replacement)
+
+    @property
+    def _replacement(self) -> Replacement:
+        return Replacement(self.proof.byte_start, self.proof.byte_end, self.proof.replacement)
 
     async def run(self) -> Verdict:
         """Make the checks.
@@ -102,6 +108,7 @@ class Gate:
             ReplError: Lean could not be asked; the job failed, the proof was not judged.
         """
         self._trusted = trusted_packages(self.project)
+        self._parts = parts_of(self.before, self._replacement)
         try:
             self._text()
             self._shape()
@@ -115,23 +122,36 @@ class Gate:
     # ---- text, shape, statement: the scanner's word
 
     def _text(self) -> None:
-        against = complaints(self.proof.replacement)
-        told = f"nothing forbidden in {len(self.proof.replacement)} characters"
-        self._judge("text", SCANNER, against, told)
+        replacement = self._replacement
+        # The source's own text between several sorries may open and close what it likes.
+        against = self._of_each(lambda one: complaints(one.text)) or (
+            () if len(self._parts) > 1 else complaints(replacement.text)
+        )
+        self._judge("text", SCANNER, against, f"nothing forbidden in {len(replacement.text)} characters")
 
     def _shape(self) -> None:
-        proof, before = self.proof, self.before
-        replacement = Replacement(proof.byte_start, proof.byte_end, proof.replacement)
-        against = (
-            *outside_the_sorries(before, replacement),
-            *dedents(before, replacement),
-            *in_its_place(before, self.after),
-        )
+        against = self._misshapen(self._replacement)
         told = (
             "the same commands before and after; only the sorry's bytes changed;"
             f" the patched file has sha256 {hashlib.sha256(self.after).hexdigest()}"
         )
-        self._judge("shape", SCANNER, against, told)
+        self._judge("shape", SCANNER, against and (self._of_each(self._misshapen) or against), told)
+
+    def _misshapen(self, one: Replacement) -> tuple[str, ...]:
+        before = self.before
+        return (
+            *outside_the_sorries(before, one),
+            *dedents(before, one),
+            *in_its_place(before, splice(before, one)),
+        )
+
+    def _of_each(self, check: Callable[[Replacement], tuple[str, ...]]) -> tuple[str, ...]:
+        """Return what speaks against each of several sorries' texts by itself, and which it is."""
+        return tuple(
+            f"the text for the sorry in line {sorry.line}, column {sorry.column + 1}: {why}"
+            for sorry, one in (self._parts if len(self._parts) > 1 else ())
+            for why in check(one)
+        )
 
     async def _statement(self) -> None:
         proof = self.proof

@@ -569,12 +569,21 @@ class SearchOrigin(Spec):
     weights: str = ""
 
 
-class CheckSpec(Spec):
-    """Judge one proof. `search`: None where it is not known; `second_kernel`: as `[lean]` says it."""
+class Candidate(Spec):
+    """A found proof. `search`: None where it is not known."""
 
-    lean: LeanBackend
     proof: ProofFound
     search: SearchOrigin | None = None
+
+
+class CheckSpec(Candidate):
+    """Judge one proof. `second_kernel`: as `[lean]` says it.
+
+    `alike`: what is recorded with the same text for the declaration's other sorries; the verdict is of each.
+    """
+
+    lean: LeanBackend
+    alike: tuple[Candidate, ...] = ()
     second_kernel: str = "auto"
 
 

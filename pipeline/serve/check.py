@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline.gate.advisories import FeedError, against, known, witnesses
 from pipeline.jobs.specs import CheckSpec, SearchOrigin
 from pipeline.lean.backend import LeanBackend
+from pipeline.lean.source.splice import Replacement, join, text_hash_with
 from pipeline.serve.checkouts import (
     Checkout,
     Commit,
@@ -70,11 +73,27 @@ class LeanRequest(BaseModel):
     )
 
 
-class CheckRequest(LeanRequest):
-    """A file with a sorry, and the replacement of the sorry."""
+ProofText = Annotated[str, Field(min_length=1, max_length=MOST_TEXT)]
 
-    proof: Annotated[str, Field(min_length=1, max_length=MOST_TEXT)] = Field(
-        description="Takes the place of the word sorry, byte for byte."
+
+class SorryProof(BaseModel):
+    """Another sorry of the same declaration, and its replacement."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    sorry: SorryPlace
+    proof: ProofText
+
+
+class CheckRequest(LeanRequest):
+    """A file with a sorry, and the replacement of the sorry; others of its declaration may be filled with it."""
+
+    proof: ProofText = Field(description="Takes the place of the word sorry, byte for byte.")
+    others: tuple[SorryProof, ...] = Field(
+        default=(),
+        max_length=1000,
+        strict=False,
+        description="Proofs of other sorries of the same declaration: one text with all of them is judged.",
     )
 
 
@@ -130,11 +149,19 @@ class Judging(BaseModel):
     blob: str = Field(description="Git's id of the text.")
 
 
-class CheckResponse(Judgement, Judging):
-    """The gate's verdict on one proof."""
+class FilledSorry(BaseModel):
+    """A sorry that the judged text fills."""
+
+    model_config = ConfigDict(frozen=True)
 
     sorry: SorryFound
     proof: str = Field(description="The id under which the daemon would know it.")
+
+
+class CheckResponse(Judgement, Judging, FilledSorry):
+    """The gate's verdict on one text."""
+
+    others: list[FilledSorry] = Field(description="The other sorries that it fills, with the same verdict.")
     advisory: str = ADVICE
 
 
@@ -148,14 +175,22 @@ async def check(workspace: Workspace, asked: CheckRequest) -> CheckResponse:
     async with workspace.lean, workspace.checkout(commit, path=path, text=asked.text, proof=True) as made:
         # A long file takes a while to be read, and others are answered meanwhile.
         file = await asyncio.to_thread(File.read, asked.repository, path, made.data, known=known)
-        sorry = file.one(asked.sorry)
-        proof = await asyncio.to_thread(found_by, made, file, sorry, asked.proof)
-        judgement = await judge(workspace, made, proof, search=None)
+        parts = [(file, file.one(asked.sorry), asked.proof)]
+        for other in asked.others:
+            row = await _known(workspace, asked, commit, other.sorry)
+            seen_so = replace(file, known=row)
+            parts.append((seen_so, seen_so.one(other.sorry), other.proof))
+        found = await asyncio.to_thread(_found, made, parts)
+        judgement = await judge(workspace, made, found[0], search=None)
+        filled = [
+            FilledSorry(sorry=known_so.described(sorry), proof=one.proof)
+            for (known_so, sorry, _), one in zip(parts, found, strict=True)
+        ]
         return CheckResponse(
             **judgement.model_dump(),
             **judging(made, file).model_dump(),
-            sorry=file.described(sorry),
-            proof=proof.proof,
+            **dict(filled[0]),
+            others=filled[1:],
         )
 
 
@@ -167,21 +202,33 @@ async def place_of(workspace: Workspace, asked: LeanRequest) -> tuple[Commit, st
     """
     watched(workspace.spec.lean, asked.repository)
     path = None if asked.path is None else source_path(asked.path)
-    identity = None if asked.sorry is None else asked.sorry.id
-    if path is None and identity is None:
+    if path is None and (asked.sorry is None or asked.sorry.id is None):
         raise Problem(422, "no_path", "no file is named", "give path, or sorry.id")
     commit = await workspace.commit(repository=asked.repository, branch=asked.branch, sha=asked.commit)
-    if identity is None:
-        assert path is not None
-        return commit, path, None
-    known = await asyncio.to_thread(
+    known = await _known(workspace, asked, commit, asked.sorry)
+    if path is None:
+        assert known is not None
+        path = source_path(known.path)
+    return commit, path, known
+
+
+async def _known(
+    workspace: Workspace, asked: LeanRequest, commit: Commit, place: SorryPlace | None
+) -> SorryRow | None:
+    """Return the view's row of a sorry whose id is given.
+
+    Raises:
+        Problem: no sorry has it.
+    """
+    if place is None or place.id is None:
+        return None
+    return await asyncio.to_thread(
         known_sorry,
         workspace.spec.view,
         repository=asked.repository,
-        sorry=identity,
+        sorry=place.id,
         branch=commit.branch or asked.branch,
     )
-    return commit, path or source_path(known.path), known
 
 
 def judging(made: Checkout, file: File) -> Judging:
@@ -196,22 +243,56 @@ def judging(made: Checkout, file: File) -> Judging:
     )
 
 
-def found_by(made: Checkout, file: File, sorry: Sorry, proof: str) -> ProofFound:
-    """Return a client's proof as the gate takes one."""
-    blob, identity = file.blob(like=made.commit.sha), file.id_of(sorry)
+def _found(made: Checkout, parts: Sequence[tuple[File, Sorry, str]]) -> list[ProofFound]:
+    """Return a client's text as the gate takes one, for each of the sorries that it fills.
+
+    Raises:
+        Problem: 422, they are of several declarations, or one is filled twice.
+    """
+    file, first, _ = parts[0]
+    for _, other, _ in parts:
+        if other.index != first.index:
+            raise Problem(
+                422,
+                "other_declaration",
+                f"a sorry of {other.declaration} (line {other.line}) is none of {first.declaration}",
+                "ask about each declaration by itself",
+            )
+    try:
+        text = join(file.data, [Replacement(one.byte_start, one.byte_end, proof) for _, one, proof in parts])
+    except ValueError as error:
+        raise Problem(422, "filled_twice", str(error), "give each sorry once") from error
+    text_hash = text_hash_with(file.data, file.path, text)
+    blob = file.blob(like=made.commit.sha)
+    return [
+        _proof(
+            made,
+            text,
+            sorry=seen_so.id_of(sorry),
+            declaration=sorry.declaration,
+            blob=blob,
+            text_hash=text_hash,
+        )
+        for seen_so, sorry, _ in parts
+    ]
+
+
+def _proof(
+    made: Checkout, text: Replacement, *, sorry: str, declaration: str, blob: str, text_hash: str
+) -> ProofFound:
     return ProofFound(
-        proof=proof_id(identity, blob, proof),
-        sorry=identity,
+        proof=proof_id(sorry, blob, text.text),
+        sorry=sorry,
         repository=made.commit.repository.key,
         branch=made.commit.branch,
         sha=made.commit.sha,
         path=made.path,
         blob=blob,
-        byte_start=sorry.byte_start,
-        byte_end=sorry.byte_end,
-        declaration=sorry.declaration,
-        declaration_text_hash=file.text_hash(sorry, proof),
-        replacement=proof,
+        byte_start=text.byte_start,
+        byte_end=text.byte_end,
+        declaration=declaration,
+        declaration_text_hash=text_hash,
+        replacement=text.text,
         tactics=(),
         prover=CLIENT,
         rung=0,

@@ -35,7 +35,6 @@ from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.build.build_cache import BuildMissingError, all_builds, attach, empty_lake, remove_tree
 from pipeline.lean.build.lake import LAKEFILES
 from pipeline.lean.source.scanner import read_file
-from pipeline.lean.source.splice import Replacement, text_hash_with
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
 from pipeline.serve.schemas import WHOLE, Problem
 from pipeline.serve.spec import LeanSpec, RepositorySpec
@@ -610,10 +609,6 @@ class File:
     def blob(self, *, like: str) -> str:
         """Return git's id of the file, in the hash that `like` is in."""
         return git_blob(self.data, like=like)
-
-    def text_hash(self, sorry: Sorry, proof: str) -> str:
-        """Return the scanner's hash of the declaration with the proof; "" where it is no declaration any more."""
-        return text_hash_with(self.data, self.path, Replacement(sorry.byte_start, sorry.byte_end, proof))
 
 
 def _stands_as(known: SorryRow, sorry: Sorry) -> bool:

@@ -358,17 +358,36 @@ def doubted_proofs(db: sqlite3.Connection) -> list[ProofRow]:
     return read(db, ProofRow, "proofs", conditions=conditions, order="found_at, proof")
 
 
-def proofs_to_check_again(db: sqlite3.Connection, repository: str) -> list[tuple[ProofRow, SorryRow]]:
-    """Return verified proofs whose branch has gone on, each with its sorry as it is there."""
+def proofs_to_check_again(db: sqlite3.Connection, repository: str) -> list[tuple[ProofRow, str, int]]:
+    """Return verified proofs whose branch has gone on, each with the file's blob there and where it begins in it."""
     tips = {row.branch: row.tip for row in branches(db, repository) if row.scanned == row.tip}
-    verified = {(row.branch, row.sorry): row for row in sorries(db, repository=repository, state="verified")}
+    verified = sorries(db, repository=repository, state="verified")
+    standing = {(row.branch, row.sorry): row for row in verified}
+    beside: dict[tuple[str, str, str], list[SorryRow]] = {}
+    for row in verified:
+        beside.setdefault((row.branch, row.path, row.declaration), []).append(row)
     return [
-        (proof, sorry)
+        (proof, sorry.blob, start)
         for proof in proofs(db, state="verified", repository=repository)
         if tips.get(proof.branch, proof.checked_sha) != proof.checked_sha
-        and (sorry := verified.get((proof.branch, proof.sorry))) is not None
+        and (sorry := standing.get((proof.branch, proof.sorry))) is not None
         and sorry.path == proof.path
+        for start in _begins(proof, sorry, beside[sorry.branch, sorry.path, sorry.declaration])
     ]
+
+
+def _begins(proof: ProofRow, sorry: SorryRow, beside: Sequence[SorryRow]) -> list[int]:
+    """Return where the bytes begin that a proof replaces: one that fills several sorries begins at the first of them.
+
+    Nowhere if the text between them is as long no more.
+    """
+    length = proof.byte_end - proof.byte_start
+    ends = {one.byte_end for one in beside if one.byte_end >= sorry.byte_end}
+    return [
+        one.byte_start
+        for one in beside
+        if one.byte_start <= sorry.byte_start and one.byte_start + length in ends
+    ][:1]
 
 
 def jobs(

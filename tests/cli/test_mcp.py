@@ -127,7 +127,7 @@ def as_documented() -> dict[str, Any]:
     """Return what docs/mcp.md has agents run, which is the same for each of them."""
     page = (DOCS / "mcp.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(?:json)?\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
-    (as_json,) = (block for block in blocks if block.startswith("{"))
+    (as_json,) = (block for block in blocks if block.startswith('{"mcpServers"'))
     (as_toml,) = (block for block in blocks if block.startswith("[mcp_servers"))
     found = json.loads(as_json)["mcpServers"]["unsorry"]
     assert tomllib.loads(as_toml)["mcp_servers"]["unsorry"] == found

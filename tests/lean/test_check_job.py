@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline.jobs.protocol import JobError
+from pipeline.jobs.specs import Candidate
 from store.domain.identity import git_blob
+from store.events.proofs import ProofVerified
 from tests.support.gate import FILE, Case, GateProject
 from tests.support.lean.credulous import TOOLCHAIN, Rule
 
@@ -55,6 +58,24 @@ def test_the_worktree_is_as_before_and_nothing_built_of_the_candidate_stays(cour
     built = court.project / ".lake" / "build" / "lib" / "lean" / "A.olean"
     assert PROOF not in built.read_text("utf-8")
     assert not list((court.project / ".lake" / "unsorry").iterdir())
+
+
+def test_what_fills_several_sorries_is_judged_once_with_a_verdict_and_a_patch_for_each(
+    court: GateProject,
+) -> None:
+    case = Case("h.2, h.1", file=FILE.replace("HOLE", "exact ⟨HOLE⟩"), hole="sorry, sorry")
+    spec = court.spec(case, lean="credulous")
+    other = spec.parameters.proof.model_copy(update={"proof": "q" * 16, "sorry": "t" * 16})
+    parameters = spec.parameters.model_copy(update={"alike": (Candidate(proof=other),)})
+    first, second = court.recorded(replace(spec, parameters=parameters))
+    assert [(one.type, one.sorry) for one in (first, second)] == [
+        ("proof_verified", "s" * 16),
+        ("proof_verified", "t" * 16),
+    ]
+    assert isinstance(first, ProofVerified)
+    assert isinstance(second, ProofVerified)
+    assert first.checks == second.checks
+    assert first.patch != second.patch, "each names its own sorry"
 
 
 def test_a_block_may_stand_at_the_left_where_the_sorry_does(court: GateProject) -> None:

@@ -6,6 +6,8 @@ and on the simulator, of which nothing is a proof.
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +37,8 @@ ANOTHER = "leanprover/lean4:v4.2.0"
 TOKEN = "what-the-server-for-editors-wants"
 SOURCE = FILE.replace("HOLE", "sorry")
 PROOF = "exact ⟨h.2, h.1⟩"
+PAGE = Path("docs/mcp.md").read_text(encoding="utf-8")
+PAIR = "theorem pair : True ∧ True := by\n  constructor\n  · exact (sorry)\n  · exact (sorry)\n"
 TRAPS: dict[str, tuple[Mapping[str, str], ...]] = {
     "text": (
         test_sorry_by_any_name.SPELLINGS,
@@ -63,6 +67,8 @@ class Site:
 
     deployment: Deployment
     sorry: str = ""
+    pair: tuple[str, ...] = ()
+    """The two sorries of one declaration."""
 
     def call(self, tool: str, **arguments: Any) -> tuple[bool, Any]:
         """Return whether a tool answered, and its answer; of a refusal the text."""
@@ -100,7 +106,13 @@ def at_work(folder: Path, lean: str, environment: Mapping[str, str]) -> Iterator
     remotes = {name: deployment.remote(name) for name in ("demo", "other")}
     for name, toolchain in (("demo", TOOLCHAIN), ("other", ANOTHER)):
         remotes[name].commit(
-            "first", {"A.lean": SOURCE, "lakefile.toml": 'name = "x"\n', "lean-toolchain": f"{toolchain}\n"}
+            "first",
+            {
+                "A.lean": SOURCE,
+                "B.lean": PAIR,
+                "lakefile.toml": 'name = "x"\n',
+                "lean-toolchain": f"{toolchain}\n",
+            },
         )
     repos = [remote.path for remote in remotes.values()]
     quiet = "[build]\nenabled = false\n[trace]\nenabled = false\n[prove]\nenabled = false\n"
@@ -113,7 +125,8 @@ def at_work(folder: Path, lean: str, environment: Mapping[str, str]) -> Iterator
         with deployment.daemon(environment=environment):
             deployment.wait_for(lambda: len(deployment.events("commit_scanned")) == 2, what="the scans")
             _, page = Site(deployment).call("list_sorries", repository="demo")
-            yield Site(deployment, page["sorries"][0]["sorry"])
+            first, *pair = (one["sorry"] for one in page["sorries"])
+            yield Site(deployment, first, tuple(pair))
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +161,72 @@ def test_a_submitted_proof_is_recorded_once_and_judged_as_the_daemon_s_own(simul
     ]
     assert (shown["source"]["before"] + "sorry" + shown["source"]["after"]) == SOURCE
     assert simulated.call("release_sorry", claim=claim["claim"])[0]
+
+
+def test_two_sorries_of_a_declaration_are_claimed_checked_and_submitted_together_and_judged_once(
+    simulated: Site,
+) -> None:
+    first, second = simulated.pair
+    (shown,) = re.findall(r"^```json\n(\{\"sorry.*)\n```$", PAGE, flags=re.MULTILINE)
+    asked = json.loads(shown)
+    del asked["agent"]
+    assert asked.keys() == {"sorry", "proof", "others"}, "as docs/mcp.md has it"
+    true = asked | {"sorry": first, "proof": "True.intro", "others": {second: "True.intro"}}
+    _, trap = simulated.call("check_proof", **{**true, "others": {second: "by admit"}})
+    assert (trap["verdict"], "line 4, column 12: the word admit" in trap["reason"]) == ("rejected", True)
+    _, claim = simulated.call("claim_sorry", sorry=second, agent="a prover")
+    _, refused = simulated.call("submit_proof", agent="another", **true)
+    assert "a prover has claimed it until" in refused
+    before = len(simulated.deployment.events("job_started"))
+    given = {"agent": "a prover", "claim": claim["claim"]}
+    _, sent = simulated.call("submit_proof", **given, **true)
+    proofs = [sent["proof"], *sent["others"].values()]
+    assert [simulated.judged(one)["verdict"] for one in proofs] == ["simulated", "simulated"]
+    assert [one["sorry"] for one in map(simulated.judged, proofs)] == [first, second]
+    assert len(simulated.deployment.events("job_started")) == before + 1
+    whole = PAIR.replace("sorry", "True.intro")
+    _, again = simulated.call("submit_proof", sorry=second, file=whole, **given)
+    assert [again["proof"], *again["others"].values()] == proofs[::-1], "the same text is recorded once"
+    _, shown = simulated.call("show_sorry", sorry=second)
+    assert [one["detail"] for one in shown["attempts"]] == ["together with the declaration's other 1"]
+    simulated.call("release_sorry", claim=claim["claim"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"others": {"f" * 16: "rfl"}}, "is no open sorry of pair in B.lean"),
+        ({"others": "the sorry of another declaration"}, "is no open sorry of pair in B.lean"),
+        ({"others": "the sorry itself"}, "with `others` for other sorries"),
+        ({"others": {"f": "rfl"}}, "should match pattern"),
+        ({"proof": "", "file": PAIR, "others": {"f" * 16: "rfl"}}, "with `others` for other sorries"),
+    ],
+)
+def test_sorries_that_are_not_of_one_declaration_are_not_taken_together(
+    simulated: Site, arguments: dict[str, Any], why: str
+) -> None:
+    before = len(simulated.deployment.events())
+    names = {"the sorry itself": simulated.pair[0], "the sorry of another declaration": simulated.sorry}
+    others = arguments.get("others")
+    given = arguments | ({"others": {names[others]: "rfl"}} if isinstance(others, str) else {})
+    done, said = simulated.call(
+        "submit_proof", **({"sorry": simulated.pair[0], "proof": "rfl", "agent": "a prover"} | given)
+    )
+    assert (done, why in said) == (False, True), said
+    assert len(simulated.deployment.events()) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [("True ∧ True", "True"), ("constructor\n", "constructor  \n"), ("  · exact (True.intro)\n  ·", "  ·")],
+)
+def test_a_file_that_changes_more_than_a_declaration_s_sorries_is_rejected(
+    simulated: Site, change: tuple[str, str]
+) -> None:
+    text = PAIR.replace("sorry", "True.intro").replace(*change)
+    _, answer = simulated.call("check_proof", sorry=simulated.pair[0], file=text)
+    assert answer["verdict"] == "rejected"
+    assert "only the sorries of pair may be replaced: its statement" in answer["reason"]
 
 
 @pytest.mark.parametrize(
@@ -306,5 +385,11 @@ def test_what_lean_accepts_is_accepted_when_checked_and_when_submitted(
     assert (verdict["verdict"], verdict["grade"]) == ("accepted", "replayed_closure")
     _, shown = lean.call("show_certificate", proof=verdict["proof"])
     assert (shown["certificate"]["verdict"], shown["certificate"]["proof"]) == ("verified", verdict["proof"])
+    first, second = lean.pair
+    _, sent = lean.call(
+        "submit_proof", sorry=first, agent="a prover", proof="True.intro", others={second: "True.intro"}
+    )
+    ends = [lean.judged(one)["verdict"] for one in (sent["proof"], *sent["others"].values())]
+    assert ends == ["accepted", "accepted"]
     late = lean.call("submit_proof", sorry=lean.sorry, agent="another", proof="trivial")
     assert (late[0], "its sorry is verified" in late[1]) == (False, True)

@@ -167,6 +167,38 @@ def test_a_sorry_may_be_named_by_its_id_alone(simulated: Served) -> None:
     }
 
 
+PAIR = "theorem pair : True ∧ True := by\n  constructor\n  · exact (sorry)\n  · exact (sorry)\n"
+
+
+def pair(served: Served, first: str, second: str, *, place: Any) -> tuple[int, Any]:
+    body = {
+        "repository": REPOSITORY,
+        "path": "Demo/Pair.lean",
+        "text": PAIR + "theorem one : True := sorry\n",
+        "sorry": {"declaration": "pair", "ordinal": 0},
+        "proof": first,
+        "others": [{"sorry": place, "proof": second}],
+    }
+    return post(served.port, "/check", body)
+
+
+def test_several_sorries_of_a_declaration_are_judged_as_one_text(simulated: Served) -> None:
+    second = {"declaration": "pair", "ordinal": 1}
+    status, answer = pair(simulated, "True.intro", "True.intro", place=second)
+    assert (status, answer["verdict"], answer["conditional_on"]) == (200, "unknown", []), answer
+    passed = {one["step"] for one in answer["findings"] if one["verdict"] == "passed"}
+    assert passed >= {"text", "shape", "compile", "statement"}
+    assert [one["sorry"]["line"] for one in answer["others"]] == [4]
+    assert answer["sorry"]["line"] == 3
+    assert answer["others"][0]["proof"] != answer["proof"]
+    _, trap = pair(simulated, "True.intro", "by admit", place=second)
+    assert trap["verdict"] == "rejected"
+    assert trap["reason"].startswith("the text for the sorry in line 4, column 12: the word admit")
+    for place, word in (({"declaration": "one"}, "other_declaration"), ({"line": 3}, "filled_twice")):
+        status, refused = pair(simulated, "True.intro", "True.intro", place=place)
+        assert (status, refused["error"]) == (422, word)
+
+
 def test_a_theorem_stated_otherwise_is_not_the_sorry_of_that_name(simulated: Served) -> None:
     other = {"text": SOURCE.replace("same (p : Prop) : p → p", "same : True"), "proof": "trivial"}
     status, answer = refused(simulated, **other, sorry={"id": SAME})

@@ -91,10 +91,12 @@ def test_tactics_and_their_rewards_and_vectors_are_answered(served: Served) -> N
     assert all(isinstance(number, float) for number in answer["outputs"])
 
 
-@pytest.mark.parametrize("route", ["/retrieve", "/check", "/fill"])
-def test_what_asks_about_a_repository_is_understood(route: str, served: Served) -> None:
+@pytest.mark.parametrize(
+    ("route", "holds"), [("/retrieve", ""), ("/check", "add_zero"), ("/check", "others"), ("/fill", "")]
+)
+def test_what_asks_about_a_repository_is_understood(route: str, holds: str, served: Served) -> None:
     """The page's repository is no one's: what is refused is that, and not the request."""
-    status, answer = run(served, command(route))
+    status, answer = run(served, command(route, holds=holds))
     assert status == 404, answer
     assert set(answer) == {"error", "reason", "remedy", "detail"}
 

@@ -141,13 +141,20 @@ class GateProject:
     ) -> Verdict:
         """Run the check job on the case and return the event that it records; see `spec`."""
         spec = self.spec(case, lean=lean, simulated=simulated, second_kernel=second_kernel)
+        (body,) = self.recorded(spec)
+        return body
+
+    def recorded(self, spec: JobSpec[CheckSpec]) -> list[Verdict]:
+        """Run the check job and return what it records."""
         out = io.StringIO()
         check.work(spec, Reporter(spec, out))
         (batch,) = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]
-        (event,) = batch["events"]
-        body = EVENT_TYPES[event["type"]].model_validate(event["data"])
-        assert isinstance(body, ProofVerified | ProofChecked | ProofRejected)
-        return body
+        bodies = []
+        for event in batch["events"]:
+            body = EVENT_TYPES[event["type"]].model_validate(event["data"])
+            assert isinstance(body, ProofVerified | ProofChecked | ProofRejected)
+            bodies.append(body)
+        return bodies
 
     def verified(
         self,

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.gate import source_checks
+from pipeline.lean.source.forbidden import complaints
+from pipeline.lean.source.splice import Replacement
 from tests.support.gate import FILE, Case, GateProject, Refused
 
 COMMENTS = {
@@ -85,6 +88,49 @@ TWO = FILE.replace("HOLE", "constructor\n  · exact (HOLE)")
 )
 def test_what_stands_between_two_sorries_stays_in_force(refused: Refused, trick: str) -> None:
     refused(Case(trick, file=TWO), step="text")
+
+
+THREE = FILE.replace("HOLE", "refine ⟨?_, HOLE⟩\n  · exact (sorry)")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named", "step"),
+    [
+        ("h.2", "by admit", 2, "text"),
+        ("native_decide", "h.1", 1, "text"),
+        ("h.2", "h.1\n\naxiom cheat : False", 2, "text"),
+        ("h.2) /-", "-/ (h.1", 1, "text"),
+        ("h.2", "id\nh.1", 2, "shape"),
+    ],
+    ids=["a sorry", "compiled code", "an axiom", "a comment from one to the other", "a command's column"],
+)
+def test_of_several_texts_the_one_that_hides_something_is_named_and_all_are_refused(
+    court: GateProject, first: str, second: str, named: int, step: str
+) -> None:
+    hole, text = (f"{one}⟩\n  · exact ({other}" for one, other in (("sorry", "sorry"), (first, second)))
+    file = THREE.replace("HOLE⟩\n  · exact (sorry", "HOLE")
+    verdict = court.rejected(Case(text, file=file, hole=hole), step=step, lean="none")
+    line, column = ((6, 15), (7, 12))[named - 1]
+    assert f"the text for the sorry in line {line}, column {column}: " in verdict.reason
+    line, column = ((6, 15), (7, 12))[2 - named]
+    assert f"line {line}, column {column}: " not in verdict.reason or "comment" in verdict.reason
+
+
+def test_a_text_that_can_be_read_in_very_many_ways_is_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counted(text: str) -> tuple[str, ...]:
+        read.append(len(text))
+        return complaints(text)
+
+    monkeypatch.setattr(source_checks, "complaints", counted)
+    monkeypatch.setattr(source_checks, "_MOST_READ", 20_000)
+    before = b"theorem t : True := f (sorry, sorry, sorry)\n"
+    text = Replacement(23, 42, "a, " * 2000 + "sorry")
+    assert source_checks.outside_the_sorries(before, text) == (
+        "the text between the declaration's sorries was changed",
+    )
+    assert sum(read) < 20_000 + len(text.text)
 
 
 def test_the_second_sorry_of_a_declaration_is_still_there(court: GateProject) -> None:

@@ -196,7 +196,7 @@ def join(data: bytes, parts: Sequence[Replacement]) -> Replacement:
     text = ordered[0].text
     for before, after in itertools.pairwise(ordered):
         if after.byte_start < before.byte_end:
-            raise ValueError(f"replacements overlap at byte {after.byte_start}; give each sorry once")
+            raise ValueError(f"two replacements overlap at byte {after.byte_start}")
         text += data[before.byte_end : after.byte_start].decode() + after.text
     return Replacement(ordered[0].byte_start, ordered[-1].byte_end, text)
 

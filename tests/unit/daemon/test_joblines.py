@@ -11,7 +11,7 @@ import pytest
 from daemon.jobs.due import DueJob
 from daemon.jobs.lines import BadLineError, Batch, parse_line
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.specs import Budget, CheckSpec, CuratedRung, ProveSpec, SorryToProve, Spec
+from pipeline.jobs.specs import Budget, Candidate, CheckSpec, CuratedRung, ProveSpec, SorryToProve, Spec
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits
 from store.domain.identity import proof_id
@@ -129,6 +129,17 @@ def test_the_mark_simulated_is_that_of_the_job(kind: Kind, body: EventBody, simu
 def test_a_checker_judges_its_own_proof_only(body: EventBody, change: dict[str, str]) -> None:
     with pytest.raises(BadLineError, match="not the one that the job was given"):
         said("check", body.model_copy(update=change), simulated=False)
+
+
+def test_a_checker_judges_what_is_recorded_with_the_same_text_for_the_declaration_s_other_sorries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = real(FOUND.model_copy(update={"sorry": "fedcba9876543210"}))
+    with pytest.raises(BadLineError, match="not the one that the job was given"):
+        said("check", proof_verified(FOUND), proof_verified(other), simulated=False)
+    spec = CheckSpec(lean=simulator(), proof=FOUND, alike=(Candidate(proof=other),))
+    monkeypatch.setitem(SPECS, "check", spec)
+    assert said("check", proof_verified(FOUND), proof_verified(other), simulated=False).events
 
 
 @pytest.mark.parametrize("change", [{"sorry": "fedcba9876543210"}, {"blob": sha("other")}])

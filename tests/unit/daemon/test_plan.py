@@ -36,7 +36,7 @@ from store.events.jobs import (
 from store.events.places import SorryPlace
 from store.events.proofs import ProofFound
 from store.events.repositories import BranchRewritten, BranchUnwatched
-from store.events.scans import SorryOpened
+from store.events.scans import SorryMoved, SorryOpened
 from store.events.traces import TraceMeasured
 from store.log.envelope import NewEvent
 from store.view import queries
@@ -541,6 +541,53 @@ def test_a_proof_that_may_be_proposed_is_checked_again_where_its_branch_has_gone
     world.plan(observed(3), scanned(3, toolchain=NEW))
     builds.add((KEY, sha(3)))
     assert "check" not in kinds(world.plan(leans=real(OLD, NEW), builds=builds)), "no one asked for it"
+
+
+def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_first_of_them_stands(
+    world: World,
+) -> None:
+    def spot(name: str, start: int) -> SorryPlace:
+        return replace(place("a"), byte_start=start, byte_end=start + 5, ordinal=int(name == "b"))
+
+    world.configure(entry="pull_requests = true")
+    stand = [
+        SorryOpened(
+            repository=KEY, branch="main", sha=sha(1), sorry=name, place=spot(name, start), reopened=False
+        )
+        for name, start in (("a", 20), ("b", 30))
+    ]
+    texts = [
+        body.model_copy(update={"sorry": name, "byte_start": 20, "byte_end": 35})
+        for name in "ab"
+        for body in found(name * 16, simulated=False, toolchain=OLD)
+    ]
+    builds = {(KEY, sha(1)), (KEY, sha(2))}
+    plan = world.plan(created(), stand, scanned(1, toolchain=OLD), texts, leans=real(OLD), builds=builds)
+    (check,) = [one for one in plan.due if one.kind == "check"]
+    given = asked(check, CheckSpec)
+    assert [given.proof.sorry, *(one.proof.sorry for one in given.alike)] == ["a", "b"]
+    assert "with 1 more of the declaration" in check.describes
+    done = [
+        events.proof_verified(body).model_copy(
+            update={"patch": BlobRef(sha256=DIGEST, size_bytes=len(PAYLOAD))}
+        )
+        for body in texts
+        if isinstance(body, ProofFound)
+    ]
+    there = [
+        SorryMoved(
+            repository=KEY, branch="main", sha=sha(2), sorry=name, place=spot(name, start), what=("line",)
+        )
+        for name, start in (("a", 40), ("b", 50))
+    ]
+    world.plan(done, succeeded(check), observed(2), there, scanned(2, toolchain=OLD))
+    (check,) = [one for one in world.plan(leans=real(OLD), builds=builds).due if one.kind == "check"]
+    given = asked(check, CheckSpec)
+    both = (given.proof, *(one.proof for one in given.alike))
+    assert [(one.sorry, one.sha, one.byte_start, one.byte_end) for one in both] == [
+        ("a", sha(2), 40, 55),
+        ("b", sha(2), 40, 55),
+    ]
 
 
 def doubted(world: World) -> Judges:
