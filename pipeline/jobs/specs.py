@@ -529,7 +529,8 @@ class BumpSpec(Spec):
         bump: the trial's id.
         toolchain: what `lean-toolchain` becomes; "": it stays.
         package, rev: a package of the manifest and the full commit id that it is raised to; "": none.
-        renames: by the full name that a declaration had, the one that it has now, as the log's lives of theorems say.
+        renames: by the full name that a declaration had, the one that it has now, as the log's lives of the theorems of
+            this repository and its packages say.
         tries: texts that Lean compiles for one broken proof.
         limits, budget: of rung 0, which tries what is left.
         second_kernel: as `[lean]` says it.

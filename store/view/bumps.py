@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from store.domain.identity import job_id
@@ -71,16 +72,19 @@ def bump_jobs(db: sqlite3.Connection, *, repository: str) -> list[JobRow]:
     return [row for row in queries.jobs(db, kind="bump") if row.repository == repository]
 
 
-def renames(db: sqlite3.Connection) -> dict[str, str]:
+def renames(db: sqlite3.Connection, repositories: Sequence[str]) -> dict[str, str]:
     """Return, by the full names that theorems had and none has now, the name that the same theorem has now.
 
-    Of all repositories; a name that several theorems had is not in it.
+    Of these repositories and no others, whose names are nobody's business there; a name that several theorems had is
+    not in it.
     """
+    of = ", ".join("?" * len(repositories))
     found = db.execute(
         "SELECT v.name, min(t.name) FROM theorem_versions AS v JOIN theorems AS t USING (repository, branch, theorem)"
-        " WHERE v.name <> t.name AND t.state = 'present'"
-        " AND NOT EXISTS (SELECT 1 FROM theorems AS o WHERE o.name = v.name AND o.state = 'present')"
+        f" WHERE v.repository IN ({of}) AND v.name <> t.name AND t.state = 'present'"
+        " AND NOT EXISTS (SELECT 1 FROM theorems AS o"
+        f" WHERE o.name = v.name AND o.state = 'present' AND o.repository IN ({of}))"
         " GROUP BY v.name HAVING count(DISTINCT t.name) = 1 ORDER BY v.name LIMIT ?",
-        (_MOST_RENAMES,),
+        (*repositories, *repositories, _MOST_RENAMES),
     )
     return dict(found.fetchall())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import itertools
+import json
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from daemon.planning.bumps import _packages
 from pipeline.bump import __main__ as job
 from pipeline.bump.__main__ import _lean_files
 from pipeline.bump.breaks import Gap, RaisedFile, reason_of, shown
@@ -16,8 +20,10 @@ from pipeline.bump.mends import Names, candidates, deprecations, renamed, sugges
 from pipeline.jobs.protocol import Reporter
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BuildLog, BuildMessage
+from store.domain.identity import slug
 from store.events.bumps import Break, BumpTried
-from tests.support.bump import OLD, job_spec, recorded
+from store.view.bumps import renames
+from tests.support.bump import OLD, git, job_spec, recorded
 
 FILE = """namespace Demo
 
@@ -314,3 +320,37 @@ def test_what_breaks_since_a_command_is_left_out_says_what_it_follows_from() -> 
         [error(2, 8, "Unknown constant `Demo.two.lt`"), error(5, 8, "Unknown identifier `old`")], file.causes
     )
     assert [gap.found.follows for _, gap in sorted(other.gaps.items())] == ["Demo.two", ""]
+
+
+# ---- whose names
+
+
+def test_the_log_s_renames_are_those_of_the_repository_and_of_what_its_manifest_requires(
+    tmp_path: Path,
+) -> None:
+    own, package, private = "github.com/ada/own", "github.com/ada/base", "github.com/eve/secret"
+    work, mirror = tmp_path / "work", tmp_path / f"{slug(own)}.git"
+    work.mkdir()
+    entry = {"type": "git", "name": "base", "url": "https://github.com/ada/base.git", "rev": "a" * 40}
+    (work / "lake-manifest.json").write_text(json.dumps({"version": "1.1.0", "packages": [entry]}))
+    git(work, "init", "--quiet")
+    git(work, "add", ".")
+    git(work, "commit", "--quiet", "-m", "one")
+    git(tmp_path, "clone", "--quiet", "--bare", str(work), str(mirror))
+    packages = _packages(tmp_path, own, git(work, "rev-parse", "HEAD"))
+    assert packages == [package]
+    assert _packages(tmp_path, private, "a" * 40) == []
+
+    with closing(sqlite3.connect(":memory:")) as view:
+        view.execute("CREATE TABLE theorems (repository, branch, theorem, state, name)")
+        view.execute("CREATE TABLE theorem_versions (repository, branch, theorem, name)")
+        for repository in (own, package, private):
+            name = repository.rpartition("/")[2]
+            view.execute(
+                "INSERT INTO theorems VALUES (?, 'main', 't', 'present', ?)", (repository, f"{name}.new")
+            )
+            view.execute(
+                "INSERT INTO theorem_versions VALUES (?, 'main', 't', ?)", (repository, f"{name}.old")
+            )
+        assert renames(view, (own, *packages)) == {"own.old": "own.new", "base.old": "base.new"}
+        assert renames(view, (own,)) == {"own.old": "own.new"}
