@@ -372,6 +372,13 @@ def _ray(settings: Settings | None) -> Iterator[Finding]:
         )
     else:
         yield Finding("ray", "ok", f"{version}; the cluster at {settings.engine.address}, with a token")
+    if not settings.engine.artifacts:
+        yield Finding(
+            "artifacts",
+            "warning",
+            f"they lie in {settings.artifacts}, which a node on another machine may not see",
+            "name a folder that all nodes see, or a URL such as s3://bucket/folder, as artifacts under [engine]",
+        )
 
 
 def version_tuple(text: str) -> tuple[int, ...]:

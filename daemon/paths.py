@@ -34,6 +34,8 @@ class Paths:
     state: Path
     cache: Path
     runtime: Path
+    own_mirrors: Path | None = None
+    """Where the mirrors of an attempt on another machine are; None: in the cache."""
 
     @property
     def events_db(self) -> Path:
@@ -83,7 +85,12 @@ class Paths:
 
     @property
     def mirrors(self) -> Path:
-        return self.cache / "mirrors"
+        return self.own_mirrors or self.cache / "mirrors"
+
+    @property
+    def packs(self) -> Path:
+        """The commits that a node got, of which its attempts make their mirrors (`daemon.jobs.node`)."""
+        return self.cache / "packs"
 
     @property
     def worktrees(self) -> Path:

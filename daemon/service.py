@@ -356,7 +356,7 @@ class Service:
             slots=settings.jobs.max_running,
             cgroups=cgroups if isinstance(cgroups, Cgroups) else None,
         )
-        self._engine = engine_of(settings, local, self._git, leans=lambda: self._work.leans)
+        self._engine = engine_of(lambda: self.settings, local, self._git, leans=lambda: self._work.leans)
         self._runner = JobRunner(
             store=self._store,
             engine=self._engine,

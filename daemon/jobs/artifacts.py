@@ -14,11 +14,11 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import tarfile
-import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _CHUNK = 2**20
 _UNUSED_S = 14 * 24 * 3600.0
 _TOUCH_AFTER_S = 24 * 3600.0
+_IN_USE_S = 2 * _TOUCH_AFTER_S
+_MARK = b"artifacts of unsorry\n"
 
 
 class ArtifactError(Exception):
@@ -103,36 +105,45 @@ class Artifacts:
         finally:
             new.unlink(missing_ok=True)
 
-    def named(self, name: str, make: Callable[[Path], Path]) -> str:
-        """Return the SHA-256 of the content of a thing, made and put if the store has none of that name.
+    def named(self, name: str) -> str:
+        """Return the SHA-256 of a thing's content, "" where the store has none.
 
         Args:
             name: says all that the content depends on.
-            make: makes the file in an empty folder and returns it.
         """
-        label = f"names/{hashlib.sha256(name.encode()).hexdigest()}"
+        label = _label(name)
         with self._asked("read", label):
             try:
                 digest: str = self._files.cat_file(f"{self._root}/{label}").decode("ascii")
             except FileNotFoundError:
-                digest = ""
-        if digest and self.has(digest):
-            return digest
-        with tempfile.TemporaryDirectory(prefix="unsorry-artifact-") as scratch:
-            digest = self.put(make(Path(scratch)))
-        self._write(label, digest.encode("ascii"))
+                return ""
+        return digest if self.has(digest) and self.has(label) else ""
+
+    def put_named(self, name: str, source: Path) -> str:
+        """Add the content of a thing of this name; return its SHA-256."""
+        digest = self.put(source)
+        self._write(_label(name), digest.encode("ascii"))
         return digest
 
-    def sweep(self) -> None:
-        """Remove from a folder what was not used for two weeks; other stores have rules of their own for that."""
-        if self._folder is None or not self._folder.is_dir():
-            return
-        now = time.time()
-        for path in (*self._folder.iterdir(), *self._folder.glob("names/*")):
-            with suppress(FileNotFoundError):
-                ours = re.fullmatch("[0-9a-f]{64}", path.name) is not None
-                if ours and path.is_file() and now - path.stat().st_mtime > _UNUSED_S:
-                    path.unlink()
+    def mark(self) -> None:
+        """Put what `look` finds."""
+        self.put(_MARK)
+
+    def look(self) -> None:
+        """Find out whether this machine reads what the daemon's writes."""
+        with self._opened(hashlib.sha256(_MARK).hexdigest()) as chunks:
+            for _ in chunks:
+                pass
+
+    def sweep(self, most_bytes: int) -> None:
+        """Remove from a folder what is long unused or too much; other stores have rules of their own for that."""
+        if self._folder is not None and self._folder.is_dir():
+            found = (*self._folder.iterdir(), *self._folder.glob("names/*"))
+            # A name with a point is of what is being put, or was when its process was killed.
+            sweep_files(
+                (path for path in found if re.fullmatch(r"[0-9a-f]{64}|\.[0-9a-f]{32}", path.name)),
+                most_bytes,
+            )
 
     def _write(self, name: str, source: Path | bytes) -> None:
         with self._asked("written", name):
@@ -181,6 +192,31 @@ class Artifacts:
             ) from error
 
 
+def _label(name: str) -> str:
+    return f"names/{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def sweep_files(paths: Iterable[Path], most_bytes: int) -> None:
+    """Remove the files that were not used for two weeks, and of what is beyond a bound those unused for the longest
+    time, but none that was used within two days. The modification time is that of the last use.
+
+    Raises:
+        OSError: one cannot be removed.
+    """
+    now, left = time.time(), 0
+    files: list[tuple[float, int, Path]] = []
+    for path in paths:
+        with suppress(FileNotFoundError):
+            about = path.lstat()
+            if stat.S_ISREG(about.st_mode):
+                files.append((now - about.st_mtime, about.st_size, path))
+                left += about.st_size
+    for unused_s, size, path in sorted(files, reverse=True):
+        if unused_s > _UNUSED_S or (left > most_bytes and unused_s > _IN_USE_S):
+            path.unlink(missing_ok=True)
+            left -= size
+
+
 def _put_whole(target: Path, source: Path | bytes) -> None:
     """Write a file that has its name only once it is whole and durable."""
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -219,7 +255,7 @@ def pack_folder(folder: Path, target: Path) -> Path:
 
 
 def unpack_folder(source: Path, folder: Path) -> None:
-    """Make a folder of a tar file, whole or not at all, unless it is there.
+    """Make a folder of a tar file, whole or not at all, unless it is there; it grows beside the tar file.
 
     Raises:
         OSError: the disk refused.
@@ -228,7 +264,7 @@ def unpack_folder(source: Path, folder: Path) -> None:
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    new = folder.with_name(f".new-{uuid.uuid4().hex}")
+    new = source.with_name(f".new-{uuid.uuid4().hex}")
     try:
         new.mkdir()
         with tarfile.open(source) as tar:

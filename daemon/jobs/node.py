@@ -1,9 +1,10 @@
 """The other machine's end: what a node is, and one attempt on it, around the engine that the daemon itself uses there.
 
-A node works in one folder (`$UNSORRY_NODE_FOLDER`, else `~/.cache/unsorry-node`): mirrors, builds, worktrees and
-toolchains lie in it as in the daemon's cache (`daemon.paths`). It knows no configuration, no log and no secret. Each
-attempt is a process of its own (`Carrier`), which speaks `daemon.jobs.wire`; one more a machine (`Keeper`) says what
-the machine is, and removes what attempts left whose process was killed.
+A node works in one folder (`$UNSORRY_NODE_FOLDER`, else `~/.cache/unsorry-node`): builds, worktrees and toolchains
+lie in it as in the daemon's cache (`daemon.paths`), and packs, of which each attempt makes a mirror of its own. It
+knows no configuration, no log and no secret. Each attempt is a process of its own (`Carrier`), which speaks
+`daemon.jobs.wire`; one more a machine (`Keeper`) says what the machine is, and removes what attempts left whose process
+was killed.
 """
 
 from __future__ import annotations
@@ -17,16 +18,15 @@ import shutil
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Coroutine, Iterator
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
 import structlog
 
-from daemon.jobs.artifacts import ArtifactError, Artifacts, unpack_folder
+from daemon.jobs.artifacts import ArtifactError, Artifacts, sweep_files, unpack_folder
 from daemon.jobs.engine import Commit, LocalAttempt, LocalEngine, Order, StartError, end_attempt
 from daemon.jobs.orphans import LOCK, guard
 from daemon.jobs.wire import (
@@ -129,7 +129,7 @@ def examined(paths: Paths, like: WireLean) -> NodeReport:
     Args:
         like: how the daemon's machine runs Lean; its toolchain does not matter.
     """
-    problems = []
+    problems: list[str] = []
     try:
         paths.jobs.mkdir(parents=True, exist_ok=True)
         remove_what_is_left(paths)
@@ -165,9 +165,19 @@ def examined(paths: Paths, like: WireLean) -> NodeReport:
 class Keeper:
     """Says what this machine is. One process a node, which the cluster starts there."""
 
+    def __init__(self) -> None:
+        self._reads = ""
+
     def report(self, asked: bytes) -> bytes:
         """Return a `NodeReport` to a `Look`, both in JSON."""
-        report = examined(node_paths(), Look.model_validate_json(asked).lean)
+        look = Look.model_validate_json(asked)
+        report = examined(node_paths(), look.lean)
+        try:
+            if self._reads != look.artifacts:
+                Artifacts(look.artifacts).look()
+                self._reads = look.artifacts
+        except ArtifactError as error:
+            report = report.model_copy(update={"problems": (*report.problems, f"artifacts: {error}")})
         return report.model_dump_json().encode()
 
 
@@ -276,7 +286,8 @@ class NodeAttempt:
     async def _within(self, begin: Begin, directory: Path, over: asyncio.Task[None]) -> None:
         """Run the attempt, until its end is asked for: its folder is made and held."""
         git = Git(timeout_s=60.0)
-        preparing = asyncio.create_task(self._prepared(begin, directory, git))
+        paths = replace(self._paths, own_mirrors=directory / "mirrors")
+        preparing = asyncio.create_task(self._prepared(begin, directory, git, paths))
         await asyncio.wait({preparing, over}, return_when=asyncio.FIRST_COMPLETED)
         if not preparing.done():
             # What a thread still fetches ends with this process, which the daemon ends now.
@@ -285,7 +296,7 @@ class NodeAttempt:
             self._say_closed(Exit(1, None, 0), 0)
             return
         spec = preparing.result()
-        engine = LocalEngine(self._paths, git, slots=1)
+        engine = LocalEngine(paths, git, slots=1)
         order = Order(
             spec,
             begin.module,
@@ -383,27 +394,26 @@ class NodeAttempt:
             await self._attempt.stop(grace_s=stop.grace_s, first_alone=stop.first_alone)
         self._say(Stopped(lease=self._lease))
 
-    async def _prepared(self, begin: Begin, directory: Path, git: Git) -> JobSpec[Spec]:
+    async def _prepared(self, begin: Begin, directory: Path, git: Git, paths: Paths) -> JobSpec[Spec]:
         """Bring what the attempt needs to this node; return its specification with the node's places.
 
         Raises:
             ArtifactError, GitError, OSError, StartError: something is not to be had here.
         """
-        paths = self._paths
         store = await asyncio.to_thread(Artifacts, begin.artifacts)
         repository = begin.mirror or (begin.commit.repository if begin.commit else "")
         if repository:
             mirror = paths.mirrors / f"{slug(repository)}.git"
-            try:
-                await git.ensure_mirror(mirror, sha256=begin.sha256)
-            except OSError:
-                if not (mirror / "HEAD").is_file():  # else another attempt has made it meanwhile
-                    raise
+            await git.ensure_mirror(mirror, sha256=begin.sha256)
             for pack in begin.packs:
-                await _add_pack(git, mirror, store, pack)
-        await asyncio.to_thread(sweep, paths.cache, begin.cache_bytes)
+                async with _alone(paths.packs / pack):
+                    await _add_pack(git, mirror, store, pack, paths.packs / pack)
+        await asyncio.to_thread(_sweep, paths, begin.cache_bytes)
         for tree in begin.trees:
-            await asyncio.to_thread(_add_tree, store, paths.cache / tree.place, tree.sha256)
+            async with _alone(paths.packs / tree.sha256):
+                await asyncio.to_thread(
+                    _add_tree, store, paths.cache / tree.place, tree.sha256, directory / "tree.tar"
+                )
         inputs = directory / "inputs"
         for one in begin.inputs:
             (inputs / one.name).parent.mkdir(parents=True, exist_ok=True)
@@ -432,26 +442,46 @@ def _staged(staging: Path) -> list[Path]:
     return [path for path in sorted(staging.iterdir()) if len(path.name) == 64]
 
 
-def _add_tree(store: Artifacts, folder: Path, digest: str) -> None:
+@contextlib.asynccontextmanager
+async def _alone(content: Path) -> AsyncIterator[None]:
+    """Let other attempts of this node wait, each a process of its own, that need the same content."""
+    content.parent.mkdir(parents=True, exist_ok=True)
+    with content.with_suffix(".lock").open("wb") as held:
+        await asyncio.to_thread(fcntl.flock, held, fcntl.LOCK_EX)
+        yield
+
+
+def _sweep(paths: Paths, most_bytes: int) -> None:
+    """Remove what is long unused, or too much: of builds, packs and journals so many bytes each."""
+    sweep(paths.cache, most_bytes)
+    for folder in (paths.packs, paths.searches):
+        sweep_files(folder.rglob("*"), most_bytes)
+
+
+def _add_tree(store: Artifacts, folder: Path, digest: str, packed: Path) -> None:
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        packed = folder.with_name(f".{uuid.uuid4().hex}.tar")
-        try:
-            store.get(digest, packed)
-            unpack_folder(packed, folder)
-        finally:
-            packed.unlink(missing_ok=True)
+        store.get(digest, packed)
+        unpack_folder(packed, folder)
+        packed.unlink()
 
 
-async def _add_pack(git: Git, mirror: Path, store: Artifacts, digest: str) -> None:
+async def _add_pack(git: Git, mirror: Path, store: Artifacts, digest: str, kept: Path) -> None:
+    """Put a pack into an attempt's own mirror; the node keeps it for others, by links: a sweep takes it from no one."""
     pack = mirror / "objects" / "pack" / f"pack-{digest[:40]}.pack"
     pack.parent.mkdir(parents=True, exist_ok=True)
-    with (mirror / f"unsorry-{digest[:40]}.lock").open("wb") as held:
-        # Another attempt may bring the same one, in a process of its own.
-        await asyncio.to_thread(fcntl.flock, held, fcntl.LOCK_EX)
-        if not pack.with_suffix(".idx").is_file():
-            await asyncio.to_thread(store.get, digest, pack)
-            await git.index_pack(mirror, pack)
+    both = [(kept.with_suffix(end), pack.with_suffix(end)) for end in (".pack", ".idx")]
+    try:
+        for there, here in both:
+            here.hardlink_to(there)
+            os.utime(here)
+    except FileNotFoundError:
+        pack.unlink(missing_ok=True)
+        await asyncio.to_thread(store.get, digest, pack)
+        await git.index_pack(mirror, pack)
+        for there, here in both:
+            there.unlink(missing_ok=True)
+            there.hardlink_to(here)
 
 
 def remove(paths: Paths, directory: Path) -> None:

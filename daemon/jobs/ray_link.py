@@ -1,4 +1,4 @@
-"""The process that speaks to the Ray cluster: `python -m daemon.jobs.ray_link ADDRESS LOOK`, a child of the daemon.
+"""The process that speaks to the Ray cluster: `python -m daemon.jobs.ray_link ADDRESS`, a child of the daemon.
 
 Ray ends the process that uses it when it loses the cluster's head, so this one is not the daemon. It starts an actor
 for each attempt on the node that the daemon names, never more than fit, carries bytes both ways (`daemon.jobs.wire`),
@@ -19,6 +19,7 @@ from daemon.jobs.wire import (
     TO_LINK,
     Gone,
     Kill,
+    Look,
     NodeReport,
     Nodes,
     NodeSeen,
@@ -40,10 +41,10 @@ _LEFT = (1, 3, 4)
 class Link:
     """The channels of one daemon."""
 
-    def __init__(self, ray: Any, look: bytes, out: asyncio.StreamWriter) -> None:
+    def __init__(self, ray: Any, out: asyncio.StreamWriter) -> None:
         self._ray = ray
-        self._look = look
         self._out = out
+        self._look: asyncio.Queue[bytes] = asyncio.Queue()
         self._channels: dict[int, asyncio.Queue[bytes]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._keepers: dict[str, Any] = {}
@@ -69,6 +70,8 @@ class Link:
                     self._channels[channel].put_nowait(content)
                 continue
             match TO_LINK.validate_json(content):
+                case Look():
+                    self._look.put_nowait(content)
                 case Open() as opened:
                     self._channels[opened.channel] = asyncio.Queue()
                     work = self._carry(opened.channel, opened.node)
@@ -143,7 +146,10 @@ class Link:
         return False
 
     async def _look_around(self) -> None:
+        look = await self._look.get()
         while True:
+            while not self._look.empty():
+                look = self._look.get_nowait()
             alive = {
                 one["NodeID"]: one
                 for one in await asyncio.to_thread(self._ray.nodes)
@@ -152,19 +158,22 @@ class Link:
             for gone in [node for node in self._keepers if node not in alive]:
                 del self._keepers[gone]
                 self._reports.pop(gone, None)
-            await asyncio.gather(*(self._ask(node) for node in alive))
+            await asyncio.gather(*(self._ask(node, look) for node in alive))
             nodes = Nodes(nodes=tuple(self._seen(node, about) for node, about in alive.items()))
             await self._write(CONTROL, nodes.model_dump_json().encode())
             await asyncio.sleep(LOOK_EVERY_S)
 
-    async def _ask(self, node: str) -> None:
+    async def _ask(self, node: str, look: bytes) -> None:
         try:
             if node not in self._keepers:
                 self._keepers[node] = self._actor(Keeper, node, 0)
             async with asyncio.timeout(_REPORT_S):
-                said = await self._keepers[node].report.remote(self._look)
+                said = await self._keepers[node].report.remote(look)
             self._reports[node] = NodeReport.model_validate_json(said)
-        except (self._ray.exceptions.RayError, TimeoutError, ValueError) as error:
+        except TimeoutError:
+            # It may be busy, or still starting: another one would have to start too.
+            self._reports[node] = f"it has not said for {_REPORT_S:.0f} s what it is; it is asked again"
+        except (self._ray.exceptions.RayError, ValueError) as error:
             self._keepers.pop(node, None)
             first = _first_line(error)
             self._reports[node] = f"it cannot say what it is: {first}; install the daemon's version there"
@@ -185,7 +194,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-async def _main(address: str, look: str) -> None:
+async def _main(address: str) -> None:
     import ray
 
     out_fd = os.dup(1)
@@ -197,7 +206,7 @@ async def _main(address: str, look: str) -> None:
     transport, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, os.fdopen(out_fd, "wb")
     )
-    await Link(ray, look.encode(), asyncio.StreamWriter(transport, protocol, None, loop)).serve(given)
+    await Link(ray, asyncio.StreamWriter(transport, protocol, None, loop)).serve(given)
     ray.shutdown()
 
 

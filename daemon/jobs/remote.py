@@ -14,15 +14,19 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import math
 import os
 import secrets
 import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -30,6 +34,7 @@ from daemon.jobs.artifacts import ArtifactError, Artifacts, pack_folder
 from daemon.jobs.engine import (
     Attempt,
     AttemptLostError,
+    Commit,
     End,
     LocalEngine,
     Node,
@@ -85,7 +90,7 @@ from pipeline.jobs import child
 from pipeline.jobs.child import Exit, LineTooLongError, job_environment
 from pipeline.jobs.specs import ScanSpec, folders_of
 from pipeline.lean.backend import LeanBackend, Leans
-from pipeline.lean.build.build_cache import folder_of, hold, read_build
+from pipeline.lean.build.build_cache import folder_of, hold, read_build, remove_tree
 from store.domain.identity import slug
 
 _CLOCK_S = 60.0
@@ -93,9 +98,12 @@ _FIRST_WORD_S = 60.0
 """So long a process may take to start on a busy node; nothing of the job's has begun there before."""
 _LINK_ENDS_S = 5.0
 _REFUSED_S = 60.0
+_SWEEP_EVERY_S = 24 * 3600.0
 _SOONEST_S, _LATEST_S = 1.0, 60.0
 _HOMES = ("lean", "journal")
 """Fields of parameters that are places of this machine, of which a node has its own."""
+
+_T = TypeVar("_T")
 
 log = structlog.get_logger("daemon.jobs.remote")
 
@@ -258,7 +266,8 @@ class RemoteAttempt:
                     await asyncio.to_thread(self._put, message)
                     self._send(Taken())
                 case Ended():
-                    if self._stops == 0 and signal.SIGTERM in (message.signal, message.status - 128):
+                    by_term = signal.SIGTERM in (message.signal, message.status - 128)
+                    if by_term and not self._stops and not self._closing:
                         # Nobody else ends it so: a machine that is drained, or shuts down.
                         raise AttemptLostError(
                             f"{self._node}: it got SIGTERM there, as from a node that is shut down",
@@ -357,22 +366,29 @@ class RayEngine:
 
     Args:
         local: runs what stays here.
+        settings: those in force; of them [engine] and the folders never change.
         leans: what can run Lean here now: a node that lacks some of it gets no jobs.
     """
 
     def __init__(
-        self, local: LocalEngine, settings: Settings, git: Git, *, leans: Callable[[], Leans]
+        self, local: LocalEngine, settings: Callable[[], Settings], git: Git, *, leans: Callable[[], Leans]
     ) -> None:
         self._local = local
         self._settings = settings
-        self._paths: Paths = settings.paths
+        self._engine = settings().engine
+        self._paths: Paths = settings().paths
         self._git = git
         self._leans = leans
         self._folder = self._paths.runtime / "ray"
-        self._artifacts_url = settings.engine.artifacts or str(self._paths.cache / "artifacts")
+        self._artifacts_url = settings().artifacts
         self._artifacts: Artifacts | None = None
+        self._swept = -math.inf
+        # Two of its own: gigabytes that go to a store must not keep the daemon's other work from a thread.
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="artifacts")
+        self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._nodes: tuple[NodeSeen, ...] = ()
         self._nodes_at = 0.0
+        self._looked: Look | None = None
         self._problem = "the cluster was not asked yet"
         self._refusals: dict[str, _Refusal] = {}
         self._attempts: dict[int, RemoteAttempt] = {}
@@ -394,13 +410,14 @@ class RayEngine:
         """See `daemon.jobs.engine.Engine.now`."""
         others = [Node(one.name, one.slots, (), one.node, self._why_not(one)) for one in self._nodes]
         if self._problem:
-            others = [Node(self._settings.engine.address, 0, (), "none", self._problem)]
+            others = [Node(self._engine.address, 0, (), "none", self._problem)]
         return (*self._local.now, *others)
 
     async def nodes(self, lent: Mapping[str, str]) -> tuple[Node, ...]:
         """See `daemon.jobs.engine.Engine.nodes`."""
         if self._linking is None:
             self._linking = asyncio.create_task(self._keep_linked(), name="ray-link")
+        self._ask()
         await self._local.nodes(lent)
         return self.now
 
@@ -413,6 +430,7 @@ class RayEngine:
         if self._linking is not None:
             self._linking.cancel()
             await asyncio.gather(self._linking, return_exceptions=True)
+        self._pool.shutdown(wait=False, cancel_futures=True)
         await self._local.aclose()
 
     async def start(self, order: Order, *, over: Callable[[str], None]) -> Attempt:
@@ -437,7 +455,7 @@ class RayEngine:
             name,
             order,
             lease=lease,
-            lease_s=self._settings.engine.lease_s,
+            lease_s=self._engine.lease_s,
             send=lambda message: self._write(channel, encode(message)),
             over=over,
             release=lambda: self._forget(channel),
@@ -493,7 +511,23 @@ class RayEngine:
 
     # --- the link -----------------------------------------------------------------------------------------
 
-    def _control(self, message: Open | Kill) -> None:
+    def _ask(self) -> None:
+        """Say what is asked of nodes, where that is another thing than before."""
+        lean = self._settings().lean
+        look = Look(
+            lean=WireLean(
+                kind="simulator" if lean.backend == "simulator" else "server",
+                toolchain="",
+                sandbox="bubblewrap" if lean.sandbox != "none" else "none",
+                as_root=lean.as_root,
+            ),
+            artifacts=self._artifacts_url,
+        )
+        if self._writer is not None and look != self._looked:
+            self._looked = look
+            self._control(look)
+
+    def _control(self, message: Look | Open | Kill) -> None:
         self._write(CONTROL, message.model_dump_json().encode())
 
     def _write(self, channel: int, content: bytes) -> None:
@@ -517,10 +551,12 @@ class RayEngine:
                 reason = await self._linked()
             except OSError as error:
                 reason = f"the process that speaks to it cannot be started: {error}"
+            except ArtifactError as error:
+                reason = f"artifacts: {error}"
             except ValueError as error:
                 reason = f"what it says cannot be read: {str(error)[:300]}"
-            self._writer, self._nodes = None, ()
-            self._problem = f"no Ray cluster at {self._settings.engine.address}: {reason}; it is tried again"
+            self._writer, self._nodes, self._looked = None, (), None
+            self._problem = f"no Ray cluster at {self._engine.address}: {reason}; it is tried again"
             for attempt in list(self._attempts.values()):
                 attempt.lose(f"the cluster is gone: {reason}", suspect=False)
             log.warning("ray_lost", reason=reason)
@@ -528,16 +564,14 @@ class RayEngine:
             await asyncio.sleep(pause_s)
 
     async def _linked(self) -> str:
-        """Start a link and take what it says until it ends; return why it did."""
-        engine, lean = self._settings.engine, self._settings.lean
-        look = Look(
-            lean=WireLean(
-                kind="simulator" if lean.backend == "simulator" else "server",
-                toolchain="",
-                sandbox="bubblewrap" if lean.sandbox != "none" else "none",
-                as_root=lean.as_root,
-            )
-        )
+        """Start a link and take what it says until it ends; return why it did.
+
+        Raises:
+            OSError: it cannot be started.
+            ArtifactError: nothing can be put for the nodes.
+        """
+        engine = self._engine
+        await self._store()
         self._folder.mkdir(parents=True, exist_ok=True)
         output = self._folder / "link.log"
         environment = job_environment(self._folder) | {
@@ -552,7 +586,6 @@ class RayEngine:
                 "-m",
                 "daemon.jobs.ray_link",
                 engine.address,
-                look.model_dump_json(),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=errors,
@@ -562,6 +595,7 @@ class RayEngine:
         try:
             assert process.stdout is not None
             self._writer = process.stdin
+            self._ask()
             async for channel, content in frames(process.stdout):
                 if channel != CONTROL:
                     if channel in self._attempts:
@@ -599,11 +633,10 @@ class RayEngine:
         parameters.pop("lean", None)
         journal = parameters.pop("journal", None) is not None
         lean = getattr(spec.parameters, "lean", None)
-        loop = asyncio.get_running_loop()
-        packs, trees = await asyncio.to_thread(self._put, order, loop)
+        packs, trees = await self._put(order)
         return Begin(
             lease=lease,
-            lease_s=self._settings.engine.lease_s,
+            lease_s=self._engine.lease_s,
             artifacts=self._artifacts_url,
             job=spec.job,
             kind=spec.kind,
@@ -611,7 +644,7 @@ class RayEngine:
             module=order.module,
             memory_bytes=order.memory_bytes,
             whole_bytes=order.whole_bytes,
-            cache_bytes=self._settings.cache.size_bytes,
+            cache_bytes=self._settings().cache.size_bytes,
             commit=None
             if commit is None
             else WireCommit(repository=commit.repository, sha=commit.sha, built=commit.built),
@@ -623,68 +656,102 @@ class RayEngine:
                 for one in spec.inputs.files
             ),
             trees=trees,
-            lean=_wire(lean, as_root=self._settings.lean.as_root) if isinstance(lean, LeanBackend) else None,
+            lean=_wire(lean, as_root=self._settings().lean.as_root)
+            if isinstance(lean, LeanBackend)
+            else None,
             journal=journal,
             parameters=parameters,
         )
 
-    def _put(
-        self, order: Order, loop: asyncio.AbstractEventLoop
-    ) -> tuple[tuple[str, ...], tuple[WireTree, ...]]:
-        """Put contents that are not there; called on a thread."""
+    async def _off(self, work: Callable[..., _T], *arguments: object) -> _T:
+        """Do on a thread what may take minutes."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+
+    async def _store(self) -> Artifacts:
+        """Return the store, swept once a day.
+
+        Raises:
+            ArtifactError: it cannot be opened or written.
+        """
         if self._artifacts is None:
-            self._artifacts = Artifacts(self._artifacts_url)
-            self._artifacts.sweep()
-        store, spec, commit = self._artifacts, order.spec, order.commit
+            self._artifacts = await self._off(Artifacts, self._artifacts_url)
+        if time.monotonic() - self._swept > _SWEEP_EVERY_S:
+            self._swept = time.monotonic()
+            await self._off(self._artifacts.sweep, self._settings().cache.size_bytes)
+            await self._off(self._artifacts.mark)
+        return self._artifacts
+
+    async def _put(self, order: Order) -> tuple[tuple[str, ...], tuple[WireTree, ...]]:
+        """Put contents that are not there."""
+        store, spec, commit = await self._store(), order.spec, order.commit
         for one in spec.inputs.files:
-            if not store.has(one.sha256):
-                store.put(spec.inputs.folder / one.name)
+            if not await self._off(store.has, one.sha256):
+                await self._off(store.put, spec.inputs.folder / one.name)
         packs: list[str] = []
         repository = order.mirror or (commit.repository if commit else "")
         if repository:
             mirror = self._paths.mirrors / f"{slug(repository)}.git"
-            shas = [commit.sha] if commit else self._commits(spec.parameters, mirror, loop)
-
-            def pack(folder: Path) -> Path:
-                return asyncio.run_coroutine_threadsafe(self._git.pack(mirror, shas, folder), loop).result()
-
-            packs.append(store.named(f"commits {repository} {' '.join(shas)}", pack))
+            shas = [commit.sha] if commit else await self._commits(spec.parameters, mirror)
+            name = f"commits {repository} {' '.join(shas)}"
+            packs.append(await self._named(store, name, order, partial(self._git.pack, mirror, shas)))
         trees: list[WireTree] = []
         if commit is not None and commit.built:
-            trees = self._build(store, commit.repository, commit.sha)
+            trees = await self._build(store, order, commit)
         return tuple(packs), tuple(trees)
 
-    def _commits(self, scan: object, mirror: Path, loop: asyncio.AbstractEventLoop) -> list[str]:
+    async def _named(
+        self, store: Artifacts, name: str, order: Order, make: Callable[[Path], Awaitable[Path]]
+    ) -> str:
+        """Return the SHA-256 of the content of a thing, made and put once: whoever needs the same waits for that.
+
+        Args:
+            make: makes the file in an empty folder and returns it.
+        """
+        lock = self._making.setdefault(name, asyncio.Lock())
+        async with lock:
+            if found := await self._off(store.named, name):
+                return found
+            folder = order.spec.directory / "artifacts"
+            folder.mkdir(parents=True)
+            try:
+                return await self._off(store.put_named, name, await make(folder))
+            finally:
+                await self._off(remove_tree, folder)
+
+    async def _commits(self, scan: object, mirror: Path) -> list[str]:
         """Return the commits that a scan reads and the mirror has."""
         assert isinstance(scan, ScanSpec)
         shas = [scan.sha, *scan.then]
-        if scan.base is not None:
-            there = asyncio.run_coroutine_threadsafe(self._git.has_commit(mirror, scan.base), loop).result()
-            shas += [scan.base] if there else []
+        if scan.base is not None and await self._git.has_commit(mirror, scan.base):
+            shas.append(scan.base)
         return shas
 
-    def _build(self, store: Artifacts, repository: str, sha: str) -> list[WireTree]:
+    async def _build(self, store: Artifacts, order: Order, commit: Commit) -> list[WireTree]:
         """Put a commit's build and its packages.
 
         Raises:
             StartError: they were swept away since the plan was made.
         """
         cache = self._paths.cache.absolute()
-        folder = folder_of(cache, repository, sha)
+        folder = folder_of(cache, commit.repository, commit.sha)
         held: list[IO[bytes]] = []
         try:
-            build = read_build(folder) if hold(folder, held) else None
+            build = read_build(folder) if await self._off(hold, folder, held) else None
             packages = cache / "dependencies" / build.dependencies if build and build.dependencies else None
-            if build is None or (packages is not None and not hold(packages, held)):
-                message = f"{repository} at {sha}: its build is not in {cache} any more"
+            if build is None or (packages is not None and not await self._off(hold, packages, held)):
+                message = f"{commit.repository} at {commit.sha}: its build is not in {cache} any more"
                 raise StartError("build_missing", message, "nothing: it is built again")
-            folders = {folder: f"build {repository} {sha} {build.built_at}"}
+            folders = {folder: f"build {commit.repository} {commit.sha} {build.built_at}"}
             if packages is not None:
                 folders[packages] = f"packages {build.dependencies}"
+
+            async def tar(tree: Path, place: Path) -> Path:
+                return await self._off(pack_folder, tree, place / "tree.tar")
+
             return [
                 WireTree(
                     place=str(one.relative_to(cache)),
-                    sha256=store.named(name, lambda new, one=one: pack_folder(one, new / "tree.tar")),  # type: ignore[misc]
+                    sha256=await self._named(store, name, order, partial(tar, one)),
                 )
                 for one, name in folders.items()
             ]
@@ -704,9 +771,9 @@ def _wire(lean: LeanBackend, *, as_root: bool) -> WireLean:
 
 
 def engine_of(
-    settings: Settings, local: LocalEngine, git: Git, *, leans: Callable[[], Leans]
+    settings: Callable[[], Settings], local: LocalEngine, git: Git, *, leans: Callable[[], Leans]
 ) -> LocalEngine | RayEngine:
     """Return the engine of `[engine] kind`."""
-    if settings.engine.kind == "local":
+    if settings().engine.kind == "local":
         return local
     return RayEngine(local, settings, git, leans=leans)

@@ -282,9 +282,11 @@ class Decoder:
 
 
 class Look(_Part):
-    """What the daemon asks a node: does it have what the daemon's machine has?"""
+    """What the daemon asks of each node from now on: to have what its own machine has, and to read the artifacts."""
 
+    what: Literal["look"] = "look"
     lean: WireLean
+    artifacts: str
 
 
 class NodeReport(_Part):
@@ -327,7 +329,7 @@ class Kill(_Part):
     channel: int
 
 
-ToLink = Open | Kill
+ToLink = Look | Open | Kill
 
 
 class NodeSeen(_Part):

@@ -64,7 +64,9 @@ class World:
         local = LocalEngine(self.paths, git, slots=3, gpus=gpus)
         repository = self.deployment.folder / "remotes" / "demo"
         settings = self.deployment.write(repos=[repository], extra=self.extra)
-        async with contextlib.aclosing(engine_of(settings, local, git, leans=lambda: Leans(None))) as engine:
+        async with contextlib.aclosing(
+            engine_of(lambda: settings, local, git, leans=lambda: Leans(None))
+        ) as engine:
             yield engine
 
     async def start(self, engine: Engine, order: Order, *, over: Callable[[str], None]) -> Attempt:

@@ -10,8 +10,10 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import signal
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
@@ -19,12 +21,12 @@ from typing import cast
 import psutil
 import pytest
 
-from daemon.jobs.artifacts import ArtifactError, Artifacts, pack_folder, unpack_folder
+from daemon.jobs.artifacts import ArtifactError, Artifacts, pack_folder, sweep_files, unpack_folder
 from daemon.jobs.due import DueJob
-from daemon.jobs.engine import AttemptLostError, NodeRefusedError, Order
-from daemon.jobs.node import NodeAttempt, remove_what_is_left
+from daemon.jobs.engine import AttemptLostError, LocalEngine, NodeRefusedError, Order
+from daemon.jobs.node import Keeper, NodeAttempt, _add_pack, remove_what_is_left
 from daemon.jobs.ray_link import Link
-from daemon.jobs.remote import RemoteAttempt
+from daemon.jobs.remote import RayEngine, RemoteAttempt
 from daemon.jobs.runner import AttemptOutput, verdict, write_spec
 from daemon.jobs.wire import (
     FROM_DAEMON,
@@ -32,19 +34,29 @@ from daemon.jobs.wire import (
     Begin,
     Decoder,
     FromDaemon,
+    Kill,
     Line,
+    Look,
+    NodeReport,
+    Open,
     Payload,
     WireError,
     WireInput,
+    WireLean,
     WireTree,
     encode,
 )
 from daemon.paths import Paths
+from daemon.polling.git import Git
+from daemon.settings import Settings
 from pipeline.jobs.child import Exit, kill_marked
 from pipeline.jobs.protocol import JobSpec
+from pipeline.lean.backend import Leans
 from store.events.jobs import JobInterrupted
 from tests.support.daemon.bench import until
+from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.job import Behaving
+from tests.support.daemon.remote import Remote
 
 DUE = DueJob(
     "scan-1", "scan", 1, "scan", "local/x/demo", "main", "a" * 40, "scan a", simulated=False, spec=None
@@ -342,7 +354,8 @@ def test_the_link_ends_with_what_keeps_it_from_seeing_the_nodes() -> None:
             raise RuntimeError("the head is of another version")
 
     async def go() -> None:
-        link = Link(Ray(), b"{}", cast("asyncio.StreamWriter", None))
+        link = Link(Ray(), cast("asyncio.StreamWriter", None))
+        link._look.put_nowait(b"{}")
         async with asyncio.timeout(5):
             await link.serve(asyncio.StreamReader())
 
@@ -385,13 +398,31 @@ def test_an_attempt_that_a_node_cannot_start_is_over_at_once(tmp_path: Path) -> 
     asyncio.run(go())
 
 
-def test_a_sweep_of_a_folder_leaves_what_is_no_artifact(tmp_path: Path) -> None:
-    thesis, unused = tmp_path / "thesis.tex", tmp_path / ("a" * 64)
-    for path in (thesis, unused):
-        path.touch()
-        os.utime(path, (0, 0))
-    Artifacts(str(tmp_path)).sweep()
-    assert (thesis.exists(), unused.exists()) == (True, False)
+def test_a_sweep_takes_what_is_long_unused_or_too_much_and_neither_what_is_in_use_nor_no_artifact(
+    tmp_path: Path,
+) -> None:
+    day_s = 24 * 3600.0
+    ages = {
+        "thesis.tex": 99.0,
+        "a" * 64: 15.0,
+        f"names/{'b' * 64}": 15.0,
+        f".{'c' * 32}": 15.0,  # of a put that was killed
+        "d" * 64: 13.0,
+        "e" * 64: 12.0,
+        "f" * 64: 1.0,
+    }
+    (tmp_path / "names").mkdir()
+
+    def left(most_bytes: int) -> list[str]:
+        Artifacts(str(tmp_path)).sweep(most_bytes)
+        return [name for name in ages if (tmp_path / name).exists()]
+
+    for name, days in ages.items():
+        (tmp_path / name).write_bytes(b"12345")
+        os.utime(tmp_path / name, (0, time.time() - days * day_s))
+    assert left(15) == ["thesis.tex", "d" * 64, "e" * 64, "f" * 64]
+    assert left(10) == ["thesis.tex", "e" * 64, "f" * 64]
+    assert left(0) == ["thesis.tex", "f" * 64]
 
 
 def test_a_message_in_pieces_is_put_together_and_one_of_an_impossible_size_is_refused(tmp_path: Path) -> None:
@@ -433,17 +464,109 @@ def test_a_content_that_is_not_there_is_an_error_with_a_remedy(artifacts: Artifa
         artifacts.get("0" * 64, tmp_path / "got")
 
 
-def test_a_named_thing_is_made_once(artifacts: Artifacts) -> None:
-    made: list[int] = []
+def test_a_named_thing_is_found_by_its_name(artifacts: Artifacts, tmp_path: Path) -> None:
+    assert artifacts.named("commits a") == ""
+    (tmp_path / "pack").write_bytes(b"a pack")
+    digest = artifacts.put_named("commits a", tmp_path / "pack")
+    assert artifacts.named("commits a") == digest == hashlib.sha256(b"a pack").hexdigest()
+    assert artifacts.named("commits b") == ""
 
-    def make(folder: Path) -> Path:
-        made.append(1)
-        (folder / "thing").write_bytes(b"a pack")
-        return folder / "thing"
 
-    assert artifacts.named("commits a", make) == artifacts.named("commits a", make)
-    assert artifacts.named("commits b", make)
-    assert len(made) == 2
+class Daemon:
+    """The engine of a daemon that has reached no cluster; `lean` is its [lean]."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.lean = folder, 'backend = "none"'
+        folder.mkdir()
+        self.engine = RayEngine(
+            cast("LocalEngine", None), self.settings, Git(timeout_s=20.0), leans=lambda: Leans(None)
+        )
+
+    def settings(self) -> Settings:
+        engine = '[engine]\nkind = "ray"\naddress = "127.0.0.1:1"\n'
+        return Deployment(self.folder).write(repos=[], extra=f"[lean]\n{self.lean}\n{engine}")
+
+
+def test_a_named_thing_is_made_once_however_many_orders_need_it_at_the_same_time(tmp_path: Path) -> None:
+    made: list[Path] = []
+
+    async def make(folder: Path) -> Path:
+        made.append(folder / "thing")
+        await asyncio.sleep(0.05)
+        made[-1].write_bytes(b"a pack")
+        return made[-1]
+
+    async def go() -> set[str]:
+        engine, orders = (
+            Daemon(tmp_path / "daemon").engine,
+            [Pair(tmp_path / at, "hang").order for at in "ab"],
+        )
+        store = await engine._store()
+        return set(await asyncio.gather(*(engine._named(store, "commits a", one, make) for one in orders)))
+
+    assert asyncio.run(go()) == {hashlib.sha256(b"a pack").hexdigest()}
+    assert len(made) == 1
+    assert not made[0].parent.exists()
+
+
+def test_a_change_of_how_lean_runs_reaches_the_nodes(tmp_path: Path) -> None:
+    asked: list[Look | Open | Kill] = []
+
+    class Daemons(RayEngine):
+        def _control(self, message: Look | Open | Kill) -> None:
+            asked.append(message)
+
+    daemon = Daemon(tmp_path / "daemon")
+    daemon.engine.__class__ = Daemons
+    daemon.engine._writer = cast("asyncio.StreamWriter", object())
+    for lean in ("none", "none", "simulator"):
+        daemon.lean = f'backend = "{lean}"'
+        daemon.engine._ask()
+    assert [one.lean.kind for one in asked if isinstance(one, Look)] == ["server", "simulator"]
+
+
+def test_a_node_that_does_not_read_the_artifacts_says_so_before_it_gets_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UNSORRY_NODE_FOLDER", str(tmp_path / "node"))
+    lean = WireLean(kind="simulator", toolchain="", sandbox="none")
+    asked = Look(lean=lean, artifacts=str(tmp_path / "store")).model_dump_json().encode()
+
+    def problems() -> list[str]:
+        said = NodeReport.model_validate_json(Keeper().report(asked)).problems
+        return [one for one in said if one.startswith("artifacts: ")]
+
+    (problem,) = problems()
+    assert "cannot be read" in problem
+    Artifacts(str(tmp_path / "store")).mark()
+    assert problems() == []
+
+
+def test_an_attempt_keeps_the_commits_that_it_has_when_its_node_sweeps(tmp_path: Path) -> None:
+    remote = Remote(tmp_path / "remote")
+    sha = remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
+    store, kept = Artifacts(str(tmp_path / "store")), tmp_path / "packs" / "pack"
+    kept.parent.mkdir()
+    git = Git(timeout_s=20.0)
+
+    async def go() -> None:
+        scratch = tmp_path / "scratch"
+        scratch.mkdir()
+        digest = store.put(await git.pack(remote.path / ".git", [sha], scratch))
+        for number in (1, 2):
+            mirror = tmp_path / f"mirror-{number}"
+            await git.ensure_mirror(mirror)
+            await _add_pack(git, mirror, store, digest, kept)
+            # The second has it of the node.
+            shutil.rmtree(tmp_path / "store", ignore_errors=True)
+        for path in kept.parent.iterdir():
+            os.utime(path, (0, 0))
+        sweep_files(kept.parent.iterdir(), 2**40)
+        assert list(kept.parent.iterdir()) == []
+        assert await git.has_commit(tmp_path / "mirror-1", sha)
+        assert await git.has_commit(tmp_path / "mirror-2", sha)
+
+    asyncio.run(go())
 
 
 def test_a_folder_comes_out_as_it_went_in_and_never_outside(tmp_path: Path) -> None:

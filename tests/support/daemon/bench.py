@@ -28,14 +28,14 @@ from tests.support.daemon.job import Behaving
 _MODULES: dict[Kind, str] = dict.fromkeys(get_args(Kind), "tests.support.daemon.job")
 
 
-async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait for what happens in another process."""
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
+    """Wait for what happens in another process; long, for a machine that has much else to do."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - there is no event to await
             await asyncio.sleep(0.02)
 
 
-async def other_node(engine: Engine, *, seconds: float = 60.0) -> str:
+async def other_node(engine: Engine, *, seconds: float = 120.0) -> str:
     """Wait for a node that is another machine and can work; return what it is named by."""
     async with asyncio.timeout(seconds):
         while True:
@@ -116,7 +116,7 @@ async def bench(
         settings = parts.settings
         slots = settings.jobs.max_running
         local = LocalEngine(settings.paths, parts.git, slots=slots, gpus=gpus, cgroups=cgroups)
-        engine = engine_of(settings, local, parts.git, leans=lambda: Leans(None))
+        engine = engine_of(lambda: settings, local, parts.git, leans=lambda: Leans(None))
         runner = JobRunner(
             store=parts.store,
             engine=engine,
