@@ -23,6 +23,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any
 
@@ -352,7 +353,7 @@ def _toolchain(mirror: Mirror, sha: str) -> str:
 
 
 def _challenges(mirror: Mirror, given: ScanSpec, changed: Collection[str] | None) -> tuple[str, ...]:
-    """The challenge modules that the commit's comparator.json files name; a file that is another thing names none.
+    """The challenge modules that the commit's configurations of comparator name; another program's names none.
 
     Args:
         changed: the paths that differ from the base's; None: not known.
@@ -362,6 +363,8 @@ def _challenges(mirror: Mirror, given: ScanSpec, changed: Collection[str] | None
         return known
     named: dict[str, None] = {}
     files = [item for item in mirror.files(given.sha) if item.readable and _is_comparator(item.path)]
+    # Many a config.json is another program's.
+    files.sort(key=lambda item: PurePosixPath(item.path).name != "comparator.json")
     for file in files[:_MOST_COMPARATORS]:
         data = mirror.read(file.blob, most_bytes=_MOST_COMPARATOR_BYTES)
         if isinstance(data, int):
@@ -370,14 +373,19 @@ def _challenges(mirror: Mirror, given: ScanSpec, changed: Collection[str] | None
             read = json.loads(data)
         except (ValueError, RecursionError):
             continue
-        name = read.get("challenge_module") if isinstance(read, dict) else None
+        if not isinstance(read, dict) or not (
+            file.path.endswith("comparator.json") or "solution_module" in read
+        ):
+            continue
+        name = read.get("challenge_module")
         if isinstance(name, str) and _MODULE.fullmatch(name):
             named[name] = None
     return tuple(named)
 
 
 def _is_comparator(path: str) -> bool:
-    return path == "comparator.json" or path.endswith("/comparator.json")
+    """Return whether a file may be one: comparator takes any name, and its own projects and lean-eval's config.json."""
+    return PurePosixPath(path).name in ("comparator.json", "config.json")
 
 
 _MOST_COMPARATORS, _MOST_COMPARATOR_BYTES = 100, 2**20

@@ -4,7 +4,8 @@ The project is the commit, with the file that has the sorry as the challenge, th
 is the solution, and the configuration that names both. Beside it stands a `formalization.yaml` as the Palomar registry
 reads it, with what is known here; what only a person knows is marked TEMPLATE, as in the registry's own template.
 
-Formats: comparator's README, `lake comparator` (Lean 4.35), mathlib-initiative/formalization.yaml v0.4.
+Formats: comparator's README and `Config`, which `lake comparator` (Lean 4.35) has too; formalization.yaml v0.4 as
+PalomarRegistry/PalomarTemplate fills it in.
 """
 
 from __future__ import annotations
@@ -98,6 +99,8 @@ def _configuration(certificate: Certificate, folder: Path) -> bytes:
             "solution_module": SOLUTION,
             "theorem_names": [certificate.declaration],
             "permitted_axioms": sorted(ALLOWED_AXIOMS),
+            # comparator before Lean 4.34 reads none without it; with true it needs nanoda_bin.
+            "enable_nanoda": False,
         }
     )
 
@@ -115,11 +118,14 @@ def _metadata(certificate: Certificate) -> bytes:
                 "license": f"{_TEMPLATE}the SPDX identifier of the project's licence",
                 "responsible_maintainers": [f"{_TEMPLATE}who is responsible for the project"],
             },
-            "classification": {"arxiv": [f"{_TEMPLATE}arXiv category such as math.LO"]},
+            "classification": {
+                "arxiv": [f"{_TEMPLATE}arXiv category such as math.LO"],
+                "msc2020": [f"{_TEMPLATE}MSC 2020 identifier such as 03B35"],
+            },
             "sources": [
                 {
                     "title": f"{_TEMPLATE}what was formalized",
-                    "relationship": f"{_TEMPLATE}formalizes, or another",
+                    "relationship": f"{_TEMPLATE}formalizes, adapts, independently-proves, background or other",
                 }
             ],
             "automation": {
@@ -127,6 +133,9 @@ def _metadata(certificate: Certificate) -> bytes:
                 "notes": f"the proof of {certificate.declaration} was found by a program; the rest is the project's",
             },
             "status": {
+                "scope": f"{_TEMPLATE}what is formalized, and what is not",
+                "sorry_count": f"{_TEMPLATE}number of the project's sorries, the challenge's left out",
+                "sorry_in_definitions": f"{_TEMPLATE}number of those in definitions",
                 "axioms": axioms,
                 "main_results": [
                     {
@@ -138,6 +147,7 @@ def _metadata(certificate: Certificate) -> bytes:
                     }
                 ],
             },
+            "fidelity": {"divergences": f"{_TEMPLATE}where the formalization differs from its sources"},
             "review": {"status": "unchecked"},
         }
     )

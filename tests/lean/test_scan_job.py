@@ -254,6 +254,10 @@ def test_the_comparator_json_of_each_folder_is_read_once_and_remembered(scans: S
     assert named({"one/comparator.json": "{}"}) == ["Two"]
     assert named({"two/b/comparator.json": None}) == []
     assert named({"my-comparator.json": '{"challenge_module": "Three"}'}) == []
+    # As lean-eval generates its workspaces.
+    asked = '{"challenge_module": "Challenge", "solution_module": "Solution", "theorem_names": ["t"]}'
+    assert named({"generated/t/config.json": asked}) == ["Challenge"]
+    assert named({"web/config.json": '{"challenge_module": "Other"}'}) == ["Challenge"], "another program's"
 
 
 @pytest.mark.parametrize(

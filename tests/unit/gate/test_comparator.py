@@ -45,6 +45,7 @@ def test_the_project_has_the_challenge_as_committed_and_the_proof_as_another_mod
         "solution_module": "UnsorrySolution",
         "theorem_names": ["Demo.mine"],
         "permitted_axioms": ["Classical.choice", "Quot.sound", "propext"],
+        "enable_nanoda": False,
     }
 
 
@@ -53,8 +54,12 @@ def test_the_metadata_has_the_fields_of_the_schema_and_marks_what_only_a_person_
 ) -> None:
     export(certificate, judged.clone, tmp_path / "out")
     read = yaml.safe_load((tmp_path / "out" / "formalization.yaml").read_text("utf-8"))
-    # The schema's required fields (v0.4), and those that Palomar's intake wants beside them.
-    assert {"project", "sources", "automation", "review", "classification"} <= set(read)
+    # The schema's required fields (v0.4), and those that Palomar's template has nobody leave out.
+    assert read["version"] == "v0.4"
+    assert {"project", "sources", "automation", "review", "classification", "fidelity"} <= set(read)
+    assert {"arxiv", "msc2020"} == set(read["classification"])
+    assert {"title", "relationship"} <= set(read["sources"][0])
+    assert {"scope", "sorry_count", "sorry_in_definitions", "axioms"} <= set(read["status"])
     assert {"name", "authors", "license", "description", "responsible_maintainers"} == set(read["project"])
     assert "TEMPLATE" in read["project"]["license"]
     assert read["automation"]["methods"][0]["method"] == "autonomous"
