@@ -7,12 +7,12 @@ what is computed there is refused.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from pipeline.lean.source.lexer import ID_FIRST, Token, tokens_of_text
 from pipeline.lean.source.worktree import read_beginning, read_inside
 
 TOOLCHAIN = "lean-toolchain"
-_LONGEST_LAKEFILE = 64 * 2**10
-_MOST_PLACES = 400
-"""Strings of a file that are looked at."""
+_LONGEST_LAKEFILE = 32 * 2**10
+_LONGEST_TERM = 200
+"""Tokens in brackets."""
+_MARK = "#unsorry-"
 _REV = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _OF_GIT = "git#"
 """Stands before a revision where a lakefile has it as a version."""
@@ -192,15 +193,20 @@ def _with(
     if table is None or not isinstance(old, str):
         raise _refused(f"{file}: {key} is {old!r} and no string", "mend it first")
     table[key] = value
-    places = re.finditer(rf"(['\"]){re.escape(old)}\1", text)
-    for place in islice(places, _MOST_PLACES):
-        made = f"{text[: place.start() + 1]}{value}{text[place.end() - 1 :]}"
-        try:
-            if read(made) == wanted:
-                return made
-        except (ValueError, RecursionError):
-            continue
-    raise _refused(f"{file}: {key} = {old!r} cannot be found in its text", "write it as a plain string")
+    # Each place where the key has this value gets a mark of its own; the parser says which of them is the table's.
+    places = re.compile(rf"(['\"]?){re.escape(key)}\1\s*[=:]\s*(['\"])(?P<value>{re.escape(old)})\2")
+    numbers = itertools.count()
+    marked = places.sub(lambda found: f"{found[0][:-1]}{_MARK}{next(numbers)}{found[0][-1]}", text)
+    try:
+        said = str((table_of(read(marked)) or {}).get(key)).removeprefix(f"{old}{_MARK}")
+        place = next(itertools.islice(places.finditer(text), int(said), None))
+        made = f"{text[: place.start('value')]}{value}{text[place.end('value') :]}"
+        is_exact = read(made) == wanted
+    except (ValueError, LookupError, RecursionError, StopIteration):
+        is_exact = False
+    if not is_exact:
+        raise _refused(f"{file}: {key} = {old!r} cannot be found in its text", "write it as a plain string")
+    return made
 
 
 # ---- lakefile.lean
@@ -306,9 +312,9 @@ class _Reader:
         if not (_STRING.fullmatch(text) or text == "(" or re.match(f"[{ID_FIRST}«]", text)):
             raise _UnreadError(text)
         self._at += 1
-        depth = int(text == "(")
+        begin, depth = self._at, int(text == "(")
         while depth:
-            if not self._text():
+            if not self._text() or self._at - begin > _LONGEST_TERM:
                 raise _UnreadError(text)
             depth += {"(": 1, ")": -1}.get(self._text(), 0)
             self._at += 1

@@ -52,8 +52,9 @@ def the_change(found: Raised, name: str) -> list[tuple[str, str]]:
          'require = [{{name = "other", rev = "v1"}}, {{rev = "{}", name = "base"}}]\r'),
         ('[[require]]\nname = "base"\nscope = "v1"\nversion = "git#v1"\n', 'version = "git#{}"'),
         ('[[require]]\nname = "base"\nrev = "main"\n', 'rev = "{}"'),
+        ('[[require]]\nname = "base"\n  rev = "base"\n' + '[[other]]\nrev = "base"\n' * 500, '  rev = "{}"'),
     ],
-    ids=["a later table", "another package first", "text and comments", "one line", "a version", "not the manifest's"],
+    ids=["later", "another package", "text and comments", "one line", "version", "not the manifest's", "many"],
 )  # fmt: skip
 def test_in_a_toml_lakefile_only_the_revision_of_this_package_changes(
     tmp_path: Path, lakefile: str, line: str
@@ -61,7 +62,7 @@ def test_in_a_toml_lakefile_only_the_revision_of_this_package_changes(
     found = base_raised(project(tmp_path, lakefile))
     ((before, after),) = the_change(found, "lakefile.toml")
     assert after == line.format(NEW)
-    assert before in (line.format("v1"), line.format("main"))
+    assert before in [line.format(old) for old in ("v1", "main", "base")]
     ((before, after),) = the_change(found, "lake-manifest.json")
     assert json.loads(after.rstrip("],")) == {**ENTRY, "rev": NEW, "inputRev": NEW}
     assert found.notes == ()
@@ -126,6 +127,7 @@ def test_what_a_package_requires_is_raised_in_the_manifest_alone_of_any_age(tmp_
         ("lakefile.lean", f'{GIT} @ "v1" ++ suffix\n', r"cannot be read at `\+`"),
         ("lakefile.lean", 'require base from git (f "x" @ "v1"\n', r"cannot be read at `\(`"),
         ("lakefile.lean", f'{GIT} @ "v1"\n{GIT} @ "v1"\n', "requires base twice"),
+        ("lakefile.lean", "require base from git (" * 500, "requires base twice"),
         ("lakefile.lean", f'{GIT} @ "v1\n', "a string that begins in line 1 is not closed"),
         ("lakefile.lean", f"def lemma := `({GIT} ++ 1)\n", "cannot be read"),
         ("lakefile.lean", "require", "no lakefile requires it"),
@@ -135,10 +137,15 @@ def test_what_a_package_requires_is_raised_in_the_manifest_alone_of_any_age(tmp_
         ("lakefile.toml", '[[require]]\nname = "base"\nrev = "\\u00761"\n', "cannot be found in its text"),
         ("lakefile.toml", '[[require]]\nname = "base"\nrev = 1\n', "no string"),
         ("lakefile.toml", '[[require]]\nname = "base"\n[[require]]\nname = "base"\n', "requires base twice"),
-        ("lakefile.toml", "x = " + "[" * 100_000, "cannot be read"),
+        ("lakefile.toml", "x = " + "[" * 30_000, "cannot be read"),
+        (
+            "lakefile.toml",
+            '[[require]]\nname = "base"\nrev = "v1"\na' + ".a" * 1200 + " = 1\n",
+            "cannot be found",
+        ),
         ("lakefile.toml", "# " + "x" * 300_000, "cannot be read: .*bytes, more than"),
     ],
-    ids=range(18),
+    ids=range(20),
 )
 def test_a_lakefile_that_cannot_be_raised_exactly_is_refused_with_reason_and_remedy(
     tmp_path: Path, name: str, lakefile: str, said: str
