@@ -57,7 +57,7 @@ from store.domain.identity import job_id
 from store.view import model_queries, queries, trace_queries
 from store.view.impact import MOST_COUNTED, Counting, Declared
 from store.view.queries import SorryProgress
-from store.view.rows import BranchRow, SorryRow
+from store.view.rows import BranchRow, SorryRow, TraceRow
 
 log = structlog.get_logger(__name__)
 
@@ -382,11 +382,18 @@ class _Wanted:
         return self.rank, -self.resting, self.goals_left, self.rung.number, self.row.sorry
 
 
+class _Version(NamedTuple):
+    """What is counted in: the trace, by its position in the log, and the commit of the blueprint."""
+
+    trace: int
+    blueprint: str
+
+
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """A count of a branch that is under way. `seq` is the log position of the trace."""
+    """A count of a branch that is under way."""
 
-    seq: int
+    of: _Version
     wanted: frozenset[Declared]
     counting: Counting
 
@@ -397,14 +404,14 @@ class _Counted(NamedTuple):
     Two declarations of one hash, of which there will be none, would have each other's place in the order.
     """
 
-    seq: int
+    of: _Version
     hashes: array[int]
     numbers: array[int]
 
 
 class Resting:
     """How many theorems and statements of the blueprint rest on the declarations of sorries, counted once for each
-    trace of a branch, with the blueprint of the traced commit.
+    trace of a branch, and again when the LaTeX of its blueprint changes.
 
     A count that takes longer than `_QUICKLY_S` goes on in later plans (`go_on`), one branch after the other; until it
     ends the last one of the branch serves. A trace with more than `MOST_COUNTED` theorems is not counted.
@@ -413,6 +420,8 @@ class Resting:
     def __init__(self) -> None:
         self._kept: dict[_OfBranch, _Counted] = {}
         self._under_way: dict[_OfBranch, _Count] = {}
+        self._looked: dict[_OfBranch, tuple[str, _Version]] = {}
+        """The tip to which the blueprint was compared last."""
 
     @property
     def under_way(self) -> bool:
@@ -423,7 +432,7 @@ class Resting:
         self,
         view: sqlite3.Connection,
         repository: str,
-        branch: str,
+        branch: BranchRow,
         rows: Iterable[SorryRow],
         *,
         simulated: bool,
@@ -434,36 +443,47 @@ class Resting:
         wanted = frozenset(declared.values())
         if len(wanted) < 2:
             return {}  # there is nothing to put in order
-        key = (repository, branch, simulated)
-        trace = trace_queries.trace_of_branch(view, repository, branch, simulated=simulated)
+        key = (repository, branch.branch, simulated)
+        trace = trace_queries.trace_of_branch(view, repository, branch.branch, simulated=simulated)
         if trace is None:
-            self._kept.pop(key, None)
-            self._under_way.pop(key, None)
+            for known in (self._kept, self._under_way, self._looked):
+                known.pop(key, None)
             return {}
-        if not self._has(key, trace.seq, wanted):
-            statements = blueprints(repository, trace.sha)
+        version = self._version(key, trace, branch.scanned or trace.sha, blueprints)
+        if not self._has(key, version, wanted):
+            statements = blueprints(repository, version.blueprint)
             begun = partial(Counting, trace, sorted(wanted), most_theorems=MOST_COUNTED, blueprint=statements)
-            self._begin(view, key, trace.seq, wanted, begun)
+            self._begin(view, key, version, wanted, begun)
         counted = self._kept.get(key)
         numbers = dict(zip(counted.hashes, counted.numbers, strict=True)) if counted else {}
         return {sorry: number for sorry, one in declared.items() if (number := numbers.get(hash(one), 0))}
 
-    def _has(self, key: _OfBranch, seq: int, wanted: frozenset[Declared]) -> bool:
-        """Return whether declarations of a branch are counted, or being counted, in the trace of this log position."""
+    def _version(self, key: _OfBranch, trace: TraceRow, tip: str, blueprints: Blueprints) -> _Version:
+        """Return what is to be counted in; a tip is compared once."""
+        looked, version = self._looked.get(key, ("", _Version(trace.seq, trace.sha)))
+        if version.trace != trace.seq:
+            looked, version = "", _Version(trace.seq, trace.sha)
+        if looked != tip:
+            version = version._replace(blueprint=blueprints.newer(key[0], version.blueprint, tip))
+            self._looked[key] = tip, version
+        return version
+
+    def _has(self, key: _OfBranch, version: _Version, wanted: frozenset[Declared]) -> bool:
+        """Return whether declarations of a branch are counted, or being counted, in this trace and blueprint."""
         one, counted = self._under_way.get(key), self._kept.get(key)
-        return (one is not None and one.seq == seq and one.wanted >= wanted) or (
-            counted is not None and counted.seq == seq and {*counted.hashes}.issuperset(map(hash, wanted))
+        return (one is not None and one.of == version and one.wanted >= wanted) or (
+            counted is not None and counted.of == version and {*counted.hashes}.issuperset(map(hash, wanted))
         )
 
     def _begin(
         self,
         view: sqlite3.Connection,
         key: _OfBranch,
-        seq: int,
+        version: _Version,
         wanted: frozenset[Declared],
         begun: Callable[[], Counting],
     ) -> None:
-        one = _Count(seq, wanted, begun())
+        one = _Count(version, wanted, begun())
         if one.counting.go_on(view, until=time.monotonic() + _QUICKLY_S):
             self._under_way.pop(key, None)
             self._keep(key, one)
@@ -475,7 +495,7 @@ class Resting:
     def _keep(self, key: _OfBranch, one: _Count) -> None:
         found = one.counting.found
         hashes, numbers = array("q", map(hash, found)), array("I", (its.resting for its in found.values()))
-        self._kept[key] = _Counted(one.seq, hashes, numbers)
+        self._kept[key] = _Counted(one.of, hashes, numbers)
 
     def go_on(self, view: sqlite3.Connection, *, until: float) -> set[str]:
         """Count on until this time of `time.monotonic`; return the repositories of which a count ended."""
@@ -590,7 +610,7 @@ class Proving:
         resting = self._resting.of(
             self._view,
             repo.key,
-            branch.branch,
+            branch,
             (ways[0][0] for ways in due.values()),
             simulated=lean.simulated,
             blueprints=Blueprints(self._settings.paths.mirrors, _not_counted),

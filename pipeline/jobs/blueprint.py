@@ -29,6 +29,23 @@ class Blueprints:
     mirrors: Path
     tell: Callable[[str], object]
 
+    def newer(self, repository: str, known: str, tip: str) -> str:
+        """Return the tip where LaTeX of a blueprint differs from a known commit's, which is returned elsewhere.
+
+        A verso-blueprint stands among the Lean files, of which every commit changes some: it is not looked at.
+        """
+        mirror = self.mirrors / f"{slug(repository)}.git"
+        if known == tip or not os.access(mirror / "HEAD", os.R_OK):
+            return known
+        try:
+            with Mirror(mirror) as objects:
+                changes = objects.changes(known, tip)
+        except (JobError, OSError) as error:
+            self.tell(f"what changed in the blueprint of {repository} is not known: {error}")
+            return known
+        changed = (*(file.path for file in changes.present), *changes.gone)
+        return tip if any(map(_is_latex, changed)) else known
+
     def __call__(self, repository: str, sha: str | None) -> Sequence[Statement]:
         """Return the statements of a commit's blueprint; none where it has none, or where there is no mirror."""
         mirror = self.mirrors / f"{slug(repository)}.git"
@@ -42,7 +59,7 @@ class Blueprints:
                 is_verso = isinstance(data, bytes) and b"verso-blueprint" in data
                 left = LARGEST_BLUEPRINT_BYTES
                 for file in objects.files(sha):
-                    is_latex = "/blueprint/src/" in f"/{file.path}" and file.path.endswith(".tex")
+                    is_latex = _is_latex(file.path)
                     if file.readable and (is_latex or (is_verso and file.path.endswith(".lean"))):
                         data = objects.read(file.blob, most_bytes=min(left, LARGEST_FILE_BYTES))
                         if isinstance(data, int):
@@ -54,3 +71,7 @@ class Blueprints:
             self.tell(f"the blueprint of {repository} is not counted: {error}")
             return ()
         return [*read_latex(latex), *read_verso(verso)]
+
+
+def _is_latex(path: str) -> bool:
+    return "/blueprint/src/" in f"/{path}" and path.endswith(".tex")

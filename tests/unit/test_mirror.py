@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.jobs.blueprint import Blueprints
 from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import JobError
+from store.domain.identity import slug
 from tests.support.daemon.remote import Remote
 
 NAMES = ("A.lean", "end 0123\n.lean", "a\nb.lean", ":100644 100644 a b M", "sub/with space.lean", "ü.lean")
@@ -46,6 +48,25 @@ def test_the_changes_between_commits_are_those_that_git_lists_for_them(remote: R
     assert [{*(file.path for file in one.present), *one.gone} for one in found] == [
         set(one.split("\0")[:-1]) for one in listed
     ]
+
+
+def test_a_blueprint_is_newer_where_its_latex_differs(remote: Remote, tmp_path: Path) -> None:
+    first = remote.commit("first", {"A.lean": "-- 0\n", "blueprint/src/content.tex": "a"})
+    second = remote.commit("second", {"A.lean": "-- 1\n", "notes.tex": "b"})
+    third = remote.commit("third", {"doc/blueprint/src/chapter.tex": "c"})
+    (remote.path / "blueprint/src/content.tex").unlink()
+    fourth = remote.commit("fourth", {})
+    told: list[str] = []
+    blueprints = Blueprints(tmp_path / "mirrors", told.append)
+    assert blueprints.newer("local/x/y", first, third) == first, "there is no mirror"
+    (tmp_path / "mirrors").mkdir()
+    (tmp_path / "mirrors" / f"{slug('local/x/y')}.git").symlink_to(remote.path / ".git")
+    ends = [blueprints.newer("local/x/y", *two) for two in itertools.pairwise((first, second, third, fourth))]
+    assert ends == [first, third, fourth]
+    assert not told
+    gone = first.translate(str.maketrans("0123456789abcdef", "123456789abcdef0"))
+    assert blueprints.newer("local/x/y", gone, third) == gone
+    assert len(told) == 1
 
 
 def test_any_number_of_commits_is_read_by_two_processes(

@@ -837,7 +837,7 @@ def test_a_count_that_takes_long_is_made_in_parts_and_then_puts_the_jobs_in_orde
     assert len({plan.version for plan in made}) < len(made), "a turn that only counts changes no plan"
 
 
-def test_statements_of_the_blueprint_at_the_traced_commit_count_beside_the_theorems(
+def test_statements_of_the_blueprint_count_beside_the_theorems_those_of_the_tip_where_it_changed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_for: list[tuple[str, str | None]] = []
@@ -852,6 +852,13 @@ def test_statements_of_the_blueprint_at_the_traced_commit_count_beside_the_theor
     plan = world.plan(world.open("a", "b"), traced_uses(world, uses, commit=sha(1)))
     assert [sorries for _, sorries in shown(plan)] == [["b"], ["a"]]
     assert set(asked_for) == {(world.settings.repos[0].key, sha(1))}
+    monkeypatch.setattr(Blueprints, "newer", lambda _self, _repository, _known, tip: tip)
+    world.plan(observed(sha(2)), commit_scanned(sha(2)))
+    assert asked_for[-1] == (world.settings.repos[0].key, sha(2))
+    read = len(asked_for)
+    monkeypatch.setattr(Blueprints, "newer", lambda _self, _repository, known, _tip: known)
+    world.plan(observed(sha(3)), commit_scanned(sha(3)))
+    assert set(asked_for[read:]) <= {(world.settings.repos[0].key, sha(1))}
 
 
 def test_a_trace_too_large_to_be_counted_leaves_the_order_as_it_is(
