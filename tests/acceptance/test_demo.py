@@ -321,6 +321,7 @@ def test_without_lean_the_demo_says_once_that_all_of_it_is_simulated(tmp_path: P
     assert any(line.split()[:2] == ["false", "square_of_17"] for line in lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("part", "said"),
     [

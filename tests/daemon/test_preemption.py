@@ -127,8 +127,8 @@ def test_a_long_trace_keeps_another_repository_waiting_for_its_share_only_and_go
 ) -> None:
     deployment = Deployment(tmp_path)
     large, good = deployment.remote("large"), deployment.remote("good")
-    lines = "".join(f"theorem t{i} : {i} = {i} := by\n  rfl\n" for i in range(40))
-    large.commit("large", {f"L{n}.lean": f"namespace L{n}\n{lines}end L{n}\n" for n in range(120)})
+    lines = "".join(f"theorem t{i} : {i} = {i} := by\n  rfl\n" for i in range(16))
+    large.commit("large", {f"L{n}.lean": f"namespace L{n}\n{lines}end L{n}\n" for n in range(100)})
     good.commit("good", {"G.lean": "theorem g : 1 = 1 := by\n  rfl\n"})
     settings = deployment.write(
         repos=[large.path, good.path],
@@ -145,7 +145,7 @@ def test_a_long_trace_keeps_another_repository_waiting_for_its_share_only_and_go
         sha = good.commit("more", {"H.lean": "theorem h : 2 = 2 := by\n  rfl\n"})
         request(settings.paths, "POST", "/poll", {"repository": small})
         deployment.wait_for(lambda: "H.lean" in traced(small), what="the other's trace", seconds=30)
-        assert len(traced(big)) < 120, "it is not waited for"
+        assert len(traced(big)) < 100, "it is not waited for"
         deployment.wait_for(
             lambda: big in {event.data["repository"] for event in deployment.events("commit_traced")},
             what="the large trace's end",
@@ -155,4 +155,4 @@ def test_a_long_trace_keeps_another_repository_waiting_for_its_share_only_and_go
     ended = [event.data["reason"] for event in deployment.events("job_interrupted")]
     what = f"trace {small} main {sha[:10]}"
     assert f"preempted: {what} waits for a slot; what is done stays" in ended
-    assert len(traced(big)) == len(set(traced(big))) == 120, "each file is traced once"
+    assert len(traced(big)) == len(set(traced(big))) == 100, "each file is traced once"
