@@ -31,10 +31,9 @@ from daemon.http.control import ControlServer, Parts, SocketInUseError
 from daemon.http.metrics import Metrics, MetricsListener
 from daemon.http.report_page import ReportPage
 from daemon.http.status import RuntimeStatus
-from daemon.jobs.engine import LocalEngine
+from daemon.jobs.engine import LocalEngine, engine_of
 from daemon.jobs.limits import Cgroups, cgroups_here
 from daemon.jobs.recovery import recover
-from daemon.jobs.remote import engine_of
 from daemon.jobs.runner import JobRunner
 from daemon.logs import configure
 from daemon.main_loop import Heartbeat, MainLoop

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
 
@@ -29,13 +29,18 @@ from daemon.lock import holder
 from daemon.paths import Paths
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
+from daemon.settings import Settings
 from pipeline.jobs.child import Exit, HandedOver, JobProcess, key_pipe, kill_marked
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import Spec
+from pipeline.lean.backend import Leans
 from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
 from store.domain.identity import slug
+
+if TYPE_CHECKING:
+    from daemon.jobs.remote import RayEngine
 
 log = structlog.get_logger("daemon.jobs.engine")
 
@@ -440,3 +445,15 @@ def end_attempt(directory: Path) -> int:
             killed = 1
         time.sleep(0.02)
     return killed + kill_marked(directory)
+
+
+def engine_of(
+    settings: Callable[[], Settings], local: LocalEngine, git: Git, *, leans: Callable[[], Leans]
+) -> LocalEngine | RayEngine:
+    """Return the engine of `[engine] kind`."""
+    if settings().engine.kind == "local":
+        return local
+    # Only a daemon with a cluster pays for loading what speaks to it.
+    from daemon.jobs.remote import RayEngine
+
+    return RayEngine(local, settings, git, leans=leans)

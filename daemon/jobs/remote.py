@@ -768,12 +768,3 @@ def _wire(lean: LeanBackend, *, as_root: bool) -> WireLean:
         start_timeout_s=lean.start_timeout_s,
         as_root=as_root,
     )
-
-
-def engine_of(
-    settings: Callable[[], Settings], local: LocalEngine, git: Git, *, leans: Callable[[], Leans]
-) -> LocalEngine | RayEngine:
-    """Return the engine of `[engine] kind`."""
-    if settings().engine.kind == "local":
-        return local
-    return RayEngine(local, settings, git, leans=leans)

@@ -18,9 +18,17 @@ from typing import Any, Literal
 import psutil
 import pytest
 
-from daemon.jobs.engine import Attempt, Commit, DiskRefusedError, Engine, LocalEngine, Order, StartError
+from daemon.jobs.engine import (
+    Attempt,
+    Commit,
+    DiskRefusedError,
+    Engine,
+    LocalEngine,
+    Order,
+    StartError,
+    engine_of,
+)
 from daemon.jobs.gpus import Gpus
-from daemon.jobs.remote import engine_of
 from daemon.jobs.runner import last_words, write_spec
 from daemon.paths import Paths
 from daemon.polling.git import Git

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.engine import Engine, LocalEngine
+from daemon.jobs.engine import Engine, LocalEngine, engine_of
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups
-from daemon.jobs.remote import engine_of
 from daemon.jobs.runner import JobRunner
 from pipeline.jobs.kinds import Kind
 from pipeline.lean.backend import Leans
