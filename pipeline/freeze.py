@@ -5,6 +5,7 @@ take milliseconds (`freeze`). Exporting traces takes half a minute at Mathlib's 
 the job's limits, in the job's place before it begins: `python -m pipeline.freeze --spec spec.json` (`export`). Inputs:
 
     prove                     known.json; where premises are shown, corpus.jsonl, or no-corpus.json with the reason
+    bump                      the same without known.json
     train, train_tactics, …   dataset/…, the files of the dataset (`pipeline.models.datasets`)
 
 A corpus is kept for the repository's later jobs until its next trace.
@@ -29,6 +30,7 @@ from pipeline.jobs.specs import (
     DATASET,
     KNOWN,
     NO_CORPUS,
+    BumpSpec,
     ProveSpec,
     Spec,
     TrainRetrieverSpec,
@@ -65,15 +67,16 @@ def freeze(order: Spec, job: str, place: Path, sources: Sources) -> Inputs | Non
     if isinstance(order, TrainSpec):
         there = dataset_of(order.chain, job).exists()
         return Inputs(place) if there else store.frozen(place)
-    if not isinstance(order, ProveSpec):
+    if not isinstance(order, ProveSpec | BumpSpec):
         return Inputs(place)
     frozen = store.frozen(place)
     if frozen is not None:
         return frozen
     with closing(queries.connect(sources.database_db)) as view:
-        given: dict[str, bytes | Path | Input] = {KNOWN: _known(view, order)}
-        if order.rung.retriever is not None:
-            corpus = store.kept(*_key(view, order.repository, simulated=order.lean.simulated))
+        given = _known(view, order)
+        if (of := _searched(order)) is not None:
+            repository, simulated = of
+            corpus = store.kept(*_key(view, repository, simulated=simulated))
             if corpus is None:
                 return None
             given[CORPUS] = corpus
@@ -92,7 +95,7 @@ def export(order: Spec, place: Path, sources: Sources) -> Inputs:
     # Not at the top: the daemon asks its questions without what trainings need.
     from pipeline.models.training_job import failures
 
-    if isinstance(order, ProveSpec):
+    if isinstance(order, ProveSpec | BumpSpec):
         with _failures_of_a_search():
             return _to_prove(order, place, sources)
     assert isinstance(order, TrainSpec)
@@ -143,7 +146,18 @@ def _key(view: sqlite3.Connection, repository: str, *, simulated: bool) -> tuple
     return short_hash("corpora", repository, str(simulated)), short_hash("corpus", _VERSION, *traces)
 
 
-def _known(view: sqlite3.Connection, order: ProveSpec) -> bytes:
+def _searched(order: ProveSpec | BumpSpec) -> tuple[str, bool] | None:
+    """Return of which repository premises are searched, and whether the simulator's traces count; None: none are."""
+    if isinstance(order, ProveSpec):
+        rungs, repository, lean = [order.rung], order.repository, order.lean
+    else:
+        rungs, repository, lean = [one.rung for one in order.rungs], order.build.repository, order.build.lean
+    return None if all(one.retriever is None for one in rungs) else (repository, lean.simulated)
+
+
+def _known(view: sqlite3.Connection, order: ProveSpec | BumpSpec) -> dict[str, bytes | Path | Input]:
+    if isinstance(order, BumpSpec):
+        return {}
     known = known_to_prove(
         view,
         repository=order.repository,
@@ -151,14 +165,17 @@ def _known(view: sqlite3.Connection, order: ProveSpec) -> bytes:
         sorries=(one.sorry for one in order.sorries),
         simulated=order.lean.simulated,
     )
-    return known.model_dump_json().encode()
+    return {KNOWN: known.model_dump_json().encode()}
 
 
-def _to_prove(order: ProveSpec, place: Path, sources: Sources) -> Inputs:
+def _to_prove(order: ProveSpec | BumpSpec, place: Path, sources: Sources) -> Inputs:
     with closing(queries.connect(sources.database_db)) as view:
-        given: dict[str, bytes | Path | Input] = {KNOWN: _known(view, order)}
+        given = _known(view, order)
+    of = _searched(order)
+    assert of is not None
+    repository, simulated = of
     try:
-        given[CORPUS] = corpus_of_log(sources, repository=order.repository, simulated=order.lean.simulated)
+        given[CORPUS] = corpus_of_log(sources, repository=repository, simulated=simulated)
     except (DatasetError, CorpusError) as error:
         # What that means is the rung's to decide.
         given[NO_CORPUS] = json.dumps({"reason": error.reason, "message": str(error)}).encode()

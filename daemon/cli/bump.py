@@ -16,6 +16,7 @@ from store.view.bumps import BumpRow
 from store.view.rows import JobRow, told_doubts, told_grade
 
 SUMMARY = "SUMMARY.txt"
+_LONGEST_REASON = 100
 
 
 def register(app: typer.Typer) -> None:
@@ -168,7 +169,11 @@ def summary(row: BumpRow, job: JobRow | None = None) -> list[str]:
     )
     for one in row.mended:
         is_verified = one["verdict"] == "verified"
-        judged = told_grade(one["grade"], one["kernel"]) if is_verified else f"not verified: {one['reason']}"
+        judged = (
+            told_grade(one["grade"], one["kernel"])
+            if is_verified
+            else f"not verified: {_short(one['reason'])}"
+        )
         told = "; ".join(filter(None, (one["how"], judged, told_doubts(one["doubts"]))))
         lines.append(
             f"  {'mended ' if is_verified else 'checked'} {clean(one['path'])}  {clean(one['declaration'])}  "
@@ -201,6 +206,10 @@ def _failure(one: FailedBump) -> list[str]:
 
 def _unrecorded(row: BumpRow) -> str:
     return f", {row.unrecorded} of them too many for the log" if row.unrecorded else ""
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= _LONGEST_REASON else f"{reason[: _LONGEST_REASON - 1]}…"
 
 
 def _unsure(row: BumpRow) -> str:

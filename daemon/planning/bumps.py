@@ -16,16 +16,24 @@ import structlog
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.proving import repl_limits
+from daemon.planning.proving import Ladder, repl_limits
 from daemon.settings import Repo, Settings
 from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import JobError
-from pipeline.jobs.specs import Budget, BuildSpec, BumpSpec
+from pipeline.jobs.specs import (
+    Budget,
+    BuildSpec,
+    BumpRung,
+    BumpSpec,
+    CuratedRung,
+    GeneratorRung,
+    RetrievalRung,
+)
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES, ManifestError, read_manifest
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version
 from store.domain.identity import job_id, repository_key, short_hash, slug
-from store.view import queries
+from store.view import queries, trace_queries
 from store.view.bumps import BumpRow, bumps, job_of, raises, renames
 from store.view.rows import BranchRow
 
@@ -72,6 +80,7 @@ def bumps_due(
     settings: Settings,
     leans: Leans,
     standings: ReadinessOfJobs,
+    ladder: Ladder,
 ) -> Iterator[DueJob]:
     """Yield the bumps that are due on the tip of the default branch."""
     branch = default_branch(view, repo)
@@ -89,6 +98,8 @@ def bumps_due(
         lean, standing = leans.for_toolchain(toolchain or branch.toolchain or ""), standings.of(identity)
         if not lean.is_lean or standing.state != "ready":
             continue
+        spec = _spec(view, repo, branch, lean, settings, ladder, bump, toolchain, package, rev)
+        has_model = any(one.model or one.rung.retriever is not None for one in spec.rungs)
         yield DueJob(
             job=identity,
             kind="bump",
@@ -99,10 +110,10 @@ def bumps_due(
             sha=branch.tip,
             describes=f"bump {repo.key} {branch.tip[:10]}: {raises(toolchain, package, rev)}",
             simulated=False,
-            spec=_spec(view, repo, branch, lean, settings, bump, toolchain, package, rev),
+            spec=spec,
             # It builds, mends and builds again, each within the build's time.
             timeout_s=3 * settings.build.timeout_s,
-            memory_bytes=settings.build.memory_bytes,
+            memory_bytes=max(settings.build.memory_bytes, settings.prove.memory_bytes if has_model else 0),
         )
 
 
@@ -112,12 +123,13 @@ def _spec(
     branch: BranchRow,
     lean: LeanBackend,
     settings: Settings,
+    ladder: Ladder,
     bump: str,
     toolchain: str,
     package: str,
     rev: str,
 ) -> BumpSpec:
-    build, prove = settings.build, settings.prove
+    build = settings.build
     return BumpSpec(
         build=BuildSpec(
             repository=repo.key,
@@ -135,11 +147,36 @@ def _spec(
         package=package,
         rev=rev,
         renames=renames(view, (repo.key, *_packages(settings.paths.mirrors, repo.key, branch.tip))),
+        rungs=_rungs(view, repo, ladder, lean, settings),
         limits=repl_limits(settings, most=1),
-        budget=Budget(prove.nodes_per_sorry, prove.seconds(0), prove.tactic_timeout_s, prove.calls_per_sorry),
         second_kernel=settings.lean.second_kernel,
         advisories=settings.certificates.advisories,
     )
+
+
+def _rungs(
+    view: sqlite3.Connection, repo: Repo, ladder: Ladder, lean: LeanBackend, settings: Settings
+) -> tuple[BumpRung, ...]:
+    """Return the rungs of the repository's ladder that search for tactics without an endpoint: 0, 1 and 2.
+
+    Their models run on the processor, since a bump compiles for hours, and would keep a GPU from others meanwhile.
+    """
+    traced = trace_queries.newest_trace(view, repo.key, simulated=False) is not None
+    prove = settings.prove
+    found = []
+    for one in ladder.rungs(lean, traced=traced):
+        if not isinstance(one.spec, CuratedRung | RetrievalRung | GeneratorRung):
+            continue
+        on_cpu = {
+            name: part.model_copy(update={"device": "cpu"})
+            for name in ("retriever", "generator")
+            if (part := getattr(one.spec, name, None)) is not None
+        }
+        budget = Budget(
+            prove.nodes_per_sorry, one.seconds_per_sorry, prove.tactic_timeout_s, prove.calls_per_sorry
+        )
+        found.append(BumpRung(rung=one.spec.model_copy(update=on_cpu), model=one.model, budget=budget))
+    return tuple(found)
 
 
 def _packages(mirrors: Path, repository: str, sha: str) -> list[str]:

@@ -179,7 +179,12 @@ class RepositoryJobs:
         if not repo.opt_out:
             yield from self._checks(repo, {branch.branch: branch for branch in branches})
             yield from bumps_due(
-                self._view, repo, settings=self._settings, leans=self._leans, standings=self._standings
+                self._view,
+                repo,
+                settings=self._settings,
+                leans=self._leans,
+                standings=self._standings,
+                ladder=self._proving.ladder,
             )
         for branch in branches:
             # On anything but a scanned tip the work would be for a text that is being replaced.

@@ -1,7 +1,7 @@
 """The bump job: raise a commit's Lean or a package in a worktree, say what breaks, and mend the proofs that do.
 
 `python -m pipeline.bump --spec spec.json`, whose parameters are a `BumpSpec`. Builds as the build job does; each
-broken proof becomes a gap with its statement locked; texts are tried in the gaps, and rung 0 of the ladder where none
+broken proof becomes a gap with its statement locked; texts are tried in the gaps, and the ladder's rungs where none
 fits; what Lean compiles passes the gate, against the file with the gap, and at the end once more in the commit as it is
 handed over. Emits `bump_built`, one `bump_tried` for each text, and `bump_finished` with the patches.
 """
@@ -32,7 +32,7 @@ from pipeline.gate.verdict import Gate
 from pipeline.gate.verdict import Verdict as GateVerdict
 from pipeline.jobs.lease import lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.jobs.specs import BumpSpec, CuratedRung, ProveSpec, SorryToProve
+from pipeline.jobs.specs import BumpRung, BumpSpec, ProveSpec, SorryToProve
 from pipeline.lean.build.lake import BuildLog, BuildMessage, LakeRunner
 from pipeline.lean.build.sources import Sources, read_sources
 from pipeline.lean.client.errors import ReplError
@@ -452,7 +452,11 @@ class Bump:
         return short_hash("bump", self._given.bump, file.path, str(start))
 
     def _climb(self) -> None:
-        """Search with rung 0 in what is left, as a prove job does; what it finds goes to the gate."""
+        """Search in what is left with each rung, as a prove job does; what it finds goes to the gate."""
+        for one in self._given.rungs:
+            self._search_with(one)
+
+    def _search_with(self, rung: BumpRung) -> None:
         wanted = {
             one.sorry: (file, start, one)
             for file in self._files.values()
@@ -467,29 +471,34 @@ class Bump:
             sha=given.build.sha,
             lean=given.build.lean,
             limits=given.limits,
-            rung=CuratedRung(),
-            budget=given.budget,
+            rung=rung.rung,
+            model=rung.model,
+            budget=rung.budget,
             budget_key="bump",
             parallel=1,
             sorries=tuple(one for _, _, one in wanted.values()),
         )
         found = _Found(self._spec)
-        asyncio.run(self._search(ProveJob(replace(self._spec, parameters=parameters), found)))  # type: ignore[arg-type]
+        failure = ""
+        try:
+            asyncio.run(self._search(ProveJob(replace(self._spec, parameters=parameters), found)))  # type: ignore[arg-type]
+        except* JobError as error:
+            failure = str(error.exceptions[0])  # of a model, say: the other rungs have their turn
+        how = f"rung {rung.rung.number}: {rung.rung.prover}"
         proofs = {one.sorry: one.replacement for one in found.proofs}
         for sorry, (file, start, _) in wanted.items():
             if self._late():
                 return
             if sorry in proofs:
-                self._judge(file, start, proofs[sorry], "rung 0: tactics")
+                self._judge(file, start, proofs[sorry], how)
             else:
-                why = found.details.get(sorry, "")
-                self._tried(file.gaps[start], "rung 0: tactics", "", "refused", "search", why)
+                why = found.details.get(sorry, failure)
+                self._tried(file.gaps[start], how, "", "refused", "search", why)
 
     async def _search(self, search: ProveJob) -> None:
+        left = self._mends_end - time.monotonic()
         with suppress(TimeoutError):  # what was found until then is
-            async with asyncio.timeout_at(
-                asyncio.get_running_loop().time() + self._mends_end - time.monotonic()
-            ):
+            async with asyncio.timeout(left):
                 await search.run()
 
     def _wanted(self, file: RaisedFile) -> Iterator[tuple[int, SorryToProve]]:

@@ -140,6 +140,11 @@ class _Source:
         start, end, kind = self._commands[number]
         return None if at >= end or kind in ("namespace", "section", "end") else (start, end)
 
+    def start_at(self, at: int) -> int:
+        """Return where the declaration at a code point begins; the code point itself where there is none."""
+        one = self.declaration_at(at)
+        return at if one is None else one.start
+
     def declared_in(self, start: int, end: int) -> list[Declaration]:
         """Return the declarations that begin between two code points."""
         number = bisect_left(self._starts, start)
@@ -252,7 +257,10 @@ class RaisedFile:
         ]
         self._new.clear()
         self._taken += 1
-        for at, error in sorted(zip(origins, errors, strict=True), key=lambda one: one[0]):
+        # A command's before those of the commands behind it, which may follow from it.
+        for at, error in sorted(
+            zip(origins, errors, strict=True), key=lambda one: self._source.start_at(one[0])
+        ):
             self._put_aside(error, at, above)
         return before != (len(self.gaps), len(self.blanked), len(self.left))
 
@@ -311,6 +319,8 @@ class RaisedFile:
                 found = self._break(error, line, name, "proof", follows)
                 gap = self.gaps[body[0]] = Gap(found, self.original[body[0] : body[1]])
                 self._new.add(body[0])
+            elif follows:
+                gap.found = gap.found.model_copy(update={"follows": follows})
             gap.errors.append((max(0, at - body[0]), error.text))
 
     def _follows(self, error: BuildMessage, at: int, above: Sequence[Cause], cited: str) -> str:

@@ -521,6 +521,14 @@ class ProveSpec(Spec):
 # ---- bump: what a newer Lean or package breaks, and what can be mended
 
 
+class BumpRung(Spec):
+    """A rung that searches in what is left broken. `model`: the id of what it asks; "" for rung 0."""
+
+    rung: AnyRung
+    model: str = ""
+    budget: Budget
+
+
 class BumpSpec(Spec):
     """Raise a commit, build it, and mend the proofs that broke.
 
@@ -532,9 +540,12 @@ class BumpSpec(Spec):
         renames: by the full name that a declaration had, the one that it has now, as the log's lives of the theorems of
             this repository and its packages say.
         tries: texts that Lean compiles for one broken proof.
-        limits, budget: of rung 0, which tries what is left.
+        rungs: those of the ladder that try what is left, in order; none needs a key.
+        limits: of the REPL processes.
         second_kernel: as `[lean]` says it.
         advisories: as `[certificates]` says it.
+
+    Where a rung has a retriever, its input `CORPUS` is of the repository's newest trace.
     """
 
     build: BuildSpec
@@ -544,8 +555,8 @@ class BumpSpec(Spec):
     rev: str = ""
     renames: dict[str, str] = Field(default_factory=dict)
     tries: _Positive = 60
+    rungs: tuple[BumpRung, ...]
     limits: PoolLimits
-    budget: Budget
     second_kernel: str = "auto"
     advisories: str = ""
 

@@ -9,6 +9,7 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -19,7 +20,7 @@ from pipeline.bump.breaks import Gap, RaisedFile, reason_of, shown
 from pipeline.bump.mends import Names, candidates, deprecations, renamed, suggested, tactic_at, unknown
 from pipeline.jobs.protocol import Reporter
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.build.lake import BuildLog, BuildMessage
+from pipeline.lean.build.lake import BuildLog, BuildMessage, LakeRunner
 from store.domain.identity import slug
 from store.events.bumps import Break, BumpTried
 from store.view.bumps import renames
@@ -320,6 +321,35 @@ def test_what_breaks_since_a_command_is_left_out_says_what_it_follows_from() -> 
         [error(2, 8, "Unknown constant `Demo.two.lt`"), error(5, 8, "Unknown identifier `old`")], file.causes
     )
     assert [gap.found.follows for _, gap in sorted(other.gaps.items())] == ["Demo.two", ""]
+
+
+def test_an_old_proof_that_lean_takes_again_stands_and_nothing_else_is_tried_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lean = LeanBackend("server", ("/lean",), "", OLD, simulated=False, sandbox="none")
+    spec, out = job_spec(tmp_path, lean), io.StringIO()
+    it = job.Bump(spec, Reporter(spec, out), [])
+    text = "theorem a : True := by\n  exact old\n\ntheorem b : True := by\n  exact a\n"
+    it._files["A.lean"] = file = RaisedFile("A.lean", text)
+    file.take([error(2, 8, "Unknown identifier `old`"), error(5, 8, "Unknown identifier `a`")])
+    compiled: list[str] = []
+
+    def compile_(_it: object, _runner: object, _file: object, start: int, tried: str) -> job._Compiled:
+        compiled.append(tried)
+        return job._Compiled(None if start > 30 else [(5, "Unknown identifier `old`")])
+
+    monkeypatch.setattr(job.Bump, "_compile", compile_)
+    monkeypatch.setattr(job.Bump, "_judge", lambda *_: False)  # it rests on a gap
+    monkeypatch.setattr(job.Bump, "_build_what_is_handed_over", lambda *_: ())
+    monkeypatch.setattr(job.Bump, "_near", lambda *_: ())
+    monkeypatch.setattr(job.Bump, "_own", lambda _, path: tmp_path / path)
+    it._mend_all(cast(LakeRunner, None))
+    assert compiled[0] == "by\n  exact old"
+    assert compiled[-1] == "by\n  exact a"
+    assert compiled.count("by\n  simp") == 1
+    it._hand_over(cast(LakeRunner, None))
+    assert [one.declaration for one in it._left()] == ["a"]
+    assert (tmp_path / "A.lean").read_text("utf-8") == text
 
 
 # ---- whose names

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +16,35 @@ import pytest
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from pipeline.jobs.protocol import JobError
-from pipeline.jobs.specs import CORPUS
+from pipeline.bump.__main__ import Bump
+from pipeline.bump.breaks import RaisedFile
+from pipeline.freeze import export, freeze
+from pipeline.jobs.inputs import InputStore
+from pipeline.jobs.protocol import JobError, Reporter, Sources
+from pipeline.jobs.specs import (
+    CORPUS,
+    NO_CORPUS,
+    BumpRung,
+    CuratedRung,
+    GeneratorSpec,
+    RetrievalRung,
+    RetrieverSpec,
+)
+from pipeline.lean.build.lake import BuildMessage
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import PremiseFinder
 from pipeline.models.tactics.generate import Completion, Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestions
+from store.events.bumps import BumpTried
+from store.view.tables import statements
+from tests.support.bump import BUDGET, job_spec, recorded
 from tests.support.chat_server import ChatServer, Says
 from tests.support.prove import attempts, parameters
 from tests.support.prove import run as run_job
 from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
+from tests.support.trace import simulator
 
 SOURCE = "theorem known : ∀ (p : Prop), p → p := sorry\ntheorem again : ∀ (p : Prop), p → p := by\n  sorry\n"
 
@@ -229,6 +250,40 @@ def test_rung_0_names_the_premises_in_its_tactics(tmp_path: Path, retriever: dic
     assert attempts(bodies)["wanted"].outcome == "found"
     (tactics,) = (event["data"]["tactics"] for event in events if "tactics" in event["data"])
     assert "q3" in tactics[-1]
+
+
+def test_a_bump_s_ladder_names_the_premises_in_a_broken_proof(
+    tmp_path: Path, retriever: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged: list[tuple[str, str]] = []
+    monkeypatch.setattr(Bump, "_judge", lambda *given: judged.append(given[-2:]))
+    project = tmp_path / "project"
+    project.mkdir()
+    of = RetrieverSpec.model_validate_json(json.dumps(retriever))
+    damaged = GeneratorSpec(path=str(tmp_path / "nothing"), device="cpu")
+    rungs = (
+        BumpRung(rung=RetrievalRung(generator=damaged, retriever=of), model="g", budget=BUDGET),
+        BumpRung(rung=CuratedRung(retriever=of), budget=BUDGET),
+    )
+    spec = job_spec(tmp_path, simulator(), rungs=rungs)
+    sources = Sources(tmp_path / "events.db", tmp_path / "view.db", tmp_path / "contents")
+    with closing(sqlite3.connect(sources.database_db)) as view:
+        view.executescript(";".join(statements()))
+    assert freeze(spec.parameters, spec.job, tmp_path / "in", sources) is None, "the corpus is exported first"
+    assert [one.name for one in export(spec.parameters, tmp_path / "in", sources).files] == [NO_CORPUS]
+    inputs = InputStore(tmp_path / "contents").freeze(tmp_path / "inputs", dict(premises(tmp_path)))
+    out = io.StringIO()
+    bump = Bump(replace(spec, inputs=inputs), Reporter(spec, out), [])
+    broken = RaisedFile("A.lean", PREMISED.replace("sorry", "exact gone"))
+    broken.take([BuildMessage("error", "A.lean", 4, 8, "Unknown identifier `gone`")])
+    (project / "A.lean").write_text(broken.current, "utf-8")
+    bump._files["A.lean"] = broken
+    bump._climb()
+    ((text, how),) = judged
+    assert ("q3" in text, how) == (True, "rung 0: tactics")
+    (failed,) = (one for one in recorded(out) if isinstance(one, BumpTried))
+    assert (failed.how, failed.verdict) == ("rung 1: retrieval", "refused")
+    assert "nothing" in failed.reason
 
 
 def test_a_retriever_that_is_damaged_keeps_no_rung_from_its_work_but_the_one_that_is_made_for_it(

@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline.bump.__main__ import work
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.jobs.specs import Budget, BuildSpec, BumpSpec
+from pipeline.jobs.specs import Budget, BuildSpec, BumpRung, BumpSpec, CuratedRung
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from store.events.base import EventBody
@@ -24,6 +24,7 @@ from store.events.bumps import BumpBuilt, BumpFinished, BumpTried
 from store.events.registry import EVENT_TYPES
 
 SHA = "a" * 40
+BUDGET = Budget(20, 10.0, 5.0)
 OLD = "leanprover/lean4:v4.34.1"
 
 BASE = """namespace Base
@@ -61,8 +62,6 @@ FAMILY: Mapping[str, str] = {
     "theorem cites_it (p : Prop) (h : p) : p := by\n  have _same : helper p = helper p := rfl\n  exact h\n",
     "Beyond": "import Base\nimport Definition\n\n"
     "theorem far (p : Prop) (h : p) : p := by\n  have _same : helper p = helper p := rfl\n  exact h\n",
-    "Chain": "theorem never_added (p : Prop) (h : p) : p := (fun _ => h) _\n\n"
-    "theorem cites_a_gap (p : Prop) (h : p) : p := by\n  exact never_added p h\n",
     "Import": "import Base.Moved\n\ntheorem import_moved (p : Prop) (h : p) : p := h\n",
     "Notation": "theorem notation_changed (p q : Prop) (a : p) (b : q) : p ∧ q := by\n"
     "  have both : p ⊠ q := ⟨a, b⟩\n  exact both\n",
@@ -120,7 +119,7 @@ def job_spec(
         sha=SHA,
         lean=lean,
         cache=folder / "cache",
-        timeout_s=300.0,
+        timeout_s=3000.0,  # a loaded machine is not what is tested
         memory_bytes=2**33,
         disk_bytes=2**30,
         hosts=(),
@@ -130,8 +129,7 @@ def job_spec(
         build=build,
         bump="b1",
         limits=PoolLimits(processes=1, ready_timeout_s=60.0),
-        budget=Budget(20, 10.0, 5.0),
-        **{"toolchain": lean.toolchain, **given},
+        **{"toolchain": lean.toolchain, "rungs": (BumpRung(rung=CuratedRung(), budget=BUDGET),), **given},
     )
     return JobSpec("bump-1", "bump", 1, attempt, parameters, worktree=folder / "project")
 

@@ -21,7 +21,15 @@ from daemon.planning.proving import budget_key
 from daemon.planning.repository import NO_JUDGES, Judges
 from daemon.settings import Settings, load
 from pipeline.gate.advisories import Advisory
-from pipeline.jobs.specs import BuildSpec, BumpSpec, CheckSpec, ProveSpec, ScanSpec
+from pipeline.jobs.specs import (
+    BuildSpec,
+    BumpSpec,
+    CheckSpec,
+    CuratedRung,
+    GeneratorRung,
+    ProveSpec,
+    ScanSpec,
+)
 from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.records import ScannedFile
 from store.events.base import BlobRef, EventBody
@@ -42,6 +50,7 @@ from store.log.envelope import NewEvent
 from store.view import queries
 from tests.support import events
 from tests.support.daemon.deployment import Deployment
+from tests.support.models import checkpoint_promoted, checkpoint_saved
 from tests.support.planning import (
     KEY,
     NO_LEAN,
@@ -915,6 +924,22 @@ def test_a_bump_that_was_asked_for_is_due_once_with_the_lean_that_it_raises_to(w
     assert (job.kind, job.sha, job.simulated, job.built) == ("bump", sha(1), False, False)
     assert (spec.toolchain, spec.build.lean.toolchain) == (NEW, NEW)
     assert world.plan(ended(job), leans=real(OLD, NEW)).due == ()
+
+
+def test_a_bump_searches_with_the_ladder_s_rungs_that_need_no_endpoint_on_the_processor(world: World) -> None:
+    free = "usd_per_day = 1\nusd_per_million_prompt = 0\nusd_per_million_completion = 0\n"
+    endpoint = f'[prove.external]\nbase_url = "http://127.0.0.1:9/v1"\nmodel = "m"\n{free}'
+    world.configure(extra=f"[prove]\nrungs = [0, 2, 4]\n{endpoint}")
+    in_use: list[EventBody] = [
+        checkpoint_saved("t-1", model="tactics"),
+        checkpoint_promoted("t-1", model="tactics"),
+    ]
+    plan = world.plan(created(), scanned(1, toolchain=OLD), in_use, asked_for(), leans=real(OLD, NEW))
+    (job,) = plan.due
+    zero, two = asked(job, BumpSpec).rungs
+    assert (zero.rung, zero.model) == (CuratedRung(), "")
+    assert isinstance(two.rung, GeneratorRung)
+    assert (two.rung.generator.device, two.model) == ("cpu", "t-1")
 
 
 def test_a_bump_of_a_package_is_built_with_the_commit_s_own_lean(world: World) -> None:
