@@ -62,22 +62,8 @@ def main() -> int:
 
 def run(directory: Path, *, simulator: bool) -> None:
     say(_bold("unsorry: from a commit to a proof\n"))
-    prepare(directory)
-    tools, frame = lean(simulator=simulator)
-    environment = {}
-    if tools is not None:
-        home = real_elan(directory)
-        # The stand-in for lake is refused everywhere else, and so is a toolchain that has it.
-        environment = {"ELAN_HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}", SWITCH: "1"}
-    for line in frame.split("\n"):
-        say(f"│ {line}")
-    repository = directory / "small"
-    new_repository(repository)
-    shutil.copytree(PROJECT, repository, dirs_exist_ok=True)
-    sha = commit(repository, "A small project", day=1)
-    config = write_config(directory, repository, "auto" if tools is not None else "simulator")
-    paths = paths_from_config(config)
-    daemon = Daemon(config, paths, directory / "daemon.log", environment)
+    daemon, tools, repository, sha = begin(directory, simulator=simulator)
+    config, paths = daemon.config, daemon.paths
     screen = Screen(paths)
     say(f"\nAda commits {sha[:7]}, a small project. The daemon finds its sorries:\n")
     daemon.start()
@@ -95,6 +81,34 @@ def run(directory: Path, *, simulator: bool) -> None:
     finally:
         daemon.stop()
     end(config, paths, directory)
+
+
+def begin(directory: Path, *, simulator: bool = False) -> tuple[Daemon, Path | None, Path, str]:
+    """Make the folder with the small project and a daemon for it, and say which Lean there is.
+
+    Returns:
+        The daemon, not yet started; Lean's toolchain, None: the simulator; the project and its commit.
+    """
+    prepare(directory)
+    tools, frame = lean(simulator=simulator)
+    environment = {}
+    if tools is not None:
+        home = real_elan(directory)
+        # The stand-in for lake is refused everywhere else, and so is a toolchain that has it.
+        environment = {"ELAN_HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}", SWITCH: "1"}
+    for line in frame.split("\n"):
+        say(f"│ {line}")
+    repository = directory / "small"
+    new_repository(repository)
+    shutil.copytree(PROJECT, repository, dirs_exist_ok=True)
+    sha = commit(repository, "A small project", day=1)
+    config = write_config(directory, repository, "auto" if tools is not None else "simulator")
+    return (
+        Daemon(config, paths_from_config(config), directory / "daemon.log", environment),
+        tools,
+        repository,
+        sha,
+    )
 
 
 def lean(*, simulator: bool) -> tuple[Path | None, str]:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -18,42 +16,25 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters, stdio_client
 
-from daemon.paths import paths_from_config
-from examples.demo import PROJECT, commit, lean
-from examples.demo_daemon import COMMAND, Daemon, add, main, prepare, work_off, write_config
-from examples.demo_repositories import DemoError, new_repository
-from examples.demo_telling import say
-from pipeline.lean.toolchain.standins import SWITCH
-from tests.support.lean.real_gate import real_elan
+from examples.demo import begin
+from examples.demo_daemon import COMMAND, add, main, work_off
+from examples.demo_repositories import DemoError
+from examples.demo_telling import WIDTH, say
 
 JUDGED_S = 120.0
 SAME = "constructor <;> (rintro ⟨a, b⟩; exact ⟨b, a⟩)"
 WRONG = "exact Iff.rfl"
-_WIDTH = 80
 
 
 def run(directory: Path) -> None:
     """Show the whole screen."""
     say("unsorry mcp: two agents, one project\n")
-    prepare(directory)
-    tools, frame = lean(simulator=False)
-    environment = {}
-    if tools is not None:
-        home = real_elan(directory)
-        environment = {"ELAN_HOME": str(home), "PATH": f"{home}/bin:{os.environ['PATH']}", SWITCH: "1"}
-    for line in frame.split("\n"):
-        say(f"│ {line}")
-    repository = directory / "small"
-    new_repository(repository)
-    shutil.copytree(PROJECT, repository, dirs_exist_ok=True)
-    sha = commit(repository, "A small project", day=1)
-    config = write_config(directory, repository, "auto" if tools is not None else "simulator")
-    add(config, "\n[prove]\nenabled = false\n")
-    daemon = Daemon(config, paths_from_config(config), directory / "daemon.log", environment)
+    daemon, _, repository, sha = begin(directory)
+    add(daemon.config, "\n[prove]\nenabled = false\n")
     daemon.start()
     try:
         work_off(daemon, lambda: None, sha)
-        asyncio.run(agents(config, (repository / "Small" / "Logic.lean").read_text(encoding="utf-8")))
+        asyncio.run(agents(daemon.config, (repository / "Small" / "Logic.lean").read_text(encoding="utf-8")))
     finally:
         daemon.stop()
     say("\nAdd it to your agent: claude mcp add unsorry -- unsorry mcp (docs/mcp.md)")
@@ -101,7 +82,9 @@ async def tell(client: Client, what: str, **arguments: Any) -> None:
         await asyncio.sleep(0.3)
         found = await ask(client, "show_proof", proof=found["proof"])
     say(f"  {cut(what, 45)}")
-    say(f"    {found['verdict']}: {cut(found['reason'], _WIDTH - 6 - len(found['verdict']))}")
+    # Of what lake says, where and why.
+    reason = found["reason"].partition("error: ")[2] or found["reason"]
+    say(f"    {found['verdict']}: {cut(reason, WIDTH - 6 - len(found['verdict']))}")
     if any((one["step"], one["verdict"]) == ("compile", "passed") for one in found.get("checks", ())):
         say("    Lean compiles the project with it")
 
@@ -124,7 +107,7 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
     if not result.is_error:
         raise DemoError(f"{tool} {json.dumps(arguments)} was not refused")
     said = " ".join(getattr(one, "text", "") for one in result.content)
-    return cut(said.partition(f"tool {tool}: ")[2] or said, 48)
+    return cut((said.partition(f"tool {tool}: ")[2] or said).partition(": ")[2], 48)
 
 
 def cut(text: str, width: int) -> str:

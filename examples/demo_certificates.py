@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 from examples.demo_daemon import COMMAND, main, prepare
 from examples.demo_repositories import DemoError
-from examples.demo_telling import say
+from examples.demo_telling import say, say_answer
 from pipeline.lean.toolchain.standins import SWITCH
 from tests.support.certified import PROOF, judge, record
 
 FRAME = """│ A stand-in for Lean said yes to this proof: it is made up. What writes, signs,
 │ verifies and recalls its certificate is real."""
+_COMMIT = re.compile(r"\b([0-9a-f]{10})[0-9a-f]{30}\b")
 ADVISORY = """[[advisory]]
 id = "lean4#1"
 published = 2027-01-01
@@ -28,7 +30,6 @@ source = "https://example.org"
 fixed.lean = []
 fixed.leanchecker = []
 """
-_WIDTH = 80
 
 
 def run(directory: Path) -> None:
@@ -59,7 +60,13 @@ def run(directory: Path) -> None:
     ask(state.root, "show", PROOF[:8], "--out", "certificates", config=state.config, quiet=True)
     say("\nA fault of the kernel that replayed the proof becomes known:\n")
     (state.root / "advisories.toml").write_text(ADVISORY, encoding="utf-8")
-    ask(state.root, "verify", name, "--advisories", "advisories.toml", code=1)
+    ask(
+        state.root,
+        "verify",
+        name,
+        *("--signers", "allowed_signers", "--advisories", "advisories.toml"),
+        code=1,
+    )
     say("\nThe daemon does it by itself, tells people, and checks the proof again: docs/certificates.md")
 
 
@@ -78,9 +85,10 @@ def ask(folder: Path, *words: str, code: int = 0, config: Path | None = None, qu
     )
     if (done.returncode != 0) != (code != 0):
         raise DemoError(f"unsorry {' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
-    lines = [] if quiet else (done.stdout + done.stderr).replace(f"{folder}/", "").splitlines()
-    for line in lines:
-        say(f"  {line if len(line) <= _WIDTH - 2 else line[: _WIDTH - 3] + '…'}")
+    text = "" if quiet else (done.stdout + done.stderr).replace(f"{folder}/", "")
+    for line in text.splitlines():
+        if "the daemon is not running" not in line:
+            say_answer(_COMMIT.sub(r"\1", line))
 
 
 if __name__ == "__main__":

@@ -49,9 +49,9 @@ def run(directory: Path) -> None:
                 raise DemoError(f"{PROJECT / name} does not have {old!r} once")
             text = text.replace(old, new)
         (repository / name).write_text(text, encoding="utf-8")
-    git(repository, "commit", "--quiet", "--all", "-m", "All five sorrys are proved")
+    git(repository, "commit", "--quiet", "--all", "-m", "All five sorries are proved")
     command = ["diff", "main", "--fail-on", FAIL_ON]
-    say("Eve's pull request says: All five sorrys are proved. What git and a scanner say:\n")
+    say("Eve's pull request says: All five sorries are proved. What git and a scanner say:\n")
     say(f"$ unsorry {' '.join(command)}")
     done = subprocess.run([COMMAND, *command], cwd=repository, capture_output=True, text=True, check=False)
     if done.returncode != 6:

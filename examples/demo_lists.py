@@ -7,6 +7,7 @@ each line says so.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +15,10 @@ from pathlib import Path
 from daemon.paths import paths_from_config
 from examples.demo_daemon import COMMAND, Daemon, add, main, prepare, work_off, write_config
 from examples.demo_repositories import DemoError, base_commit, git
-from examples.demo_telling import say
+from examples.demo_telling import WIDTH, say, say_answer
 
 LISTED = {"repos": [{"remote": "https://github.com/leanprover-community/batteries", "branch": "main"}]}
-_WIDTH, _SHOWN = 80, 9
+_SHOWN = 9
 
 
 def run(directory: Path) -> None:
@@ -40,7 +41,7 @@ def run(directory: Path) -> None:
     (record, *others) = json.loads((directory / "ours.json").read_text(encoding="utf-8"))["sorries"]
     say(f"\nThe first of {1 + len(others)} records:\n")
     for line in json.dumps({key: record[key] for key in ("repo", "location", "id")}, indent=1).splitlines():
-        say(f"  {line[: _WIDTH - 2]}")
+        say(f"  {line[: WIDTH - 2]}")
     (directory / "active_repos.json").write_text(json.dumps(LISTED), encoding="utf-8")
     say("\nA list of SorryDB's becomes a watchlist:\n")
     ask(config, "repos", "import", "active_repos.json")
@@ -54,11 +55,12 @@ def ask(config: Path, *words: str) -> None:
     """
     say(f"$ unsorry {' '.join(words)}")
     command = [COMMAND, *words, "--config", config.name]
-    done = subprocess.run(command, cwd=config.parent, capture_output=True, text=True, check=False)
+    narrow = {**os.environ, "COLUMNS": str(WIDTH - 4)}
+    done = subprocess.run(command, cwd=config.parent, env=narrow, capture_output=True, text=True, check=False)
     if done.returncode:
         raise DemoError(f"unsorry {' '.join(words)} failed: {done.stdout}{done.stderr}")
     for line in done.stdout.replace(f"{config.parent}/", "").splitlines()[:_SHOWN]:
-        say(f"  {line if len(line) <= _WIDTH - 2 else line[: _WIDTH - 3] + '…'}".rstrip())
+        say_answer(line)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def base_commit(repository: Path) -> None:
             shutil.copyfile(path, target)
     git(repository, "add", "--all")
     # The golden run (tests/golden) has the ids of these commits: another message or file is another id.
-    git(repository, "commit", "--quiet", "-m", "A small project with sorrys in it")
+    git(repository, "commit", "--quiet", "-m", "A small project with sorries in it")
 
 
 def revise(repository: Path, revision: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,9 +14,17 @@ from store.errors import DatabaseMissingError
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 
+WIDTH = 80
+
 
 def say(text: str = "") -> None:
     print(text, flush=True)
+
+
+def say_answer(line: str) -> None:
+    """Show a line of a verb's answer, indented; what is longer than the screen goes on below."""
+    for piece in textwrap.wrap(line, WIDTH - 4, subsequent_indent="  ") or [""]:
+        say(f"  {piece}".rstrip())
 
 
 @dataclass
