@@ -400,7 +400,7 @@ Work = Annotated[
 _WHAT = {
     "poll": "no repository is polled by itself",
     "train": "no training begins",
-    "prove": "no search and no check begins",
+    "prove": "no search, no check and no bump begins",
     "all": "nothing begins",
 }
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from pipeline.jobs.mirror import Mirror, TreeFile
+from pipeline.lean.source.imports import read_lakefile_toml
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.view import queries
@@ -110,8 +110,8 @@ def _workspace(
     prefix = "" if folder == "." else f"{folder}/"
     lakefile = _read(mirror, tree[f"{prefix}{LAKEFILE}"])
     try:
-        problem = tomllib.loads(lakefile.decode()).get("name")
-    except (ValueError, RecursionError) as error:
+        problem = read_lakefile_toml(lakefile.decode()).get("name")
+    except ValueError as error:
         raise WorkspaceError(f"its {LAKEFILE} cannot be read: {error}") from error
     if not isinstance(problem, str) or not _ID.fullmatch(problem):
         raise WorkspaceError(f"its {LAKEFILE} names no problem")

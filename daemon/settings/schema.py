@@ -158,7 +158,7 @@ class Quiet(Section):
     train: Hours = Field((), examples=[["mon-fri 08:00-18:00"]])
     """No training and no evaluation of models begins"""
     prove: Hours = Field((), examples=[["22:00-06:00"]])
-    """No search and no check begins"""
+    """No search, no check and no bump begins"""
 
     def windows(self, sort: Sort) -> tuple[Window, ...]:
         """Return the quiet hours of a sort of work."""

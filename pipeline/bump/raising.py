@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,11 @@ from typing import Any
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES
 from pipeline.lean.build.lake import LAKEFILES
+from pipeline.lean.source.imports import MOST_LAKEFILE_BYTES, read_lakefile_toml
 from pipeline.lean.source.lexer import ID_FIRST, Token, tokens_of_text
 from pipeline.lean.source.worktree import read_beginning, read_inside
 
 TOOLCHAIN = "lean-toolchain"
-_LONGEST_LAKEFILE = 32 * 2**10
 _LONGEST_TERM = 200
 """Tokens in brackets."""
 _MARK = "#unsorry-"
@@ -112,7 +111,7 @@ def _lakefiles(project: Path, name: str, rev: str) -> tuple[dict[str, tuple[str,
     pinned = False
     for file in LAKEFILES:
         if (project / file).is_file():
-            before = _read(project, file, _LONGEST_LAKEFILE)
+            before = _read(project, file, MOST_LAKEFILE_BYTES)
             after = (_in_toml if file.endswith(".toml") else _in_lean)(file, before, name, rev)
             if after is not None:
                 found[file] = before, after[0]
@@ -152,8 +151,8 @@ def _entry_of(data: Any, name: str) -> dict[str, Any] | None:
 def _in_toml(file: str, text: str, name: str, rev: str) -> tuple[str, bool] | None:
     """Return the text with the package's new revision, and whether it names one; None where it does not require it."""
     try:
-        table = _require_of(tomllib.loads(text), name)
-    except (ValueError, RecursionError) as error:
+        table = _require_of(read_lakefile_toml(text), name)
+    except ValueError as error:
         raise _refused(f"{file} cannot be read: {error}", "mend it first") from error
     except LookupError as error:
         raise _refused(f"{file} requires {name} twice", "leave one `require` of it") from error
@@ -162,11 +161,11 @@ def _in_toml(file: str, text: str, name: str, rev: str) -> tuple[str, bool] | No
     version = table.get("version")
     if "rev" not in table and isinstance(version, str) and version.startswith(_OF_GIT):
         return _with(
-            file, text, tomllib.loads, lambda data: _require_of(data, name), "version", _OF_GIT + rev
+            file, text, read_lakefile_toml, lambda data: _require_of(data, name), "version", _OF_GIT + rev
         ), True
     if "rev" not in table:
         return text, False
-    return _with(file, text, tomllib.loads, lambda data: _require_of(data, name), "rev", rev), True
+    return _with(file, text, read_lakefile_toml, lambda data: _require_of(data, name), "rev", rev), True
 
 
 def _require_of(data: dict[str, Any], name: str) -> dict[str, Any] | None:

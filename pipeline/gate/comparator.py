@@ -14,7 +14,6 @@ import hashlib
 import json
 import shutil
 import tarfile
-import tomllib
 from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
@@ -29,7 +28,7 @@ from pipeline.gate.certificate import (
     tree_of,
 )
 from pipeline.gate.lake_checks import ALLOWED_AXIOMS
-from pipeline.lean.source.imports import module_of, source_folders
+from pipeline.lean.source.imports import module_of, read_lakefile_toml, source_folders
 
 SOLUTION = "UnsorrySolution"
 CONFIGURATION, METADATA = "comparator.json", "formalization.yaml"
@@ -173,8 +172,8 @@ def _with_solution(folder: Path) -> Path:
 
 def _toml(text: str) -> Mapping[str, object]:
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return read_lakefile_toml(text)
+    except ValueError as error:
         raise CertificateError(f"lakefile.toml cannot be read: {error}") from error
 
 

@@ -11,11 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from pipeline.lean.source.scanner import SourceFile, parse
 from pipeline.lean.source.worktree import read_inside
 
 MAX_FILES = 5000
+MOST_LAKEFILE_BYTES = 32 * 2**10
+_KEY = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_LONG_KEY = re.compile(rf"""(?<![\w.-]){_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{100}}""")
 _SOURCE_FOLDER = re.compile(r'\bsrcDir\s*:=\s*"([^"]+)"')
 _OPTION = re.compile(r"[⟨{]\s*`([\w.]+)\s*,\s*\.?(?:ofNat )?(true|false|\d+)\s*[⟩}]")
 _OPTION_NAME = re.compile(r"\w+(?:\.\w+)*")
@@ -46,6 +50,28 @@ class Closure:
         return self.complete and self.libraries <= CORE
 
 
+def read_lakefile_toml(text: str) -> dict[str, Any]:
+    """Parse a lakefile.toml, which is a stranger's.
+
+    Raises:
+        ValueError: it is no TOML, or could take minutes: `tomllib` takes time by the square of the parts of a key.
+    """
+    if len(text.encode()) > MOST_LAKEFILE_BYTES:
+        raise ValueError(f"more than {MOST_LAKEFILE_BYTES} bytes")
+    if _LONG_KEY.search(text):
+        raise ValueError("a key of more than 100 parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("arrays or tables too deep inside each other") from error
+
+
+def _tables(lakefile: dict[str, Any], *names: str) -> Iterator[dict[str, Any]]:
+    for name in names:
+        found = lakefile.get(name)
+        yield from (one for one in found if isinstance(one, dict)) if isinstance(found, list) else ()
+
+
 def source_folders(project: Path) -> tuple[str, ...]:
     """Return the folders that the project's modules lie in, as its lakefile has them (`srcDir`); "" is its root.
 
@@ -53,9 +79,9 @@ def source_folders(project: Path) -> tuple[str, ...]:
     """
     found = {""}
     with suppress(OSError, ValueError):
-        table = tomllib.loads(read_inside(project, "lakefile.toml").decode())
+        table = read_lakefile_toml(read_inside(project, "lakefile.toml").decode())
         base = table.get("srcDir", "")
-        for one in (table, *table.get("lean_lib", ()), *table.get("lean_exe", ())):
+        for one in (table, *_tables(table, "lean_lib", "lean_exe")):
             found.add(str(PurePosixPath(str(base), str(one.get("srcDir", "")) if one is not table else "")))
     with suppress(OSError, ValueError):
         found.update(_SOURCE_FOLDER.findall(read_inside(project, "lakefile.lean").decode()))
@@ -71,9 +97,10 @@ def lean_options(project: Path) -> tuple[str, ...]:
     """
     found: dict[str, str] = {}
     with suppress(OSError, ValueError):
-        table = tomllib.loads(read_inside(project, "lakefile.toml").decode())
-        for one in (table, *table.get("lean_lib", ())):
-            found.update(_flat(one.get("leanOptions", {})))
+        table = read_lakefile_toml(read_inside(project, "lakefile.toml").decode())
+        for one in (table, *_tables(table, "lean_lib")):
+            options = one.get("leanOptions")
+            found.update(_flat(options if isinstance(options, Mapping) else {}))
     with suppress(OSError, ValueError):
         found.update(_OPTION.findall(read_inside(project, "lakefile.lean").decode()))
     return tuple(f"{name}={value}" for name, value in found.items() if _OPTION_NAME.fullmatch(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -22,7 +23,7 @@ from pipeline.gate.lake_checks import (
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.sandbox.command import bubblewrap_problem
-from pipeline.lean.source.imports import local_file, module_of, module_path, source_folders
+from pipeline.lean.source.imports import lean_options, local_file, module_of, module_path, source_folders
 from tests.support.lean.credulous import Rule, make_credulous
 
 SOURCE = b"theorem t (p : Prop) : p := sorry\n"
@@ -158,6 +159,27 @@ def test_modules_below_a_source_folder_have_no_part_of_it_in_their_names(
     assert local_file(project, "A.B") == file
     assert local_file(project, "A") == project / "A.lean"
     assert local_file(project, "B") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'srcDir = "src"\na' + ".a" * 15_000 + " = 1",
+        'srcDir = "src"\n[a' + r' . "\""' * 4_000 + "]",
+        'srcDir = "src"\n#' + "x" * 32 * 2**10,
+        "x = " + "[" * 30_000,
+        'srcDir = "."\nlean_lib = ["A", 1]\nlean_exe = 1\nleanOptions = true\n',
+    ],
+    ids=["dotted", "quoted", "long", "deep", "wrong types"],
+)
+def test_a_lakefile_that_takes_its_parser_minutes_or_says_nothing_names_no_source_folder(
+    project: Path, text: str
+) -> None:
+    (project / "lakefile.toml").write_text(text)
+    began = time.monotonic()
+    assert source_folders(project) == ("",)
+    assert lean_options(project) == ()
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(
