@@ -18,11 +18,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import structlog
 
@@ -30,29 +31,28 @@ from daemon.jobs.artifacts import ArtifactError, Artifacts, sweep_files, unpack_
 from daemon.jobs.engine import Commit, LocalAttempt, LocalEngine, Order, StartError, end_attempt
 from daemon.jobs.orphans import LOCK, guard
 from daemon.jobs.wire import (
+    BEGIN_BYTES,
+    FRAME_BYTES,
     FROM_DAEMON,
     PART_BYTES,
+    SAID_BYTES,
     SCHEMA,
     WINDOW_LINES,
     Beat,
     Begin,
     Close,
-    Closed,
     Decoder,
     Ended,
+    Fault,
     FromNode,
-    Line,
     Look,
     NodeReport,
-    Over,
     Payload,
+    Plain,
     Refused,
-    Said,
     Started,
     Stop,
-    Stopped,
     Taken,
-    TooLong,
     WireLean,
     encode,
 )
@@ -73,7 +73,7 @@ FOLDER = "UNSORRY_NODE_FOLDER"
 LEAST_FREE_BYTES = 2 * 2**30
 _TAKE_S = 5.0
 _SAID_WINDOW = 4
-_SAID_BYTES = 2**16
+_TEXT = 4000
 _SAID_EVERY_S = 0.1
 _YOUNG_S = 60.0
 
@@ -205,8 +205,8 @@ class NodeAttempt:
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
-        self._decoder = Decoder()
-        self._out: list[bytes] = []
+        self._decoder = Decoder(BEGIN_BYTES)
+        self._out: deque[bytes] = deque()
         self._ready = asyncio.Event()
         self._window = asyncio.Semaphore(WINDOW_LINES)
         self._said_window = asyncio.Semaphore(_SAID_WINDOW)
@@ -235,14 +235,16 @@ class NodeAttempt:
                     self._say(Beat(lease=self._lease))
 
     async def taken(self) -> bytes:
-        """Return what is to be said; nothing after some seconds."""
+        """Return what is to be said, not all at once where that is much; nothing after some seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TAKE_S):
                 await self._ready.wait()
-        said = b"".join(self._out)
-        self._out.clear()
-        self._ready.clear()
-        return said
+        said = bytearray()
+        while self._out and len(said) < FRAME_BYTES:
+            said += self._out.popleft()
+        if not self._out:
+            self._ready.clear()
+        return bytes(said)
 
     def _spawn(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(work)
@@ -281,6 +283,7 @@ class NodeAttempt:
             await asyncio.to_thread(remove, self._paths, directory)
 
     def _refuse(self, reason: str, message: str, remedy: str, *, of_node: bool) -> None:
+        message, remedy = message[:_TEXT], remedy[:_TEXT]
         self._say(Refused(lease=self._lease, reason=reason, message=message, remedy=remedy, of_node=of_node))
 
     async def _within(self, begin: Begin, directory: Path, over: asyncio.Task[None]) -> None:
@@ -293,7 +296,7 @@ class NodeAttempt:
             # What a thread still fetches ends with this process, which the daemon ends now.
             preparing.cancel()
             await asyncio.wait({preparing})
-            self._say_closed(Exit(1, None, 0), 0)
+            self._say_end("closed", Exit(1, None, 0))
             return
         spec = preparing.result()
         engine = LocalEngine(paths, git, slots=1)
@@ -309,7 +312,7 @@ class NodeAttempt:
         )
         async with contextlib.aclosing(engine):
             attempt = await engine.start(
-                order, over=lambda held: self._say(Over(lease=self._lease, held=held))
+                order, over=lambda held: self._say(Fault(what="over", lease=self._lease, message=held))
             )
             self._attempt = attempt
             self._say(Started(lease=self._lease, pid=attempt.pid))
@@ -323,11 +326,12 @@ class NodeAttempt:
                 task.cancel()
             await asyncio.gather(whole, saying, return_exceptions=True)
         await asyncio.to_thread(remove, self._paths, directory)
-        self._say_closed(end.exit or Exit(1, None, 0), end.seen_bytes)
+        self._say_end("closed", end.exit or Exit(1, None, 0), end.seen_bytes)
 
-    def _say_closed(self, end: Exit, seen_bytes: int) -> None:
+    def _say_end(self, what: Literal["ended", "closed"], end: Exit, seen_bytes: int = 0) -> None:
         self._say(
-            Closed(
+            Ended(
+                what=what,
                 lease=self._lease,
                 status=end.status,
                 signal=end.signal,
@@ -351,18 +355,16 @@ class NodeAttempt:
             for payload in await asyncio.to_thread(_staged, spec.staging):
                 await self._send(payload)
             await self._window.acquire()
-            self._say(Line(lease=self._lease, body=raw))
+            self._say(Plain(what="line", lease=self._lease, body=raw))
 
         try:
             end = await attempt.run(hear)
         except LineTooLongError as error:
-            self._say(TooLong(lease=self._lease, message=str(error)))
+            self._say(Fault(what="too_long", lease=self._lease, message=str(error)))
             return
         if self._unheard:
             return  # this node ended it, since it heard nothing of the daemon: the end says nothing of the job
-        self._say(
-            Ended(lease=self._lease, status=end.status, signal=end.signal, peak_rss_bytes=end.peak_rss_bytes)
-        )
+        self._say_end("ended", end)
 
     async def _send(self, payload: Path) -> None:
         """Send a payload in parts and remove it."""
@@ -380,10 +382,10 @@ class NodeAttempt:
         with path.open("rb") as file:
             while True:
                 over = whole.done()
-                part = await asyncio.to_thread(file.read, _SAID_BYTES)
+                part = await asyncio.to_thread(file.read, SAID_BYTES)
                 if part:
                     await self._said_window.acquire()
-                    self._say(Said(lease=self._lease, body=part))
+                    self._say(Plain(what="said", lease=self._lease, body=part))
                 elif over:
                     return
                 else:
@@ -392,7 +394,7 @@ class NodeAttempt:
     async def _stop(self, stop: Stop) -> None:
         if self._attempt is not None:
             await self._attempt.stop(grace_s=stop.grace_s, first_alone=stop.first_alone)
-        self._say(Stopped(lease=self._lease))
+        self._say(Plain(what="stopped", lease=self._lease))
 
     async def _prepared(self, begin: Begin, directory: Path, git: Git, paths: Paths) -> JobSpec[Spec]:
         """Bring what the attempt needs to this node; return its specification with the node's places.

@@ -16,6 +16,8 @@ from typing import Any
 from daemon.jobs.node import Carrier, Keeper
 from daemon.jobs.wire import (
     CONTROL,
+    FRAME_BYTES,
+    REPLY_BYTES,
     TO_LINK,
     Gone,
     Kill,
@@ -24,6 +26,7 @@ from daemon.jobs.wire import (
     Nodes,
     NodeSeen,
     Open,
+    WireError,
     framed,
     frames,
 )
@@ -33,6 +36,8 @@ SLOTS = "unsorry"
 """The resource of Ray by which a node says how many jobs it takes: `ray start --resources '{"unsorry": 8}'`."""
 LOOK_EVERY_S = 5.0
 _REPORT_S = 30.0
+_MOST_SAID_BYTES = 3 * FRAME_BYTES
+"""A node stops at one frame of messages, of which the last may be as long as another."""
 _LEAVES_LOOKS = 10
 _LEFT = (1, 3, 4)
 """Of Ray's `NodeDeathInfo.Reason`: it ended as it was told, or was drained (preempted, idle)."""
@@ -134,6 +139,8 @@ class Link:
     async def _take(self, channel: int, actor: Any) -> None:
         while True:
             if said := await actor.take.remote():
+                if len(said) > _MOST_SAID_BYTES:
+                    raise WireError(f"it said {len(said)} bytes at once")
                 await self._write(channel, said)
 
     async def _left(self, node: str) -> bool:
@@ -169,6 +176,8 @@ class Link:
                 self._keepers[node] = self._actor(Keeper, node, 0)
             async with asyncio.timeout(_REPORT_S):
                 said = await self._keepers[node].report.remote(look)
+            if len(said) > REPLY_BYTES:
+                raise WireError(f"{len(said)} bytes")
             self._reports[node] = NodeReport.model_validate_json(said)
         except TimeoutError:
             # It may be busy, or still starting: another one would have to start too.

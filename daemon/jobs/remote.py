@@ -49,30 +49,27 @@ from daemon.jobs.wire import (
     FROM_LINK,
     FROM_NODE,
     SCHEMA,
+    WINDOW_LINES,
     Beat,
     Begin,
     Close,
-    Closed,
     Decoder,
     Ended,
+    Fault,
     FromDaemon,
     FromNode,
     Gone,
     Kill,
-    Line,
     Look,
     Nodes,
     NodeSeen,
     Open,
-    Over,
     Payload,
+    Plain,
     Refused,
-    Said,
     Started,
     Stop,
-    Stopped,
     Taken,
-    TooLong,
     WireCommit,
     WireError,
     WireInput,
@@ -96,6 +93,8 @@ from store.domain.identity import slug
 _CLOCK_S = 60.0
 _FIRST_WORD_S = 60.0
 """So long a process may take to start on a busy node; nothing of the job's has begun there before."""
+_MOST_UNASKED = 4
+"""What a node may say of itself: that it holds too much memory, its end, that it cannot go on, that nothing is left."""
 _LINK_ENDS_S = 5.0
 _REFUSED_S = 60.0
 _SWEEP_EVERY_S = 24 * 3600.0
@@ -135,10 +134,12 @@ class RemoteAttempt:
         self._decoder = Decoder()
         self._heard = time.monotonic()
         self._patience_s = max(lease_s, _FIRST_WORD_S)
-        self._lines: asyncio.Queue[Line | Payload | Ended | TooLong | None] = asyncio.Queue()
+        self._lines: asyncio.Queue[Plain | Payload | Ended | Fault | None] = asyncio.Queue()
+        self._not_taken = 0
+        self._unasked = _MOST_UNASKED
         loop = asyncio.get_running_loop()
         self._started: asyncio.Future[Started | Refused] = loop.create_future()
-        self._closed: asyncio.Future[Closed] = loop.create_future()
+        self._closed: asyncio.Future[Ended] = loop.create_future()
         self._stopped = asyncio.Event()
         self._stops = 0
         self._lost = asyncio.Event()
@@ -158,10 +159,12 @@ class RemoteAttempt:
         self._heard, self._patience_s = time.monotonic(), self._lease_s
         try:
             for message in self._decoder.feed(piece, FROM_NODE):
-                if message.lease == self._lease:
-                    self._take(message)
-                else:
+                if message.lease != self._lease:
                     log.warning("lease_is_over", node=self._node, job=self._spec.job, what=message.what)
+                elif breach := self._breach(message):
+                    self.lose(breach)
+                else:
+                    self._take(message)
         except WireError as error:
             self.lose(f"it says what is no message: {error}")
         except OSError as error:
@@ -178,19 +181,19 @@ class RemoteAttempt:
                         self._closed.cancel()  # nothing of it is left there, and no end comes
                 elif isinstance(message, Refused):
                     self.lose(message.message)
-            case Line() | Payload() | Ended() | TooLong():
+            case Plain(what="line") | Payload() | Ended(what="ended") | Fault(what="too_long"):
                 self._lines.put_nowait(message)
-            case Said():
+            case Plain(what="said"):
                 if self._said is None:
                     self._said = self._spec.log.open("ab")
                 self._said.write(message.body)
                 self._said.flush()
                 self._send(Taken(said=True))
-            case Over():
-                self._over(message.held)
-            case Stopped():
+            case Fault():
+                self._over(message.message)
+            case Plain():
                 self._stopped.set()
-            case Closed():
+            case Ended():
                 if not self._closing:
                     self.lose("it has ended the attempt, for it had not heard of the daemon", suspect=False)
                 elif not self._closed.done():
@@ -198,6 +201,19 @@ class RemoteAttempt:
                     self._lines.put_nowait(None)
             case Beat():
                 pass
+
+    def _breach(self, message: FromNode) -> str:
+        """Count what a node sends; return what is too much of it, "" for nothing."""
+        match message:
+            case Plain(what="said"):
+                return ""
+            case Plain(what="line") | Payload():
+                self._not_taken += 1
+                over = self._not_taken > WINDOW_LINES
+                return f"it sent more than {WINDOW_LINES} lines before they were taken" if over else ""
+            case _:
+                self._unasked -= 1
+                return "it says what it was not asked" if self._unasked < 0 else ""
 
     def lose(self, reason: str, *, suspect: bool = True) -> None:
         """Give the attempt up: from now on nothing of it is taken.
@@ -227,7 +243,7 @@ class RemoteAttempt:
             if silent_s > self._patience_s:
                 self.lose(f"it has not answered for {silent_s:.0f} s")
             else:
-                self._send(Beat())
+                self._ask(Beat())
 
     # --- what the runner asks -----------------------------------------------------------------------------
 
@@ -237,7 +253,7 @@ class RemoteAttempt:
         Raises:
             StartError: it could not be.
         """
-        self._send(begin)
+        self._ask(begin)
         try:
             said = await self._started
         except asyncio.CancelledError:
@@ -255,16 +271,16 @@ class RemoteAttempt:
         """See `daemon.jobs.engine.Attempt.run`."""
         while (message := await self._lines.get()) is not None:
             match message:
-                case Line(body=raw):
+                case Plain(body=raw):
                     if len(raw) > child.LONGEST_LINE_BYTES:
                         raise LineTooLongError(f"a line of {len(raw)} bytes")
                     if self._lost.is_set():
                         break
                     await hear(raw)
-                    self._send(Taken())
+                    self._taken()
                 case Payload():
                     await asyncio.to_thread(self._put, message)
-                    self._send(Taken())
+                    self._taken()
                 case Ended():
                     by_term = signal.SIGTERM in (message.signal, message.status - 128)
                     if by_term and not self._stops and not self._closing:
@@ -273,14 +289,23 @@ class RemoteAttempt:
                             f"{self._node}: it got SIGTERM there, as from a node that is shut down",
                             suspect=False,
                         )
-                    self._exit = Exit(message.status, message.signal, message.peak_rss_bytes)
+                    self._exit = _exit_of(message)
                     return self._exit
-                case TooLong():
+                case Fault():
                     raise LineTooLongError(message.message)
         if self._closed.done() and not self._closed.cancelled():
             return _exit_of(self._closed.result())
         assert self._fault is not None
         raise self._fault
+
+    def _taken(self) -> None:
+        self._not_taken -= 1
+        self._send(Taken())
+
+    def _ask(self, message: FromDaemon) -> None:
+        """Send what a node answers with one message."""
+        self._unasked += 1
+        self._send(message)
 
     def _put(self, part: Payload) -> None:
         """Add a part to a payload; the last gives it its name.
@@ -312,7 +337,7 @@ class RemoteAttempt:
         if not self._lost.is_set():
             self._stops += 1
             self._stopped.clear()
-            self._send(Stop(grace_s=grace_s, first_alone=first_alone))
+            self._ask(Stop(grace_s=grace_s, first_alone=first_alone))
             await self._stopped.wait()
 
     async def close(self) -> End:
@@ -322,7 +347,7 @@ class RemoteAttempt:
         self._closing = True
         try:
             if not self._lost.is_set():
-                self._send(Close())
+                self._ask(Close())
                 # It is cancelled where the node is lost meanwhile.
                 await asyncio.wait({self._closed})
                 if not self._closed.cancelled():
@@ -351,7 +376,7 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def _exit_of(said: Closed) -> Exit:
+def _exit_of(said: Ended) -> Exit:
     return Exit(said.status, said.signal, said.peak_rss_bytes)
 
 

@@ -23,13 +23,20 @@ WINDOW_LINES = 16
 """So many lines may be under way before the daemon has taken the first of them."""
 PART_BYTES = 4 * 2**20
 """A payload crosses in parts of so many bytes."""
+SAID_BYTES = 2**16
+"""Standard error crosses in parts of so many bytes."""
+REPLY_BYTES = 2**16
+"""So much JSON a node may say in a message, or of itself."""
+BEGIN_BYTES = 256 * 2**20
+"""So much JSON an order may have."""
+FRAME_BYTES = 16 * 2**20
+"""Bytes between the daemon and the process that speaks to the cluster go in frames of so many."""
 _LENGTHS = struct.Struct(">II")
-_MOST_JSON_BYTES = 256 * 2**20
-_MOST_BODY_BYTES = LONGEST_LINE_BYTES + 2**20
+_MOST_BODY_BYTES = {"line": LONGEST_LINE_BYTES + 2**20, "payload": PART_BYTES, "said": SAID_BYTES}
 
 
-class WireError(Exception):
-    """What came is no message."""
+class WireError(ValueError):
+    """What came is no message, or larger than one may be."""
 
 
 class _Part(BaseModel):
@@ -149,133 +156,111 @@ class Beat(Message):
 # ---- To the daemon
 
 
-class Started(Message):
+class _OfLease(Message):
+    lease: str
+
+
+class Started(_OfLease):
     """The process runs."""
 
     what: Literal["started"] = "started"
-    lease: str
     pid: int
 
 
-class Refused(Message):
+class Refused(_OfLease):
     """It could not be started. `of_node`: no fault of the job, and another node may do it."""
 
     what: Literal["refused"] = "refused"
-    lease: str
     reason: str
     message: str
     remedy: str
     of_node: bool
 
 
-class Payload(Message):
+class Payload(_OfLease):
     """The next part of a payload that a later line cites."""
 
     what: Literal["payload"] = "payload"
-    lease: str
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     last: bool
 
 
-class Line(Message):
-    """A line of the job."""
+class Plain(_OfLease):
+    """A line of the job, more of its standard error, or that it was stopped (`Stop`) and is gone."""
 
-    what: Literal["line"] = "line"
-    lease: str
-
-
-class Said(Message):
-    """More of what it wrote on standard error."""
-
-    what: Literal["said"] = "said"
-    lease: str
+    what: Literal["line", "said", "stopped"]
 
 
-class Over(Message):
-    """It holds more memory than it may."""
+class Fault(_OfLease):
+    """It holds more memory than it may, or printed more than it may without ending the line."""
 
-    what: Literal["over"] = "over"
-    lease: str
-    held: str
-
-
-class Ended(Message):
-    """Its process ended, after the last line; see `pipeline.jobs.child.Exit`."""
-
-    what: Literal["ended"] = "ended"
-    lease: str
-    status: int
-    signal: int | None
-    peak_rss_bytes: int
-
-
-class TooLong(Message):
-    """It printed more than it may without ending the line."""
-
-    what: Literal["too_long"] = "too_long"
-    lease: str
+    what: Literal["over", "too_long"]
     message: str
 
 
-class Stopped(Message):
-    """It was stopped (`Stop`), and is gone."""
+class Ended(_OfLease):
+    """Its process ended, after the last line (`pipeline.jobs.child.Exit`); or nothing of it is left (`End`)."""
 
-    what: Literal["stopped"] = "stopped"
-    lease: str
-
-
-class Closed(Message):
-    """Nothing of it is left. See `daemon.jobs.engine.End`."""
-
-    what: Literal["closed"] = "closed"
-    lease: str
+    what: Literal["ended", "closed"]
     status: int
     signal: int | None
     peak_rss_bytes: int
-    seen_bytes: int
+    seen_bytes: int = 0
 
 
 FromDaemon = Begin | Stop | Taken | Close | Beat
-FromNode = Started | Refused | Payload | Line | Said | Over | Ended | TooLong | Stopped | Closed | Beat
+FromNode = Started | Refused | Payload | Plain | Fault | Ended | Beat
 FROM_DAEMON: TypeAdapter[FromDaemon] = TypeAdapter(Annotated[FromDaemon, Field(discriminator="what")])
 FROM_NODE: TypeAdapter[FromNode] = TypeAdapter(Annotated[FromNode, Field(discriminator="what")])
-_Any = TypeVar("_Any", bound=Message)
+_Any = TypeVar("_Any", FromDaemon, FromNode)
 
 
-def encode(message: Message) -> bytes:
+def encode(message: FromDaemon | FromNode) -> bytes:
     """Return a message as it crosses."""
     head = message.model_dump_json().encode()
     return _LENGTHS.pack(len(head), len(message.body)) + head + message.body
 
 
 class Decoder:
-    """Puts messages together from bytes in pieces of any size."""
+    """Puts messages together from bytes in pieces of any size.
 
-    def __init__(self) -> None:
+    Args:
+        most_json_bytes: in a message; what a node sends is read on the daemon's event loop.
+    """
+
+    def __init__(self, most_json_bytes: int = REPLY_BYTES) -> None:
         self._bytes = bytearray()
+        self._most_json_bytes = most_json_bytes
 
     def feed(self, piece: bytes, kinds: TypeAdapter[_Any]) -> Iterator[_Any]:
         """Yield the messages that are whole with this piece.
 
         Raises:
-            WireError: what came is none of these kinds.
+            WireError: what came is none of these kinds, or larger than one may be.
         """
         self._bytes += piece
-        while len(self._bytes) >= _LENGTHS.size:
-            head, body = _LENGTHS.unpack_from(self._bytes)
-            if head > _MOST_JSON_BYTES or body > _MOST_BODY_BYTES:
-                raise WireError(f"a message of {head + body} bytes")
-            end = _LENGTHS.size + head + body
-            if len(self._bytes) < end:
-                return
-            text = bytes(self._bytes[_LENGTHS.size : _LENGTHS.size + head])
-            beside = bytes(self._bytes[_LENGTHS.size + head : end])
-            del self._bytes[:end]
-            try:
-                message = kinds.validate_json(text)
-            except ValidationError as error:
-                raise WireError(f"no message: {error.errors()[0]['msg']}: {text[:200]!r}") from error
-            yield message.model_copy(update={"body": beside}) if beside else message
+        read = 0
+        try:
+            while len(self._bytes) - read >= _LENGTHS.size:
+                head, body = _LENGTHS.unpack_from(self._bytes, read)
+                if head > self._most_json_bytes or body > _MOST_BODY_BYTES["line"]:
+                    raise WireError(f"a message of {head + body} bytes")
+                begin = read + _LENGTHS.size
+                end = begin + head + body
+                if len(self._bytes) < end:
+                    return
+                text = bytes(self._bytes[begin : begin + head])
+                beside = bytes(self._bytes[begin + head : end])
+                read = end
+                try:
+                    message = kinds.validate_json(text)
+                except ValidationError as error:
+                    raise WireError(f"no message: {error.errors()[0]['msg']}: {text[:200]!r}") from error
+                if body > _MOST_BODY_BYTES.get(message.what, 0):
+                    raise WireError(f"{body} bytes beside a message {message.what!r}")
+                yield message.model_copy(update={"body": beside}) if beside else message
+        finally:
+            del self._bytes[:read]
 
 
 # ---- What a node is
@@ -367,12 +352,19 @@ CONTROL = 0
 
 def framed(channel: int, content: bytes) -> bytes:
     """Return bytes of a channel as they go over the one pipe."""
-    return _LENGTHS.pack(channel, len(content)) + content
+    parts = [content[at : at + FRAME_BYTES] for at in range(0, len(content), FRAME_BYTES)]
+    return b"".join(piece for part in parts for piece in (_LENGTHS.pack(channel, len(part)), part))
 
 
 async def frames(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield channels and their bytes until the pipe ends."""
+    """Yield channels and their bytes until the pipe ends.
+
+    Raises:
+        WireError: what came is no frame.
+    """
     with contextlib.suppress(asyncio.IncompleteReadError):
         while True:
             channel, length = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
+            if length > FRAME_BYTES:
+                raise WireError(f"a frame of {length} bytes")
             yield channel, await reader.readexactly(length)

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import struct
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -29,17 +30,21 @@ from daemon.jobs.ray_link import Link
 from daemon.jobs.remote import RayEngine, RemoteAttempt
 from daemon.jobs.runner import AttemptOutput, verdict, write_spec
 from daemon.jobs.wire import (
+    BEGIN_BYTES,
     FROM_DAEMON,
+    REPLY_BYTES,
+    SAID_BYTES,
     WINDOW_LINES,
+    Beat,
     Begin,
     Decoder,
     FromDaemon,
     Kill,
-    Line,
     Look,
     NodeReport,
     Open,
     Payload,
+    Plain,
     WireError,
     WireInput,
     WireLean,
@@ -221,7 +226,7 @@ def test_a_node_that_comes_back_after_its_lease_can_append_nothing(tmp_path: Pat
                 await attempt.run(pair.hear)
             before = len(pair.heard)
             pair.up = False
-            attempt.feed(encode(Line(lease="ours", body=b'{"line": "events", "events": []}')))
+            attempt.feed(encode(Plain(what="line", lease="ours", body=b'{"line": "events", "events": []}')))
             with pytest.raises(AttemptLostError):
                 await attempt.run(pair.hear)
             assert len(pair.heard) == before
@@ -247,7 +252,8 @@ def test_what_comes_with_another_lease_is_not_taken(tmp_path: Path) -> None:
 
     async def go() -> None:
         async with pair.started() as attempt:
-            attempt.feed(encode(Line(lease="an earlier one", body=b'{"line": "result", "summary": {}}')))
+            earlier = Plain(what="line", lease="an earlier one", body=b'{"line": "result", "summary": {}}')
+            attempt.feed(encode(earlier))
             await attempt.run(pair.hear)
 
     asyncio.run(go())
@@ -267,13 +273,29 @@ def test_a_payload_that_is_not_what_it_is_named_by_ends_the_attempt(tmp_path: Pa
     assert not (pair.spec.staging / ("0" * 64)).exists()
 
 
-def test_what_is_no_message_ends_the_attempt(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (b"\x00\x00\x00\x02\x00\x00\x00\x00{}", "no message"),
+        (struct.pack(">II", REPLY_BYTES + 1, 0), "a message of 65537 bytes"),
+        (encode(Plain(what="said", lease="ours", body=b"x" * (SAID_BYTES + 1))), "beside a message 'said'"),
+        (encode(Beat(lease="ours", body=b"x")), "1 bytes beside a message 'beat'"),
+        (
+            encode(Plain(what="line", lease="ours", body=b"{}")) * (WINDOW_LINES + 2),
+            "more than 16 lines before",
+        ),
+        (encode(Beat(lease="ours")) * 10, "it says what it was not asked"),
+    ],
+)
+def test_what_is_no_message_or_more_than_a_node_may_send_ends_the_attempt(
+    tmp_path: Path, sent: bytes, reason: str
+) -> None:
     pair = Pair(tmp_path, "hang")
 
     async def go() -> None:
         async with pair.started() as attempt:
-            attempt.feed(b"\x00\x00\x00\x02\x00\x00\x00\x00{}")
-            with pytest.raises(AttemptLostError, match="no message"):
+            attempt.feed(sent)
+            with pytest.raises(AttemptLostError, match=reason):
                 await attempt.run(pair.hear)
 
     asyncio.run(go())
@@ -427,12 +449,12 @@ def test_a_sweep_takes_what_is_long_unused_or_too_much_and_neither_what_is_in_us
 
 def test_a_message_in_pieces_is_put_together_and_one_of_an_impossible_size_is_refused(tmp_path: Path) -> None:
     begin = Pair(tmp_path, "hang").begin
-    decoder, found = Decoder(), []
+    decoder, found = Decoder(BEGIN_BYTES), []
     for byte in encode(begin):
         found += list(decoder.feed(bytes([byte]), FROM_DAEMON))
     assert found == [begin]
     with pytest.raises(WireError, match="bytes"):
-        list(Decoder().feed(b"\xff" * 8, FROM_DAEMON))
+        list(Decoder(BEGIN_BYTES).feed(b"\xff" * 8, FROM_DAEMON))
 
 
 # ---- Artifacts
