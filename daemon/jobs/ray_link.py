@@ -53,6 +53,7 @@ class Link:
         self._channels: dict[int, asyncio.Queue[bytes]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._keepers: dict[str, Any] = {}
+        self._asked: dict[str, asyncio.Future[bytes]] = {}
         self._reports: dict[str, NodeReport | str] = {}
 
     async def serve(self, given: asyncio.StreamReader) -> None:
@@ -164,6 +165,7 @@ class Link:
             }
             for gone in [node for node in self._keepers if node not in alive]:
                 del self._keepers[gone]
+                self._asked.pop(gone, None)
                 self._reports.pop(gone, None)
             await asyncio.gather(*(self._ask(node, look) for node in alive))
             nodes = Nodes(nodes=tuple(self._seen(node, about) for node, about in alive.items()))
@@ -174,14 +176,17 @@ class Link:
         try:
             if node not in self._keepers:
                 self._keepers[node] = self._actor(Keeper, node, 0)
-            async with asyncio.timeout(_REPORT_S):
-                said = await self._keepers[node].report.remote(look)
+            if node not in self._asked:
+                self._asked[node] = asyncio.ensure_future(self._keepers[node].report.remote(look))
+            done, _ = await asyncio.wait({self._asked[node]}, timeout=_REPORT_S)
+            if not done:
+                # It may be busy, or still starting. Another question would have to wait for the answer to this one.
+                self._reports[node] = f"it has not said for {_REPORT_S:.0f} s what it is; it is waited for"
+                return
+            said = self._asked.pop(node).result()
             if len(said) > REPLY_BYTES:
                 raise WireError(f"{len(said)} bytes")
             self._reports[node] = NodeReport.model_validate_json(said)
-        except TimeoutError:
-            # It may be busy, or still starting: another one would have to start too.
-            self._reports[node] = f"it has not said for {_REPORT_S:.0f} s what it is; it is asked again"
         except (self._ray.exceptions.RayError, ValueError) as error:
             self._keepers.pop(node, None)
             first = _first_line(error)

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import psutil
@@ -383,6 +384,32 @@ def test_the_link_ends_with_what_keeps_it_from_seeing_the_nodes() -> None:
 
     with pytest.raises(RuntimeError, match="another version"):
         asyncio.run(go())
+
+
+def test_a_node_that_takes_long_to_say_what_it_is_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daemon.jobs.ray_link._REPORT_S", 0.01)
+    asked: list[bytes] = []
+
+    async def go() -> str | NodeReport:
+        async def report(look: bytes) -> bytes:
+            asked.append(look)
+            await asyncio.sleep(0.05)
+            return b"{}"
+
+        link = Link(
+            SimpleNamespace(exceptions=SimpleNamespace(RayError=OSError)), cast("asyncio.StreamWriter", None)
+        )
+        link._keepers["node"] = SimpleNamespace(report=SimpleNamespace(remote=report))
+        await link._ask("node", b"look")
+        first = link._reports["node"]
+        assert isinstance(first, str)
+        assert first.startswith("it has not said")
+        while link._asked:
+            await link._ask("node", b"look")
+        return link._reports["node"]
+
+    assert "it cannot say what it is" in str(asyncio.run(go()))
+    assert len(asked) == 1
 
 
 def test_a_lost_attempt_is_interrupted_and_so_due_again(tmp_path: Path) -> None:
