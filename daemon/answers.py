@@ -155,6 +155,8 @@ class LiveStatus(Health):
     config: ConfigInForce = ConfigInForce()
     jobs: Sequence[LiveJob] = ()
     queued: Sequence[QueuedJob] = ()
+    more_queued: int = 0
+    """how many more there are than `queued` describes"""
     gpus: Sequence[Gpu] = ()
     polling: Sequence[str] = ()
     lacking: Sequence[LackingLean] = ()

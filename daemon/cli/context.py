@@ -280,6 +280,11 @@ class DaemonAnswer:
         """Return what it will start."""
         return self.status.queued if self.status is not None else ()
 
+    @property
+    def more_queued(self) -> int:
+        """Return how many more it will start than it describes."""
+        return self.status.more_queued if self.status is not None else 0
+
     def progress(self, job: str) -> JobProgress | None:
         """Return how far a running job is, None where it has said nothing."""
         jobs = self.status.jobs if self.status is not None else ()

@@ -123,8 +123,9 @@ def list_(
     # A state is what the log says of a job, and it says nothing of one that has not begun.
     waiting = () if state is not None else live.queued
     queued = [item for item in waiting if kind in (None, item.kind)]
+    more = live.more_queued if state is None else 0
     if as_json:
-        emit_json(Jobs([described(row, live, instance) for row in rows], queued), instance.head)
+        emit_json(Jobs([described(row, live, instance) for row in rows], queued, more), instance.head)
         return
     if not rows and not queued:
         say("no job matches" if state or kind else "no job ran yet")
@@ -148,6 +149,8 @@ def list_(
         shrink=(6,),
         spare=(5, 2, 4),
     )
+    if more:
+        say(f"and {more:,} more queued")
 
 
 def show(job: JobId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
@@ -248,7 +251,9 @@ class Jobs:
     jobs: list[Job]
     """newest first"""
     queued: Sequence[QueuedJob]
-    """what the living daemon will start; empty with `--state`"""
+    """what the living daemon will start, the first 1,000; empty with `--state`"""
+    more_queued: int
+    """how many more, of every kind"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,10 +233,11 @@ def _told(channels: list[Channel]) -> str:
 
 def _jobs(jobs: Jobs, *, running: bool, earlier: bool) -> str:
     """Describe the running and the queued jobs; without a daemon, the jobs due by the database."""
-    text = f"{len(jobs.running)} running, {len(jobs.queued)} queued"
-    if jobs.queued:
-        more = len(jobs.queued) - 3
-        return "\n".join([text, *map(_queued, jobs.queued[:3]), *([f"{more} more"] if more > 0 else [])])
+    queued = len(jobs.queued) + jobs.more_queued
+    text = f"{len(jobs.running)} running, {queued:,} queued"
+    if queued:
+        more = queued - 3
+        return "\n".join([text, *map(_queued, jobs.queued[:3]), *([f"{more:,} more"] if more > 0 else [])])
     kinds = (("scan", jobs.due.scan), ("check", jobs.due.check))
     due = ", ".join(f"{count:,} to {kind}" for kind, count in kinds if count)
     if earlier:

@@ -193,7 +193,9 @@ class Due:
 class Jobs:
     running: list[RunningJob]
     queued: Sequence[QueuedJob]
-    """what the living daemon will start"""
+    """what the living daemon will start, the first 1,000"""
+    more_queued: int
+    """how many more it will start"""
     due: Due
     failed: list[JobRow]
     """those after which none of their kind succeeded there"""
@@ -358,7 +360,7 @@ def _empty(instance: Instance) -> Status:
         as_of=instance.moment,
         problems=[],
         repositories=[],
-        jobs=Jobs([], [], Due(0, 0), [], dict.fromkeys(queries.JOB_STATES, 0)),
+        jobs=Jobs([], [], 0, Due(0, 0), [], dict.fromkeys(queries.JOB_STATES, 0)),
         sorries=dict.fromkeys(queries.SORRY_STATES, 0),
         disproved=0,
         proofs=dict.fromkeys(queries.PROOF_STATES, 0),
@@ -449,7 +451,7 @@ def _of_the_daemon(
                 version=daemon.version or said.version,
                 started_at=daemon.started_at or said.started_at,
             ),
-            jobs=replace(report.jobs, queued=said.queued),
+            jobs=replace(report.jobs, queued=said.queued, more_queued=said.more_queued),
             proving=replace(report.proving, waits_for=said.proving.waits_for),
             models=replace(report.models, training_waits_for=said.training.waits_for or None),
         )

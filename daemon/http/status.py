@@ -6,6 +6,7 @@ Reads the parts and changes none. What the log knows as well is the command line
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC
 from importlib.metadata import version
@@ -25,11 +26,15 @@ from daemon.context import Context
 from daemon.jobs.due import DueJob
 from daemon.jobs.runner import JobRunner
 from daemon.maintenance import Maintenance
+from daemon.planning.plan import WaitingJob
 from daemon.polling.github import Forge
 from daemon.polling.schedule import PollScheduler
 from daemon.scheduler import Scheduler
 from daemon.shipping import Shipping
 from daemon.store_service import StoreService
+
+MOST_QUEUED = 1000
+"""So many are described: a million open sorries are some 70,000 jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,7 @@ class RuntimeStatus:
     def status(self) -> LiveStatus:
         """Return the whole status, for the control socket."""
         settings, health = self.context.settings, self.health()
-        queued = [(due, self.work.admission.why(due)) for due in self.queued()]
-        queued += [(held.due, held.waits) for held in self.work.plan.held]
+        queued, more = described(self.queued(), self.work.plan.held, self.work.admission.why)
         lean = self.work.leans.summary
         return LiveStatus(
             healthy=health.healthy,
@@ -83,7 +87,8 @@ class RuntimeStatus:
             lean_detail=lean.detail,
             config=ConfigInForce(str(settings.path), settings.digest, self.context.config_errors),
             jobs=[one if one.total else replace(one, progress=None) for one in self.runner.running()],
-            queued=[QueuedJob(due.job, due.kind, due.describes, wait) for due, wait in queued],
+            queued=queued,
+            more_queued=more,
             gpus=self.work.gpus,
             polling=sorted(self.polls.running),
             lacking=[
@@ -111,3 +116,17 @@ class RuntimeStatus:
         problem = f"; PROBLEM: {problems[0]}" if (problems := self.health().problems) else ""
         lean = self.work.leans.summary.kind
         return f"{len(self.context.settings.repos)} repositories, {jobs}, Lean: {lean}{problem}"
+
+
+def described(
+    ready: Sequence[DueJob], held: Sequence[WaitingJob], why: Callable[[DueJob], str | None]
+) -> tuple[list[QueuedJob], int]:
+    """Describe the first jobs that wait, and count the others.
+
+    Args:
+        why: says what one that may begin waits for.
+    """
+    first = [(due, why(due)) for due in ready[:MOST_QUEUED]]
+    first += [(one.due, one.waits) for one in held[: MOST_QUEUED - len(first)]]
+    shown = [QueuedJob(due.job, due.kind, due.describes, waits) for due, waits in first]
+    return shown, len(ready) + len(held) - len(shown)

@@ -349,6 +349,13 @@ def test_queued_jobs_are_listed_before_those_that_ran(filled: StateFolder) -> No
         assert filled.unsorry("jobs", "--kind", "scan", "--json").json["queued"] == []
         assert filled.unsorry("jobs").out.splitlines()[1].split()[:2] == ["check-7", "queued"]
     assert filled.unsorry("jobs", "--json").json["queued"] == []
+    said = {"problems": [], "jobs": [], "queued": queued, "more_queued": 69_999}
+    with daemon_with_status(filled, said):
+        text = filled.unsorry("status").out
+        assert line(text, "jobs") == "0 running, 70,000 queued"
+        assert "69,997 more" in text
+        assert filled.unsorry("jobs").out.splitlines()[-1].endswith("and 69,999 more queued")
+        assert filled.unsorry("jobs", "--json").json["more_queued"] == 69_999
 
 
 def test_an_unknown_kind_of_job_is_a_mistake_and_every_known_kind_can_be_listed(

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from daemon.http.status import MOST_QUEUED, described
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import SlotHolder
 from daemon.planning.admission import SlotQueue, admit, turn_ends
-from daemon.planning.plan import Plan
+from daemon.planning.plan import Plan, WaitingJob
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.specs import Spec
 
@@ -238,3 +239,18 @@ def test_a_limit_of_a_kind_counts_jobs_on_all_machines() -> None:
     )
     assert found.start == ()
     assert "another prove job" in found.waits["a"]
+
+
+def test_of_very_many_jobs_that_wait_the_first_are_described_and_the_others_counted() -> None:
+    asked: list[str] = []
+
+    def why(job: DueJob) -> str:
+        asked.append(job.job)
+        return "a slot"
+
+    ready, held = [due(f"r{at}") for at in range(MOST_QUEUED + 500)], [WaitingJob(due("h"), "the night")]
+    shown, more = described(ready, held, why)
+    assert (len(shown), more, len(asked)) == (MOST_QUEUED, 501, MOST_QUEUED)
+    few, none = described(ready[:2], held, why)
+    assert [(one.job, one.waits) for one in few] == [("r0", "a slot"), ("r1", "a slot"), ("h", "the night")]
+    assert none == 0
