@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 from pipeline.bump.mends import unknown
 from pipeline.lean.build.lake import BuildMessage
@@ -61,29 +62,33 @@ def shown(message: str, most: int = _LONGEST_MESSAGE) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A command that is left out, after so many takes of its file. `told` is its name, or its place without one."""
+    """A command that is left out, after so many takes of its file. `told` is its name, or its place without one.
+
+    `written` are the names by which source may mean what it declares: `two` and `Demo.two`.
+    """
 
     told: str
-    names: tuple[str, ...]
+    written: frozenset[str]
     is_instance: bool
     start: int
     taken: int
 
-    def is_meant(self, name: str) -> bool:
-        """Return whether a name in source may mean a constant of the command, or one below it (`Foo.mk` of `Foo`)."""
-        parts = name.split(".")
-        beginnings = [".".join(parts[:number]) for number in range(1, len(parts) + 1)]
-        return any(own == one or own.endswith(f".{one}") for own in self.names for one in beginnings)
-
 
 def cause_of(messages: Iterable[str], causes: Sequence[Cause], cited: Iterable[str] = ()) -> str:
-    """Return which command that is left out the messages miss, by a name that Lean does not know or that is cited."""
+    """Return which command that is left out the messages miss, by a name that Lean does not know or that is cited.
+
+    A name may be below the command's own (`Foo.mk` of `Foo`).
+    """
     said = [*messages]
-    names = [*unknown(said), *cited]
+    names = {".".join(one) for name in (*unknown(said), *cited) for one in _beginnings(name.split("."))}
+    meant = (one for one in causes if not one.written.isdisjoint(names))
     needs_instance = any(reason_of(one) == "instance" for one in said)
-    meant = (one for one in causes if any(map(one.is_meant, names)))
     instances = (one for one in causes if one.is_instance and needs_instance)
-    return next((one.told for one in (*meant, *instances)), "")
+    return next((one.told for one in chain(meant, instances)), "")
+
+
+def _beginnings(parts: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (parts[:number] for number in range(1, len(parts) + 1))
 
 
 @dataclass(slots=True)
@@ -372,7 +377,9 @@ class RaisedFile:
         names = tuple(one.name for one in inside if not one.name.rpartition(".")[2].startswith("_"))
         told = names[0] if names else f"{self.path}:{line}"
         is_instance = any(one.kind == "instance" for one in inside)
-        self.causes.append(Cause(told, names, is_instance, borders[0], self._taken))
+        parts = [name.split(".") for name in names]
+        written = frozenset(".".join(one[at:]) for one in parts for at in range(len(one)))
+        self.causes.append(Cause(told, written, is_instance, borders[0], self._taken))
 
 
 _WORD = re.compile(r"[^\W\d][\w'!?]*(?:\.[^\W\d][\w'!?]*)*")

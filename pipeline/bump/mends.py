@@ -94,8 +94,7 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
 class Names:
     """The full names that there are, for the question which of them another one may mean.
 
-    By their last part, and that by its groups of three letters: to compare a name with each of a large library takes
-    ten seconds.
+    By their last part, and that by its groups of three letters: not every name of a large library is compared.
     """
 
     def __init__(self, names: Iterable[str]) -> None:

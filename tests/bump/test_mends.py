@@ -119,7 +119,7 @@ def test_hundreds_of_breaks_and_thousands_of_names_take_seconds() -> None:
     assert file.take(said)
     assert "Nat.add_mul_sub_comm" in Names(names).nearest("Nat.add_mul_sub_com")
     assert len(file.gaps) == 500
-    assert time.perf_counter() - began < 20  # it was two and a half minutes, and eleven seconds for each name
+    assert time.perf_counter() - began < 20  # it was more than two minutes
 
 
 def test_the_tactic_at_an_error_has_its_lines() -> None:
