@@ -45,6 +45,8 @@ class LoopRequests:
     look: bool = False
     """Find out anew what can run Lean: the settings, or what is installed, may have changed."""
     plan: bool = True
+    models: bool = True
+    """Decide on new checkpoints: one was saved or measured, or a job of a model ended."""
     doubts: bool = True
     """Find out which verified proofs are in doubt: one was verified, or the known faults may have changed."""
     patches: set[str] = field(default_factory=set)

@@ -131,7 +131,7 @@ class MainLoop:
                 await self.heart.during(self._turn())
             except StoreFailedError:
                 # The turn that follows says so and ends; where only room is missing, it says so and waits.
-                self.context.requests.plan = True
+                self.context.requests.plan = self.context.requests.models = True
 
     def _ending(self) -> bool:
         if self.store.failure is not None:
@@ -164,8 +164,10 @@ class MainLoop:
             await self.upkeep.write_patches(proofs)
         if requests.plan or self.work.until_due_s() <= 0:
             requests.plan = False
-            # First, as what is to be learned next starts from the checkpoint in use.
-            await self.upkeep.settle_models()
+            if requests.models:
+                # First, as what is to be learned next starts from the checkpoint in use.
+                requests.models = False
+                await self.upkeep.settle_models()
             await self.work.start_due()
             await self.desk.end_in_vain()
             self.notifier.status(self.living.sentence())

@@ -48,6 +48,7 @@ from store.events.jobs import (
     WorkResumed,
     WorkTriggered,
 )
+from store.events.proofs import AttemptFinished
 from store.events.service import LeanBuild, LeanChosen
 from store.log.envelope import NewEvent
 from store.view import queries
@@ -105,6 +106,17 @@ class Scheduler:
     def gpus(self) -> tuple[Gpu, ...]:
         """The GPUs of all nodes, as of the last look."""
         return tuple(gpu for node in self._engine.now for gpu in node.gpus)
+
+    def has_news(self, events: Sequence[NewEvent]) -> bool:
+        """Return whether something may begin, or has to end, since these events.
+
+        What a search records of its sorries frees no lane and no slot before it ends. With the first of it, it can be
+        preempted.
+        """
+        return not all(
+            isinstance(event.body, AttemptFinished) and self._runner.has_saved(event.body.job)
+            for event in events
+        )
 
     async def look_around(self) -> None:
         """Find out anew what can run Lean, and what training needs: it may have been installed since.

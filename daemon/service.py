@@ -51,6 +51,7 @@ from daemon.settings.reload import ConfigWatcher, reload
 from daemon.shipping import Shipping
 from daemon.store_service import NoRoomError, StoreFailedError, StoreService, no_room
 from daemon.systemd import Notifier
+from pipeline.jobs.kinds import KINDS
 from pipeline.lean.backend import Leans
 from pipeline.models.endpoint.credentials import FOLDER
 from store.errors import DatabaseFullError, LogError
@@ -273,6 +274,8 @@ def _of_variables(settings: Settings) -> Iterator[str]:
     yield from (value for name, value in os.environ.items() if _VARIABLE.fullmatch(name) or name in named)
 
 
+_OF_MODELS = ("model:", *(f"job:{name}-" for name, kind in KINDS.items() if kind.model))
+"""How the streams begin of whatever may decide on a checkpoint."""
 _WITH_PATCH = frozenset({"proof_checked", "proof_verified", "proof_doubted"})
 
 
@@ -491,7 +494,7 @@ class Service:
         changed = await self._own.took(new, before=self.settings)
         self.context.settings = new
         self.configure_logs()
-        self.context.requests.look = self.context.requests.doubts = True
+        self.context.requests.look = self.context.requests.doubts = self.context.requests.models = True
         self._git.timeout_s = new.poll.timeout_s
         self._runner.limits = new.jobs
         self._engine.slots = new.jobs.max_running
@@ -589,10 +592,13 @@ class Service:
             self._work.sweep({(body.repository, body.sha) for body in bodies})
         if any(event.body.type == "proof_verified" for event in events):
             self.context.requests.doubts = True
+        if any(event.stream.startswith(_OF_MODELS) for event in events):
+            self.context.requests.models = True
         self.context.requests.patches.update(
             str(getattr(event.body, "proof", "")) for event in events if event.body.type in _WITH_PATCH
         )
-        self.context.requests.plan_soon()
+        if self._work.has_news(events):
+            self.context.requests.plan_soon()
 
     async def _poll_tick(self) -> None:
         if await self._work.polls_wait() is None:
@@ -601,7 +607,7 @@ class Service:
     async def _plan_tick(self) -> None:
         # A toolchain, or what training needs, may have been installed since; a token that was refused, renewed; a file
         # of advisories, corrected.
-        self.context.requests.look = self.context.requests.doubts = True
+        self.context.requests.look = self.context.requests.doubts = self.context.requests.models = True
         if self._forge.problem and self._connect(self.settings):
             self._let_in_again()
         self.context.requests.plan_soon()

@@ -9,6 +9,7 @@ besides. What killed them is said as far as it is known: that the kernel did is 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import errno
 import os
@@ -22,7 +23,7 @@ import psutil
 import structlog
 
 from pipeline.jobs.child import Exit
-from pipeline.lean.sandbox.bounded import look_at_tree
+from pipeline.lean.sandbox.bounded import below, look_at
 
 # ---- A control group for each job, where systemd delegates a part of the tree to the daemon (Delegate=yes, cgroup v2)
 # The kernel then holds a job to its memory as a whole, with all that it starts, and says whether it killed something
@@ -192,6 +193,7 @@ def _write(file: Path, text: str) -> None:
 
 
 LOOK_EVERY_S = 2.0
+_CHILDREN = Path("/proc/thread-self/children")
 _NEAR = 0.9
 """What was killed with so much of its limit in hand was probably killed for it."""
 
@@ -284,13 +286,32 @@ class MemoryBound:
         return usage
 
 
+def _started_by(pid: int) -> list[int]:
+    """Return the processes that one started, and that those did.
+
+    Where the kernel lists a process's children, nothing else is read: a look at every process of the machine, for each
+    job, took more of the processor than all else that the daemon does for a job. A child that ends in that moment may
+    hide another from this one look.
+    """
+    if not _CHILDREN.exists():
+        return below(pid)
+    found = [pid]
+    for one in found:
+        # It may be gone by now, and what it had started is no longer below the job.
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{one}/task"):  # noqa: PTH208 - many times a minute
+                listed = map(int, Path(f"/proc/{one}/task/{task}/children").read_bytes().split())
+                found += [child for child in listed if child not in found]
+    return found[1:]
+
+
 def held_by(pid: int) -> int:
     """Return what a process and its descendants hold for themselves, in bytes; 0 for one that is gone."""
     try:
         memory = psutil.Process(pid).memory_info()
     except psutil.Error:
         return 0
-    return max(memory.rss - memory.shared, 0) + look_at_tree(pid, frozenset()).memory_bytes
+    return max(memory.rss - memory.shared, 0) + look_at(_started_by(pid), frozenset()).memory_bytes
 
 
 def shown(size_bytes: int) -> str:

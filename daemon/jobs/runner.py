@@ -477,6 +477,11 @@ class JobRunner:
                 return job
         return None
 
+    def has_saved(self, job: str) -> bool:
+        """Return whether a job runs and has recorded something before."""
+        live = self._live.get(job)
+        return live is not None and live.saved
+
     def running(self) -> tuple[LiveJob, ...]:
         """Return what runs now, for people."""
         return tuple(shown_of(live) for live in self._live.values())

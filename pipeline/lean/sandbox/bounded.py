@@ -42,23 +42,27 @@ class Tree:
     deleted_bytes: int
 
 
-def look_at_tree(pid: int, devices: frozenset[int], *, most: int | None = None) -> Tree:
-    """Return what the processes below `pid` hold, itself not counted.
+def below(pid: int) -> list[int]:
+    """Return the processes that one started, and that those did: this reads every process of the machine."""
+    with contextlib.suppress(psutil.Error):
+        return [process.pid for process in psutil.Process(pid).children(recursive=True)]
+    return []
+
+
+def look_at(processes: Sequence[int], devices: frozenset[int], *, most: int | None = None) -> Tree:
+    """Return what the processes of a tree hold.
 
     Files that were deleted and are still open are seen through their descriptors: on `devices` they are disk, memory
     files (memfd) are memory. Where there are more than `most` processes, only their number is looked at: they may
     become more faster than one can look.
     """
     memory = disk = 0
-    below: list[psutil.Process] = []
     seen: set[tuple[int, int]] = set()
-    with contextlib.suppress(psutil.Error):
-        below = psutil.Process(pid).children(recursive=True)
-    if most is not None and len(below) > most:
-        return Tree(0, len(below), 0)
-    for process in below:
-        memory += _own_memory(process.pid)
-        for name, stat in _deleted_files(process.pid):
+    if most is not None and len(processes) > most:
+        return Tree(0, len(processes), 0)
+    for process in processes:
+        memory += _own_memory(process)
+        for name, stat in _deleted_files(process):
             if (stat.st_dev, stat.st_ino) in seen:
                 continue
             seen.add((stat.st_dev, stat.st_ino))
@@ -66,7 +70,7 @@ def look_at_tree(pid: int, devices: frozenset[int], *, most: int | None = None) 
                 memory += 512 * stat.st_blocks
             elif stat.st_dev in devices:
                 disk += 512 * stat.st_blocks
-    return Tree(memory + _held_by_sockets(below), len(below), disk)
+    return Tree(memory + _held_by_sockets(processes), len(processes), disk)
 
 
 _FREE_SOCKETS = 64
@@ -83,17 +87,17 @@ def _socket_bytes() -> int:
     return 2 * 212_992
 
 
-def _held_by_sockets(below: Sequence[psutil.Process]) -> int:
+def _held_by_sockets(processes: Sequence[int]) -> int:
     """Return what the sockets of a sandbox's own network may hold at most.
 
     No process shows what is in a socket's buffer, nor a socket that is itself in flight. The network counts both.
     """
-    for process in reversed(below):
+    for process in reversed(processes):
         with contextlib.suppress(OSError):
-            network = Path(f"/proc/{process.pid}/ns/net")
+            network = Path(f"/proc/{process}/ns/net")
             if network.readlink() == _OWN_NETWORK.readlink():
                 continue
-            used = _SOCKETS.search(Path(f"/proc/{process.pid}/net/sockstat").read_bytes())
+            used = _SOCKETS.search(Path(f"/proc/{process}/net/sockstat").read_bytes())
             return max(0, int(used[1]) - _FREE_SOCKETS) * _socket_bytes() if used else 0
     return 0
 
@@ -471,7 +475,7 @@ class _Run:
         bounds = self._bounds
         if self._popen is None:
             return None
-        tree = look_at_tree(self._popen.pid, self._devices, most=bounds.processes)
+        tree = look_at(below(self._popen.pid), self._devices, most=bounds.processes)
         self._open_bytes = tree.deleted_bytes
         self.peak_memory = max(self.peak_memory, tree.memory_bytes)
         if bounds.memory_bytes is not None and tree.memory_bytes > bounds.memory_bytes:

@@ -110,6 +110,15 @@ class Cluster:
             with contextlib.suppress(psutil.Error):
                 process.send_signal(what)
 
+    def processor_s(self) -> float:
+        """Return the processor seconds of all its processes so far, with those that have ended."""
+        found = 0.0
+        for process in (self.head, *self.nodes):
+            for one in _family(process.pid):
+                with contextlib.suppress(psutil.Error):
+                    found += sum(one.cpu_times()[:4])
+        return found
+
     def environments(self) -> str:
         """Return the environments of all processes of the cluster, with those of the jobs there."""
         found = []

@@ -1,16 +1,21 @@
-"""When the service manager is told that the daemon is well, and when it is not."""
+"""When the service manager is told that the daemon is well, and when it is not; and what the main loop turns for."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from daemon.main_loop import Heartbeat
+from daemon.scheduler import Scheduler
 from daemon.store_service import StoreService
 from daemon.systemd import Notifier
+from store.events.jobs import WorkPaused
+from store.log.envelope import NewEvent
+from tests.support.events import attempt, declaration, place, scanned
 
 
 class Watched(Notifier):
@@ -125,3 +130,18 @@ def test_a_step_s_answer_and_its_error_come_through_and_a_cancelled_one_is_not_l
         await asyncio.wait_for(ended.wait(), timeout=1)
 
     run(scenario)
+
+
+def test_what_a_search_records_is_no_news_to_the_plan_but_the_first_of_it() -> None:
+    runner = SimpleNamespace(has_saved=lambda job: job == "prove-old")
+    work = cast(Scheduler, SimpleNamespace(_runner=runner))
+
+    def tried(job: str) -> NewEvent:
+        scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+        body = attempt("a", place(scan, scan.sorries[0], blob="b" * 40), commit="a" * 40)
+        return NewEvent("repository:r", body.model_copy(update={"job": job}))
+
+    assert not Scheduler.has_news(work, [tried("prove-old")])
+    assert Scheduler.has_news(work, [tried("prove-new")])
+    paused = NewEvent("work", WorkPaused(work="all", by="ada", reason=""))
+    assert Scheduler.has_news(work, [tried("prove-old"), paused])

@@ -1,0 +1,68 @@
+"""A prove job that waits in place of searching: `python -m benchmarks.engines_job --spec spec.json`.
+
+It asks nobody: where a search would wait for an answer, it sleeps. Each of its sorries takes two seconds, every other
+one as one answer of an endpoint and the rest as a hundred of a REPL, and is recorded as a search records it.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from typing import Any
+
+from pipeline.jobs.protocol import JobSpec, Recorded, Reporter, run_job
+from pipeline.jobs.specs import ProveSpec
+from store.events.proofs import AttemptFinished
+
+ENDPOINT_S, REPL_S = 2.0, 0.02
+ANSWERS_OF_REPL = 100
+
+
+def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
+    """Wait for the sorries of the specification one after the other."""
+    given = spec.parameters
+    for number, wanted in enumerate(given.sorries):
+        reporter.progress(number, len(given.sorries), wanted.path)
+        began = time.monotonic()
+        calls = 0
+        if number % 2:
+            for _ in range(ANSWERS_OF_REPL):
+                time.sleep(REPL_S)
+                calls += 1
+        else:
+            time.sleep(ENDPOINT_S)
+        body = AttemptFinished(
+            repository=given.repository,
+            branch=given.branch,
+            sha=given.sha,
+            sorry=wanted.sorry,
+            blob=wanted.blob,
+            prover=given.prover,
+            rung=given.rung.number,
+            model=given.model,
+            seed=given.seed,
+            budget=given.budget_key,
+            outcome="exhausted",
+            detail="",
+            best="",
+            goals_left=None,
+            nodes=calls,
+            repl_calls=calls,
+            seconds=round(time.monotonic() - began, 3),
+            prompt_tokens=0,
+            completion_tokens=0,
+            usd=None,
+            tree=None,
+            simulated=given.lean.simulated,
+            job=spec.job,
+        )
+        reporter.events(
+            [Recorded(f"repository:{given.repository}", body, (wanted.sorry, wanted.blob, spec.job))]
+        )
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {"processor_s": round(used.ru_utime + used.ru_stime, 3)}
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(ProveSpec, work))
