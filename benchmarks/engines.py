@@ -193,6 +193,8 @@ class Trial:
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _PATIENCE_S
         while not condition():
+            if self.cluster is not None and any(node.poll() is not None for node in self.cluster.nodes):
+                raise BenchmarkError(f"a node has ended; its log:\n{self.cluster.logs()[-2000:]}")
             if time.monotonic() > deadline:
                 raise BenchmarkError(
                     f"waited in vain for {what}; the daemon said:\n{self.deployment.log()[-3000:]}"

@@ -58,8 +58,10 @@ EVENTS_A_BATCH = 2000
 
 @dataclass(slots=True)
 class Commit:
-    """What one commit's scan records, in the log's order, and what the provers will work on."""
+    """The observation of a commit; what its scan records, in the log's order; and what the provers will work on."""
 
+    observed: Event
+    files: int
     events: list[Event] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     to_prove: list[tuple[str, SorryPlace]] = field(default_factory=list)
@@ -73,7 +75,7 @@ class History:
         self.random = random.Random(seed)
         self._clock = datetime(2026, 1, 1, tzinfo=UTC)
         self._repositories = [
-            _Repository(f"example.org/group/library-{number}", n_files, self.random)
+            Repository(f"example.org/group/library-{number}", n_files, self.random)
             for number in range(n_repositories)
         ]
 
@@ -90,24 +92,29 @@ class History:
         self._clock += timedelta(minutes=7)
         return self._clock
 
-    def _with_jobs(
-        self, repository: _Repository, commit: Commit
-    ) -> Iterator[tuple[list[Event], list[bytes]]]:
-        yield commit.events, commit.payloads
+    def _with_jobs(self, repository: Repository, commit: Commit) -> Iterator[tuple[list[Event], list[bytes]]]:
+        at = repository.at
+        job = f"scan-{short_hash(repository.key, str(repository.commits))}"
+        began: Event = (f"job:{job}", started(at, job, "scan"))
+        ended: Event = (f"job:{job}", succeeded(job, 0.3, {"files": commit.files}))
+        yield [commit.observed, began, *commit.events, ended], commit.payloads
         for start in range(0, len(commit.to_prove), SORRIES_A_JOB):
             yield repository.prove(commit.to_prove[start : start + SORRIES_A_JOB]), [PATCH]
 
 
-class _Repository:
+class Repository:
+    """One repository, whose people commit."""
+
     def __init__(self, key: str, n_files: int, rng: random.Random) -> None:
         self.key = key
         self.stream = f"repository:{key}"
         self._random = rng
-        self._n = 0
+        self.commits = 0
         self._sha = ""
         self._files = [new_file(number, rng) for number in range(n_files)]
 
     def watch(self) -> tuple[list[Event], list[bytes]]:
+        """Return how it comes into the log."""
         body = RepositoryWatched(
             repository=self.key,
             url=f"https://{self.key}",
@@ -122,12 +129,11 @@ class _Repository:
         return [(self.stream, body), (self.stream, created)], []
 
     def commit(self, moment: datetime, *, baseline: bool = False) -> Commit:
+        """Commit; return what becomes of it."""
         rng = self._random
         base = self._sha or None
-        self._n += 1
-        self._sha = sha(self.key, self._n)
-        job = f"scan-{short_hash(self.key, str(self._n))}"
-        made = Commit()
+        self.commits += 1
+        self._sha = sha(self.key, self.commits)
         observed = CommitObserved(
             repository=self.key,
             branch="main",
@@ -135,36 +141,36 @@ class _Repository:
             parents=(base,) if base else (),
             author="Ada Lovelace",
             committed_at=moment,
-            subject=f"feat(Analysis): the {self._n}th step towards the theorem",
+            subject=f"feat(Analysis): the {self.commits}th step towards the theorem",
             baseline=baseline,
         )
-        made.events.append((self.stream, observed))
-        made.events.append((f"job:{job}", started(self._at(), job, "scan")))
         if baseline:
             changed = self._files
         else:
             changed = rng.sample(self._files, min(len(self._files), geometric(rng, FILES_A_COMMIT)))
+        made = Commit((self.stream, observed), len(changed))
         lives: list[Event] = []
         for file in changed:
-            file.blob = sha(self.key, file.path, self._n)
+            file.blob = sha(self.key, file.path, self.commits)
             if baseline:
                 first_sorries(file, rng)
             else:
-                made.steps += edit(file, rng, number=self._n)
+                made.steps += edit(file, rng, number=self.commits)
             places, payload = scan(file)
             made.events.append((self.stream, self._file_scanned(file, places, payload)))
             made.payloads.append(payload)
             lives += self._lives(file, places, made)
         made.events += [*lives, self._followed(made, baseline=baseline)]
         made.events.append((self.stream, self._scanned(base, len(changed))))
-        made.events.append((f"job:{job}", succeeded(job, 0.3, {"files": len(changed)})))
         return made
 
     def prove(self, sorries: list[tuple[str, SorryPlace]]) -> list[Event]:
         """One job for these sorries of the newest commit."""
-        return prove(self._at(), sorries, self._random)
+        return prove(self.at, sorries, self._random)
 
-    def _at(self) -> At:
+    @property
+    def at(self) -> At:
+        """Its newest commit."""
         return At(self.key, self._sha)
 
     def _followed(self, made: Commit, *, baseline: bool) -> Event:

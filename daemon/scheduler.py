@@ -25,7 +25,7 @@ from daemon.jobs.engine import Engine, Node
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import JobRunner, cancelled_event
 from daemon.maintenance import Maintenance
-from daemon.planning.admission import Admission, SlotQueue, admit, turn_ends
+from daemon.planning.admission import Admission, Money, SlotQueue, admit, turn_ends
 from daemon.planning.bumps import why_no_bump
 from daemon.planning.plan import Plan, Planner
 from daemon.planning.repository import Judges
@@ -40,6 +40,7 @@ from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.bumps import BumpAsked
 from store.events.jobs import (
+    JobFailed,
     JobReleased,
     PausedWork,
     TriggeredWork,
@@ -83,6 +84,7 @@ class Scheduler:
         self.admission = Admission()
         """What of it could begin when it was made, and what the rest waited for."""
         self.for_slot = SlotQueue()
+        self._money = Money()
         self.lacking: tuple[Need, ...] = ()
         self.in_vain: list[TriggerEnded] = []
         """The ends of triggers for which nothing was left to do when the plan was made; they are to be recorded."""
@@ -99,8 +101,13 @@ class Scheduler:
         self._context = context
         self._swept = False
         self._planner = Planner(patience_s=_PATIENCE_S)
-        store.subscribe(lambda events: self._planner.changed(event.body for event in events))
+        store.subscribe(self._heard)
         self._look_for_models()
+
+    def _heard(self, events: Sequence[NewEvent]) -> None:
+        self._planner.changed(event.body for event in events)
+        if any(isinstance(event.body, JobFailed) and event.body.reason == "spending_cap" for event in events):
+            self._money.spent(self._context.settings, now=datetime.now(UTC))
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -166,6 +173,7 @@ class Scheduler:
             gpus=[gpu for node in nodes for gpu in node.gpus],
             away=[kind for _, kind in self._runner.away],
             slots_away=self._free(nodes),
+            no_money=self._money.why(settings, now=datetime.now(UTC)),
         )
         self._runner.grace_s = settings.schedule.grace_s
         begin = {one.due.job: one for one in self.admission.start}

@@ -11,11 +11,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import SlotHolder
 from daemon.planning.plan import JobClass, Plan
+from daemon.planning.proving import spending
+from daemon.settings import Settings
+from daemon.settings.models import External
 from pipeline.jobs.kinds import KINDS, Kind
 
 _SLOTS = "a slot; the running jobs have them all ([jobs] max_running)"
@@ -55,6 +59,33 @@ class Admission:
         if any(one.due.lane == job.lane for one in self.start):
             return _LANE
         return self.waits.get(job.job) or self.classes.get(JobClass.of(job))
+
+
+class Money:
+    """Whether a job has found that today's is spent.
+
+    Then no other finds any, until something is written into the ledger, the day is over, or the limit is another one.
+    Each would begin to find that out, every day: with a million sorries, tens of thousands of jobs.
+    """
+
+    def __init__(self) -> None:
+        self._spent: tuple[date, int, External] | None = None
+
+    def spent(self, settings: Settings, *, now: datetime) -> None:
+        """Take note that a job has just found none."""
+        self._spent = _money(settings, now)
+
+    def why(self, settings: Settings, *, now: datetime) -> str:
+        """Return what jobs that cost money wait for; "" where there may be some."""
+        if self._spent is None or self._spent != _money(settings, now):
+            return ""
+        return "money; today's (UTC) is spent ([prove.external] usd_per_day)"
+
+
+def _money(settings: Settings, now: datetime) -> tuple[date, int, External]:
+    ledger = spending(settings)
+    size = ledger.stat().st_size if ledger.exists() else 0
+    return now.astimezone(UTC).date(), size, settings.prove.external
 
 
 class SlotQueue:
@@ -111,6 +142,7 @@ def admit(
     slots_away: Mapping[str, int] | None = None,
     overdue: Sequence[str] = (),
     beside: bool = False,
+    no_money: str = "",
 ) -> Admission:
     """Choose the jobs to start now: free slots, one per lane, one per GPU, one slot that long ones never take.
 
@@ -126,6 +158,7 @@ def admit(
         slots_away: the free slots of other nodes. What can run there goes there first, where most of them are.
         overdue: the repositories whose first long job goes before the others', in this order.
         beside: the first of those may begin although the slots are taken.
+        no_money: what jobs that cost money wait for; "" for nothing.
     """
     kinds, others, slots = list(running), list(away), dict(slots_away or {})
     lanes: set[str] = set()
@@ -140,7 +173,8 @@ def admit(
     for job in _in_turn(plan, first, passed, any_kind=max_running == 1):
         ahead = job.repository in first
         node = _away(job, slots)
-        why = _held_back(job, [*kinds, *others], lanes, most or {})
+        why = no_money if job.key is not None else ""
+        why = why or _held_back(job, [*kinds, *others], lanes, most or {})
         why = why or ("" if node else _no_slot(job, kinds, max_running, int(beside and ahead)))
         if why in _NO_SLOT and (KINDS[job.kind].long or max_running == 1):
             for_slot.setdefault(job.repository, job)

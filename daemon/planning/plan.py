@@ -29,7 +29,7 @@ from operator import itemgetter
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
-from daemon.planning.proving import Resting, searches_left, seconds_left
+from daemon.planning.proving import Resting, prove_lane, searches_left, seconds_left
 from daemon.planning.repository import NO_JUDGES, Judges, RepositoryJobs
 from daemon.planning.schedule import Timetable, read_timetable
 from daemon.planning.training import Counted, TrainingJobs
@@ -37,6 +37,7 @@ from daemon.settings import Repo, Settings
 from pipeline.jobs.kinds import KINDS, TRAININGS, Kind
 from pipeline.lean.backend import Leans
 from store.events.base import EventBody
+from store.events.jobs import JobStarted
 from store.events.models import (
     CheckpointPromoted,
     CheckpointRefused,
@@ -44,6 +45,7 @@ from store.events.models import (
     CheckpointSaved,
     EvaluationFinished,
 )
+from store.events.proofs import AttemptFinished
 from store.view import model_queries, queries
 
 _OF_THE_BUILD_ITSELF = 2**30
@@ -65,10 +67,11 @@ class JobClass:
     gpu: bool
     cpu_too: bool
     travels: bool
+    paid: bool
 
     @classmethod
     def of(cls, job: DueJob) -> JobClass:
-        return cls(job.kind, job.gpu, job.cpu_too, job.travels)
+        return cls(job.kind, job.gpu, job.cpu_too, job.travels, job.key is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,12 +217,16 @@ _PartKey = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The subject of an event: a repository, a proof or job that leads to one, or the models."""
+    """The subject of an event: a repository, a proof or job that leads to one, or the models.
+
+    `lane`: as long as that is taken, nothing else can begin since the event; "": something may at once.
+    """
 
     repository: str = ""
     proof: str = ""
     job: str = ""
     models: bool = False
+    lane: str = ""
 
 
 class Planner:
@@ -304,7 +311,7 @@ class Planner:
         )
         # No inputs while the plan is made: after an error in between, the next plan starts anew.
         before, self._inputs = self._inputs, None
-        self._take_in(view, before, inputs, frozenset(builds))
+        self._take_in(view, before, inputs, frozenset(builds), running)
         if self._stale or self._resting.under_way:
             self._find(view, inputs)
         self._inputs = inputs
@@ -345,9 +352,10 @@ class Planner:
         before: _Inputs | None,
         inputs: _Inputs,
         builds: frozenset[tuple[str, str]],
+        running: Collection[str],
     ) -> None:
         """Mark the repositories whose part of the last plan, made of the inputs `before`, may be out of date."""
-        about, models = self._read_changes(view)
+        about, models = self._read_changes(view, running)
         if models or before is None:
             promoted = (row for row in model_queries.checkpoints(view) if row.promoted)
             in_use = {(row.model, row.checkpoint) for row in promoted}
@@ -376,9 +384,16 @@ class Planner:
         self._stale = {(group, key): None for group in (_WORK, _LEARNING) for key in first}
         self._version += 1
 
-    def _read_changes(self, view: sqlite3.Connection) -> tuple[set[str], bool]:
-        """Return the repositories that the events since the last plan are about, and whether the models are."""
+    def _read_changes(self, view: sqlite3.Connection, running: Collection[str]) -> tuple[set[str], bool]:
+        """Return the repositories that the events since the last plan are about, and whether the models are.
+
+        What a search says of itself is left for the plan after its end: to find out for each of its sorries what a
+        repository of thousands has due would take longer than the search.
+        """
         changes = {self._changes.popleft() for _ in range(len(self._changes))}
+        later = {change for change in changes if change.lane in running}
+        self._changes.extend(later)
+        changes -= later
         about = {change.repository for change in changes}
         models = any(change.models for change in changes)
         for change in changes:
@@ -449,6 +464,9 @@ def _change(body: EventBody) -> _Change | None:
         return _Change(models=True)
     if isinstance(body, EvaluationFinished):
         return _Change(models=True)
+    if isinstance(body, AttemptFinished) or (isinstance(body, JobStarted) and body.kind == "prove"):
+        repository, branch = body.repository or "", body.branch or ""
+        return _Change(repository=repository, lane=prove_lane(repository, branch))
     for name in ("repository", "proof", "job"):
         if about := getattr(body, name, None):
             return _Change(**{name: about})

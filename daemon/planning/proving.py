@@ -589,17 +589,25 @@ class Proving:
     def _wanted(self, repo: Repo, branch: BranchRow, lean: LeanBackend) -> dict[str, list[_Wanted]]:
         """Return, by sorry, the rungs that it was not tried at, from the lowest; those without any are not in it."""
         due: dict[str, list[tuple[SorryRow, Rung]]] = {}
-        for rung in self._rungs(repo, lean):
-            for row in queries.sorries_to_prove(
-                self._view,
-                repository=repo.key,
-                branch=branch.branch,
-                prover=rung.prover,
-                rung=rung.number,
-                budget=rung.budget,
-                model=rung.model,
-            ):
-                due.setdefault(row.sorry, []).append((row, rung))
+        rungs = self._rungs(repo, lean)
+        rows: dict[str, SorryRow] = {}
+        left: list[tuple[Rung, list[str]]] = []
+        for rung in reversed(rungs):  # at the last most are left: their rows are read once for all
+            about = {
+                "repository": repo.key,
+                "branch": branch.branch,
+                "prover": rung.prover,
+                "budget": rung.budget,
+                "model": rung.model,
+            }
+            untried = queries.untried(self._view, **about, rung=rung.number)
+            if not rows.keys() >= set(untried):
+                found = queries.sorries_to_prove(self._view, **about, rung=rung.number)
+                rows |= {row.sorry: row for row in found}
+            left.append((rung, untried))
+        for rung, untried in reversed(left):
+            for sorry in untried:
+                due.setdefault(sorry, []).append((rows[sorry], rung))
         if not due:
             return {}
         reached = queries.reached(
@@ -616,7 +624,7 @@ class Proving:
             blueprints=Blueprints(self._settings.paths.mirrors, _not_counted),
         )
         taken = self._taken(repo, branch.branch)
-        found: dict[str, list[_Wanted]] = {}
+        wanted: dict[str, list[_Wanted]] = {}
         for sorry, ways in due.items():
             so_far = reached.get(sorry)
             row = ways[0][0]
@@ -627,11 +635,11 @@ class Proving:
                 and not (so_far is not None and so_far.proved)
             ):
                 goals, rests = _goals(so_far), resting.get(sorry, 0)
-                found[sorry] = [
+                wanted[sorry] = [
                     _Wanted(row, rung, max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW), goals, rests)
                     for at, (row, rung) in enumerate(ways)
                 ]
-        return found
+        return wanted
 
     def _taken(self, repo: Repo, branch: str) -> set[tuple[str, str]]:
         """Return the files and declarations that agents work on; the end of each lease is waited for."""
@@ -698,7 +706,7 @@ class Proving:
             job=identity,
             kind="prove",
             attempt=standing.attempt,
-            lane=f"prove:{repo.key}:{branch.branch}",
+            lane=prove_lane(repo.key, branch.branch),
             repository=repo.key,
             branch=branch.branch,
             sha=branch.tip,
@@ -758,6 +766,11 @@ class Proving:
         more = self._standings.failures(identity) - self._settings.jobs.max_attempts
         rest = min(_FIRST_REST * 2.0 ** min(max(more, 0), 10), _LONGEST_REST)
         return self._standings.has_come(standing.ended_at + rest, since=standing.ended_at)
+
+
+def prove_lane(repository: str, branch: str) -> str:
+    """Return the lane of the searches on a branch."""
+    return f"prove:{repository}:{branch}"
 
 
 def repl_limits(settings: Settings, *, most: int | None = None) -> PoolLimits:

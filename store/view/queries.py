@@ -434,6 +434,29 @@ def sorries_to_prove(
     )
 
 
+def untried(
+    db: sqlite3.Connection,
+    *,
+    repository: str,
+    branch: str,
+    prover: str,
+    rung: int,
+    budget: str,
+    model: str = "",
+) -> list[str]:
+    """Return the ids of `sorries_to_prove`, in its order."""
+    about = {
+        "repository": repository,
+        "branch": branch,
+        "prover": prover,
+        "rung": rung,
+        "budget": budget,
+        "model": model,
+    }
+    statement = f"SELECT sorries.sorry FROM sorries {statements('view/queries')['sorries_to_prove']}"
+    return [sorry for (sorry,) in db.execute(statement, about)]
+
+
 def counts(db: sqlite3.Connection) -> Counts:
     """Count what there is, without reading the declarations themselves."""
     here = on_watched_branch("counted")

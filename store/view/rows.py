@@ -626,6 +626,8 @@ def columns(cls: type[Any]) -> tuple[str, ...]:
 def make_all(cls: type[Row], rows: Iterable[sqlite3.Row]) -> list[Row]:
     """Make row objects out of rows that hold `columns(cls)`, in that order."""
     _, conversions = _read_as(cls)  # type: ignore[arg-type] # a class is hashable
+    if not any(conversions):
+        return [cls(*row) for row in rows]
     return [
         cls(*(value if to is None else to(value) for to, value in zip(conversions, row, strict=True)))
         for row in rows

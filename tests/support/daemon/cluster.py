@@ -119,6 +119,10 @@ class Cluster:
                     found += sum(one.cpu_times()[:4])
         return found
 
+    def logs(self) -> str:
+        """Return what its nodes said."""
+        return "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("node-*.log")))
+
     def environments(self) -> str:
         """Return the environments of all processes of the cluster, with those of the jobs there."""
         found = []

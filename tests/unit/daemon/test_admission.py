@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -11,10 +13,14 @@ from daemon.http.status import MOST_QUEUED, described
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.runner import SlotHolder
-from daemon.planning.admission import SlotQueue, admit, turn_ends
+from daemon.planning.admission import Money, SlotQueue, admit, turn_ends
 from daemon.planning.plan import Plan, WaitingJob
+from daemon.planning.proving import spending
+from daemon.settings import Settings
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.specs import Spec
+from pipeline.models.endpoint.credentials import KeyPlace
+from tests.support.daemon.deployment import Deployment
 
 ONE, TWO = Gpu("GPU-a", 0, "Test GPU"), Gpu("GPU-b", 1, "Test GPU")
 LOST = replace(ONE, state="lost", detail="GPU is lost", remedy="reset it")
@@ -231,6 +237,27 @@ def test_weights_gpus_and_keys_stay_on_the_daemons_machine() -> None:
     jobs = plan(replace(due("a"), model=True), due("b", gpu=True), due("c", "train"), due("d", "scan"))
     found = admit(jobs, running=(), max_running=9, gpus=[ONE], slots_away={"one": 9})
     assert {one.due.job: one.node for one in found.start} == {"a": "", "b": "", "c": "", "d": "one"}
+
+
+def test_once_a_job_found_no_money_others_wait_for_tomorrow_more_of_it_or_another_limit(
+    tmp_path: Path,
+) -> None:
+    def settings(usd: int) -> Settings:
+        return Deployment(tmp_path).write(repos=[], extra=f"[prove.external]\nusd_per_day = {usd}\n")
+
+    at, ledger, money = datetime(2026, 3, 1, 23, tzinfo=UTC), spending(settings(5)), Money()
+    assert money.why(settings(5), now=at) == ""
+    money.spent(settings(5), now=at)
+    why = money.why(settings(5), now=at)
+    assert "usd_per_day" in why
+    paid = replace(due("a"), key=KeyPlace("credential", "VARIABLE"))
+    found = admit(plan(paid, due("b")), running=(), max_running=9, no_money=why)
+    assert [one.due.job for one in found.start] == ["b"]
+    assert found.why(paid) == why
+    assert money.why(settings(6), now=at) == money.why(settings(5), now=at + timedelta(hours=2)) == ""
+    ledger.parent.mkdir(parents=True, exist_ok=True)
+    ledger.write_bytes(b"{}\n")
+    assert money.why(settings(5), now=at) == "", "what was reserved may have been given back"
 
 
 def test_a_limit_of_a_kind_counts_jobs_on_all_machines() -> None:

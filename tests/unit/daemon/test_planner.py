@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 from daemon.jobs.due import DueJob
-from daemon.planning.plan import Planner
+from daemon.planning.plan import Plan, Planner
+from daemon.planning.repository import RepositoryJobs
+from daemon.settings import Repo
 from store.events.base import EventBody
 from store.log.envelope import NewEvent
 from tests.support.daemon.deployment import Deployment
-from tests.support.events import REPOSITORY, Story, stage
+from tests.support.events import REPOSITORY, Story, attempt, declaration, place, scanned, stage
 from tests.support.planning import (
     NO_LEAN,
     NOW,
@@ -32,6 +34,8 @@ from tests.support.planning import (
 )
 
 OTHER = "example.org/demo/other"
+SCAN = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+AT = place(SCAN, SCAN.sorries[0], blob="b" * 40)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -44,7 +48,7 @@ def test_after_any_events_the_plan_is_the_one_that_is_made_anew(tmp_path: Path, 
     )
 
     async def go() -> int:
-        now, seen = NOW, 0
+        now, seen, lanes = NOW, 0, set[str]()
         async with deployment.opened() as parts:
 
             async def record(bodies: Sequence[EventBody], payloads: Sequence[bytes] = ()) -> None:
@@ -62,10 +66,11 @@ def test_after_any_events_the_plan_is_the_one_that_is_made_anew(tmp_path: Path, 
                     builds={(OTHER, "a" * 40)} if rng.random() < 0.2 else set(),
                     now=now,
                     trainable=rng.random() < 0.9,
-                    running={"models"} if rng.random() < 0.2 else set(),
+                    running=rng.choice([set(), set(), lanes, {"models"}]),
                 )
                 plan = await parts.store.ask(question)
                 seen += len(plan.due)
+                lanes = {job.lane for job in plan.due if job.kind == "prove"}
                 await record(*story.tell())
                 for job in rng.sample(plan.due, min(2, len(plan.due))):
                     await record(_some_end(rng, job, now))
@@ -73,6 +78,51 @@ def test_after_any_events_the_plan_is_the_one_that_is_made_anew(tmp_path: Path, 
         return seen
 
     assert asyncio.run(go()) > 5
+
+
+def test_what_a_search_says_is_planned_for_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Deployment(tmp_path).write(
+        repos=[f"https://{REPOSITORY}"], extra='[lean]\nbackend = "simulator"\n[trace]\nenabled = false\n'
+    )
+    story, planner, looks = Story(2), Planner(), list[str]()
+    find = RepositoryJobs.of
+
+    def counted(self: RepositoryJobs, repo: Repo) -> list[DueJob]:
+        looks.append(repo.key)
+        return find(self, repo)
+
+    monkeypatch.setattr(RepositoryJobs, "of", counted)
+
+    async def go() -> list[int]:
+        async with Deployment(tmp_path).opened() as parts:
+
+            async def turn(bodies: Sequence[EventBody], *running: str) -> Plan:
+                planner.changed(bodies)
+                return await parts.store.ask(
+                    lambda view: planner.plan(
+                        view, settings=settings, leans=SIMULATOR, now=NOW, running=running
+                    )
+                )
+
+            plan, found = await turn([]), list[int]()
+            while not (jobs := [job for job in plan.due if job.kind == "prove"]):
+                bodies, payloads = story.tell()
+                blobs: dict[str, Path] = {}
+                for payload in payloads:
+                    blobs |= stage(tmp_path / "staging", payload)[1]
+                await parts.store.append([NewEvent("story", body) for body in bodies], blobs=blobs)
+                plan = await turn(bodies)
+            (began, ended), lane = succeeded(jobs[0]), jobs[0].lane
+            said = attempt("a", AT, commit="a" * 40).model_copy(update={"repository": jobs[0].repository})
+            for bodies, running in (([began, said], [lane]), ([], [lane]), ([ended], [])):
+                looks.clear()
+                await turn(bodies, *running)
+                found.append(len(looks))
+            return found
+
+    assert asyncio.run(go()) == [0, 0, 1]
 
 
 def _some_end(rng: random.Random, job: DueJob, now: datetime) -> list[EventBody]:

@@ -4,6 +4,7 @@ import fcntl
 import json
 import math
 import multiprocessing
+import os
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -108,6 +109,28 @@ def test_a_process_sees_what_another_one_wrote_meanwhile(ledger: Path) -> None:
 def test_a_reservation_of_a_process_that_was_killed_counts_in_full(ledger: Path) -> None:
     spending(ledger).reserve(*MOST)
     assert spending(ledger).spent_usd() == pytest.approx(1.0)
+
+
+def test_of_a_long_ledger_only_the_end_is_read(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.models.endpoint.spending._BLOCK_BYTES", 1000)
+    for days in range(60, -1, -1):
+        spending(ledger, at=NOON - timedelta(days=days)).reserve(*MOST)
+    with ledger.open("ab") as file:
+        file.write(b'{"kind":"damaged ' + b"x" * 1500 + b"\n")
+    read: list[int] = []
+    pread = os.pread
+
+    def counted(descriptor: int, size: int, at: int) -> bytes:
+        data = pread(descriptor, size, at)
+        read.append(len(data))
+        return data
+
+    monkeypatch.setattr(os, "pread", counted)
+    today = spending(ledger)
+    assert today.spent_usd() == pytest.approx(1.0)
+    assert sum(read) < ledger.stat().st_size / 2
+    late = spending(ledger, at=NOON + timedelta(days=40))
+    assert late.spent_usd() == 0
 
 
 def test_a_torn_last_line_swallows_nothing(ledger: Path) -> None:
