@@ -26,8 +26,10 @@ from pipeline.lean.build.dependencies import (
     Dependencies,
     DependencyError,
     Fetcher,
+    GitPackage,
     Manifest,
     ManifestError,
+    PackageFiles,
     key_of,
     manifest_text,
     read_manifest,
@@ -188,19 +190,10 @@ class Building:
         return Manifest((), ())
 
     def _packages(self, runner: LakeRunner, toolchain: str, manifest: Manifest) -> Dependencies | None:
-        given = self._given
         if not manifest.packages:
             return None
         key = key_of(toolchain, (self._worktree / MANIFEST).read_bytes())
-        fetcher = Fetcher(
-            cache=self._cache,
-            runner=runner,
-            rules=Rules(given.hosts),
-            timeout_s=given.timeout_s,
-            memory_bytes=given.memory_bytes,
-            disk_bytes=given.disk_bytes,
-            on_step=lambda note: self._reporter.progress(0, 0, note),
-        )
+        fetcher = self._fetcher(runner, self._given.timeout_s)
         while True:
             try:
                 found = fetcher.ensure(toolchain=toolchain, manifest=manifest, key=key)
@@ -208,13 +201,44 @@ class Building:
             except build_cache.BuildMissingError:
                 continue  # a sweep took them between the two
             except DependencyError as error:
-                raise JobError(
-                    error.reason,
-                    f"{self._what}: {error}",
-                    remedy=error.remedy,
-                    deterministic=not error.passing,
-                ) from error
+                raise self._not_had(error) from error
             return found
+
+    def files_of(self, package: GitPackage) -> PackageFiles:
+        """Return what a package says of itself at its commit, without the rest of it.
+
+        Raises:
+            JobError: it cannot be fetched.
+            OSError: its manifest is none that is read.
+        """
+        runner = LakeRunner.find(self._given.lean, project=self._worktree)
+        if isinstance(runner, str):
+            raise JobError(
+                "toolchain_missing", f"{self._what}: {runner}", remedy=_REMEDIES["toolchain_missing"]
+            )
+        self._reporter.progress(0, 0, f"what package {package.name} requires")
+        try:
+            return self._fetcher(runner, self._bounds().timeout_s).files_of(
+                package, self._spec.directory / "package"
+            )
+        except DependencyError as error:
+            raise self._not_had(error) from error
+
+    def _fetcher(self, runner: LakeRunner, timeout_s: float) -> Fetcher:
+        given = self._given
+        return Fetcher(
+            cache=self._cache,
+            runner=runner,
+            rules=Rules(given.hosts),
+            timeout_s=timeout_s,
+            memory_bytes=given.memory_bytes,
+            disk_bytes=given.disk_bytes,
+            on_step=lambda note: self._reporter.progress(0, 0, note),
+        )
+
+    def _not_had(self, error: DependencyError) -> JobError:
+        what = f"{self._what}: {error}"
+        return JobError(error.reason, what, remedy=error.remedy, deterministic=not error.passing)
 
     def build(self, runner: LakeRunner) -> tuple[BuildLog, Outcome]:
         """Build what is asked for; return what lake said, and how it ended."""

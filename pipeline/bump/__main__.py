@@ -24,7 +24,7 @@ from typing import IO, Any, Literal
 from pipeline.build import Building
 from pipeline.bump.breaks import MOST_BREAKS, SORRY, Cause, Gap, RaisedFile, cause_of, shown
 from pipeline.bump.mends import Errors, Names, candidates, declared, deprecations, suggested
-from pipeline.bump.raising import Raised, check_lean_of, raised
+from pipeline.bump.raising import Raised, check_lean, raised
 from pipeline.gate.advisories import Advisory, FeedError, against, known, witnesses
 from pipeline.gate.lake_checks import BUILD_BOUNDS, build, patched_in_place
 from pipeline.gate.patch import VERIFIED, file_diff
@@ -107,12 +107,19 @@ class Bump:
     def run(self) -> dict[str, Any]:
         given = self._given
         self._of_commit = frozenset(_lean_files(self._project))
-        change = raised(self._project, toolchain=given.toolchain, package=given.package, rev=given.rev)
+        change = raised(
+            self._project,
+            toolchain=given.toolchain,
+            package=given.package,
+            rev=given.rev,
+            files_of=self._building.files_of,
+            schemes=given.build.schemes,
+        )
         for path, (_, after) in change.files.items():
             (self._project / path).write_bytes(after)
         runner, like, packages = self._building.prepared()
         if given.package and packages is not None and packages.not_built:
-            check_lean_of(self._project, given.package, given.rev, like.toolchain)
+            check_lean(given.package, given.rev, change.toolchain, like.toolchain)
         failed = self._break(runner)
         self._record_built(failed)
         self._mend_all(runner)

@@ -1,26 +1,33 @@
 """Raise `lean-toolchain`, or a package of the manifest and the lakefile, in a worktree.
 
-A lakefile is data here. Of one in TOML, and of the manifest, one string is replaced, and the text counts only if its
-parser then finds that value changed and nothing else. One in Lean is read by its tokens, along the syntax of `require`;
-what is computed there is refused.
+A lakefile is data here. Of one in TOML one string is replaced, and the text counts only if its parser then finds that
+value changed and nothing else. One in Lean is read by its tokens, along the syntax of `require`; what is computed there
+is refused.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pipeline.jobs.protocol import JobError
-from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES
+from pipeline.bump.requirements import ManifestText, refused, update
+from pipeline.lean.build.dependencies import (
+    MANIFEST,
+    MOST_BYTES,
+    GitPackage,
+    ManifestError,
+    PackageFiles,
+    bare,
+)
 from pipeline.lean.build.lake import LAKEFILES
 from pipeline.lean.source.imports import MOST_LAKEFILE_BYTES, read_lakefile_toml
 from pipeline.lean.source.lexer import ID_FIRST, Token, tokens_of_text
 from pipeline.lean.source.worktree import read_beginning, read_inside
+from pipeline.lean.toolchain.toolchains import is_at_most
 
 TOOLCHAIN = "lean-toolchain"
 _LONGEST_TERM = 200
@@ -33,62 +40,89 @@ _OF_GIT = "git#"
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The files that a bump changes, each as it is and as it has to become, and what people should know of them."""
+    """The files that a bump changes, each as it is and as it has to become, and what people should know of them.
+
+    `toolchain` is the one that the raised package names, "" where it names none.
+    """
 
     files: dict[str, tuple[bytes, bytes]]
     notes: tuple[str, ...]
+    toolchain: str = ""
 
 
-def raised(project: Path, *, toolchain: str, package: str, rev: str) -> Raised:
+FilesOf = Callable[[GitPackage], PackageFiles]
+
+
+def raised(
+    project: Path,
+    *,
+    toolchain: str,
+    package: str,
+    rev: str,
+    files_of: FilesOf,
+    schemes: tuple[str, ...] = ("https",),
+) -> Raised:
     """Return what a bump changes; nothing is written.
 
     A package is raised to a full commit id: in the manifest, and in the lakefile where that names a revision of it.
-    The packages that it requires itself keep the revisions that the manifest has.
+    What came with packages takes the revisions that `lake update` would (`pipeline.bump.requirements`).
 
     Raises:
-        JobError: there is nothing to raise, it is there already, or it cannot be told where it stands.
+        JobError: there is nothing to raise, it is there already, it cannot be told where it stands, or the package is
+            for another Lean.
     """
     found: dict[str, tuple[bytes, bytes]] = {}
     notes: list[str] = []
+    names = ""
     if toolchain:
         found[TOOLCHAIN] = _read(project, TOOLCHAIN).encode(), toolchain.encode() + b"\n"
     if package:
-        found |= _package(project, package, rev, notes)
+        files, said = _package(project, package, rev, files_of, schemes, notes)
+        found |= files
+        names, project_has = said.toolchain, toolchain
+        if not toolchain:
+            project_has = read_beginning(project, TOOLCHAIN, most_bytes=1000).decode(errors="replace").strip()
+        # Lake takes a package for an earlier Lean. Mathlib's compiled files are for its own alone.
+        if project_has and (bare(package) == "mathlib" or not is_at_most(names or project_has, project_has)):
+            check_lean(package, rev, names, project_has)
+        elif names and names != project_has:
+            notes.append(f"{package} at {rev[:12]} is for {names!r}, and the project for {project_has!r}.")
     changed = {path: both for path, both in found.items() if both[0].strip() != both[1].strip()}
     if toolchain and TOOLCHAIN not in changed:
-        raise _refused(f"the commit has {toolchain} already", "name another version")
-    return Raised(changed, tuple(notes))
+        raise refused(f"the commit has {toolchain} already", "name another version")
+    return Raised(changed, tuple(notes), names)
 
 
-def check_lean_of(project: Path, package: str, rev: str, toolchain: str) -> None:
-    """Refuse a fetched package that is for another Lean than the one with which it could not be built.
+def check_lean(package: str, rev: str, names: str, toolchain: str) -> None:
+    """Refuse a package that is for another Lean than the project would have.
 
     Raises:
         JobError: its own lean-toolchain says so.
     """
-    place = f"{_bare(package)}/{TOOLCHAIN}"
-    named = (
-        read_beginning(project / ".lake" / "packages", place, most_bytes=1000)
-        .decode(errors="replace")
-        .strip()
-    )
-    if named and named != toolchain:
-        raise _refused(
-            f"{package} at {rev[:12]} is for {named!r}, and cannot be built with {toolchain}",
+    if names and names != toolchain:
+        raise refused(
+            f"{package} at {rev[:12]} is for {names!r}, and cannot be built with {toolchain}",
             f"raise Lean with it: ask with `--to` its version and `--package {package}={rev}`",
         )
 
 
-def _package(project: Path, package: str, rev: str, notes: list[str]) -> dict[str, tuple[bytes, bytes]]:
+def _package(
+    project: Path, package: str, rev: str, files_of: FilesOf, schemes: tuple[str, ...], notes: list[str]
+) -> tuple[dict[str, tuple[bytes, bytes]], PackageFiles]:
     if not _REV.fullmatch(rev):
-        raise _refused(f"{package}: {rev!r} is no full commit id", "name the commit by its 40 digits")
-    name, before = _bare(package), _read(project, MANIFEST, MOST_BYTES)
-    entry = _entry(before, name)
-    if entry["rev"] == rev:
-        raise _refused(f"the commit has {package} at {rev} already", "name another commit")
+        raise refused(f"{package}: {rev!r} is no full commit id", "name the commit by its 40 digits")
+    name, before = bare(package), _read(project, MANIFEST, MOST_BYTES)
+    manifest = _manifest(MANIFEST, before.encode(), schemes)
+    entry = None if manifest is None else manifest.packages.get(name)
+    if manifest is None or entry is None:
+        raise refused(
+            f"{MANIFEST} has no git package {name}, so there is nothing to raise", "name one that it has"
+        )
+    if entry.rev == rev:
+        raise refused(f"the commit has {package} at {rev} already", "name another commit")
     lakefiles, pinned = _lakefiles(project, name, rev)
-    if not lakefiles and entry.get("inherited") is not True:
-        raise _refused(
+    if not lakefiles and not entry.inherited:
+        raise refused(
             f"{MANIFEST} has {package}, and no lakefile requires it in a way that can be read",
             f"write its `require` into the lakefile as plain text, or remove it from {MANIFEST}",
         )
@@ -96,13 +130,64 @@ def _package(project: Path, package: str, rev: str, notes: list[str]) -> dict[st
         notes.append(
             f"{', '.join(lakefiles)}: no revision of {package} is named there, so that it stays as it is."
         )
-    after = _with(MANIFEST, before, _json, lambda data: _entry_of(data, name), "rev", rev)
-    for key in ("inputRev", "inputRev?"):
-        # What the lakefile names, which Lake compares; a `require` without a revision has none or a branch there.
-        if pinned and isinstance(entry.get(key), str):
-            after = _with(MANIFEST, after, _json, lambda data: _entry_of(data, name), key, rev)
-    files = {MANIFEST: (before, after), **lakefiles}
-    return {path: (old.encode(), new.encode()) for path, (old, new) in files.items()}
+    # What the lakefile names, which Lake compares; a `require` without a revision has none or a branch there.
+    keys = ("rev", "inputRev", "inputRev?") if pinned else ("rev",)
+    fields = manifest.entries[name].fields
+    manifest.put(name, {key: rev for key in keys if isinstance(fields.get(key), str)})
+    one = replace(entry, rev=rev)
+    try:
+        said = files_of(one)
+    except OSError as error:
+        raise refused(
+            f"{package} at {rev[:12]}: its manifest cannot be read: {error}", "name another commit of it"
+        ) from error
+
+    def manifest_of(other: str) -> ManifestText | None:
+        if other == name:
+            return _manifest(f"{package} at {rev[:12]}: its manifest", said.manifest, schemes)
+        try:
+            data = _data_of(project, manifest, other, files_of)
+            return None if data is None else ManifestText(data, schemes=schemes)
+        except (OSError, ManifestError):
+            return None  # as Lake has it: of the package that is raised alone we have to know it
+
+    notes += update(manifest, one, _required(project), manifest_of)
+    files = {MANIFEST: (before, manifest.made(name)), **lakefiles}
+    return {path: (old.encode(), new.encode()) for path, (old, new) in files.items()}, said
+
+
+def _data_of(project: Path, manifest: ManifestText, name: str, files_of: FilesOf) -> bytes | None:
+    """Return the manifest of a package that the project requires itself, which may be a folder of it."""
+    if name in manifest.packages:
+        return files_of(manifest.packages[name]).manifest
+    folder = PurePosixPath(manifest.entries[name].fields["dir"])
+    return read_inside(project, str(folder / MANIFEST), most_bytes=MOST_BYTES)
+
+
+def _manifest(what: str, data: bytes | None, schemes: tuple[str, ...]) -> ManifestText | None:
+    try:
+        return None if data is None else ManifestText(data, schemes=schemes)
+    except ManifestError as error:
+        raise refused(f"{what} cannot be read: {error}", "`lake update` writes one anew") from error
+
+
+def _required(project: Path) -> set[str]:
+    """Return the packages that the lakefiles name."""
+    found: set[str] = set()
+    for file in LAKEFILES:
+        if (project / file).is_file():
+            text = _read(project, file, MOST_LAKEFILE_BYTES)
+            if file.endswith(".toml"):
+                tables = read_lakefile_toml(text).get("require")
+                names = (
+                    (one.get("name") for one in tables if isinstance(one, dict))
+                    if isinstance(tables, list)
+                    else ()
+                )
+                found.update(bare(one) for one in names if isinstance(one, str))
+            else:
+                found.update(one.name for one in _requires(tokens_of_text(text)[0], text.encode()))
+    return found
 
 
 def _lakefiles(project: Path, name: str, rev: str) -> tuple[dict[str, tuple[str, str]], bool]:
@@ -119,32 +204,6 @@ def _lakefiles(project: Path, name: str, rev: str) -> tuple[dict[str, tuple[str,
     return found, pinned
 
 
-# ---- lake-manifest.json
-
-
-def _json(text: str) -> Any:
-    return json.loads(text)
-
-
-def _entry(text: str, name: str) -> dict[str, Any]:
-    try:
-        entry = _entry_of(_json(text), name)
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise _refused(f"{MANIFEST} cannot be read: {error}", "have `lake update` write it anew") from error
-    if entry is None or not isinstance(entry.get("rev"), str):
-        raise _refused(
-            f"{MANIFEST} has no git package {name}, so there is nothing to raise", "name one that it has"
-        )
-    return entry
-
-
-def _entry_of(data: Any, name: str) -> dict[str, Any] | None:
-    """Return the fields of the one package of this name; older manifests wrap them, `{"git": {…}}`."""
-    fields = [one["git"] if isinstance(one.get("git"), dict) else one for one in data["packages"]]
-    found = [one for one in fields if _is(one.get("name"), name)]
-    return found[0] if len(found) == 1 else None
-
-
 # ---- lakefile.toml
 
 
@@ -153,19 +212,17 @@ def _in_toml(file: str, text: str, name: str, rev: str) -> tuple[str, bool] | No
     try:
         table = _require_of(read_lakefile_toml(text), name)
     except ValueError as error:
-        raise _refused(f"{file} cannot be read: {error}", "mend it first") from error
+        raise refused(f"{file} cannot be read: {error}", "mend it first") from error
     except LookupError as error:
-        raise _refused(f"{file} requires {name} twice", "leave one `require` of it") from error
+        raise refused(f"{file} requires {name} twice", "leave one `require` of it") from error
     if table is None:
         return None
     version = table.get("version")
     if "rev" not in table and isinstance(version, str) and version.startswith(_OF_GIT):
-        return _with(
-            file, text, read_lakefile_toml, lambda data: _require_of(data, name), "version", _OF_GIT + rev
-        ), True
+        return _with(file, text, name, "version", _OF_GIT + rev), True
     if "rev" not in table:
         return text, False
-    return _with(file, text, read_lakefile_toml, lambda data: _require_of(data, name), "rev", rev), True
+    return _with(file, text, name, "rev", rev), True
 
 
 def _require_of(data: dict[str, Any], name: str) -> dict[str, Any] | None:
@@ -177,34 +234,29 @@ def _require_of(data: dict[str, Any], name: str) -> dict[str, Any] | None:
     return found[0] if found else None
 
 
-def _with(
-    file: str,
-    text: str,
-    read: Callable[[str], Any],
-    table_of: Callable[[Any], dict[str, Any] | None],
-    key: str,
-    value: str,
-) -> str:
-    """Return the text with another string at one key of one table; its own parser says that nothing else changed."""
-    wanted = read(text)
-    table = table_of(wanted)
+def _with(file: str, text: str, name: str, key: str, value: str) -> str:
+    """Return the text with another string at one key of a `require`; its parser says that nothing else changed."""
+    wanted = read_lakefile_toml(text)
+    table = _require_of(wanted, name)
     old = None if table is None else table.get(key)
     if table is None or not isinstance(old, str):
-        raise _refused(f"{file}: {key} is {old!r} and no string", "mend it first")
+        raise refused(f"{file}: {key} is {old!r} and no string", "mend it first")
     table[key] = value
     # Each place where the key has this value gets a mark of its own; the parser says which of them is the table's.
     places = re.compile(rf"(['\"]?){re.escape(key)}\1\s*[=:]\s*(['\"])(?P<value>{re.escape(old)})\2")
     numbers = itertools.count()
     marked = places.sub(lambda found: f"{found[0][:-1]}{_MARK}{next(numbers)}{found[0][-1]}", text)
     try:
-        said = str((table_of(read(marked)) or {}).get(key)).removeprefix(f"{old}{_MARK}")
+        said = str((_require_of(read_lakefile_toml(marked), name) or {}).get(key)).removeprefix(
+            f"{old}{_MARK}"
+        )
         place = next(itertools.islice(places.finditer(text), int(said), None))
         made = f"{text[: place.start('value')]}{value}{text[place.end('value') :]}"
-        is_exact = read(made) == wanted
-    except (ValueError, LookupError, RecursionError, StopIteration):
+        is_exact = read_lakefile_toml(made) == wanted
+    except (ValueError, LookupError):
         is_exact = False
     if not is_exact:
-        raise _refused(f"{file}: {key} = {old!r} cannot be found in its text", "write it as a plain string")
+        raise refused(f"{file}: {key} = {old!r} cannot be found in its text", "write it as a plain string")
     return made
 
 
@@ -215,15 +267,15 @@ def _in_lean(file: str, text: str, name: str, rev: str) -> tuple[str, bool] | No
     """Return the text with the package's new revision, and whether it names one; None where it does not require it."""
     tokens, unclosed = tokens_of_text(text)
     if unclosed:
-        raise _refused(f"{file} cannot be read: {unclosed}", "mend it first")
+        raise refused(f"{file} cannot be read: {unclosed}", "mend it first")
     found = [one for one in _requires(tokens, text.encode()) if one.name == name]
     if not found:
         return None
     if len(found) > 1:
-        raise _refused(f"{file} requires {name} twice", "leave one `require` of it")
+        raise refused(f"{file} requires {name} twice", "leave one `require` of it")
     (require,) = found
     if require.unread:
-        raise _refused(
+        raise refused(
             f"{file}: the `require` of {name} cannot be read at `{require.unread}`",
             "write its address and its revision as plain strings",
         )
@@ -267,7 +319,7 @@ class _Reader:
 
     def require(self) -> _Require:
         self._at += 2 * (self._text(1) == "/")
-        name = _bare(self._text())
+        name = bare(self._text())
         self._at += 1
         try:
             return _Require(name, self._rev())
@@ -330,13 +382,8 @@ class _Reader:
 # ---- names and files
 
 
-def _bare(name: str) -> str:
-    """Return a package's name without the marks that Lean or a string puts around it."""
-    return name.strip('"').replace("«", "").replace("»", "")
-
-
 def _is(value: object, name: str) -> bool:
-    return isinstance(value, str) and _bare(value) == name
+    return isinstance(value, str) and bare(value) == name
 
 
 def _read(project: Path, name: str, most_bytes: int = 1000) -> str:
@@ -344,10 +391,6 @@ def _read(project: Path, name: str, most_bytes: int = 1000) -> str:
         return read_inside(project, name, most_bytes=most_bytes).decode()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise _refused(
+        raise refused(
             f"{name} cannot be read: {why}", "the file has to be there, plain and in UTF-8"
         ) from error
-
-
-def _refused(why: str, remedy: str) -> JobError:
-    return JobError("cannot_raise", why, remedy=remedy, deterministic=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.bump.raising import Raised, check_lean_of, raised
+from pipeline.bump.raising import Raised, raised
 from pipeline.jobs.protocol import JobError
+from pipeline.lean.build.dependencies import GitPackage, PackageFiles
 
 OLD, NEW = "a" * 40, "b" * 40
 URL = "https://x.org/base"
@@ -22,7 +24,7 @@ def project(
     folder: Path, lakefile: str, *, name: str = "lakefile.toml", packages: Any = (OTHER, ENTRY)
 ) -> Path:
     # As Lake writes it, and not as Python would.
-    entries = ",\n  ".join(json.dumps(one) for one in packages)
+    entries = ",\n  ".join(json.dumps(one, ensure_ascii=False) for one in packages)
     (folder / "lake-manifest.json").write_text(
         f'{{"version": "1.1.0",\n "packages":\n [{entries}],\n "name": "x"}}\n'
     )
@@ -31,8 +33,24 @@ def project(
     return folder
 
 
-def base_raised(folder: Path, **given: str) -> Raised:
-    return raised(folder, **{"toolchain": "", "package": "base", "rev": NEW, **given})
+def base_raised(
+    folder: Path, requires: Mapping[str, Any] | None = None, *, lean: str = "", **given: str
+) -> Raised:
+    """Raise `base`; `requires` are the packages in the manifests of packages, by their names."""
+
+    def files_of(package: GitPackage) -> PackageFiles:
+        assert package.rev == (given.get("rev", NEW) if package.name == given.get("package", "base") else OLD)
+        found = (requires or {}).get(package.name)
+        if isinstance(found, Exception):
+            raise found
+        if found is None or isinstance(found, bytes):
+            return PackageFiles(lean, found)
+        return PackageFiles(lean, json.dumps({"version": 7, "packages": found}).encode())
+
+    what = {"toolchain": "", "package": "base", "rev": NEW, **given}
+    return raised(
+        folder, toolchain=what["toolchain"], package=what["package"], rev=what["rev"], files_of=files_of
+    )
 
 
 def the_change(found: Raised, name: str) -> list[tuple[str, str]]:
@@ -110,11 +128,109 @@ def test_where_the_lakefile_names_no_revision_it_stays_and_that_is_said(
 
 def test_what_a_package_requires_is_raised_in_the_manifest_alone_of_any_age(tmp_path: Path) -> None:
     old = {"git": {"name": "«doc-gen4»", "rev": OLD, "inputRev?": "main", "url": URL, "inherited": True}}
-    folder = project(tmp_path, 'name = "x"\n', packages=[{"path": {"name": "here", "dir": "."}}, old])
+    folder = project(tmp_path, 'name = "x"\n', packages=[{"path": {"name": "here", "dir": "here"}}, old])
     found = base_raised(folder, package="doc-gen4")
     ((_, line),) = the_change(found, "lake-manifest.json")
-    assert line == f"  {json.dumps(old)}],".replace(OLD, NEW)
+    assert line == f"  {json.dumps(old, ensure_ascii=False)}],".replace(OLD, NEW)
     assert found.notes == ()
+
+
+REQUIRE = '[[require]]\nname = "base"\nrev = "v1"\n'
+
+
+def of(name: str, rev: str, /, **more: Any) -> dict[str, Any]:
+    return {
+        "url": f"https://x.org/{name}",
+        "type": "git",
+        "name": name,
+        "rev": rev * 40,
+        "inherited": True,
+        **more,
+    }
+
+
+def test_what_came_with_packages_is_made_anew_as_lake_update_makes_it(tmp_path: Path) -> None:
+    mine = of("mine", "a", inherited=False, inputRev="v1")
+    old = [of("first", "a", inherited=False), mine, ENTRY, of("batt", "a"), of("gone", "a"), of("both", "a"),
+           of("same", "a")]  # fmt: skip
+    folder = project(tmp_path, f'{REQUIRE}[[require]]\nname = "mine"\n', packages=old)
+    theirs = [
+        of("batt", "c", url="https://y.org/batt", inputRev="main", subDir="lib", scope="x", manifestFile="m.json"),
+        of("fresh", "c", inherited=False), of("both", "c"), of("mine", "c"), of("same", "a"), of("base", "c"),
+    ]  # fmt: skip
+    found = base_raised(folder, {"first": [of("both", "d")], "mine": [], "base": theirs})
+    packages = {one["name"]: one for one in json.loads(found.files["lake-manifest.json"][1])["packages"]}
+    assert [*packages] == ["first", "mine", "base", "batt", "both", "same", "fresh"]
+    changed = {"subDir": "lib", "scope": "x", "inputRev": "main", "manifestFile": "m.json"}
+    assert packages["batt"] == {
+        **of("batt", "c", url="https://y.org/batt"),
+        **changed,
+        "configFile": "lakefile.lean",
+    }
+    assert (packages["both"]["rev"], packages["fresh"]["rev"], packages["fresh"]["inherited"]) == (
+        "d" * 40, "c" * 40, True,
+    )  # fmt: skip
+    assert (packages["mine"], packages["same"]) == (mine, of("same", "a"))
+    assert found.notes == (
+        f"base at {NEW[:12]} requires both at {'c' * 12}; taken is {'d' * 12}, which first requires.",
+        f"base at {NEW[:12]} requires mine at {'c' * 12}; taken is {'a' * 12}, which the project itself requires.",
+    )  # fmt: skip
+
+
+def test_where_a_package_has_no_manifest_nothing_is_removed(tmp_path: Path) -> None:
+    packages = [OTHER, ENTRY, of("batt", "a"), of("more", "a")]
+    folder = project(tmp_path, REQUIRE, packages=packages)
+    found = base_raised(folder)
+    assert len(the_change(found, "lake-manifest.json")) == 1
+    assert found.notes == (
+        f"base at {NEW[:12]} has no manifest, so that what came with packages stays as it is.",
+    )
+    for unread in (None, b"[", OSError()):
+        found = base_raised(folder, {"base": [of("batt", "c")], "other": unread})
+        names = {
+            one["name"]: one["rev"][0] for one in json.loads(found.files["lake-manifest.json"][1])["packages"]
+        }
+        assert names == {"other": "a", "base": "b", "batt": "c", "more": "a"}
+        assert found.notes == ("more: kept, since other has no manifest that can be read.",)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "said"),
+    [
+        (b"{", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        ([of("batt", "c")] * 201, "at most 200"),
+        (OSError("5000000 bytes, more than 4194304"), "more than 4194304"),
+        ([{"type": "path", "name": "near", "dir": "near"}], "requires near, which is a folder beside it"),
+        ([{"type": "path", "name": "near", "dir": "../near"}], "dir"),
+        ([of("batt", "c", url="file:///etc")], "only https can be fetched"),
+        ([of("batt", "c", url="https://a@x.org/b")], "a user or a password"),
+        ([of("batt", "c", rev="main")], "no full commit id"),
+        ([of("../batt", "c")], "no name of a package"),
+        ([of("batt", "c", subDir="../..")], "subDir"),
+    ],
+    ids=range(11),
+)
+def test_a_package_whose_manifest_names_what_is_not_fetched_is_refused(
+    tmp_path: Path, manifest: Any, said: str
+) -> None:
+    with pytest.raises(JobError, match=said) as caught:
+        base_raised(project(tmp_path, REQUIRE), {"base": manifest})
+    assert (caught.value.reason, caught.value.deterministic) == ("cannot_raise", True)
+    assert f"base at {NEW[:12]}" in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_a_manifest_of_version_6_gets_entries_of_its_own_form(tmp_path: Path) -> None:
+    fields = {"url": URL, "subDir?": None, "rev": OLD, "opts": {}, "name": "base", "inputRev?": "v1"}
+    base: dict[str, Any] = {"git": {**fields, "inherited": False}}
+    found = base_raised(
+        project(tmp_path, REQUIRE, packages=[base]), {"base": [of("batt", "c", name="«b-t»")]}
+    )
+    raised_one, batt = json.loads(found.files["lake-manifest.json"][1])["packages"]
+    assert raised_one == {"git": {**base["git"], "rev": NEW, "inputRev?": NEW}}
+    assert batt == {"git": {"url": "https://x.org/batt", "subDir?": None, "rev": "c" * 40, "opts": {},
+                            "name": "«b-t»", "inputRev?": None, "inherited": True}}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -156,20 +272,24 @@ def test_a_lakefile_that_cannot_be_raised_exactly_is_refused_with_reason_and_rem
     assert caught.value.remedy
 
 
-def test_lean_and_a_package_are_raised_together_and_a_package_for_another_lean_is_named(
-    tmp_path: Path,
-) -> None:
+def test_a_package_for_another_lean_is_refused_unless_lake_takes_it(tmp_path: Path) -> None:
     folder = project(tmp_path, '[[require]]\nname = "base"\nrev = "v1"\n')
-    found = base_raised(folder, toolchain="leanprover/lean4:v4.2.0")
+    found = base_raised(folder, toolchain="leanprover/lean4:v4.2.0", lean="leanprover/lean4:v4.2.0")
     assert sorted(found.files) == ["lake-manifest.json", "lakefile.toml", "lean-toolchain"]
-    check_lean_of(folder, "base", NEW, "leanprover/lean4:v4.2.0")
-    package = folder / ".lake" / "packages" / "base"
-    package.mkdir(parents=True)
-    (package / "lean-toolchain").write_text("leanprover/lean4:v4.3.0\n")
-    check_lean_of(folder, "base", NEW, "leanprover/lean4:v4.3.0")
-    with pytest.raises(JobError, match=r"is for 'leanprover/lean4:v4\.3\.0'") as caught:
-        check_lean_of(folder, "base", NEW, "leanprover/lean4:v4.2.0")
-    assert f"--to` its version and `--package base={NEW}" in caught.value.remedy
+    assert found.notes == ()
+    for lean in ("v4.1.1", "v4.10.0-rc1", "nightly-2020-01-01", "me/lean:v4.0.0"):
+        with pytest.raises(JobError, match=f"is for '{lean}', and cannot be built with .*v4.1.0") as caught:
+            base_raised(folder, lean=lean)
+        assert f"--to` its version and `--package base={NEW}" in caught.value.remedy
+    earlier = "leanprover/lean4:v4.1.0-rc1"
+    found = base_raised(folder, lean=earlier)
+    assert found.notes == (
+        f"base at {NEW[:12]} is for '{earlier}', and the project for 'leanprover/lean4:v4.1.0'.",
+    )
+    mathlib = [{**ENTRY, "name": "mathlib"}]
+    folder = project(tmp_path, '[[require]]\nname = "mathlib"\nrev = "v1"\n', packages=mathlib)
+    with pytest.raises(JobError, match="is for"):
+        base_raised(folder, package="mathlib", lean=earlier)
 
 
 @pytest.mark.parametrize(
@@ -186,4 +306,4 @@ def test_what_is_not_there_or_there_already_is_refused(
     tmp_path: Path, given: dict[str, str], said: str
 ) -> None:
     with pytest.raises(JobError, match=said):
-        base_raised(project(tmp_path, '[[require]]\nname = "base"\nrev = "v1"\n'), **given)
+        base_raised(project(tmp_path, '[[require]]\nname = "base"\nrev = "v1"\n'), None, lean="", **given)

@@ -29,6 +29,7 @@ from pipeline.lean.build.build_cache import put_aside, remove_tree, settle
 from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
 from pipeline.lean.sandbox.bounded import run_bounded
 from pipeline.lean.sandbox.network import Gateway, Refusal, Rules, forwarded
+from pipeline.lean.source.worktree import read_beginning, read_inside
 
 # ---- lake-manifest.json
 # Every version of the format since Lean 4.0 is read (numbers 1 to 7, then "1.0.0" and on). The file is untrusted:
@@ -43,6 +44,7 @@ _LONGEST_FOLDER = 255
 _NAME = re.compile(r"[^\W\d_][\w'-]*(\.[^\W\d_][\w'-]*)*", re.ASCII)
 _REV = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _INPUT_REV = re.compile(r"[\w][\w./+@-]{0,200}", re.ASCII)
+_SCOPE = re.compile(r"[\w.-]{1,100}", re.ASCII)
 _URL = re.compile(r"[A-Za-z0-9:/@._~%+-]{1,500}")
 
 
@@ -65,6 +67,7 @@ class GitPackage:
     config_file: str
     manifest_file: str
     inherited: bool
+    scope: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def read_manifest(data: bytes, *, schemes: tuple[str, ...] = ("https",)) -> Mani
     packages: dict[str, GitPackage] = {}
     paths: list[str] = []
     for entry in entries:
-        kind, fields = _unwrapped(entry)
+        kind, fields = unwrapped(entry)
         name = _name(fields.get("name"))
         if kind == "path":
             paths.append(_folder(fields.get("dir"), name))
@@ -130,7 +133,7 @@ def package_folders(project: Path) -> tuple[Path, ...]:
     return (*(project / folder for folder in manifest.paths), *inside)
 
 
-def _unwrapped(entry: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def unwrapped(entry: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return an entry's type and fields: older manifests wrap them, `{"git": {…}}`; the oldest know only git."""
     for kind in ("git", "path"):
         inner = entry.get(kind)
@@ -146,7 +149,7 @@ def _git_package(name: str, fields: dict[str, Any], schemes: tuple[str, ...]) ->
         raise ManifestError(f"package {name}: rev {_short(rev)} is no full commit id")
     input_rev = fields.get("inputRev", fields.get("inputRev?"))
     input_rev = input_rev if isinstance(input_rev, str) and _INPUT_REV.fullmatch(input_rev) else ""
-    subdir = fields.get("subDir", fields.get("subDir?"))
+    subdir, scope = fields.get("subDir", fields.get("subDir?")), fields.get("scope")
     return GitPackage(
         name=name,
         url=_url(fields.get("url"), name, schemes),
@@ -158,11 +161,17 @@ def _git_package(name: str, fields: dict[str, Any], schemes: tuple[str, ...]) ->
             fields.get("manifestFile") or "lake-manifest.json", f"package {name}: manifestFile"
         ),
         inherited=fields.get("inherited") is True,
+        scope=scope if isinstance(scope, str) and _SCOPE.fullmatch(scope) else "",
     )
 
 
+def bare(name: str) -> str:
+    """Return a package's name without the marks that Lean or a string puts around it."""
+    return name.strip('"').replace("«", "").replace("»", "")
+
+
 def _name(value: object) -> str:
-    text = value.replace("«", "").replace("»", "") if isinstance(value, str) else ""
+    text = bare(value) if isinstance(value, str) and '"' not in value else ""
     if _NAME.fullmatch(text) is None or len(text) > 100:
         raise ManifestError(f"{_short(value)} is no name of a package")
     return text
@@ -250,6 +259,7 @@ _ENVIRONMENT = {
     "SSH_ASKPASS": "",
     "GIT_LFS_SKIP_SMUDGE": "1",
 }
+_SPECIAL, _ESCAPED = re.compile(r"([*?\[\]!# ])"), r"\\\1"
 _PASSED_ON = ("PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
@@ -265,11 +275,13 @@ def fetch_package(
     timeout_s: float,
     disk_bytes: int | None = None,
     memory_bytes: int | None = None,
+    only: tuple[str, ...] = (),
 ) -> None:
     """Check the package's commit out into the new folder `target`.
 
     Only the commit is fetched; if a server gives no commit by its id, its branches and tags are fetched.
-    `proxy` is the URL of an HTTP proxy that every connection goes through.
+    `proxy` is the URL of an HTTP proxy that every connection goes through. `only`: no more than these files of the
+    commit are checked out, as far as it has them, nor fetched, if the server can send files alone.
 
     Raises:
         GitFailedError: it cannot be fetched or is not there; `target` may hold a part of it.
@@ -282,7 +294,13 @@ def fetch_package(
     )
     git.run("config", "core.symlinks", "false")
     git.run("remote", "add", "--", "origin", package.url)
-    fetch = ("fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance")
+    fetch = ["fetch", "--quiet", "--no-recurse-submodules", "--no-write-fetch-head", "--no-auto-maintenance"]
+    if only:
+        git.run("config", "core.sparseCheckout", "true")
+        (target / ".git" / "info").mkdir(exist_ok=True)
+        lines = "".join(f"/{_SPECIAL.sub(_ESCAPED, name)}\n" for name in only)
+        (target / ".git" / "info" / "sparse-checkout").write_text(lines, "utf-8")
+        fetch.append("--filter=blob:none")
     try:
         git.run(*fetch, "--no-tags", "--depth=1", "--", "origin", package.rev)
     except GitFailedError:
@@ -416,6 +434,14 @@ class Dependencies:
     trusted: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PackageFiles:
+    """What a package has at its commit: for which Lean it is, and its manifest; "" and None where it does not say."""
+
+    toolchain: str
+    manifest: bytes | None
+
+
 def key_of(toolchain: str, manifest: bytes) -> str:
     """Return the key of a toolchain's and a manifest's packages: 64 hex digits."""
     digest = hashlib.sha256()
@@ -485,6 +511,26 @@ class Fetcher:
                 remove_tree(staging)
         return made
 
+    def files_of(self, package: GitPackage, scratch: Path) -> PackageFiles:
+        """Return what a package says of itself; no more of it is fetched, into `scratch`, which is removed afterwards.
+
+        Raises:
+            DependencyError: it cannot be fetched.
+            OSError: its manifest is no plain file, or larger than any that is read.
+        """
+        folder = PurePosixPath(package.subdir)
+        toolchain, manifest = str(folder / "lean-toolchain"), str(folder / package.manifest_file)
+        try:
+            with Gateway(self.rules, tcp=True) as gateway:
+                self._fetch(package, scratch, gateway, self.timeout_s, only=(toolchain, manifest))
+            lean = read_beginning(scratch, toolchain, most_bytes=1000).decode(errors="replace").strip()
+            try:
+                return PackageFiles(lean, read_inside(scratch, manifest, most_bytes=MOST_BYTES))
+            except FileNotFoundError:
+                return PackageFiles(lean, None)
+        finally:
+            remove_tree(scratch)
+
     def _make(
         self, staging: Path, folder: Path, *, toolchain: str, manifest: Manifest, key: str
     ) -> Dependencies:
@@ -525,7 +571,14 @@ class Fetcher:
             os.fsync(file.fileno())
         return made
 
-    def _fetch(self, package: GitPackage, target: Path, gateway: Gateway, timeout_s: float) -> None:
+    def _fetch(
+        self,
+        package: GitPackage,
+        target: Path,
+        gateway: Gateway,
+        timeout_s: float,
+        only: tuple[str, ...] = (),
+    ) -> None:
         parts = urlsplit(package.url)
         refused = (
             None if parts.scheme == "file" else self.rules.refuses(parts.hostname or "", parts.port or 443)
@@ -545,6 +598,7 @@ class Fetcher:
                 timeout_s=timeout_s,
                 disk_bytes=self.disk_bytes,
                 memory_bytes=self.memory_bytes,
+                only=only,
             )
         except GitFailedError as error:
             said = "".join(f"; {one.target}: {one.reason}" for one in gateway.refusals)

@@ -110,6 +110,22 @@ def parse_version(text: str) -> LeanVersion:
     return LeanVersion(RELEASES, f"v{numbered[1]}") if numbered else LeanVersion(NIGHTLIES, release)
 
 
+def is_at_most(one: str, other: str) -> bool:
+    """Return whether a toolchain is another or comes before it, as Lake has it: of one sort, by number or date."""
+    try:
+        first, second = parse_version(one), parse_version(other)
+    except VersionError:
+        return one == other
+    return first.origin == second.origin and _order(first.release) <= _order(second.release)
+
+
+def _order(release: str) -> tuple[list[int], float]:
+    numbers, _, candidate = release.removeprefix("v").partition("-rc")
+    if not candidate and not numbers[0].isdigit():
+        return [int(one) for one in re.findall(r"\d+", release)], 0
+    return [int(one) for one in numbers.split(".")], float(candidate or "inf")
+
+
 def parse_sha(text: str) -> str:
     """Return a full commit id in lower case.
 
