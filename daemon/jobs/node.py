@@ -491,6 +491,8 @@ def remove(paths: Paths, directory: Path) -> None:
     if directory.is_dir():
         end_attempt(directory)
         remove_tree(directory)
+        with contextlib.suppress(OSError):
+            directory.parent.rmdir()  # of the job's other attempts there may be something
     remove_tree(paths.worktrees / f"{directory.parent.name}-{directory.name}")
 
 

@@ -42,7 +42,10 @@ def main(directory: Path) -> None:
         os.chdir("/")
         fcntl.flock(lock, fcntl.LOCK_SH)
         if os.fstat(lock.fileno()).st_nlink:  # else the attempt's process has removed it with all the rest
-            # Only now: it is rarely needed, and takes more memory and time than all before it.
+            # Only now: it is rarely needed, and takes more memory and time than all before it. What runs goes first.
+            from pipeline.jobs.child import kill_marked
+
+            kill_marked(directory)
             from daemon.jobs.node import node_paths, remove
 
             remove(node_paths(), directory)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -21,10 +20,9 @@ from pipeline.gate.patch import RefusedPatchError, is_simulated_patch, refuse_si
 from store.view import queries
 from tests.support.daemon import kills
 from tests.support.daemon.cluster import NO_RAY, Cluster
-from tests.support.daemon.deployment import Deployment
+from tests.support.daemon.deployment import SIMULATED, Deployment
 from tests.support.daemon.remote import Remote
 
-SIMULATED = '[lean]\nbackend = "simulator"\n[prove]\nrungs = [0]\n[jobs]\nretry_base = "1s"\n'
 FIRST = {
     "Demo.lean": "import Demo.Logic\nimport Demo.Arithmetic\n",
     "Demo/Logic.lean": (
@@ -72,26 +70,6 @@ def finished(deployment: Deployment) -> list[dict[str, Any]]:
     return [line for line in lines if line.get("event") == "job_finished"]
 
 
-def settled(deployment: Deployment, paths: Paths, tip: str) -> bool:
-    """Whether the tip is scanned and traced, each sorry of it was tried, and nothing is under way or due."""
-    events = kills.read(paths)
-    of_tip = {event.type for event in events if event.data.get("sha") == tip}
-    found = {event.data["proof"] for event in events if event.type == "proof_found"}
-    judged = {event.data["proof"] for event in events if event.type in ("proof_checked", "proof_rejected")}
-    tried = {event.data["sorry"] for event in events if event.type == "attempt_finished"}
-    try:
-        with closing(queries.connect(paths.database_db)) as view:
-            still_open = {row.sorry for row in queries.sorries(view) if row.state == "open"}
-    except sqlite3.OperationalError:
-        return False  # the daemon makes the view at this moment
-    return (
-        {"commit_scanned", "commit_traced"} <= of_tip
-        and found <= judged
-        and still_open <= tried
-        and not kills.open_attempts(events)
-    )
-
-
 def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(
     tmp_path: Path, cluster: Cluster | None
 ) -> None:
@@ -100,12 +78,12 @@ def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(
     secrets = dict.fromkeys(("UNSORRY_GITHUB_TOKEN", "UNSORRY_MODEL_KEY"), CANARY)
     with deployment.daemon(environment=secrets) as process:
         deployment.wait_for(paths.database_db.exists, what="the view")
-        deployment.wait_for(lambda: settled(deployment, paths, tip), what="the first commit to be worked off")
+        deployment.wait_for(lambda: kills.settled(paths, tip), what="the first commit to be worked off")
         if cluster:
             deployment.wait_for(lambda: "ray_nodes" in deployment.log(), what="the nodes")
         tip = remote.commit("a person fills one", SECOND)
         deployment.wait_for(
-            lambda: deployment.events("sorry_filled") and settled(deployment, paths, tip),
+            lambda: deployment.events("sorry_filled") and kills.settled(paths, tip),
             what="the second commit",
         )
         if cluster:

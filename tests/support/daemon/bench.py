@@ -62,11 +62,12 @@ class Bench:
         kind: Kind = "scan",
         simulated: bool = False,
         gpu: bool = False,
+        job: str = "",
     ) -> DueJob:
         """Return a job that will do so."""
         repository = self.parts.repo.key
         return DueJob(
-            job=f"{kind}-{behave}",
+            job=job or f"{kind}-{behave}",
             kind=kind,
             attempt=attempt,
             lane=f"{kind}:{behave}",
@@ -89,6 +90,12 @@ class Bench:
             ),
         )
 
+    async def observe(self) -> str:
+        """Record what the branch has now; return its tip."""
+        await self.parts.poller.poll(self.parts.repo)
+        (branch,) = await self.parts.store.ask(queries.branches)
+        return branch.tip
+
     async def run(self, due: DueJob, gpu: Gpu | None = None) -> JobRow:
         """Run a job to its end, on another node where there is one, and return its row."""
         node = ""
@@ -110,8 +117,6 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """Open one; `limits` are fields of [jobs]."""
     async with deployment.opened() as parts:
-        await parts.poller.poll(parts.repo)
-        (branch,) = await parts.store.ask(queries.branches)
         settings = parts.settings
         slots = settings.jobs.max_running
         local = LocalEngine(settings.paths, parts.git, slots=slots, gpus=gpus, cgroups=cgroups)
@@ -125,7 +130,9 @@ async def bench(
             modules=_MODULES,
         )
         try:
-            yield Bench(parts, engine, runner, branch.tip)
+            opened = Bench(parts, engine, runner, "")
+            opened.sha = await opened.observe()
+            yield opened
         finally:
             await runner.stop(deadline_s=10)
             await engine.aclose()

@@ -18,19 +18,37 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 import psutil
 
+from pipeline.jobs.child import MARK
+
 NO_RAY = "" if importlib.util.find_spec("ray") else "Ray is not installed: pip install 'unsorry[ray]'"
+
+_START_S = 120.0
 
 
 class Cluster:
-    """Starts with the block and ends with it."""
+    """Starts with the block and ends with it.
 
-    def __init__(self, folder: Path, *, nodes: int = 1, slots: int = 3, lease_s: float = 10.0) -> None:
+    Args:
+        environment: more of the environment of the nodes that are started; may be changed.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        nodes: int = 1,
+        slots: int = 3,
+        lease_s: float = 10.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
+        self.environment = dict(environment or {})
         self.lease_s = lease_s
         self.token_file = folder / "token"
         self.nodes: list[subprocess.Popen[bytes]] = []
@@ -77,6 +95,7 @@ class Cluster:
             "--head",
             f"--port={self._port}",
             "--include-dashboard=false",
+            "--no-monitor",
             f"--temp-dir={self._temporary}",
         )
         deadline = time.monotonic() + 60
@@ -85,30 +104,41 @@ class Cluster:
             assert time.monotonic() < deadline, "the head does not listen"
             time.sleep(0.1)
 
-    def start_node(self, number: int, *, mode: str = "token") -> None:
-        """Start a node beside the others."""
+    def start_node(self, number: int) -> None:
+        """Start a node beside the others, or anew one that was killed; return once Ray says that it runs.
+
+        On a busy machine Ray gives up before it has started: then once more.
+        """
         resources = json.dumps({"unsorry": self._slots})
         folder = self.node_folder(number)
-        process = self._start(
-            f"node-{number}",
-            f"--address={self.address}",
-            f"--resources={resources}",
-            folder=folder,
-            mode=mode,
-        )
-        self.nodes.append(process)
+        deadline = time.monotonic() + _START_S
+        while True:
+            for process in self.nodes[number : number + 1]:
+                process.wait()
+            process = self._start(
+                folder.name,
+                f"--address={self.address}",
+                f"--resources={resources}",
+                folder=folder,
+            )
+            self.nodes[number : number + 1] = [process]
+            said = self.folder / f"{folder.name}.log"
+            while process.poll() is None:
+                if b"Ray runtime started" in said.read_bytes():
+                    return
+                time.sleep(0.1)
+            assert time.monotonic() < deadline, said.read_text(encoding="utf-8")
 
-    def signal_node(self, number: int, what: signal.Signals) -> None:
-        """Send a signal to every process of a node, its jobs among them."""
+    def signal_ray(self, number: int, what: signal.Signals) -> None:
+        """Send a signal to all that Ray runs of a node, and to no job there."""
         for process in _family(self.nodes[number].pid):
             with contextlib.suppress(psutil.Error):
-                process.send_signal(what)
+                if MARK not in process.environ():
+                    process.send_signal(what)
 
-    def signal_head(self, what: signal.Signals) -> None:
-        """Send a signal to every process of the head."""
-        for process in _family(self.head.pid):
-            with contextlib.suppress(psutil.Error):
-                process.send_signal(what)
+    def kill_head(self) -> None:
+        """SIGKILL to every process of the head."""
+        _kill(self.head)
 
     def processor_s(self) -> float:
         """Return the processor seconds of all its processes so far, with those that have ended."""
@@ -141,17 +171,14 @@ class Cluster:
     def close(self) -> None:
         for process in (*self.nodes, getattr(self, "head", None)):
             if process is not None:
-                for one in _family(process.pid):
-                    with contextlib.suppress(psutil.Error):
-                        one.kill()
-                process.wait()
+                _kill(process)
         shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def _start(
-        self, name: str, *arguments: str, folder: Path | None = None, mode: str = "token"
-    ) -> subprocess.Popen[bytes]:
-        environment = dict(os.environ) | {
-            "RAY_AUTH_MODE": mode,
+    def _start(self, name: str, *arguments: str, folder: Path | None = None) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            **self.environment,
+            "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.token_file),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_health_check_initial_delay_ms": "1000",
@@ -172,6 +199,7 @@ class Cluster:
                     "--num-gpus=0",
                     "--object-store-memory=80000000",
                     "--disable-usage-stats",
+                    "--include-log-monitor=False",
                     *arguments,
                 ],
                 stdout=output,
@@ -188,6 +216,13 @@ def _family(pid: int) -> list[psutil.Process]:
         return [*process.children(recursive=True), process]
     except psutil.NoSuchProcess:
         return []
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    for one in _family(process.pid):
+        with contextlib.suppress(psutil.Error):
+            one.kill()
+    process.wait()
 
 
 def _free_port() -> int:

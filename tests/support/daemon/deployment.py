@@ -31,6 +31,9 @@ from store.view import queries
 from tests.support.daemon import warm
 from tests.support.daemon.remote import Remote
 
+SIMULATED = '[lean]\nbackend = "simulator"\n[prove]\nrungs = [0]\n[jobs]\nretry_base = "1s"\n'
+"""Sections of config.toml: the simulator in place of Lean, and the search that needs no model."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:

@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +45,10 @@ class Behaving(ScanSpec, extra="ignore"):
 
 def work(spec: JobSpec[Behaving], reporter: Reporter) -> dict[str, Any]:
     """Do what `behave` says."""
-    reporter.progress(1, 2, "begun")
     behave = spec.parameters.behave
+    if behave.startswith("stay"):
+        return _stay(spec, reporter, behave)
+    reporter.progress(1, 2, "begun")
     print("a stray print of a library")  # noqa: T201 - it has to end on standard error
     if behave in ("succeed", "crash_after_events", "hang_after_events", "forge"):
         reporter.events(_batch(spec, reporter, repository="local/x/other" if behave == "forge" else None))
@@ -59,10 +63,6 @@ def work(spec: JobSpec[Behaving], reporter: Reporter) -> dict[str, Any]:
             _stage_half(reporter, hang=behave.startswith("hang"))
         case "crash" | "crash_after_events":
             os.kill(os.getpid(), signal.SIGSEGV)
-        case "garbage" | "endless" | "far_too_long":
-            reporter._out.write(_NO_LINES[behave])
-            reporter._out.flush()
-            time.sleep(60)
         case "forbidden":
             reporter._line(
                 "events",
@@ -89,10 +89,7 @@ def work(spec: JobSpec[Behaving], reporter: Reporter) -> dict[str, Any]:
             about = {"environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}  # noqa: PTH109
             return {**about, "files": _files(spec.worktree)}
         case "worktree":
-            root = spec.place
-            return {
-                "files": sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
-            }
+            return {"files": _files(spec.place)}
         case "memory":
             return {"size": len(bytearray(2**33))}
     return {"behaved": behave}
@@ -125,6 +122,27 @@ def _leave_children() -> None:
     print(f"children {inside.pid} {outside.pid}", file=sys.stderr, flush=True)  # noqa: T201
 
 
+def long_batch(spec: JobSpec[Behaving], reporter: Reporter) -> list[Recorded]:
+    """Return what `succeed` records, with a payload that crosses to another machine in several parts."""
+    return _batch(spec, reporter, repository=None, padding=10 * 2**20)
+
+
+def _stay(spec: JobSpec[Behaving], reporter: Reporter, behave: str) -> dict[str, Any]:
+    """Record as `succeed` does, with a payload of several parts, and stay somewhere, deaf to the soft stop."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _leave_children()
+    if behave == "stay_before_the_first_line":
+        time.sleep(600)
+    reporter.progress(1, 2, "begun")
+    reporter.events(long_batch(spec, reporter))
+    if behave == "stay":
+        time.sleep(600)
+    if behave == "stay_after_the_last_line":
+        reporter.result({"behaved": "stay"})
+        time.sleep(600)
+    return {"behaved": "stay"}
+
+
 def _share(_reporter: Reporter) -> None:
     """Hold memory in several processes, none of which has much."""
     program = f"import time; held = bytearray({100 * 2**20}); time.sleep(600)"
@@ -153,11 +171,13 @@ def _yield(reporter: Reporter) -> None:
         raise preemption.Yielded("with its helper" if alive else "alone")
 
 
-def _batch(spec: JobSpec[Behaving], reporter: Reporter, *, repository: str | None) -> list[Recorded]:
+def _batch(
+    spec: JobSpec[Behaving], reporter: Reporter, *, repository: str | None, padding: int = 0
+) -> list[Recorded]:
     repository = repository or spec.parameters.repository
     branch, sha = spec.parameters.branch, spec.parameters.sha
     scanned = ScannedFile(path="A.lean", error=None, imports=(), declarations=(), sorries=())
-    blob = reporter.stage(json.dumps(scanned.as_json()).encode())
+    blob = reporter.stage(json.dumps(scanned.as_json()).encode() + b" " * padding)
     file = FileScanned(
         repository=repository,
         branch=branch,
@@ -190,6 +210,12 @@ def _batch(spec: JobSpec[Behaving], reporter: Reporter, *, repository: str | Non
     ]
 
 
+def _say_no_line(text: str, reporter: Reporter) -> None:
+    reporter._out.write(text)
+    reporter._out.flush()
+    time.sleep(60)
+
+
 def _exit(_reporter: Reporter) -> None:
     os._exit(3)
 
@@ -212,7 +238,8 @@ def _close(reporter: Reporter) -> None:
     time.sleep(600)
 
 
-_ENDINGS = {
+_ENDINGS: dict[str, Callable[[Reporter], None]] = {
+    **{behave: partial(_say_no_line, text) for behave, text in _NO_LINES.items()},
     "close": _close,
     "count": _count,
     "unfinished": _unfinished,

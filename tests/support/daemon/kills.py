@@ -16,9 +16,10 @@ import psutil
 
 from daemon.paths import Paths
 from pipeline.jobs.child import MARK
-from store.errors import LogError
+from store.errors import DatabaseMissingError, LogError
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
+from store.view import queries
 from store.view.rebuild import verify
 
 ENDS = ("job_succeeded", "job_failed", "job_interrupted", "job_cancelled")
@@ -78,6 +79,30 @@ def differences(paths: Paths) -> list[str]:
         if view.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0:
             return []
     return [str(difference) for difference in verify(paths.events_db, paths.database_db).differences]
+
+
+def settled(paths: Paths, tip: str) -> bool:
+    """Whether the tip is scanned and traced, each sorry of it was tried, and nothing is under way or due."""
+    events = read(paths)
+    of_tip = {event.type for event in events if event.data.get("sha") == tip}
+    found = {event.data["proof"] for event in events if event.type == "proof_found"}
+    judged = {
+        event.data["proof"]
+        for event in events
+        if event.type in ("proof_checked", "proof_verified", "proof_rejected")
+    }
+    tried = {event.data["sorry"] for event in events if event.type == "attempt_finished"}
+    try:
+        with closing(queries.connect(paths.database_db)) as view:
+            still_open = {row.sorry for row in queries.sorries(view) if row.state == "open"}
+    except (sqlite3.OperationalError, DatabaseMissingError):
+        return False  # the daemon makes the view at this moment
+    return (
+        {"commit_scanned", "commit_traced"} <= of_tip
+        and found <= judged
+        and still_open <= tried
+        and not open_attempts(events)
+    )
 
 
 def orphans(paths: Paths) -> list[int]:
