@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.jobs.protocol import JobError
-from pipeline.lean.build.dependencies import GitPackage, bare, read_manifest, unwrapped
+from pipeline.lean.build.dependencies import GitPackage, ManifestError, bare, read_manifest, unwrapped
 
 
 def refused(why: str, remedy: str) -> JobError:
@@ -42,14 +42,20 @@ class ManifestText:
             ManifestError: it is refused.
         """
         self.packages = {one.name: one for one in read_manifest(data, schemes=schemes).packages}
-        self._text = text = data.decode()
         self.entries: dict[str, _Entry] = {}
-        self._begin, self._end, spans = _spans(text)
-        for begin, end in spans:
-            raw = json.loads(text[begin:end])
-            kind, fields = unwrapped(raw)
-            entry = _Entry(text[begin:end], kind, fields, is_wrapped=fields is not raw)
-            self.entries[bare(fields["name"])] = entry
+        try:
+            self._text = text = data.decode()
+            self._begin, self._end, spans = _spans(text)
+            for begin, end in spans:
+                raw = json.loads(text[begin:end])
+                kind, fields = unwrapped(raw)
+                name = bare(fields["name"])
+                if name in self.entries:
+                    raise ManifestError(f"package {name}: named twice")
+                self.entries[name] = _Entry(text[begin:end], kind, fields, is_wrapped=fields is not raw)
+        except (ValueError, IndexError, RecursionError) as error:
+            # What a parser of bytes takes, UTF-16 and the deepest lists among it, is not all that we can lay out.
+            raise ManifestError(f"no JSON in UTF-8: {error}") from error
         self._first, self._last = (
             spans[0][0] if spans else self._begin + 1,
             spans[-1][1] if spans else self._end - 1,

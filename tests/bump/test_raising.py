@@ -199,6 +199,8 @@ def test_where_a_package_has_no_manifest_nothing_is_removed(tmp_path: Path) -> N
     [
         (b"{", "no JSON"),
         (b"[" * 100_000, "no JSON"),
+        ('{"packages": []}'.encode("utf-16"), "no JSON in UTF-8"),
+        ([{"type": "path", "name": "batt", "dir": "near"}, of("batt", "c")], "batt: named twice"),
         ([of("batt", "c")] * 201, "at most 200"),
         (OSError("5000000 bytes, more than 4194304"), "more than 4194304"),
         ([{"type": "path", "name": "near", "dir": "near"}], "requires near, which is a folder beside it"),
@@ -209,7 +211,7 @@ def test_where_a_package_has_no_manifest_nothing_is_removed(tmp_path: Path) -> N
         ([of("../batt", "c")], "no name of a package"),
         ([of("batt", "c", subDir="../..")], "subDir"),
     ],
-    ids=range(11),
+    ids=range(13),
 )
 def test_a_package_whose_manifest_names_what_is_not_fetched_is_refused(
     tmp_path: Path, manifest: Any, said: str
