@@ -18,12 +18,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from daemon.paths import Paths, paths_from_config
-from examples.demo_daemon import Daemon, prepare, unsorry, work_off, write_config
+from examples.demo_daemon import Daemon, add, prepare, unsorry, wait_until, watch, work_off, write_config
 from examples.demo_repositories import DemoError, git, new_repository
 from examples.demo_telling import say
 from pipeline.lean.source.splice import Replacement, splice
@@ -32,6 +34,8 @@ from store.errors import DatabaseMissingError
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.view import queries
+from tests.support.daemon.cluster import NO_RAY, Cluster
+from tests.support.daemon.kills import settled
 from tests.support.lean.real_gate import real_elan
 from tests.support.lean.wheel.lean import VERSION, UnavailableError, toolchain
 
@@ -51,24 +55,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--directory", type=Path, default=ROOT / "demo-run", help="where the run lives")
     parser.add_argument("--simulator", action="store_true", help="take the simulator where Lean is there too")
+    parser.add_argument(
+        "--engine", choices=("local", "ray"), default="local", help="ray: jobs run on a node too"
+    )
     arguments = parser.parse_args()
     try:
-        run(arguments.directory.resolve(), simulator=arguments.simulator)
+        run(arguments.directory.resolve(), simulator=arguments.simulator, engine=arguments.engine)
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def run(directory: Path, *, simulator: bool) -> None:
+def run(directory: Path, *, simulator: bool, engine: str) -> None:
     say(_bold("unsorry: from a commit to a proof\n"))
-    daemon, tools, repository, sha = begin(directory, simulator=simulator)
+    daemon, tools, repository, sha = begin(directory, simulator=simulator, watched=engine == "local")
     config, paths = daemon.config, daemon.paths
     screen = Screen(paths)
-    say(f"\nAda commits {sha[:7]}, a small project. The daemon finds its sorries:\n")
-    daemon.start()
-    try:
-        work_off(daemon, screen.tell, sha)
+    with ExitStack() as until_the_end:
+        if engine == "ray":
+            cluster = until_the_end.enter_context(node(directory, daemon.environment))
+            add(config, "\n" + cluster.settings())
+        until_the_end.callback(daemon.stop)
+        daemon.start()
+        if engine == "ray":
+            # Not before the node is there: else all is done without it.
+            wait_until(lambda: "ray_nodes" in daemon.log.read_text(encoding="utf-8"), 120, "the node of Ray")
+            watch(config, repository)
+        say(f"\nAda commits {sha[:7]}, a small project. The daemon finds its sorries:\n")
+        work_off(daemon, screen.tell, sha, until=partial(settled, paths, sha))
         show_patch(paths)
         if tools is not None:
             accept(tools, directory, repository, paths)
@@ -77,14 +92,17 @@ def run(directory: Path, *, simulator: bool) -> None:
         numbers.write_text(text.replace("  sorry", f"  {BY_HAND}"), encoding="utf-8")
         sha = commit(repository, "Prove add_right_comm", day=2)
         say(f"\nAda proves add_right_comm herself and commits {sha[:7]}:\n")
-        work_off(daemon, screen.tell, sha)
-    finally:
-        daemon.stop()
+        work_off(daemon, screen.tell, sha, until=partial(settled, paths, sha))
     end(config, paths, directory)
 
 
-def begin(directory: Path, *, simulator: bool = False) -> tuple[Daemon, Path | None, Path, str]:
+def begin(
+    directory: Path, *, simulator: bool = False, watched: bool = True
+) -> tuple[Daemon, Path | None, Path, str]:
     """Make the folder with the small project and a daemon for it, and say which Lean there is.
+
+    Args:
+        watched: whether the daemon knows of the project from its start.
 
     Returns:
         The daemon, not yet started; Lean's toolchain, None: the simulator; the project and its commit.
@@ -102,13 +120,21 @@ def begin(directory: Path, *, simulator: bool = False) -> tuple[Daemon, Path | N
     new_repository(repository)
     shutil.copytree(PROJECT, repository, dirs_exist_ok=True)
     sha = commit(repository, "A small project", day=1)
-    config = write_config(directory, repository, "auto" if tools is not None else "simulator")
+    backend = "auto" if tools is not None else "simulator"
+    config = write_config(directory, repository if watched else None, backend)
     return (
         Daemon(config, paths_from_config(config), directory / "daemon.log", environment),
         tools,
         repository,
         sha,
     )
+
+
+def node(directory: Path, environment: Mapping[str, str]) -> Cluster:
+    """Return a cluster of Ray on this machine: its head, and one node for jobs."""
+    if NO_RAY:
+        raise DemoError(NO_RAY)
+    return Cluster(directory / "cluster", environment=environment)
 
 
 def lean(*, simulator: bool) -> tuple[Path | None, str]:

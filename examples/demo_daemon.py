@@ -143,8 +143,13 @@ backend = "{backend}"
     if backend != "simulator" and bubblewrap_problem():
         add(config, 'sandbox = "none"\n')
     if repository is not None:
-        add(config, f'\n[[repos]]\nurl = {json.dumps(str(repository))}\nevery = "2s"\n')
+        watch(config, repository)
     return config
+
+
+def watch(config: Path, repository: Path) -> None:
+    """Add a repository to the configuration."""
+    add(config, f'\n[[repos]]\nurl = {json.dumps(str(repository))}\nevery = "2s"\n')
 
 
 def work_off(

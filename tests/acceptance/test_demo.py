@@ -22,6 +22,7 @@ from pipeline.gate.patch import is_simulated_patch
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.view import queries
+from tests.support.daemon.cluster import NO_RAY
 from tests.support.daemon.kills import read
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -319,6 +320,29 @@ def test_without_lean_the_demo_says_once_that_all_of_it_is_simulated(tmp_path: P
     assert lines[marked + 1] == "│ The simulator stands in for Lean: nothing below was checked by Lean."
     assert any(line.split()[:2] == ["accepted", "and_swap"] for line in lines)
     assert any(line.split()[:2] == ["false", "square_of_17"] for line in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(bool(NO_RAY), reason=NO_RAY)
+def test_the_demo_leads_to_the_same_facts_with_a_node_of_ray(tmp_path: Path) -> None:
+    facts = {}
+    for engine in ("local", "ray"):
+        directory = tmp_path / engine / "demo"  # of the same name: it is in the repository's key
+        directory.parent.mkdir()
+        screen(directory, "--simulator", "--engine", engine)
+        events = everything(paths_from_config(directory / "config.toml"))
+        assert_sound(events)
+        facts[engine] = {
+            (
+                event.type,
+                *(str(event.data.get(name)) for name in ("path", "sorry", "proof", "outcome", "state")),
+            )
+            for event in events
+            if not event.type.startswith(("config_", "job_", "daemon_", "commit_", "trace_"))
+        }
+    assert facts["ray"] == facts["local"]
+    assert list((directory / "cluster" / "node-0").rglob("*.pack")), "jobs ran on the node"
 
 
 @pytest.mark.slow
