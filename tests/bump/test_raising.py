@@ -224,7 +224,14 @@ def test_a_package_whose_manifest_names_what_is_not_fetched_is_refused(
 
 
 def test_a_manifest_of_version_6_gets_entries_of_its_own_form(tmp_path: Path) -> None:
-    fields = {"url": URL, "subDir?": None, "rev": OLD, "opts": {}, "name": "base", "inputRev?": "v1"}
+    fields: dict[str, Any] = {
+        "url": URL,
+        "subDir?": None,
+        "rev": OLD,
+        "opts": {},
+        "name": "base",
+        "inputRev?": "v1",
+    }
     base: dict[str, Any] = {"git": {**fields, "inherited": False}}
     found = base_raised(
         project(tmp_path, REQUIRE, packages=[base]), {"base": [of("batt", "c", name="«b-t»")]}
