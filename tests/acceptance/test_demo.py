@@ -397,3 +397,11 @@ def test_the_other_demos_reach_their_ends(part: str, tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert "simulated" in lines[0]
     assert len(lines) <= 70
+
+
+@pytest.mark.parametrize(("given", "options"), [((), ""), (("DEMO_ENGINE=ray",), "--engine ray")])
+def test_make_demo_gives_the_demo_the_engine_that_is_asked_for(given: tuple[str, ...], options: str) -> None:
+    said = subprocess.run(
+        ["make", "-n", "demo", *given], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert said.stdout.rstrip().rpartition("examples/demo.py")[2].strip() == options
