@@ -12,12 +12,11 @@ import json
 import logging
 import math
 import os
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ _MILLION = 1_000_000
 # Sums of many small amounts are not exact.
 _ROUNDING_USD = 1e-9
 _BLOCK_BYTES = 2**20
-_AT = re.compile(rb'"at":"(\d{4}-\d\d-\d\d)T')
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +223,20 @@ class _LedgerReader:
         found = os.fstat(descriptor)
         file = (found.st_dev, found.st_ino)
         if self.amounts is None or self.day != day or self.file != file or found.st_size < self.offset:
-            self.day, self.file, self.amounts = day, file, {}
-            self.offset = _begin_of(descriptor, found.st_size, day)
-        data = os.pread(descriptor, found.st_size - self.offset, self.offset)
-        whole = data.rfind(b"\n") + 1
-        for line in data[:whole].splitlines():
-            # Most lines of a long ledger are of other days.
-            if day.encode() in line:
-                self._take(line)
-        self.offset += whole
+            self.day, self.file, self.amounts, self.offset = day, file, {}, 0
+        # All of it: where the clock was set, lines of today stand among those of other days.
+        rest, at, sought = b"", self.offset, day.encode()
+        while data := os.pread(descriptor, _BLOCK_BYTES, at):
+            at += len(data)
+            data = rest + data
+            whole = data.rfind(b"\n") + 1
+            rest = data[whole:]
+            # Most blocks of a long ledger have no line of today: they are only searched.
+            if sought in data:
+                for line in data[:whole].splitlines():
+                    if sought in line:
+                        self._take(line)
+            self.offset += whole
         return math.fsum(self.amounts.values())
 
     def _take(self, line: bytes) -> None:
@@ -245,25 +248,6 @@ class _LedgerReader:
         except (ValueError, KeyError, TypeError):
             # A truncated line settles nothing; if it was a reservation, its request was never sent.
             _log.warning("a damaged line of the ledger is passed over: %r", line[:200])
-
-
-def _begin_of(descriptor: int, size: int, day: str) -> int:
-    """Return where to begin to read a ledger for a day: behind everything that was written two days before it.
-
-    A ledger of years is not read by each job. That lines are in the order of their times holds but where the clock was
-    set, for which there is a day in hand.
-    """
-    before = (date.fromisoformat(day) - timedelta(days=1)).isoformat().encode()
-    end = size
-    while end > 0:
-        start = max(0, end - _BLOCK_BYTES)
-        data = os.pread(descriptor, end - start, start)
-        first = data.find(b"\n") + 1 if start else 0
-        found = _AT.search(data, first)
-        if found is not None and found[1] < before:
-            return start + first
-        end = start
-    return 0
 
 
 def _line(made: Reservation, at: datetime) -> dict[str, Any]:

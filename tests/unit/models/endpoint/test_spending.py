@@ -4,7 +4,6 @@ import fcntl
 import json
 import math
 import multiprocessing
-import os
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -111,26 +110,20 @@ def test_a_reservation_of_a_process_that_was_killed_counts_in_full(ledger: Path)
     assert spending(ledger).spent_usd() == pytest.approx(1.0)
 
 
-def test_of_a_long_ledger_only_the_end_is_read(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_lines_of_a_day_count_wherever_a_clock_that_was_set_put_them(
+    ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pipeline.models.endpoint.spending._BLOCK_BYTES", 1000)
-    for days in range(60, -1, -1):
-        spending(ledger, at=NOON - timedelta(days=days)).reserve(*MOST)
+    for days, lines in ((60, 8), (0, 8), (10, 8), (-10, 8), (0, 5)):
+        for _ in range(lines):
+            spending(ledger, cap_usd=None, at=NOON - timedelta(days=days)).reserve(*MOST)
     with ledger.open("ab") as file:
-        file.write(b'{"kind":"damaged ' + b"x" * 1500 + b"\n")
-    read: list[int] = []
-    pread = os.pread
-
-    def counted(descriptor: int, size: int, at: int) -> bytes:
-        data = pread(descriptor, size, at)
-        read.append(len(data))
-        return data
-
-    monkeypatch.setattr(os, "pread", counted)
+        file.write(b'{"kind":"damaged ' + b"x" * 2500 + b"\n")
     today = spending(ledger)
-    assert today.spent_usd() == pytest.approx(1.0)
-    assert sum(read) < ledger.stat().st_size / 2
-    late = spending(ledger, at=NOON + timedelta(days=40))
-    assert late.spent_usd() == 0
+    assert today.spent_usd() == pytest.approx(13.0)
+    spending(ledger, cap_usd=None).reserve(*MOST)
+    assert today.spent_usd() == pytest.approx(14.0)
+    assert spending(ledger, at=NOON + timedelta(days=40)).spent_usd() == 0
 
 
 def test_a_torn_last_line_swallows_nothing(ledger: Path) -> None:
