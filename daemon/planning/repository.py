@@ -29,6 +29,7 @@ from pipeline.jobs.specs import (
     ScanSpec,
     SearchOrigin,
     TraceSpec,
+    what_is_judged,
 )
 from pipeline.lean.backend import LeanBackend, Leans
 from store.domain.identity import job_id
@@ -418,10 +419,7 @@ class RepositoryJobs:
         """Yield a job for each text that is to be judged: a declaration's sorries that it fills have one verdict."""
         alike: dict[object, list[_ToCheck]] = {}
         for one in self._to_check(repo, branches):
-            row = one.row
-            text = (row.path, one.blob, one.start, row.byte_end - row.byte_start, row.replacement)
-            judge = (row.branch, one.sha, one.toolchain, row.simulated, one.anew)
-            alike.setdefault((text, judge), []).append(one)
+            alike.setdefault((what_is_judged(one.found()), one.anew), []).append(one)
         for first, *others in alike.values():
             yield from self._check(repo, branches[first.row.branch], first, others)
 

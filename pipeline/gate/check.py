@@ -1,8 +1,8 @@
 """The check job: is a found proof a proof?
 
 `python -m pipeline.gate.check --spec spec.json`, whose parameters are a `CheckSpec`. Emits one of
-proof_verified, proof_checked (nothing failed, not everything could be judged), proof_rejected, for each record of the
-text. A simulated proof is never verified.
+proof_verified, proof_checked (nothing failed, not everything could be judged), proof_rejected for each sorry that the
+text fills. A simulated proof is never verified.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipeline.gate.patch import PatchHeader, build_patch
 from pipeline.gate.verdict import Gate, Verdict
 from pipeline.jobs.lease import lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
-from pipeline.jobs.specs import CheckSpec, SearchOrigin
+from pipeline.jobs.specs import CheckSpec, SearchOrigin, what_is_judged
 from pipeline.lean.client.repl import ReplError
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.worktree import read_inside
@@ -32,6 +32,14 @@ Facts = tuple[tuple[str, str], ...]
 def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
     """Check one found proof and record the verdict."""
     project, backend, proof = spec.place, spec.parameters.lean, spec.parameters.proof
+    for other in spec.parameters.alike:
+        if what_is_judged(other.proof) != what_is_judged(proof):
+            raise JobError(
+                "other_text",
+                f"proof {other.proof.proof} is not the text of proof {proof.proof}: one verdict cannot be of both",
+                remedy="check each by itself",
+                deterministic=True,
+            )
     before = _file_at_commit(project, proof)
     gate = Gate(proof, backend, project, before, spec.parameters.second_kernel)
     reporter.progress(0, 1, proof.declaration)
@@ -42,14 +50,14 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
         raise JobError(
             "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `unsorry doctor`"
         ) from error
-    bodies = [
-        _conclusion(spec, reporter, replace(gate, proof=one.proof), verdict, found_with(one.search))
-        for one in (spec.parameters, *spec.parameters.alike)
-    ]
-    reporter.events([Recorded(f"proof:{one.proof}", one, (one.proof,)) for one in bodies])
-    body = bodies[0]
+    concluded = []
+    for one in (spec.parameters, *spec.parameters.alike):
+        body = _conclusion(spec, reporter, replace(gate, proof=one.proof), verdict, found_with(one.search))
+        # A line has a bound, and a declaration may have many sorries.
+        reporter.events([Recorded(f"proof:{body.proof}", body, (body.proof,))])
+        concluded.append(body.type)
     reporter.progress(1, 1, proof.declaration)
-    return {"proof": proof.proof, "verdict": body.type, "not_checked": list(verdict.not_checked)}
+    return {"proof": proof.proof, "verdict": concluded[0], "not_checked": list(verdict.not_checked)}
 
 
 def _file_at_commit(project: Path, proof: ProofFound) -> bytes:

@@ -591,12 +591,23 @@ class Candidate(Spec):
 class CheckSpec(Candidate):
     """Judge one proof. `second_kernel`: as `[lean]` says it.
 
-    `alike`: what is recorded with the same text for the declaration's other sorries; the verdict is of each.
+    `alike`: what is recorded with the same text for the declaration's other sorries; the verdict is of each. They agree
+    in `what_is_judged`.
     """
 
     lean: LeanBackend
     alike: tuple[Candidate, ...] = ()
     second_kernel: str = "auto"
+
+
+def what_is_judged(proof: ProofFound) -> tuple[object, ...]:
+    """Return what a verdict depends on: proofs of several sorries share one only if they agree in all of it."""
+    return (
+        (proof.repository, proof.branch, proof.sha, proof.path, proof.blob),
+        (proof.byte_start, proof.byte_end, proof.replacement),
+        (proof.declaration, proof.declaration_text_hash),
+        (proof.toolchain, proof.simulated),
+    )
 
 
 # ---- train, evaluate: one task on top of a checkpoint; measurements

@@ -7,13 +7,15 @@ what it is told. The traps are in tests/traps.
 from __future__ import annotations
 
 import hashlib
+import io
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.protocol import JobError
+from pipeline.gate import check
+from pipeline.jobs.protocol import JobError, Reporter
 from pipeline.jobs.specs import Candidate
 from store.domain.identity import git_blob
 from store.events.proofs import ProofVerified
@@ -76,6 +78,34 @@ def test_what_fills_several_sorries_is_judged_once_with_a_verdict_and_a_patch_fo
     assert isinstance(second, ProofVerified)
     assert first.checks == second.checks
     assert first.patch != second.patch, "each names its own sorry"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"replacement": "h.1, h.2"},
+        {"byte_start": 1},
+        {"byte_end": 999},
+        {"path": "B.lean"},
+        {"blob": "1" * 40},
+        {"sha": "1" * 40},
+        {"declaration": "Demo.other"},
+        {"declaration_text_hash": "1" * 64},
+        {"toolchain": "leanprover/lean4:v4.1.0"},
+        {"simulated": True},
+    ],
+    ids=lambda edit: next(iter(edit)),
+)
+def test_a_verdict_on_one_text_is_recorded_for_no_other(court: GateProject, edit: dict[str, object]) -> None:
+    spec = court.spec(
+        Case("h.2, h.1", file=FILE.replace("HOLE", "exact ⟨HOLE⟩"), hole="sorry, sorry"), lean="none"
+    )
+    other = spec.parameters.proof.model_copy(update={"proof": "q" * 16, "sorry": "t" * 16, **edit})
+    spec = replace(spec, parameters=spec.parameters.model_copy(update={"alike": (Candidate(proof=other),)}))
+    out = io.StringIO()
+    with pytest.raises(JobError, match=r"q{16} is not the text of proof p{16}") as caught:
+        check.work(spec, Reporter(spec, out))
+    assert (caught.value.reason, caught.value.deterministic, out.getvalue()) == ("other_text", True, "")
 
 
 def test_a_block_may_stand_at_the_left_where_the_sorry_does(court: GateProject) -> None:

@@ -148,9 +148,9 @@ class GateProject:
         """Run the check job and return what it records."""
         out = io.StringIO()
         check.work(spec, Reporter(spec, out))
-        (batch,) = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]
+        lines = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]
         bodies = []
-        for event in batch["events"]:
+        for (event,) in (line["events"] for line in lines):
             body = EVENT_TYPES[event["type"]].model_validate(event["data"])
             assert isinstance(body, ProofVerified | ProofChecked | ProofRejected)
             bodies.append(body)

@@ -597,6 +597,13 @@ def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_fir
         ("a", sha(2), 40, 55),
         ("b", sha(2), 40, 55),
     ]
+    others = [
+        texts[0].model_copy(update={"proof": name * 16, "sorry": name, "declaration_text_hash": digit * 64})
+        for name, digit in (("c", "0"), ("d", "1"))
+    ]
+    checks = [one for one in world.plan(others, leans=real(OLD), builds=builds).due if one.kind == "check"]
+    alone = [spec.proof.sorry for spec in (asked(one, CheckSpec) for one in checks) if not spec.alike]
+    assert alone == ["c", "d"], "one verdict is of one declaration"
 
 
 def doubted(world: World) -> Judges:
