@@ -607,7 +607,9 @@ class Proving:
             left.append((rung, untried))
         for rung, untried in reversed(left):
             for sorry in untried:
-                due.setdefault(sorry, []).append((rows[sorry], rung))
+                # A sorry that closed between the two queries has no row; the next plan does not have it either.
+                if (row := rows.get(sorry)) is not None:
+                    due.setdefault(sorry, []).append((row, rung))
         if not due:
             return {}
         reached = queries.reached(

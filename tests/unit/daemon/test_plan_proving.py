@@ -32,8 +32,9 @@ from store.events.repositories import BranchCreated
 from store.events.scans import SorryOpened
 from store.events.traces import FileTraced
 from store.log.envelope import NewEvent
-from store.view import model_queries
+from store.view import model_queries, queries
 from store.view.impact import Counting
+from store.view.rows import SorryRow
 from store.view.trace_queries import branch_line
 from tests.support.daemon.deployment import Deployment
 from tests.support.events import (
@@ -497,6 +498,19 @@ def test_a_job_that_waits_for_its_next_try_keeps_its_sorries_at_their_rung(world
     (two,) = world.plan(world.open("a")).due
     later = failed(two, reason="unreachable", retry_at=world.now + timedelta(hours=1))
     assert world.plan(later).due == ()
+
+
+def test_a_sorry_that_closes_while_a_plan_is_made_is_left_to_the_next_plan(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows_of = queries.sorries_to_prove
+
+    def later(*about: Any, **more: Any) -> list[SorryRow]:
+        return [row for row in rows_of(*about, **more) if row.declaration != "a"]
+
+    monkeypatch.setattr(queries, "sorries_to_prove", later)
+    (job,) = world.plan(world.open("a", "b")).due
+    assert [one.declaration for one in asked(job, ProveSpec).sorries] == ["b"]
 
 
 def test_a_search_over_the_daily_cap_is_not_due_again_until_tomorrow_or_another_cap(
