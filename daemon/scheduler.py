@@ -106,6 +106,7 @@ class Scheduler:
 
     def _heard(self, events: Sequence[NewEvent]) -> None:
         self._planner.changed(event.body for event in events)
+        # "above_cap" says nothing of today's money: that one request is too large for any day.
         if any(isinstance(event.body, JobFailed) and event.body.reason == "spending_cap" for event in events):
             self._money.spent(self._context.settings, now=datetime.now(UTC))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
@@ -26,6 +26,7 @@ _SLOTS = "a slot; the running jobs have them all ([jobs] max_running)"
 _LAST_SLOT = "a slot; the last one is kept free for short jobs"
 _NO_SLOT = (_SLOTS, _LAST_SLOT)
 _LANE = "the job before it, which is of the same branch or model"
+_NO_MONEY_FOR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +63,30 @@ class Admission:
 
 
 class Money:
-    """Whether a job has found that today's is spent.
+    """Whether a job has just found too little left of today's.
 
-    Then no other finds any, until something is written into the ledger, the day is over, or the limit is another one.
-    Each would begin to find that out, every day: with a million sorries, tens of thousands of jobs.
+    Then no other begins for an hour, or until something is written into the ledger, the day is over, or the limit is
+    another one. Each would begin to find that out, every day: with a million sorries, tens of thousands of jobs. It is
+    an hour and not the day because another may need less, and because money may have been given back between the job's
+    look and its end.
     """
 
     def __init__(self) -> None:
         self._spent: tuple[date, int, External] | None = None
+        self._until = datetime.min.replace(tzinfo=UTC)
 
     def spent(self, settings: Settings, *, now: datetime) -> None:
-        """Take note that a job has just found none."""
-        self._spent = _money(settings, now)
+        """Take note that a job has just found too little."""
+        self._spent, self._until = _money(settings, now), now + _NO_MONEY_FOR
 
     def why(self, settings: Settings, *, now: datetime) -> str:
-        """Return what jobs that cost money wait for; "" where there may be some."""
-        if self._spent is None or self._spent != _money(settings, now):
+        """Return what jobs that cost money wait for; "" where there may be enough."""
+        if now >= self._until or self._spent != _money(settings, now):
             return ""
-        return "money; today's (UTC) is spent ([prove.external] usd_per_day)"
+        return (
+            "money; too little is left of today's (UTC) for the last job that asked ([prove.external] usd_per_day); "
+            f"the next asks by {self._until.astimezone(UTC):%H:%M} UTC"
+        )
 
 
 def _money(settings: Settings, now: datetime) -> tuple[date, int, External]:

@@ -263,6 +263,7 @@ OF_AN_ENDPOINT = frozenset(
         "bad_credential",
         "bad_spending",
         "spending_cap",
+        "above_cap",
     }
 )
 """Why an endpoint answers no request at all. Too many requests, an error of the server, no answer or an unreadable one

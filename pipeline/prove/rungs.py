@@ -103,7 +103,7 @@ def outage(reason: str, message: str) -> JobError | None:
     if reason not in OF_AN_ENDPOINT:
         return None
     # Today's money does not come back: tomorrow, or with another cap, the plan has another job.
-    capped = reason == "spending_cap"
+    capped = reason in ("spending_cap", "above_cap")
     return JobError(reason, message, remedy=_CAP_REMEDY if capped else ENDPOINT_REMEDY, deterministic=capped)
 
 

@@ -427,7 +427,9 @@ class LoadedRetriever(EncodingModel):
         return await asyncio.to_thread(work)
 
 
-_STATUS = {"timeout": 504, "overloaded": 503, "no_credit": 503, "spending_cap": 503, "unreachable": 503}
+_STATUS = {"timeout": 504} | dict.fromkeys(
+    ("overloaded", "no_credit", "spending_cap", "above_cap", "unreachable"), 503
+)
 _SEED = 0
 """The same request gets the same answer."""
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.jobs.protocol import JobError
+from pipeline.models.endpoint.spending import Prices, Spending
 from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends, Silence
 from tests.support.prove import LINES, attempts, parameters, recorded, run
 
@@ -61,7 +62,9 @@ def test_an_endpoint_s_proofs_are_recorded_with_their_cost(tmp_path: Path) -> No
 
 
 def test_a_spent_day_fails_the_job_until_tomorrow_and_no_sorry(tmp_path: Path) -> None:
-    capped: dict[str, Any] = {"cap_usd": 0.0001, "ledger": str(tmp_path / "spending.jsonl")}
+    ledger = tmp_path / "spending.jsonl"
+    Spending(ledger=ledger, prices=Prices(1.0, 1.0)).reserve(1_000_000, 0)
+    capped: dict[str, Any] = {"cap_usd": 1.0, "ledger": str(ledger)}
     with ChatServer([]) as server:
         error = failure(parameters(tmp_path, SOURCE, **external(server, **capped)), tmp_path / "job")
     assert (error.reason, error.deterministic) == ("spending_cap", True)

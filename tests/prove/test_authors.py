@@ -97,7 +97,7 @@ def test_a_cap_that_is_reached_is_an_error_of_this_sorry_and_asks_nothing(tmp_pa
 
         with pytest.raises(AuthorError, match="spending cap") as raised:
             asyncio.run(main())
-    assert raised.value.reason == "spending_cap"
+    assert raised.value.reason == "above_cap"
     assert server.requests == []
 
 

@@ -72,3 +72,9 @@ class SpendingCapError(SpendingError):
         self.cap_usd = cap_usd
         self.spent_usd = spent_usd
         self.frees_at = frees_at
+
+
+class RequestAboveCapError(SpendingCapError):
+    """One request may cost more than the cap of a whole day, whatever is left of this one."""
+
+    reason = "above_cap"

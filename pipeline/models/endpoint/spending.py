@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.models.endpoint.errors import SpendingCapError, SpendingError, Usage
+from pipeline.models.endpoint.errors import RequestAboveCapError, SpendingCapError, SpendingError, Usage
 
 _log = logging.getLogger(__name__)
 _MILLION = 1_000_000
@@ -106,7 +106,7 @@ class Spending:
         """Reserve the most that a request can cost.
 
         Raises:
-            SpendingCapError: the day's cap does not allow it.
+            SpendingCapError: the day's cap does not allow it; `RequestAboveCapError`: no day's does.
             SpendingError: the ledger cannot be read or written.
         """
         at = self._now().astimezone(UTC)
@@ -167,11 +167,13 @@ class Spending:
             f"the spending cap of ${self.cap_usd:g} a day (UTC) leaves no room: ${spent:.4f} are spent or reserved, and"
             f" this request may cost ${usd:.4f}."
         )
-        if usd > self.cap_usd:
+        above = usd > self.cap_usd + _ROUNDING_USD
+        if above:
             remedy = " No day has room for it: raise the cap, or lower max_tokens or the number of proofs"
         else:
             remedy = f" It frees at {frees_at:%Y-%m-%d %H:%M} UTC; or raise the cap (usd_per_day)"
-        raise SpendingCapError(message + remedy, cap_usd=self.cap_usd, spent_usd=spent, frees_at=frees_at)
+        error = RequestAboveCapError if above else SpendingCapError
+        raise error(message + remedy, cap_usd=self.cap_usd, spent_usd=spent, frees_at=frees_at)
 
     def _settle(self, line: dict[str, Any], reserved: Reservation) -> None:
         if self._ledger is None:

@@ -239,25 +239,32 @@ def test_weights_gpus_and_keys_stay_on_the_daemons_machine() -> None:
     assert {one.due.job: one.node for one in found.start} == {"a": "", "b": "", "c": "", "d": "one"}
 
 
-def test_once_a_job_found_no_money_others_wait_for_tomorrow_more_of_it_or_another_limit(
+def test_once_a_job_found_no_money_others_wait_an_hour_or_for_tomorrow_more_of_it_or_another_limit(
     tmp_path: Path,
 ) -> None:
     def settings(usd: int) -> Settings:
         return Deployment(tmp_path).write(repos=[], extra=f"[prove.external]\nusd_per_day = {usd}\n")
 
-    at, ledger, money = datetime(2026, 3, 1, 23, tzinfo=UTC), spending(settings(5)), Money()
+    at, ledger, money = datetime(2026, 3, 1, 22, 30, tzinfo=UTC), spending(settings(5)), Money()
     assert money.why(settings(5), now=at) == ""
     money.spent(settings(5), now=at)
     why = money.why(settings(5), now=at)
     assert "usd_per_day" in why
+    assert "by 23:30 UTC" in why
+    assert money.why(settings(5), now=at + timedelta(minutes=59)) == why
+    assert money.why(settings(5), now=at + timedelta(hours=1)) == "", "another may need less"
     paid = replace(due("a"), key=KeyPlace("credential", "VARIABLE"))
     found = admit(plan(paid, due("b")), running=(), max_running=9, no_money=why)
     assert [one.due.job for one in found.start] == ["b"]
     assert found.why(paid) == why
-    assert money.why(settings(6), now=at) == money.why(settings(5), now=at + timedelta(hours=2)) == ""
+    assert money.why(settings(6), now=at) == ""
+    money.spent(settings(5), now=at + timedelta(hours=1))
+    late = at + timedelta(hours=1, minutes=29)
+    assert money.why(settings(5), now=late)
+    assert not money.why(settings(5), now=late + timedelta(minutes=1))
     ledger.parent.mkdir(parents=True, exist_ok=True)
     ledger.write_bytes(b"{}\n")
-    assert money.why(settings(5), now=at) == "", "what was reserved may have been given back"
+    assert money.why(settings(5), now=late) == "", "what was reserved may have been given back"
 
 
 def test_a_limit_of_a_kind_counts_jobs_on_all_machines() -> None:

@@ -63,7 +63,8 @@ def test_a_failure_of_one_prompt_is_no_outage(reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "deterministic"), [("auth_failed", False), ("spending_cap", True), ("unreachable", False)]
+    ("reason", "deterministic"),
+    [("auth_failed", False), ("spending_cap", True), ("above_cap", True), ("unreachable", False)],
 )
 def test_an_outage_ends_the_job_at_once(reason: str, deterministic: bool) -> None:
     with pytest.raises(JobError) as caught:

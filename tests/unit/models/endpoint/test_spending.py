@@ -93,8 +93,12 @@ def test_a_process_that_lives_over_midnight_begins_anew(ledger: Path) -> None:
 
 
 def test_one_request_that_costs_more_than_a_day_says_so(ledger: Path) -> None:
-    with pytest.raises(SpendingCapError, match=r"No day has room.*lower max_tokens"):
+    with pytest.raises(SpendingCapError, match=r"No day has room.*lower max_tokens") as raised:
         spending(ledger, cap_usd=0.5).reserve(*MOST)
+    spending(ledger, cap_usd=1).reserve(*MOST)
+    with pytest.raises(SpendingCapError) as spent:
+        spending(ledger, cap_usd=1).reserve(*MOST)
+    assert (raised.value.reason, spent.value.reason) == ("above_cap", "spending_cap")
 
 
 def test_a_process_sees_what_another_one_wrote_meanwhile(ledger: Path) -> None:
