@@ -295,14 +295,20 @@ def _started_by(pid: int) -> list[int]:
     """
     if not _CHILDREN.exists():
         return below(pid)
-    found = [pid]
-    for one in found:
-        # It may be gone by now, and what it had started is no longer below the job.
+    found: dict[int, None] = {}
+    left = [pid]
+    while left:
+        one, tasks = f"/proc/{left.pop()}/task", list[str]()
+        # A process or thread may be gone by now, and what it had started is no longer below it.
         with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{one}/task"):  # noqa: PTH208 - many times a minute
-                listed = map(int, Path(f"/proc/{one}/task/{task}/children").read_bytes().split())
-                found += [child for child in listed if child not in found]
-    return found[1:]
+            tasks = os.listdir(one)  # noqa: PTH208 - many times a minute
+        for task in tasks:
+            with contextlib.suppress(OSError):
+                listed = map(int, Path(f"{one}/{task}/children").read_bytes().split())
+                new = {child: None for child in listed if child not in found}
+                found |= new
+                left += new
+    return list(found)
 
 
 def held_by(pid: int) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+
+import pytest
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.limits import Usage
+from daemon.jobs.limits import Usage, _started_by
 from daemon.jobs.lines import Failure, Result
 from daemon.jobs.runner import AttemptOutput, verdict
 from pipeline.jobs import preemption
@@ -92,3 +96,15 @@ def test_a_job_that_saved_for_another_users_signal_is_no_failure() -> None:
         "job_interrupted",
         "it got SIGTERM from outside; where it was is saved",
     )
+
+
+def test_a_thread_that_ends_during_the_look_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = os.listdir
+    monkeypatch.setattr("daemon.jobs.limits.os.listdir", lambda path: ["0", *threads(path)])
+    program = ["sh", "-c", "sleep 60 & echo $!; read _; kill $!"]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        below = int(child.stdout.readline())
+        assert _started_by(child.pid) == [below]
+        assert {child.pid, below} <= {*_started_by(os.getpid())}
+        child.communicate(b"\n")
