@@ -453,6 +453,16 @@ def _api_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _artifacts(value: str) -> str:
+    # The nodes, the daemon's log and `unsorry status` get it as written.
+    if re.search(r"://[^/@]*:[^/]*@", value):
+        raise ValueError(
+            "holds a password (not shown); leave it out, and give it to the daemon and the nodes in the environment, by"
+            " the store's own variables or by fsspec's (FSSPEC_FTP_PASSWORD for ftp://)"
+        )
+    return value
+
+
 def _token_file(value: str, info: ValidationInfo) -> str:
     if not value:
         return value
@@ -829,9 +839,9 @@ class Engine(Section):
     )
     """A node that has not heard of the daemon for so long ends what it runs; a node that the daemon has not heard of
     for so long is lost, and its jobs begin anew elsewhere"""
-    artifacts: Text = Field("", examples=["s3://bucket/unsorry"])
+    artifacts: Annotated[Text, AfterValidator(_artifacts)] = Field("", examples=["s3://bucket/unsorry"])
     """Where commits, builds and inputs lie for the nodes, by their hash: a folder that all of them see, or a URL of
-    fsspec. `""`: the folder `artifacts` in `cache_dir`"""
+    fsspec without a password. `""`: the folder `artifacts` in `cache_dir`"""
 
     @model_validator(mode="after")
     def _ray_has_an_address(self) -> Engine:
