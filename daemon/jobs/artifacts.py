@@ -138,12 +138,13 @@ class Artifacts:
     def sweep(self, most_bytes: int) -> None:
         """Remove from a folder what is long unused or too much; other stores have rules of their own for that."""
         if self._folder is not None and self._folder.is_dir():
-            found = (*self._folder.iterdir(), *self._folder.glob("names/*"))
-            # A name with a point is of what is being put, or was when its process was killed.
-            sweep_files(
-                (path for path in found if re.fullmatch(r"[0-9a-f]{64}|\.[0-9a-f]{32}", path.name)),
-                most_bytes,
-            )
+            with self._asked("swept"):
+                found = (*self._folder.iterdir(), *self._folder.glob("names/*"))
+                # A name with a point is of what is being put, or was when its process was killed.
+                sweep_files(
+                    (path for path in found if re.fullmatch(r"[0-9a-f]{64}|\.[0-9a-f]{32}", path.name)),
+                    most_bytes,
+                )
 
     def _write(self, name: str, source: Path | bytes) -> None:
         with self._asked("written", name):

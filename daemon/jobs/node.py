@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import structlog
 
@@ -90,7 +90,7 @@ def program_version() -> str:
 def node_paths() -> Paths:
     """Return the places of this node."""
     named = os.environ.get(FOLDER)
-    folder = Path(named) if named else Path.home() / ".cache" / "unsorry-node"
+    folder = Path(named).absolute() if named else Path.home() / ".cache" / "unsorry-node"
     return Paths(state=folder, cache=folder / "cache", runtime=folder / "run")
 
 
@@ -260,7 +260,7 @@ class NodeAttempt:
         over = asyncio.create_task(self._until_over(begin))
         try:
             # A later attempt of the same name is the only one that the daemon knows of.
-            await asyncio.to_thread(remove, self._paths, directory)
+            await asyncio.to_thread(remove_earlier, self._paths, directory)
             (directory / "staging").mkdir(parents=True)
             with (directory / LOCK).open("wb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -318,13 +318,20 @@ class NodeAttempt:
             self._say(Started(lease=self._lease, pid=attempt.pid))
             whole = asyncio.create_task(self._run(attempt, spec))
             saying = asyncio.create_task(self._tail(spec.log, whole))
-            await over
-            end = await attempt.close()
-            # The daemon may be gone and never read the remaining lines.
-            await asyncio.wait({whole, saying}, timeout=2.0)
-            for task in (whole, saying):
-                task.cancel()
-            await asyncio.gather(whole, saying, return_exceptions=True)
+            both = asyncio.gather(whole, saying)
+            either: set[asyncio.Future[Any]] = {both, over}
+            try:
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if both.done():
+                    both.result()  # what failed here would never say an end
+                await over
+            finally:
+                end = await attempt.close()
+                # The daemon may be gone and never read the remaining lines.
+                await asyncio.wait({whole, saying}, timeout=2.0)
+                for task in (whole, saying):
+                    task.cancel()
+                await asyncio.gather(whole, saying, both, return_exceptions=True)
         await asyncio.to_thread(remove, self._paths, directory)
         self._say_end("closed", end.exit or Exit(1, None, 0), end.seen_bytes)
 
@@ -392,9 +399,16 @@ class NodeAttempt:
                     await asyncio.wait({whole}, timeout=_SAID_EVERY_S)
 
     async def _stop(self, stop: Stop) -> None:
-        if self._attempt is not None:
-            await self._attempt.stop(grace_s=stop.grace_s, first_alone=stop.first_alone)
-        self._say(Plain(what="stopped", lease=self._lease))
+        try:
+            if self._attempt is not None:
+                await self._attempt.stop(grace_s=stop.grace_s, first_alone=stop.first_alone)
+        except Exception as error:
+            # The process border: the daemon gives the attempt up, and this process is killed.
+            log.exception("stop_defect")
+            message = f"it cannot be stopped: {type(error).__name__}: {error}"
+            self._refuse("node", message, "see `unsorry status`", of_node=True)
+        else:
+            self._say(Plain(what="stopped", lease=self._lease))
 
     async def _prepared(self, begin: Begin, directory: Path, git: Git, paths: Paths) -> JobSpec[Spec]:
         """Bring what the attempt needs to this node; return its specification with the node's places.
@@ -494,6 +508,18 @@ def remove(paths: Paths, directory: Path) -> None:
         with contextlib.suppress(OSError):
             directory.parent.rmdir()  # of the job's other attempts there may be something
     remove_tree(paths.worktrees / f"{directory.parent.name}-{directory.name}")
+
+
+def remove_earlier(paths: Paths, directory: Path) -> None:
+    """Remove what an earlier attempt of the same name left, once nobody holds its lock.
+
+    What else waits for that lock (`daemon.jobs.orphans`) kills by the folder's name: it would kill the later attempt.
+    """
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(FileNotFoundError):
+            lock = held.enter_context((directory / LOCK).open("r+b"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        remove(paths, directory)
 
 
 def remove_what_is_left(paths: Paths) -> None:

@@ -2,10 +2,10 @@
 
 The daemon's own machine stays a node. What needs a model, a GPU, a key or a file of the daemon's runs there, and what
 is frozen or built. The rest (`daemon.jobs.due.DueJob.travels`) goes where a slot is free. An order that crosses names
-commits, builds and inputs by their hash in a store (`daemon.jobs.artifacts`), has no path of the daemon's, and a lease
-of its own: a node that has not heard of the daemon for so long ends the attempt, and the daemon takes nothing that
-comes with another lease, or after it has given an attempt up. Ray starts, carries and kills; it queues, retries and
-decides nothing.
+commits, builds and inputs by their hash in a store (`daemon.jobs.artifacts`), has no other path of the daemon's, and a
+lease of its own: a node that has not heard of the daemon for so long ends the attempt, and the daemon takes nothing
+that comes with another lease, or after it has given an attempt up. Ray starts, carries and kills; it queues, retries
+and decides nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 from weakref import WeakValueDictionary
 
 import structlog
@@ -95,6 +95,8 @@ _FIRST_WORD_S = 60.0
 """So long a process may take to start on a busy node; nothing of the job's has begun there before."""
 _MOST_UNASKED = 4
 """What a node may say of itself: that it holds too much memory, its end, that it cannot go on, that nothing is left."""
+MOST_SAID_BYTES = 64 * 2**20
+"""Of an attempt's standard error so much is kept: it is written on the event loop."""
 _LINK_ENDS_S = 5.0
 _REFUSED_S = 60.0
 _SWEEP_EVERY_S = 24 * 3600.0
@@ -147,6 +149,7 @@ class RemoteAttempt:
         self._fault: Exception | None = None
         self._exit: Exit | None = None
         self._said: IO[bytes] | None = None
+        self._room_bytes = MOST_SAID_BYTES
         self._payload: tuple[str, IO[bytes]] | None = None
         self._beating = asyncio.create_task(self._beat())
 
@@ -184,10 +187,7 @@ class RemoteAttempt:
             case Plain(what="line") | Payload() | Ended(what="ended") | Fault(what="too_long"):
                 self._lines.put_nowait(message)
             case Plain(what="said"):
-                if self._said is None:
-                    self._said = self._spec.log.open("ab")
-                self._said.write(message.body)
-                self._said.flush()
+                self._write_said(message.body)
                 self._send(Taken(said=True))
             case Fault():
                 self._over(message.message)
@@ -201,6 +201,17 @@ class RemoteAttempt:
                     self._lines.put_nowait(None)
             case Beat():
                 pass
+
+    def _write_said(self, body: bytes) -> None:
+        """Add to the standard error; what is beyond its bound is dropped, and one line says so."""
+        if self._said is None:
+            self._said = self._spec.log.open("ab")
+        room, self._room_bytes = self._room_bytes, max(self._room_bytes - len(body), -1)
+        if room >= 0:
+            self._said.write(body[:room])
+            if self._room_bytes < 0:
+                self._said.write(b"\nunsorry: no more than %d MiB are kept\n" % (MOST_SAID_BYTES // 2**20))
+            self._said.flush()
 
     def _breach(self, message: FromNode) -> str:
         """Count what a node sends; return what is too much of it, "" for nothing."""
@@ -338,7 +349,17 @@ class RemoteAttempt:
             self._stops += 1
             self._stopped.clear()
             self._ask(Stop(grace_s=grace_s, first_alone=first_alone))
-            await self._stopped.wait()
+            stopped = asyncio.create_task(self._stopped.wait())
+            try:
+                await self._wait(stopped, "stopped it", after_s=grace_s)
+            finally:
+                stopped.cancel()
+
+    async def _wait(self, done: asyncio.Future[Any], what: str, *, after_s: float = 0.0) -> None:
+        """Wait for what the node was asked for; where its disk hangs, it answers beats and never says it."""
+        limit_s = after_s + max(self._lease_s, _FIRST_WORD_S)
+        if not (await asyncio.wait({done}, timeout=limit_s))[0]:
+            self.lose(f"it has not {what} after {limit_s:.0f} s", suspect=False)
 
     async def close(self) -> End:
         """See `daemon.jobs.engine.Attempt.close`."""
@@ -349,7 +370,7 @@ class RemoteAttempt:
             if not self._lost.is_set():
                 self._ask(Close())
                 # It is cancelled where the node is lost meanwhile.
-                await asyncio.wait({self._closed})
+                await self._wait(self._closed, "tidied up")
                 if not self._closed.cancelled():
                     said = self._closed.result()
                     end = End(_exit_of(said), None, said.seen_bytes)
@@ -641,7 +662,7 @@ class RayEngine:
     # --- the order ----------------------------------------------------------------------------------------
 
     async def _begin(self, order: Order, lease: str) -> Begin:
-        """Put what an order needs into the store; return it without a path of this machine.
+        """Put what an order needs into the store; return it without a path of this machine, except the store's.
 
         Raises:
             ArtifactError, GitError, OSError, StartError: something of it is not to be had.
@@ -696,14 +717,14 @@ class RayEngine:
         """Return the store, swept once a day.
 
         Raises:
-            ArtifactError: it cannot be opened or written.
+            ArtifactError: it cannot be opened, written or swept.
         """
         if self._artifacts is None:
             self._artifacts = await self._off(Artifacts, self._artifacts_url)
         if time.monotonic() - self._swept > _SWEEP_EVERY_S:
+            await self._off(self._artifacts.mark)
             self._swept = time.monotonic()
             await self._off(self._artifacts.sweep, self._settings().cache.size_bytes)
-            await self._off(self._artifacts.mark)
         return self._artifacts
 
     async def _put(self, order: Order) -> tuple[tuple[str, ...], tuple[WireTree, ...]]:

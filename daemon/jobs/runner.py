@@ -717,15 +717,20 @@ class JobRunner:
         starting = asyncio.create_task(self._engine.start(order, over=lambda held: live.ask("memory", held)))
         asked = asyncio.create_task(live.asked.wait())
         try:
-            # What is made here is made in seconds; a node may be fetching gigabytes.
+            # What is made here is made in seconds; a node may be fetching gigabytes, or its disk may hang.
             await asyncio.wait(
-                {starting, asked} if order.node else {starting}, return_when=asyncio.FIRST_COMPLETED
+                {starting, asked} if order.node else {starting},
+                timeout=live.due.timeout_s if order.node else None,
+                return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
             asked.cancel()
             if not starting.done():
                 starting.cancel()
                 await asyncio.wait({starting})
+        if starting.cancelled() and not live.asked.is_set():
+            message = f"its node did not start {order.spec.job} within {live.due.timeout_s:g} s"
+            raise NodeRefusedError("node", message, "check that the node reaches the artifacts and its disk")
         return None if starting.cancelled() else await starting
 
     async def _hear(self, due: DueJob, spec: JobSpec[Spec], heard: AttemptOutput, raw: bytes) -> None:

@@ -86,7 +86,7 @@ class WireLean(_Part):
 
 
 class Begin(Message):
-    """Start an attempt. Nothing in it is a secret, or a path of the daemon's machine.
+    """Start an attempt. Nothing in it is a secret, or a path of the daemon's machine, except the store's.
 
     Attributes:
         lease: of this attempt alone; the node names it in each answer.

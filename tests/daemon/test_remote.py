@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -16,6 +17,8 @@ import struct
 import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -25,11 +28,18 @@ import pytest
 
 from daemon.jobs.artifacts import ArtifactError, Artifacts, pack_folder, sweep_files, unpack_folder
 from daemon.jobs.due import DueJob
-from daemon.jobs.engine import AttemptLostError, LocalEngine, NodeRefusedError, Order
-from daemon.jobs.node import Keeper, NodeAttempt, _add_pack, remove_what_is_left
+from daemon.jobs.engine import AttemptLostError, Engine, LocalAttempt, LocalEngine, NodeRefusedError, Order
+from daemon.jobs.node import (
+    Keeper,
+    NodeAttempt,
+    _add_pack,
+    node_paths,
+    remove_earlier,
+    remove_what_is_left,
+)
 from daemon.jobs.ray_link import Link
 from daemon.jobs.remote import RayEngine, RemoteAttempt
-from daemon.jobs.runner import AttemptOutput, verdict, write_spec
+from daemon.jobs.runner import AttemptOutput, JobRunner, RunningAttempt, verdict, write_spec
 from daemon.jobs.wire import (
     BEGIN_BYTES,
     FROM_DAEMON,
@@ -55,6 +65,8 @@ from daemon.jobs.wire import (
 from daemon.paths import Paths
 from daemon.polling.git import Git
 from daemon.settings import Settings
+from daemon.settings.schema import Jobs
+from daemon.store_service import StoreService
 from pipeline.jobs.child import Exit, kill_marked
 from pipeline.jobs.protocol import JobSpec
 from pipeline.lean.backend import Leans
@@ -341,6 +353,104 @@ def test_an_attempt_that_its_node_s_shutdown_ends_is_lost_and_its_job_no_suspect
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("fails", ["line", "stop"])
+def test_an_attempt_that_fails_on_its_node_is_lost_and_waited_for_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def refuse(*_: object, **__: object) -> list[Path]:
+        raise PermissionError("the system refused")
+
+    if fails == "line":
+        monkeypatch.setattr("daemon.jobs.node._staged", refuse)
+    pair = Pair(tmp_path, "hang")
+
+    async def go() -> None:
+        async with asyncio.timeout(10), pair.started() as attempt:
+            if fails == "stop":
+                monkeypatch.setattr(LocalAttempt, "stop", refuse)
+                await attempt.stop(grace_s=1.0)
+            with pytest.raises(AttemptLostError, match="the system refused"):
+                await attempt.run(pair.hear)
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize(("asked", "said"), [("stop", "stopped it"), ("close", "tidied up")])
+def test_a_node_that_answers_and_never_does_what_it_was_asked_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, said: str
+) -> None:
+    monkeypatch.setattr("daemon.jobs.remote._FIRST_WORD_S", 0.1)
+
+    async def go() -> None:
+        loop = asyncio.get_running_loop()
+
+        def send(message: FromDaemon) -> None:
+            if isinstance(message, Beat):
+                loop.call_soon(attempt.feed, encode(Beat(lease="ours")))
+
+        order = Pair(tmp_path, "hang").order
+        attempt = RemoteAttempt(
+            "node", order, lease="ours", lease_s=0.2, send=send, over=pytest.fail, release=lambda: None
+        )
+        async with asyncio.timeout(10):
+            await (attempt.stop(grace_s=0.1) if asked == "stop" else attempt.close())
+        assert f"has not {said}" in attempt.lost
+        await attempt.close()
+
+    asyncio.run(go())
+
+
+def test_an_attempt_that_no_node_starts_in_the_time_of_its_job_is_refused(tmp_path: Path) -> None:
+    async def start(_order: Order, **_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def go() -> None:
+        runner = JobRunner(
+            store=cast("StoreService", None),
+            engine=cast("Engine", SimpleNamespace(start=start)),
+            paths=Paths(tmp_path, tmp_path, tmp_path),
+            limits=Jobs(),
+            finished=lambda: None,
+        )
+        due = replace(DUE, timeout_s=0.05)
+        mine = cast("asyncio.Task[None]", asyncio.current_task())
+        live = RunningAttempt(due, None, "node-1", mine, datetime.now(UTC), time.monotonic())
+        order = replace(Pair(tmp_path, "hang").order, node="node-1")
+        async with asyncio.timeout(10):
+            with pytest.raises(NodeRefusedError, match=r"did not start scan-1 within 0\.05 s"):
+                await runner._started(live, order)
+
+    asyncio.run(go())
+
+
+def test_standard_error_of_a_node_is_kept_up_to_a_bound_and_the_log_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.jobs.remote.MOST_SAID_BYTES", 2**20)
+    pair = Pair(tmp_path, "hang")
+
+    async def go() -> int:
+        sent: list[FromDaemon] = []
+        attempt = RemoteAttempt(
+            "node",
+            pair.order,
+            lease="ours",
+            lease_s=20.0,
+            send=sent.append,
+            over=pytest.fail,
+            release=lambda: None,
+        )
+        for _ in range(40):
+            attempt.feed(encode(Plain(what="said", lease="ours", body=b"x" * (SAID_BYTES - 1))))
+        attempt.lose("the test ends")
+        await attempt.close()
+        return len(sent)
+
+    assert asyncio.run(go()) == 40, "the node is not held up"
+    said = pair.spec.log.read_bytes()
+    assert said == b"x" * 2**20 + b"\nunsorry: no more than 1 MiB are kept\n"
+
+
 def test_an_attempt_that_is_given_up_while_its_node_fetches_waits_for_no_download(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -432,6 +542,29 @@ def test_what_a_dead_attempt_left_on_a_node_is_removed_and_a_living_one_is_not(t
 
     asyncio.run(go())
     assert not dead.exists()
+
+
+def test_what_an_earlier_attempt_of_the_same_name_left_is_removed_once_nobody_holds_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UNSORRY_NODE_FOLDER", "node")
+    paths = node_paths()
+    assert paths.state == tmp_path / "node", "it stays the same place where the working directory changes"
+    directory = paths.jobs / "scan-1" / "1"
+    remove_earlier(paths, directory)
+    directory.mkdir(parents=True)
+
+    async def go() -> None:
+        with (directory / "node.lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            removing = asyncio.create_task(asyncio.to_thread(remove_earlier, paths, directory))
+            await asyncio.sleep(0.1)
+            assert directory.exists()
+        await removing
+
+    asyncio.run(go())
+    assert not directory.exists()
 
 
 def test_an_attempt_that_a_node_cannot_start_is_over_at_once(tmp_path: Path) -> None:
@@ -589,6 +722,26 @@ def test_a_node_that_does_not_read_the_artifacts_says_so_before_it_gets_a_job(
     assert "cannot be read" in problem
     Artifacts(str(tmp_path / "store")).mark()
     assert problems() == []
+
+
+def test_what_the_nodes_look_for_is_in_the_store_although_it_could_not_be_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("not yours")
+
+    daemon = Daemon(tmp_path / "daemon")
+    url = daemon.settings().artifacts
+    Path(url).mkdir(parents=True)
+    with monkeypatch.context() as failing:
+        failing.setattr(Artifacts, "mark", refuse)
+        with pytest.raises(PermissionError):
+            asyncio.run(daemon.engine._store())
+    monkeypatch.setattr("daemon.jobs.artifacts.sweep_files", refuse)
+    with pytest.raises(ArtifactError, match="cannot be swept"):
+        asyncio.run(daemon.engine._store())
+    Artifacts(url).look()
+    asyncio.run(daemon.engine._store())
 
 
 def test_an_attempt_keeps_the_commits_that_it_has_when_its_node_sweeps(tmp_path: Path) -> None:
