@@ -30,10 +30,9 @@ from daemon.jobs.wire import (
     Ended,
     FromDaemon,
     FromNode,
-    Line,
     NodeSeen,
     Payload,
-    Said,
+    Plain,
     Started,
     Stop,
     Taken,
@@ -156,9 +155,9 @@ class _AimedAttempt(RemoteAttempt):
 
     def _take(self, message: FromNode) -> None:
         match message:
-            case Line() if b'"line": "events"' in message.body:
+            case Plain(what="line") if b'"line": "events"' in message.body:
                 self._at("a line was sent and not taken")
-            case Ended():
+            case Ended(what="ended"):
                 self._at("its exit was sent and not taken")
         if (self._held or self._later) and not isinstance(message, Beat):
             self._later.append(message)
@@ -167,7 +166,7 @@ class _AimedAttempt(RemoteAttempt):
         match message:
             case Started():
                 self._at("the process was started")
-            case Said() if b"children" in message.body:
+            case Plain(what="said") if b"children" in message.body:
                 self._at("before its first line")
 
     async def _let_go(self) -> None:
