@@ -85,12 +85,8 @@ def _bump_tried_1(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bump_finished_1(data: dict[str, Any]) -> dict[str, Any]:
-    # The first events of version 1 had no verdict. Their texts passed the gate, but some were judged beside blanked
-    # commands, and which is not known.
-    mended = [
-        one if "verdict" in one else {**one, "verdict": "checked", "axioms": []} for one in data["mended"]
-    ]
-    return {**data, "mended": mended, "unrecorded": 0}
+    # The first events of version 1 had no verdict either; the next step gives all mends one.
+    return {**data, "unrecorded": 0}
 
 
 def _with_no_cause(breaks: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -102,12 +98,19 @@ def _bump_built_1(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bump_finished_2(data: dict[str, Any]) -> dict[str, Any]:
-    # Version 2 did not say what a kernel had replayed.
-    unknown = {"reason": "", "grade": "", "kernel": "", "doubts": []}
+    # Until version 2 a mend was judged while other proofs were gaps; what that accepts need not hold in the commit.
+    unjudged = {
+        "verdict": "checked",
+        "reason": "not judged in the commit as it is handed over",
+        "axioms": [],
+        "grade": "",
+        "kernel": "",
+        "doubts": [],
+    }
     return {
         **data,
         "left": _with_no_cause(data["left"]),
-        "mended": [{**one, **unknown} for one in data["mended"]],
+        "mended": [{**one, **unjudged} for one in data["mended"]],
     }
 
 
