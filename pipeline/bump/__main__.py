@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 import os
 import sys
 import time
@@ -53,11 +54,12 @@ _ROUNDS = 200
 LONGEST_TEXT = 20_000
 LONGEST_HOW = 500
 MOST_RECORDED = 5_000
-"""Texts of one trial that the log gets, and the bytes of their events; those that the gate accepts, it gets always."""
+"""Texts of one trial that the log gets beside those that the gate accepts, and the bytes of their events."""
 MOST_RECORDED_BYTES = 8 * 2**20
 _NAMES_S = 300.0
 _JUDGING_ENDS = 2.5
-"""By how many times of a build's limit; the job has three."""
+"""After how many times of a build's limit no build and no gate begins; the daemon ends the job after three."""
+_NO_TIME = "there was no time to judge it in the commit as it is handed over"
 _Place = tuple[str, int]
 """A gap: its file, and where in that it begins."""
 Verdict = Literal["refused", "rejected", "checked", "verified"]
@@ -102,7 +104,7 @@ class Bump:
         self._judged_in: dict[_Place, str] = {}
         self._importers: dict[str, frozenset[str]] = {}
         self._conditional: dict[_Place, list[tuple[str, str]]] = {}
-        self._number = self._unrecorded = self._recorded_bytes = 0
+        self._number = self._unrecorded = self._recorded = self._recorded_bytes = 0
 
     def run(self) -> dict[str, Any]:
         given = self._given
@@ -155,14 +157,22 @@ class Bump:
             "tried": self._number,
         }
 
-    def _new_building(self) -> Building:
-        build_spec = replace(self._spec, parameters=self._given.build)  # type: ignore[arg-type]
+    def _new_building(self, most_s: float = math.inf) -> Building:
+        """Return a build with its own time limit, of so many seconds at most."""
+        given = self._given.build
+        given = given.model_copy(update={"timeout_s": min(given.timeout_s, most_s)})
+        build_spec = replace(self._spec, parameters=given)  # type: ignore[arg-type]
         return Building(build_spec, self._reporter, self._project, self._held)  # type: ignore[arg-type]
 
     @property
     def _mends_end(self) -> float:
         """When nothing more is tried, of `time.monotonic`."""
         return self._began + self._given.build.timeout_s
+
+    @property
+    def _judging_left_s(self) -> float:
+        """The seconds in which builds and gates of what is handed over may still begin."""
+        return self._began + _JUDGING_ENDS * self._given.build.timeout_s - time.monotonic()
 
     def _late(self) -> bool:
         return time.monotonic() > self._mends_end
@@ -180,10 +190,10 @@ class Bump:
                 by_path.setdefault(message.path, []).append(message)
             for path, messages in sorted(by_path.items()):
                 # With so many breaks, what breaks beyond them is named by its module alone.
-                named = sum(len(one.gaps) + len(one.left) for one in self._files.values())
-                has_error = named < MOST_BREAKS and any(one.severity == "error" for one in messages)
+                room = MOST_BREAKS - sum(one.named for one in self._files.values())
+                has_error = room > 0 and any(one.severity == "error" for one in messages)
                 file = self._file(path) if has_error else None
-                if file is not None and file.take(messages, self._above(path)):
+                if file is not None and file.take(messages, self._above(path), room):
                     news = True
                     self._write(file)
             if not news or outcome.ok or self._late():
@@ -400,7 +410,7 @@ class Bump:
         lean = self._given.build.lean
         is_verified = verdict.all_required_passed and lean.is_lean
         found = Mend(
-            path=file.path,
+            path=file.gaps[start].found.path,
             declaration=file.gaps[start].found.declaration,
             how=" ".join(shown(how, LONGEST_HOW).split()),
             verdict="verified" if is_verified else "checked",
@@ -444,7 +454,7 @@ class Bump:
             blob=blob,
             byte_start=change.byte_start,
             byte_end=change.byte_end,
-            declaration=file.gaps[start].found.declaration,
+            declaration=file.gaps[start].name,
             declaration_text_hash=text_hash_with(data, file.path, change),
             replacement=text,
             tactics=(),
@@ -537,17 +547,20 @@ class Bump:
     def _hand_over(self, runner: LakeRunner) -> tuple[str, ...]:
         """Make the commit as it is handed over, in which the gate has accepted each mend or could not judge it; return
         the modules that fail in it.
+
+        Without time for a build, nothing is called verified.
         """
-        for file in self._files.values():
-            for start in file.open_gaps:
-                if (gap := file.gaps[start]).stands:
-                    gap.text = (
-                        gap.old
-                    )  # it is no break any more, whatever the gate says of the commit's own text
+        last_s = 0.0
         while True:
             for file in self._files.values():
                 self._own(file.path).write_bytes(_bytes(file.handed_over))
+            # A build takes about as long as the one before.
+            if self._judging_left_s <= last_s:
+                self._mended = {place: _unjudged(one, _NO_TIME) for place, one in self._mended.items()}
+                return ("all: there was no time to build them as they are handed over",)
+            began = time.monotonic()
             failed = self._build_what_is_handed_over(runner)
+            last_s = time.monotonic() - began
             behind = self._sources.importers(failed)
             rejected = False
             for place in [*self._mended]:
@@ -568,12 +581,10 @@ class Bump:
             why = f"with the patches as they are handed over these modules do not build: {', '.join(failed)}"
         elif self._judged_in[path, start] == state:
             return True
-        elif time.monotonic() > self._began + _JUDGING_ENDS * self._given.build.timeout_s:
-            why = "there was no time to judge it in the commit as it is handed over"
+        elif self._judging_left_s <= 0:
+            why = _NO_TIME
         if why:
-            nothing = {"axioms": (), "grade": "", "kernel": "", "doubts": ()}
-            update = {**nothing, "verdict": "checked", "reason": shown(why)}
-            self._mended[path, start] = found.model_copy(update=update)
+            self._mended[path, start] = _unjudged(found, why)
             return True
         began = time.monotonic()
         self._own(path).write_bytes(_bytes(before))
@@ -587,12 +598,12 @@ class Bump:
         step, evidence = verdict.failed.step, verdict.failed.evidence
         self._tried(gap, how, gap.text, "rejected", step, evidence, time.monotonic() - began)
         del self._mended[path, start]
-        gap.text = gap.old if gap.stands else SORRY
+        gap.text = SORRY
         return False
 
     def _build_what_is_handed_over(self, runner: LakeRunner) -> tuple[str, ...]:
         """Build the commit with the patches; return the modules that fail."""
-        building = self._new_building()
+        building = self._new_building(self._judging_left_s)
         log, outcome = building.build(runner)
         if outcome.ok:
             return ()
@@ -670,9 +681,10 @@ class Bump:
             job=self._spec.job,
         )
         size = self._recorded_bytes + len(body.model_dump_json().encode())
-        has_room = self._number - self._unrecorded <= MOST_RECORDED and size <= MOST_RECORDED_BYTES
-        if has_room or verdict in ("checked", "verified"):
-            self._recorded_bytes = size
+        if verdict in ("checked", "verified"):
+            self._record(body, "tried", str(self._number))
+        elif self._recorded < MOST_RECORDED and size <= MOST_RECORDED_BYTES:
+            self._recorded, self._recorded_bytes = self._recorded + 1, size
             self._record(body, "tried", str(self._number))
         else:
             self._unrecorded += 1
@@ -692,6 +704,12 @@ def _known(advisories: str) -> tuple[Advisory, ...]:
         return known(advisories)
     except FeedError as error:
         raise JobError("advisories", str(error), remedy="correct [certificates] advisories") from error
+
+
+def _unjudged(found: Mend, why: str) -> Mend:
+    """Return a mend that the gate did not judge in the commit as it is handed over."""
+    nothing = {"axioms": (), "grade": "", "kernel": "", "doubts": ()}
+    return found.model_copy(update={**nothing, "verdict": "checked", "reason": shown(why)})
 
 
 def _not_judged(verdict: GateVerdict) -> str:

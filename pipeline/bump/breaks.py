@@ -24,6 +24,10 @@ from store.events.bumps import Break, BreakKind, BreakReason
 SORRY = "sorry"
 MOST_BREAKS = 2000
 _LONGEST_MESSAGE = 600
+_LONGEST_NAME = 200
+"""In code points, of names and paths as they are recorded, and of those by which a cause is found."""
+_MOST_PARTS = 20
+"""Parts of a name by whose ends and beginnings a cause is found."""
 _REASONS: tuple[tuple[BreakReason, str], ...] = (
     # As Lean and lake begin what they say of a header; what a project prints elsewhere of imports is not meant.
     (
@@ -60,6 +64,12 @@ def shown(message: str, most: int = _LONGEST_MESSAGE) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def _shortened(name: str) -> str:
+    """Return a name or a path as it is recorded: of a long one its beginning and its end, where such names differ."""
+    text, half = shown(name, len(name)), _LONGEST_NAME // 2
+    return text if len(text) <= _LONGEST_NAME else f"{text[: half - 1]}…{text[-half:]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Cause:
     """A command that is left out, after so many takes of its file. `told` is its name, or its place without one.
@@ -80,26 +90,49 @@ def cause_of(messages: Iterable[str], causes: Sequence[Cause], cited: Iterable[s
     A name may be below the command's own (`Foo.mk` of `Foo`).
     """
     said = [*messages]
-    names = {".".join(one) for name in (*unknown(said), *cited) for one in _beginnings(name.split("."))}
+    names = {one for name in chain(unknown(said), cited) for one in _beginnings(name)}
     meant = (one for one in causes if not one.written.isdisjoint(names))
     needs_instance = any(reason_of(one) == "instance" for one in said)
     instances = (one for one in causes if one.is_instance and needs_instance)
     return next((one.told for one in chain(meant, instances)), "")
 
 
-def _beginnings(parts: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (parts[:number] for number in range(1, len(parts) + 1))
+def _beginnings(name: str) -> Iterator[str]:
+    """Yield `A`, `A.b` and `A.b.c` of `A.b.c`, up to a bound of parts and of characters."""
+    end = -1
+    for _ in range(_MOST_PARTS):
+        found = name.find(".", end + 1)
+        end = len(name) if found < 0 else found
+        if end > _LONGEST_NAME:
+            return
+        yield name[:end]
+        if found < 0:
+            return
+
+
+def _ends(name: str) -> Iterator[str]:
+    """Yield `c`, `b.c` and `A.b.c` of `A.b.c`, up to a bound of parts and of characters."""
+    dot = len(name)
+    for _ in range(_MOST_PARTS):
+        dot = name.rfind(".", 0, dot)
+        if len(name) - dot - 1 > _LONGEST_NAME:
+            return
+        yield name[dot + 1 :]
+        if dot < 0:
+            return
 
 
 @dataclass(slots=True)
 class Gap:
     """A broken proof. `old` is its text in the commit, `text` what stands in its place now.
 
-    `stands`: Lean accepts the old text, now that something else is put aside or mended.
+    `name` is the declaration's; `found` may have it shortened. `stands`: Lean accepts the old text, now that something
+    else is put aside or mended.
     """
 
     found: Break
     old: str
+    name: str = ""
     text: str = SORRY
     stands: bool = False
     errors: list[tuple[int, str]] = field(default_factory=list)
@@ -176,6 +209,7 @@ class RaisedFile:
     causes: list[Cause] = field(default_factory=list)
     _new: set[int] = field(default_factory=set)
     _taken: int = 0
+    _most: int = MOST_BREAKS
     _named: set[tuple[str, BreakKind, int]] = field(default_factory=set)
 
     # ---- texts
@@ -241,10 +275,13 @@ class RaisedFile:
 
     # ---- messages
 
-    def take(self, messages: Iterable[BuildMessage], above: Sequence[Cause] = ()) -> bool:
+    def take(
+        self, messages: Iterable[BuildMessage], above: Sequence[Cause] = (), most: int = MOST_BREAKS
+    ) -> bool:
         """Make gaps of the errors in what is built now; return whether anything is put aside that was not before.
 
-        `above` are the commands that are left out of what the file imports.
+        `above` are the commands that are left out of what the file imports. At most so many breaks are new; of the
+        others nothing is put aside.
         """
         errors = [one for one in messages if one.severity == "error"]
         if not errors:
@@ -262,12 +299,18 @@ class RaisedFile:
         ]
         self._new.clear()
         self._taken += 1
+        self._most = self.named + most
         # A command's before those of the commands behind it, which may follow from it.
         for at, error in sorted(
             zip(origins, errors, strict=True), key=lambda one: self._source.start_at(one[0])
         ):
             self._put_aside(error, at, above)
         return before != (len(self.gaps), len(self.blanked), len(self.left))
+
+    @property
+    def named(self) -> int:
+        """How many breaks are named."""
+        return len(self.gaps) + len(self.left)
 
     def _origin(self, at: int, places: Sequence[tuple[int, int, int]]) -> int:
         """Return the code point in the original of one in `current`; of one in a gap, where the gap begins.
@@ -296,8 +339,7 @@ class RaisedFile:
             return
         one = self._source.declaration_at(at)
         if one is None:
-            self._leave(self._break(error, line, "", "command", self._follows(error, at, above, "")))
-            self._blank(at, line)
+            self._leave(self._break(error, line, "", "command", self._follows(error, at, above, "")), at)
             return
         name, body = one.record.name, _body(self.original, one.stated, one.end)
         gap = None if body is None else self.gaps.get(body[0])
@@ -306,23 +348,20 @@ class RaisedFile:
         follows = gap.found.follows if gap is not None else ""
         follows = follows or self._follows(error, at, above, stated)
         if not is_proof:
-            self._leave(self._break(error, line, name, "definition", follows))
-            self._blank(at, line)
+            self._leave(self._break(error, line, name, "definition", follows), at)
         elif body is None and at >= one.stated:
-            self._leave(self._break(error, line, name, "proof", follows))
-            self._blank(at, line)
+            self._leave(self._break(error, line, name, "proof", follows), at)
         elif body is None or (gap is not None and self._built_with_gap(body[0])):
             # With a sorry in place of its proof it still fails: then it is no proof that broke.
             if body is not None:
                 del self.gaps[body[0]]
-            self._leave(self._break(error, line, name, "statement", follows))
-            self._blank(at, line)
+            self._leave(self._break(error, line, name, "statement", follows), at)
         else:
-            if gap is None and len(self.gaps) >= MOST_BREAKS:
+            if gap is None and self.named >= self._most:
                 return
             if gap is None:
                 found = self._break(error, line, name, "proof", follows)
-                gap = self.gaps[body[0]] = Gap(found, self.original[body[0] : body[1]])
+                gap = self.gaps[body[0]] = Gap(found, self.original[body[0] : body[1]], name)
                 self._new.add(body[0])
             elif follows:
                 gap.found = gap.found.model_copy(update={"follows": follows})
@@ -331,9 +370,11 @@ class RaisedFile:
     def _follows(self, error: BuildMessage, at: int, above: Sequence[Cause], cited: str) -> str:
         """Return which command that is left out a new break follows from; "" where it is one of its own.
 
-        Lean had taken this place, if it took the file before: then what was left out since is missed.
+        If Lean accepted this place in an earlier build, the break follows from the nearest command before it that was
+        left out since.
         """
-        if found := cause_of([error.text], [*above, *self.causes], _WORD.findall(cited)):
+        words = (word[0] for word in _WORD.finditer(cited))
+        if found := cause_of([error.text], [*above, *self.causes], words):
             return found
         before = [one for one in self.causes if one.taken < self._taken and one.start < at]
         return max(before, key=lambda one: one.start).told if before else ""
@@ -351,20 +392,25 @@ class RaisedFile:
 
     def _break(self, error: BuildMessage, line: int, name: str, kind: BreakKind, follows: str) -> Break:
         return Break(
-            path=self.path,
+            path=_shortened(self.path),
             line=line,
-            declaration=name,
+            declaration=_shortened(name),
             kind=kind,
             reason=reason_of(error.text),
             message=shown(error.text),
             follows=follows,
         )
 
-    def _leave(self, found: Break) -> None:
+    def _leave(self, found: Break, at: int | None = None) -> None:
+        """Name a break that is no gap, and leave out the command at a code point; neither beyond the limit."""
+        if self.named >= self._most:
+            return
         key = found.declaration, found.kind, 0 if found.declaration else found.line
-        if key not in self._named and len(self.left) < MOST_BREAKS:
+        if key not in self._named:
             self._named.add(key)
             self.left.append(found)
+        if at is not None:
+            self._blank(at, found.line)
 
     def _blank(self, at: int, line: int) -> None:
         """Leave out the command at a code point, where there is one."""
@@ -375,10 +421,9 @@ class RaisedFile:
         inside = self._source.declared_in(*borders)
         # Those without a name (`_instance`) are cited by nobody.
         names = tuple(one.name for one in inside if not one.name.rpartition(".")[2].startswith("_"))
-        told = names[0] if names else f"{self.path}:{line}"
+        told = _shortened(names[0] if names else f"{self.path}:{line}")
         is_instance = any(one.kind == "instance" for one in inside)
-        parts = [name.split(".") for name in names]
-        written = frozenset(".".join(one[at:]) for one in parts for at in range(len(one)))
+        written = frozenset(end for name in names for end in _ends(name))
         self.causes.append(Cause(told, written, is_instance, borders[0], self._taken))
 
 

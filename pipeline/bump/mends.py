@@ -198,8 +198,9 @@ def _applications(text: str) -> Iterator[str]:
     arguments = _arguments(found["rest"] or "")
     if arguments is None or not arguments:
         return
-    for one, other in itertools.combinations(range(len(arguments)), 2):
-        if len(arguments) <= _MOST_ARGUMENTS and arguments[one] != arguments[other]:
+    swapped = range(len(arguments)) if len(arguments) <= _MOST_ARGUMENTS else ()
+    for one, other in itertools.combinations(swapped, 2):
+        if arguments[one] != arguments[other]:
             order = [*arguments]
             order[one], order[other] = order[other], order[one]
             yield f"{head}{function} {' '.join(order)}"

@@ -149,7 +149,8 @@ def _package(
             data = _data_of(project, manifest, other, files_of)
             return None if data is None else ManifestText(data, schemes=schemes)
         except (OSError, ManifestError):
-            return None  # as Lake has it: of the package that is raised alone we have to know it
+            # Lake, too, goes on without it; only the raised package has to have a manifest that can be read.
+            return None
 
     notes += update(manifest, one, _required(project), manifest_of)
     files = {MANIFEST: (before, manifest.made(name)), **lakefiles}
@@ -247,10 +248,12 @@ def _with(file: str, text: str, name: str, key: str, value: str) -> str:
     numbers = itertools.count()
     marked = places.sub(lambda found: f"{found[0][:-1]}{_MARK}{next(numbers)}{found[0][-1]}", text)
     try:
-        said = str((_require_of(read_lakefile_toml(marked), name) or {}).get(key)).removeprefix(
-            f"{old}{_MARK}"
+        before, mark, number = str((_require_of(read_lakefile_toml(marked), name) or {}).get(key)).rpartition(
+            _MARK
         )
-        place = next(itertools.islice(places.finditer(text), int(said), None))
+        if (before, mark) != (old, _MARK):
+            raise LookupError(key)  # written with an escape: no place in the text has this value
+        place = [*places.finditer(text)][int(number)]
         made = f"{text[: place.start('value')]}{value}{text[place.end('value') :]}"
         is_exact = read_lakefile_toml(made) == wanted
     except (ValueError, LookupError):

@@ -45,6 +45,8 @@ class ManifestText:
         self.entries: dict[str, _Entry] = {}
         try:
             self._text = text = data.decode()
+            if text.startswith("\ufeff"):
+                raise ValueError("it begins with a byte order mark")
             self._begin, self._end, spans = _spans(text)
             for begin, end in spans:
                 raw = json.loads(text[begin:end])
@@ -109,7 +111,10 @@ class ManifestText:
             for one in self.entries.values()
             if one.changed
         ]
-        packages = json.loads(made)["packages"]
+        try:
+            packages = json.loads(made)["packages"]
+        except ValueError:
+            packages = []
         if len(packages) != len(self.entries) or any(one not in packages for one in wanted):
             raise refused(
                 "the manifest cannot be written as it is laid out", "have `lake update` write it anew"

@@ -7,8 +7,10 @@ import itertools
 import json
 import sqlite3
 import time
+import tracemalloc
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -16,13 +18,13 @@ import pytest
 from daemon.planning.bumps import _packages
 from pipeline.bump import __main__ as job
 from pipeline.bump.__main__ import _lean_files
-from pipeline.bump.breaks import Gap, RaisedFile, reason_of, shown
+from pipeline.bump.breaks import Gap, RaisedFile, cause_of, reason_of, shown
 from pipeline.bump.mends import Names, candidates, deprecations, renamed, suggested, tactic_at, unknown
 from pipeline.jobs.protocol import Reporter
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BuildLog, BuildMessage, LakeRunner
 from store.domain.identity import slug
-from store.events.bumps import Break, BumpTried
+from store.events.bumps import Break, BumpTried, Mend
 from store.view.bumps import renames
 from tests.support.bump import OLD, git, job_spec, recorded
 
@@ -136,6 +138,12 @@ def test_renames_come_first_then_arguments_then_other_tactics() -> None:
     assert tried[1][1] == "by\n  exact other a b"
     assert tried[2][1] == "by\n  exact old b a"
     assert "by\n  simp" in [changed for _, changed in tried]
+
+
+def test_an_application_of_very_many_arguments_takes_no_time() -> None:
+    began = time.perf_counter()
+    next(candidates(f"f {'a b ' * 5000}", [(0, "no")], {}, lambda _: ()))
+    assert time.perf_counter() - began < 1  # it was more than five seconds
 
 
 def test_what_exact_question_mark_suggests_is_read() -> None:
@@ -252,6 +260,27 @@ def test_a_second_gap_in_the_file_keeps_its_place_after_the_first_is_mended() ->
     assert file.handed_over.endswith("theorem b : True := by\n  bar\n")
 
 
+def test_a_name_of_very_many_parts_takes_little_memory_and_is_recorded_shortened() -> None:
+    space, word = ".".join(["a"] * 1500), ".".join(["b"] * 8000)
+    definitions = "".join(f"def two{number} : Nat := gone\n" for number in range(20))
+    file = RaisedFile(f"{'d' * 300}.lean", f"namespace {space}\n{definitions}end {space}\n")
+    tracemalloc.start()
+    file.take([error(number, 4, "Unknown identifier `gone`") for number in range(2, 22)])
+    assert cause_of([], file.causes, [word]) == ""
+    assert tracemalloc.get_traced_memory()[1] < 10 * 2**20  # it was several hundred
+    tracemalloc.stop()
+    assert len(file.left) == 20
+    assert {(len(one.path), len(one.declaration)) for one in file.left} == {(200, 200)}
+    assert cause_of([], file.causes, ["a.two7.mk"]).endswith(".a.two7")
+
+
+def test_of_the_breaks_beyond_the_limit_nothing_is_put_aside() -> None:
+    file = RaisedFile("A.lean", FILE)
+    assert file.take([error(4, 8, "x"), error(6, 17, "y"), error(9, 16, "z")], most=2)
+    assert (len(file.gaps), len(file.left), file.named) == (1, 1, 2)
+    assert "theorem three" in file.current
+
+
 # ---- what is raised
 
 
@@ -283,16 +312,19 @@ def test_of_very_many_texts_the_log_gets_a_bounded_part_and_all_that_the_gate_ac
     )
     texts = ["x", "y" * (job.LONGEST_TEXT + 1)] * 5
     for text in texts:
+        it._tried(Gap(found, "by old"), "", "good", "verified", "", "")
         it._tried(Gap(found, "by old"), "n" * 600, text, "refused", "compile", "no")
-    it._tried(Gap(found, "by old"), "", "last", "verified", "", "")
     tried = [one for one in recorded(out) if isinstance(one, BumpTried)]
     assert [(one.number, one.verdict, one.text_cut) for one in tried] == [
-        (1, "refused", False),
-        (2, "refused", True),
-        (3, "refused", False),
-        (11, "verified", False),
+        (1, "verified", False),
+        (2, "refused", False),
+        (3, "verified", False),
+        (4, "refused", True),
+        (5, "verified", False),
+        (6, "refused", False),
+        *((number, "verified", False) for number in range(7, 20, 2)),
     ]
-    assert tried[0].how.endswith("n…")
+    assert tried[1].how.endswith("n…")
     assert it._unrecorded == 7
 
 
@@ -348,8 +380,36 @@ def test_an_old_proof_that_lean_takes_again_stands_and_nothing_else_is_tried_in_
     assert compiled[-1] == "by\n  exact a"
     assert compiled.count("by\n  simp") == 1
     it._hand_over(cast(LakeRunner, None))
-    assert [one.declaration for one in it._left()] == ["a"]
+    assert [one.declaration for one in it._left()] == ["a", "b"], "the gate accepted neither"
     assert (tmp_path / "A.lean").read_text("utf-8") == text
+
+
+def test_what_is_handed_over_is_built_in_the_time_that_is_left_and_unjudged_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lean = LeanBackend("server", ("/lean",), "", OLD, simulated=False, sandbox="none")
+    spec, limits = job_spec(tmp_path, lean), list[float]()
+    it = job.Bump(spec, Reporter(spec, io.StringIO()), [])
+    mend = Mend(path="A.lean", declaration="a", how="h", verdict="verified", reason="", axioms=("propext",),
+                grade="replayed_closure", kernel="leanchecker", doubts=())  # fmt: skip
+
+    def build(building: job.Building, _: LakeRunner) -> tuple[BuildLog, object]:
+        limits.append(building._given.timeout_s)
+        it._began -= 301
+        return BuildLog(), SimpleNamespace(ok=True)
+
+    def judge(_it: object, path: str, start: int, *_: object) -> bool:
+        return path == "B.lean" or it._mended.pop((path, start)) is None
+
+    monkeypatch.setattr(job.Building, "build", build)
+    monkeypatch.setattr(job.Bump, "_judge_as_handed_over", judge)
+    it._began -= 2.4 * 3000
+    it._mended = {("A.lean", 0): mend, ("B.lean", 0): mend}
+    (told,) = it._hand_over(cast(LakeRunner, None))
+    assert told.startswith("all: there was no time")
+    assert [299 < limit <= 300 for limit in limits] == [True]
+    (found,) = it._mended.values()
+    assert (found.verdict, found.reason, found.axioms, found.grade) == ("checked", job._NO_TIME, (), "")
 
 
 # ---- whose names

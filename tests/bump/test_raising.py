@@ -200,6 +200,7 @@ def test_where_a_package_has_no_manifest_nothing_is_removed(tmp_path: Path) -> N
         (b"{", "no JSON"),
         (b"[" * 100_000, "no JSON"),
         ('{"packages": []}'.encode("utf-16"), "no JSON in UTF-8"),
+        ('{"packages": []}'.encode("utf-8-sig"), "byte order mark"),
         ([{"type": "path", "name": "batt", "dir": "near"}, of("batt", "c")], "batt: named twice"),
         ([of("batt", "c")] * 201, "at most 200"),
         (OSError("5000000 bytes, more than 4194304"), "more than 4194304"),
@@ -211,7 +212,7 @@ def test_where_a_package_has_no_manifest_nothing_is_removed(tmp_path: Path) -> N
         ([of("../batt", "c")], "no name of a package"),
         ([of("batt", "c", subDir="../..")], "subDir"),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_a_package_whose_manifest_names_what_is_not_fetched_is_refused(
     tmp_path: Path, manifest: Any, said: str
@@ -260,6 +261,7 @@ def test_a_manifest_of_version_6_gets_entries_of_its_own_form(tmp_path: Path) ->
         ("lakefile.toml", 'name = "base"\nrev = "v1"\n', "no lakefile requires it"),
         ("lakefile.toml", 'require = "base"\n', "no lakefile requires it"),
         ("lakefile.toml", '[[require]]\nname = "base"\nrev = "\\u00761"\n', "cannot be found in its text"),
+        ("lakefile.toml", '[[require]]\nname = "base"\nrev = "\\u0035"\n', "cannot be found in its text"),
         ("lakefile.toml", '[[require]]\nname = "base"\nrev = 1\n', "no string"),
         ("lakefile.toml", '[[require]]\nname = "base"\n[[require]]\nname = "base"\n', "requires base twice"),
         ("lakefile.toml", "x = " + "[" * 30_000, "cannot be read"),
@@ -270,7 +272,7 @@ def test_a_manifest_of_version_6_gets_entries_of_its_own_form(tmp_path: Path) ->
         ),
         ("lakefile.toml", "# " + "x" * 300_000, "cannot be read: .*bytes, more than"),
     ],
-    ids=range(20),
+    ids=range(21),
 )
 def test_a_lakefile_that_cannot_be_raised_exactly_is_refused_with_reason_and_remedy(
     tmp_path: Path, name: str, lakefile: str, said: str
