@@ -50,16 +50,19 @@ from pipeline.jobs.child import Exit, LineTooLongError
 from pipeline.jobs.inputs import Inputs, InputStore
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.known import known_to_scan, known_to_trace
-from pipeline.jobs.protocol import BAD_INPUT, JobSpec, Sources
-from pipeline.jobs.specs import EndpointRung, ProveSpec, ScanSpec, Spec, TraceSpec
+from pipeline.jobs.mirror import Mirror
+from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Sources
+from pipeline.jobs.specs import BumpSpec, EndpointRung, ProveSpec, ScanSpec, Spec, TraceSpec
+from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES, ManifestError, read_manifest
 from pipeline.redact import redact
-from store.domain.identity import event_id
+from store.domain.identity import event_id, repository_key, slug
 from store.errors import LogError
 from store.events.base import EventBody
 from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
 from store.log.envelope import NewEvent
 from store.log.log import CALLERS_MISTAKES
 from store.view import queries
+from store.view.bumps import renames
 from store.view.rows import JobRow
 
 # ---- What is put down of an attempt
@@ -143,7 +146,7 @@ def is_cancelled(view: sqlite3.Connection, *, job: str) -> bool:
     )
 
 
-def spec_now(view: sqlite3.Connection, *, job: DueJob) -> Spec:
+def spec_now(view: sqlite3.Connection, *, job: DueJob, mirrors: Path) -> Spec:
     """Return a job's specification with what it needs of the view at the moment that it starts."""
     spec, repository, branch = job.whole_spec, job.repository, job.branch
     match spec:
@@ -154,8 +157,28 @@ def spec_now(view: sqlite3.Connection, *, job: DueJob) -> Spec:
             return spec.model_copy(
                 update={"known": known_to_trace(view, repository=repository, branch=branch)}
             )
+        case BumpSpec():
+            whose = (repository, *_packages(mirrors, repository, job.sha))
+            return spec.model_copy(update={"renames": renames(view, whose)})
         case _:
             return spec
+
+
+def _packages(mirrors: Path, repository: str, sha: str) -> list[str]:
+    """Return the keys of the packages that a commit's manifest requires, which a bump fetches without a secret."""
+    mirror = mirrors / f"{slug(repository)}.git"
+    if not (mirror / "HEAD").is_file():
+        return []
+    try:
+        with Mirror(mirror) as objects:
+            file = objects.at_root(sha, MANIFEST)
+            data = b"" if file is None else objects.read(file.blob, most_bytes=MOST_BYTES)
+        found = read_manifest(data).packages if isinstance(data, bytes) and data else ()
+        return sorted({repository_key(one.url) for one in found})
+    except (JobError, ManifestError, OSError, ValueError) as error:
+        # The job reads the manifest too, and fails with the reason if it cannot.
+        log.warning("manifest_not_read", repository=repository, reason=str(error))
+        return []
 
 
 def write_spec(spec: JobSpec[Spec]) -> None:
@@ -591,7 +614,7 @@ class JobRunner:
         found: EventBody | Failure
         suspect = False
         try:
-            now = await self._store.ask(partial(spec_now, job=due))
+            now = await self._store.ask(partial(spec_now, job=due, mirrors=self._paths.mirrors))
             spec = replace(spec, parameters=now)
             await asyncio.to_thread(write_spec, spec)
             inputs = await self._frozen(due, spec, heard.started)

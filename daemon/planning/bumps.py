@@ -10,16 +10,11 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
-
-import structlog
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.history import ReadinessOfJobs
 from daemon.planning.proving import Ladder, repl_limits
 from daemon.settings import Repo, Settings
-from pipeline.jobs.mirror import Mirror
-from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import (
     Budget,
     BuildSpec,
@@ -30,14 +25,11 @@ from pipeline.jobs.specs import (
     RetrievalRung,
 )
 from pipeline.lean.backend import LeanBackend, Leans
-from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES, ManifestError, read_manifest
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version
-from store.domain.identity import job_id, repository_key, short_hash, slug
+from store.domain.identity import job_id, short_hash
 from store.view import queries, trace_queries
-from store.view.bumps import BumpRow, bumps, job_of, raises, renames
+from store.view.bumps import BumpRow, bumps, job_of, raises
 from store.view.rows import BranchRow
-
-log = structlog.get_logger(__name__)
 
 WEEK = timedelta(days=7)
 _RELEASE = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
@@ -146,7 +138,6 @@ def _spec(
         toolchain=toolchain,
         package=package,
         rev=rev,
-        renames=renames(view, (repo.key, *_packages(settings.paths.mirrors, repo.key, branch.tip))),
         rungs=_rungs(view, repo, ladder, lean, settings),
         limits=repl_limits(settings, most=1),
         second_kernel=settings.lean.second_kernel,
@@ -177,23 +168,6 @@ def _rungs(
         )
         found.append(BumpRung(rung=one.spec.model_copy(update=on_cpu), model=one.model, budget=budget))
     return tuple(found)
-
-
-def _packages(mirrors: Path, repository: str, sha: str) -> list[str]:
-    """Return the keys of the packages that a commit's manifest requires, which the bump fetches without a secret."""
-    mirror = mirrors / f"{slug(repository)}.git"
-    if not (mirror / "HEAD").is_file():
-        return []
-    try:
-        with Mirror(mirror) as objects:
-            file = objects.at_root(sha, MANIFEST)
-            data = b"" if file is None else objects.read(file.blob, most_bytes=MOST_BYTES)
-        found = read_manifest(data).packages if isinstance(data, bytes) and data else ()
-        return sorted({repository_key(one.url) for one in found})
-    except (JobError, ManifestError, OSError, ValueError) as error:
-        # What the bump's own build says of it ends the trial.
-        log.warning("manifest_not_read", repository=repository, reason=str(error))
-        return []
 
 
 def _weekly(

@@ -75,8 +75,8 @@ def bump_jobs(db: sqlite3.Connection, *, repository: str) -> list[JobRow]:
 def renames(db: sqlite3.Connection, repositories: Sequence[str]) -> dict[str, str]:
     """Return, by the full names that theorems had and none has now, the name that the same theorem has now.
 
-    Of these repositories and no others, whose names are nobody's business there; a name that several theorems had is
-    not in it.
+    Only these repositories are read: the names of a private one must not appear in the texts of another. A name that
+    several theorems had is left out.
     """
     of = ", ".join("?" * len(repositories))
     found = db.execute(

@@ -15,7 +15,7 @@ from typing import cast
 
 import pytest
 
-from daemon.planning.bumps import _packages
+from daemon.jobs.runner import _packages
 from pipeline.bump import __main__ as job
 from pipeline.bump.__main__ import _lean_files
 from pipeline.bump.breaks import Gap, RaisedFile, cause_of, reason_of, shown

@@ -104,7 +104,7 @@ class History:
     def _scan(self, *, follow: bool, changed: Mapping[str, Any]) -> None:
         with closing(self.connect()) as view:
             (job,) = Planner(whole=True).plan(view, settings=self.settings, leans=NO_LEAN, now=NOW).due
-            given = spec_now(view, job=job)
+            given = spec_now(view, job=job, mirrors=self.folder)
         assert isinstance(given, ScanSpec)
         known = given.known.model_copy(update={name: changed[name] for name in ("files",) if name in changed})
         others = {name: value for name, value in changed.items() if name != "files"}

@@ -7,11 +7,13 @@ import hashlib
 import json
 import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.runner import spec_now
@@ -31,6 +33,7 @@ from pipeline.jobs.specs import (
     ScanSpec,
 )
 from pipeline.lean.backend import LeanBackend, Leans
+from store.domain.identity import slug
 from store.domain.records import ScannedFile
 from store.events.base import BlobRef, EventBody
 from store.events.bumps import BumpAsked, BumpBuilt, BumpFinished
@@ -447,7 +450,9 @@ def test_the_second_attempt_of_a_scan_does_without_its_base(world: World) -> Non
     assert asked(again, ScanSpec).by_files is True
     view = queries.connect(world.settings.paths.database_db)
     try:
-        first, second = (spec_now(view, job=one) for one in (job, again))
+        first, second = (
+            spec_now(view, job=one, mirrors=world.settings.paths.mirrors) for one in (job, again)
+        )
         assert isinstance(first, ScanSpec)
         assert isinstance(second, ScanSpec)
         assert (first.known.files, second.known.files) == (None, {"A.lean": BLOB})
@@ -930,6 +935,15 @@ def test_a_bump_that_was_asked_for_is_due_once_with_the_lean_that_it_raises_to(w
     spec = asked(job, BumpSpec)
     assert (job.kind, job.sha, job.simulated, job.built) == ("bump", sha(1), False, False)
     assert (spec.toolchain, spec.build.lean.toolchain) == (NEW, NEW)
+    # What needs the mirror is read once the job starts, and not for each plan.
+    mirrors = world.settings.paths.mirrors
+    (mirrors / f"{slug(KEY)}.git").mkdir(parents=True)
+    (mirrors / f"{slug(KEY)}.git" / "HEAD").touch()
+    with capture_logs() as said, closing(queries.connect(world.settings.paths.database_db)) as view:
+        assert world.plan(leans=real(OLD, NEW)).due == (job,)
+        assert said == []
+        assert spec_now(view, job=job, mirrors=mirrors) == spec
+    assert [one["event"] for one in said] == ["manifest_not_read"]
     assert world.plan(ended(job), leans=real(OLD, NEW)).due == ()
 
 
