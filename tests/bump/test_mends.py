@@ -16,6 +16,7 @@ from typing import cast
 import pytest
 
 from daemon.jobs.runner import _packages
+from pipeline.build import Building
 from pipeline.bump import __main__ as job
 from pipeline.bump.__main__ import _lean_files
 from pipeline.bump.breaks import Gap, RaisedFile, cause_of, reason_of, shown
@@ -393,7 +394,7 @@ def test_what_is_handed_over_is_built_in_the_time_that_is_left_and_unjudged_with
     mend = Mend(path="A.lean", declaration="a", how="h", verdict="verified", reason="", axioms=("propext",),
                 grade="replayed_closure", kernel="leanchecker", doubts=())  # fmt: skip
 
-    def build(building: job.Building, _: LakeRunner) -> tuple[BuildLog, object]:
+    def build(building: Building, _: LakeRunner) -> tuple[BuildLog, object]:
         limits.append(building._given.timeout_s)
         it._began -= 301
         return BuildLog(), SimpleNamespace(ok=True)
@@ -401,7 +402,7 @@ def test_what_is_handed_over_is_built_in_the_time_that_is_left_and_unjudged_with
     def judge(_it: object, path: str, start: int, *_: object) -> bool:
         return path == "B.lean" or it._mended.pop((path, start)) is None
 
-    monkeypatch.setattr(job.Building, "build", build)
+    monkeypatch.setattr(Building, "build", build)
     monkeypatch.setattr(job.Bump, "_judge_as_handed_over", judge)
     it._began -= 2.4 * 3000
     it._mended = {("A.lean", 0): mend, ("B.lean", 0): mend}
