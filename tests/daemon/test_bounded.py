@@ -165,13 +165,15 @@ def test_branches_at_one_commit_are_one_fetch_and_one_scan_and_an_unchanged_roun
     assert (first.commits, [one.outcome for one in unchanged]) == (n + 1, ["unchanged"] * 2)
     assert first.seconds < 5 + n / 100
     assert min(one.seconds for one in unchanged) < 1
+
+    def sorries() -> int:
+        with closing(queries.connect(settings.paths.database_db)) as view:
+            return len(queries.sorries(view))
+
     with deployment.daemon():
-        deployment.wait_for(
-            lambda: len(deployment.events("commit_scanned")) == n + 1, what="every scan", seconds=180
-        )
+        deployment.wait_for(lambda: sorries() == n + 1, what="every scan", seconds=180)
     assert len(deployment.events("job_started")) <= 1 + n // 500
-    with closing(queries.connect(settings.paths.database_db)) as view:
-        assert len(queries.sorries(view)) == n + 1
+    assert len(deployment.events("commit_scanned")) == n + 1
 
 
 def test_a_daemon_that_is_killed_between_the_parts_of_a_scan_scans_again_and_counts_everything_once(
