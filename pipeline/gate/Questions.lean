@@ -5,8 +5,8 @@ What the gate asks of one build of a module: the exact statement of a constant, 
 the constant rests on. Asked once of the build with the sorry and once of the build with the proof.
 
 Compiled once with `lean -o`, without a project; `Questions.main` is then run by a file that imports it, with the
-arguments ANSWER EXPORT NONCE MODULE CONSTANT SCOPE BYTES and the project's modules on LEAN_PATH. MODULE is read as data: none of its initializers, notations, macros or printers takes part, so nothing
-in it can change an answer.
+arguments ANSWER EXPORT NONCE MODULE CONSTANT SCOPE BYTES and the project's modules on LEAN_PATH. MODULE is read as
+data: none of its initializers, notations, macros or printers takes part, so nothing in it can change an answer.
 
 EXPORT becomes declarations in the format of lean4export, version 3.1.0: a JSON object a line, nodes numbered from 1
 (from 0 for terms), each before what it is part of, no node twice. Bound variables have no names and all are
@@ -670,7 +670,7 @@ def main (args : List String) : IO UInt32 := do
     out.flush
     return 0
   | _ =>
-    IO.eprintln "usage: ANSWER EXPORT NONCE MODULE CONSTANT statement|closure BYTES"
+    IO.eprintln "usage: Questions.main ANSWER EXPORT NONCE MODULE CONSTANT statement|closure BYTES"
     return 2
 
 end Questions
