@@ -15,7 +15,7 @@ from pathlib import Path
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.imports import closure
 from pipeline.lean.source.lexer import Token, lex, tokens_of_text, words
-from pipeline.lean.source.scanner import SourceFile, parse, scan_source
+from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
 from pipeline.lean.source.splice import Replacement
 from store.domain.records import Sorry
 
@@ -28,19 +28,21 @@ def outside_the_sorries(before: bytes, replacement: Replacement) -> tuple[str, .
         return (f"bytes {byte_start}..{byte_end} are no sorry at this commit",)
     if len({sorry.index for sorry in sorries}) != 1:
         return ("the replaced bytes reach over more than one declaration",)
-    if _told_apart(replacement.text, _between(before, sorries)) is None:
-        return ("the text between the declaration's sorries was changed",)
-    return ()
+    told = _told_apart(replacement.text, _between(before, sorries))
+    return (told,) if isinstance(told, str) else ()
 
 
-def parts_of(before: bytes, replacement: Replacement) -> list[tuple[Sorry, Replacement]]:
+def parts_of(before: bytes, replacement: Replacement) -> list[tuple[Sorry, Replacement]] | str:
     """Return the sorries with the text for each; of several readings the first harmless one, else the first.
 
-    Empty where the text between the sorries is not in the replacement.
+    Empty where the text between the sorries is not in the replacement. A string says why it could not be read.
     """
     sorries = _sorries_in(before, replacement)
     between = _between(before, sorries)
-    texts = _told_apart(replacement.text, between) or _cut(replacement.text, between)
+    told = _told_apart(replacement.text, between)
+    if told == _TOO_LONG:
+        return _TOO_LONG
+    texts = _cut(replacement.text, between) if isinstance(told, str) else told
     return [
         (sorry, Replacement(sorry.byte_start, sorry.byte_end, text))
         for sorry, text in zip(sorries, texts, strict=False)
@@ -57,13 +59,13 @@ def _between(before: bytes, sorries: Sequence[Sorry]) -> list[str]:
     return [before[one.byte_end : other.byte_start].decode() for one, other in itertools.pairwise(sorries)]
 
 
-def dedents(before: bytes, replacement: Replacement) -> tuple[str, ...]:
+def dedents(before: bytes, commands: Sequence[Command], replacement: Replacement) -> tuple[str, ...]:
     """Check that no line of the replacement begins where the next command would.
 
     The scanner cannot know a library's own commands; a proof's lines are indented further.
     """
     byte_start, byte_end = replacement.byte_start, replacement.byte_end
-    at = max((c.byte_start for c in parse(before).commands if c.byte_start <= byte_start), default=0)
+    at = max((c.byte_start for c in commands if c.byte_start <= byte_start), default=0)
     edge = len(before[before.rfind(b"\n", 0, at) + 1 : at].decode())
     line = before[before.rfind(b"\n", 0, byte_start) + 1 : byte_start].decode()
     if len(line) <= edge:
@@ -104,19 +106,27 @@ def _lines_up_to(text: str, column: int) -> int:
 
 
 _MOST_READ = 500_000
-"""So many characters are read to tell the texts of several sorries apart: they may repeat the text between as often as
-they like."""
+"""So many characters are read again to tell the texts of several sorries apart: they may repeat the text between as
+often as they like."""
+_CHANGED = "the text between the declaration's sorries was changed"
+_TOO_LONG = (
+    "the proofs are too long to be told apart: they repeat the text between the declaration's sorries too often;"
+    " write them shorter"
+)
 
 
-def _told_apart(replacement: str, between: Sequence[str]) -> tuple[str, ...] | None:
-    """Return one harmless text for each sorry, with the source's own text between them; None if it is not that.
+def _told_apart(replacement: str, between: Sequence[str]) -> tuple[str, ...] | str:
+    """Return one harmless text for each sorry, with the source's own text between them, or why there is none.
 
     A text that opens a comment or bracket and closes it after the next sorry would hide the text between.
     """
-    left, seen = _MOST_READ, {(0, 0)}
+    # The first text read for each sorry is free: a long proof is no reason to refuse it.
+    left, seen, begun = _MOST_READ, {(0, 0)}, -1
     # The texts so far, where the next begins, and from where on its end is searched.
     todo: list[tuple[tuple[str, ...], int, int]] = [((), 0, 0)]
-    while todo and left > 0:
+    while todo:
+        if left <= 0:
+            return _TOO_LONG
         texts, start, search = todo.pop()
         last = len(texts) == len(between)
         end = len(replacement) if last else replacement.find(between[len(texts)], search)
@@ -127,14 +137,17 @@ def _told_apart(replacement: str, between: Sequence[str]) -> tuple[str, ...] | N
         behind = end if last else end + len(between[len(texts)])
         if not last and (len(texts) + 1, behind) in seen:
             continue
-        left -= end - start + 1
+        if len(texts) > begun:
+            begun = len(texts)
+        else:
+            left -= end - start + 1
         if complaints(replacement[start:end]):
             continue
         if last:
             return (*texts, replacement[start:])
         seen.add((len(texts) + 1, behind))
         todo.append(((*texts, replacement[start:end]), behind, behind))
-    return None
+    return _CHANGED
 
 
 def _cut(replacement: str, between: Sequence[str]) -> list[str]:

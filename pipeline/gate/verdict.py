@@ -8,7 +8,7 @@ What each check looks at is its own module's business; the order and the meaning
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,8 +108,12 @@ class Gate:
             ReplError: Lean could not be asked; the job failed, the proof was not judged.
         """
         self._trusted = trusted_packages(self.project)
-        self._parts = parts_of(self.before, self._replacement)
+        parts = parts_of(self.before, self._replacement)
         try:
+            if isinstance(parts, str):
+                self._judge("text", SCANNER, (parts,), "")
+            else:
+                self._parts = parts
             self._text()
             self._shape()
             await self._statement()
@@ -124,30 +128,31 @@ class Gate:
     def _text(self) -> None:
         replacement = self._replacement
         # The source's own text between several sorries may open and close what it likes.
-        against = self._of_each(lambda one: complaints(one.text)) or (
+        against = tuple(self._of_each(lambda one: complaints(one.text))) or (
             () if len(self._parts) > 1 else complaints(replacement.text)
         )
         self._judge("text", SCANNER, against, f"nothing forbidden in {len(replacement.text)} characters")
 
     def _shape(self) -> None:
-        against = self._misshapen(self._replacement)
+        before, one = self.before, self._replacement
+        commands = parse(before).commands
+        against = (
+            *outside_the_sorries(before, one),
+            *dedents(before, commands, one),
+            *in_its_place(before, self.after),
+        )
+        if against:  # a part that is at fault is named, if one is; there may be many, in a long file
+            named = next(self._of_each(lambda part: dedents(before, commands, part)), None)
+            against = against if named is None else (named,)
         told = (
             "the same commands before and after; only the sorry's bytes changed;"
             f" the patched file has sha256 {hashlib.sha256(self.after).hexdigest()}"
         )
-        self._judge("shape", SCANNER, against and (self._of_each(self._misshapen) or against), told)
+        self._judge("shape", SCANNER, against, told)
 
-    def _misshapen(self, one: Replacement) -> tuple[str, ...]:
-        before = self.before
+    def _of_each(self, check: Callable[[Replacement], tuple[str, ...]]) -> Iterator[str]:
+        """Yield what speaks against each of several sorries' texts by itself, and which it is."""
         return (
-            *outside_the_sorries(before, one),
-            *dedents(before, one),
-            *in_its_place(before, splice(before, one)),
-        )
-
-    def _of_each(self, check: Callable[[Replacement], tuple[str, ...]]) -> tuple[str, ...]:
-        """Return what speaks against each of several sorries' texts by itself, and which it is."""
-        return tuple(
             f"the text for the sorry in line {sorry.line}, column {sorry.column + 1}: {why}"
             for sorry, one in (self._parts if len(self._parts) > 1 else ())
             for why in check(one)

@@ -6,6 +6,8 @@ is refused.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from pipeline.gate import source_checks
@@ -127,10 +129,38 @@ def test_a_text_that_can_be_read_in_very_many_ways_is_refused_soon(monkeypatch: 
     monkeypatch.setattr(source_checks, "_MOST_READ", 20_000)
     before = b"theorem t : True := f (sorry, sorry, sorry)\n"
     text = Replacement(23, 42, "a, " * 2000 + "sorry")
-    assert source_checks.outside_the_sorries(before, text) == (
-        "the text between the declaration's sorries was changed",
+    (why,) = source_checks.outside_the_sorries(before, text)
+    assert why.startswith("the proofs are too long to be told apart")
+    assert source_checks.parts_of(before, text) == why
+    assert sum(read) < 2 * (20_000 + 2 * len(text.text))
+    long = Replacement(23, 42, f"{'a' * 30_000}, b, {'c' * 30_000}")
+    assert source_checks.outside_the_sorries(before, long) == (), "a proof may be long"
+
+
+def test_a_command_s_column_in_a_declaration_with_many_sorries_is_found_without_a_scan_for_each(
+    court: GateProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans: list[str] = []
+
+    def counted(name: str) -> Callable[..., object]:
+        true = getattr(source_checks, name)
+
+        def scan(*arguments: object, **named: object) -> object:
+            scans.append(name)
+            return true(*arguments, **named)
+
+        return scan
+
+    for name in ("parse", "scan_source"):
+        monkeypatch.setattr(source_checks, name, counted(name))
+    whole = "\n".join("  · exact (sorry)" for _ in range(40))
+    hole, text = (whole[len("  · exact (") : -1].replace("sorry", one) for one in ("sorry", "id\nh"))
+    file = FILE.replace("HOLE", "skip\n  · exact (HOLE)")
+    verdict = court.rejected(Case(text, file=file, hole=hole), step="shape", lean="none")
+    assert verdict.reason.startswith(
+        "the text for the sorry in line 7, column 12: a line of the replacement begins"
     )
-    assert sum(read) < 20_000 + len(text.text)
+    assert len(scans) < 10
 
 
 def test_the_second_sorry_of_a_declaration_is_still_there(court: GateProject) -> None:
