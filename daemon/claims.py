@@ -28,7 +28,7 @@ from daemon.settings import Repo
 from daemon.store_service import StoreService
 from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import JobError
-from pipeline.lean.source.splice import Replacement, join, text_hash_with
+from pipeline.lean.source.splice import Replacement, join_submitted, text_hash_with
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
 from store.domain.identity import event_id, proof_id, slug
 from store.events.proofs import (
@@ -126,6 +126,7 @@ class Claims:
             claim: the agent's claim on one of them; None: it has none.
 
         Raises:
+            JoinError: they are too many, or too large together.
             KeyError: no such sorry.
             WorkStateError: one is not open, another agent's or another declaration's, or nothing here could judge it.
         """
@@ -163,7 +164,9 @@ class Claims:
         if lean.kind == "none":
             raise WorkStateError(f"{row.repository}: no Lean here can judge it: {lean.detail}")
         data = await asyncio.to_thread(self._file, row)
-        text = join(data, [Replacement(one.byte_start, one.byte_end, proofs[one.sorry]) for one in taken])
+        text = join_submitted(
+            data, [Replacement(one.byte_start, one.byte_end, proofs[one.sorry]) for one in taken]
+        )
         text_hash = await asyncio.to_thread(text_hash_with, data, row.path, text)
         return [
             ProofFound(

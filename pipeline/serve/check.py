@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pipeline.gate.advisories import FeedError, against, known, witnesses
 from pipeline.jobs.specs import CheckSpec, SearchOrigin
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.source.splice import Replacement, join, text_hash_with
+from pipeline.lean.source.splice import MOST_TOGETHER, JoinError, Replacement, join_submitted, text_hash_with
 from pipeline.serve.checkouts import (
     Checkout,
     Commit,
@@ -91,7 +91,7 @@ class CheckRequest(LeanRequest):
     proof: ProofText = Field(description="Takes the place of the word sorry, byte for byte.")
     others: tuple[SorryProof, ...] = Field(
         default=(),
-        max_length=1000,
+        max_length=MOST_TOGETHER - 1,
         strict=False,
         description="Proofs of other sorries of the same declaration: one text with all of them is judged.",
     )
@@ -247,7 +247,7 @@ def _found(made: Checkout, parts: Sequence[tuple[File, Sorry, str]]) -> list[Pro
     """Return a client's text as the gate takes one, for each of the sorries that it fills.
 
     Raises:
-        Problem: 422, they are of several declarations, or one is filled twice.
+        Problem: 422, they are of several declarations, one is filled twice, or they are too large together.
     """
     file, first, _ = parts[0]
     for _, other, _ in parts:
@@ -259,9 +259,11 @@ def _found(made: Checkout, parts: Sequence[tuple[File, Sorry, str]]) -> list[Pro
                 "ask about each declaration by itself",
             )
     try:
-        text = join(file.data, [Replacement(one.byte_start, one.byte_end, proof) for _, one, proof in parts])
-    except ValueError as error:
-        raise Problem(422, "filled_twice", str(error), "give each sorry once") from error
+        text = join_submitted(
+            file.data, [Replacement(one.byte_start, one.byte_end, proof) for _, one, proof in parts]
+        )
+    except JoinError as error:
+        raise Problem(422, error.reason, error.message, error.remedy) from error
     text_hash = text_hash_with(file.data, file.path, text)
     blob = file.blob(like=made.commit.sha)
     return [

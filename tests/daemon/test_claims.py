@@ -18,6 +18,8 @@ from daemon.cli.app import build
 from daemon.cli.mcp_server import Tools, make_server
 from daemon.http.control_client import request
 from daemon.scheduler import WorkStateError
+from pipeline.lean.source import splice
+from pipeline.lean.source.splice import JoinError
 from store.view import queries
 from tests.support.agents import answer_of
 from tests.support.daemon.deployment import Deployment
@@ -187,6 +189,26 @@ def test_what_the_daemon_s_own_search_works_on_or_its_people_keep_cannot_be_clai
     with pytest.raises(WorkStateError, match=why):
         asyncio.run(go())
     assert not stopped.events("sorry_claimed")
+
+
+def test_proofs_whose_records_would_be_too_large_together_are_refused_and_nothing_is_recorded(
+    stopped: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped.write(repos=[stopped.folder / "remotes" / "demo"])
+    monkeypatch.setattr(splice, "MOST_TOGETHER_BYTES", 20)
+
+    async def go() -> None:
+        async with stopped.opened() as parts:
+            rows = await parts.store.ask(queries.sorries)
+            proofs = {row.sorry: "trivial" for row in rows if row.declaration == "a"}
+            lean = SimpleNamespace(kind="simulator", toolchain="", simulated=True)
+            work: Any = SimpleNamespace(leans=SimpleNamespace(for_toolchain=lambda _: lean))
+            runner: Any = None
+            await Claims(parts.store, runner, work, parts.context).submit(proofs, agent="one", by="ada")
+
+    with pytest.raises(JoinError, match="2 sorries with a text of"):
+        asyncio.run(go())
+    assert not stopped.events("proof_found")
 
 
 def test_without_the_daemon_nothing_is_claimed_and_the_remedy_is_said(stopped: Deployment) -> None:

@@ -197,6 +197,16 @@ def test_several_sorries_of_a_declaration_are_judged_as_one_text(simulated: Serv
     for place, word in (({"declaration": "one"}, "other_declaration"), ({"line": 3}, "filled_twice")):
         status, refused = pair(simulated, "True.intro", "True.intro", place=place)
         assert (status, refused["error"]) == (422, word)
+    many = {
+        "repository": REPOSITORY,
+        "path": "Demo/Pair.lean",
+        "text": "theorem pair : True := by\n" + "  · exact (sorry)\n" * 90,
+        "sorry": {"ordinal": 0},
+        "proof": "a" * 100_000,
+        "others": [{"sorry": {"ordinal": at}, "proof": "b"} for at in range(1, 90)],
+    }
+    status, refused = post(simulated.port, "/check", many)
+    assert (status, refused["error"]) == (422, "too_large_together"), refused
 
 
 def test_a_theorem_stated_otherwise_is_not_the_sorry_of_that_name(simulated: Served) -> None:

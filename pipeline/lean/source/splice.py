@@ -185,6 +185,21 @@ class Declaration:
         return f"{self._before}{' ' * column}{text}\n"
 
 
+MOST_TOGETHER = 100
+MOST_TOGETHER_BYTES = 8 * 1024 * 1024
+"""Each sorry that a submitted text fills is recorded with the whole text: so large may these records be together."""
+
+
+class JoinError(ValueError):
+    """Proofs make no text that could be judged. `reason` is a stable word."""
+
+    def __init__(self, reason: str, message: str, *, remedy: str) -> None:
+        super().__init__(f"{message}; {remedy}")
+        self.reason = reason
+        self.message = message
+        self.remedy = remedy
+
+
 def splice(data: bytes, replacement: Replacement) -> bytes:
     """Return the file with the replacement in place; every other byte is as it was."""
     return data[: replacement.byte_start] + replacement.text.encode() + data[replacement.byte_end :]
@@ -196,9 +211,35 @@ def join(data: bytes, parts: Sequence[Replacement]) -> Replacement:
     text = ordered[0].text
     for before, after in itertools.pairwise(ordered):
         if after.byte_start < before.byte_end:
-            raise ValueError(f"two replacements overlap at byte {after.byte_start}")
+            raise JoinError(
+                "filled_twice",
+                f"two replacements overlap at byte {after.byte_start}",
+                remedy="give each sorry once",
+            )
         text += data[before.byte_end : after.byte_start].decode() + after.text
     return Replacement(ordered[0].byte_start, ordered[-1].byte_end, text)
+
+
+def join_submitted(data: bytes, parts: Sequence[Replacement]) -> Replacement:
+    """As `join`, for proofs that someone submits together.
+
+    Raises:
+        JoinError: a sorry is filled twice, or they would make records without measure.
+    """
+    remedy = "prove parts of the declaration as lemmas, and submit these first"
+    if len(parts) > MOST_TOGETHER:
+        message = f"{len(parts)} sorries are filled together, and {MOST_TOGETHER} may be"
+        raise JoinError("too_many_sorries", message, remedy=remedy)
+    text = join(data, parts)
+    size = len(parts) * len(text.text.encode())
+    if len(parts) > 1 and size > MOST_TOGETHER_BYTES:
+        message = f"{len(parts)} sorries with a text of {size // len(parts)} bytes for each"
+        raise JoinError(
+            "too_large_together",
+            f"{message} are {size} bytes, and {MOST_TOGETHER_BYTES} may be",
+            remedy=remedy,
+        )
+    return text
 
 
 def placements(

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from pipeline.lean.source.lexer import tokens_of
 from pipeline.lean.source.splice import (
+    JoinError,
     Replacement,
     Script,
     Step,
     join,
+    join_submitted,
     placements,
     splice,
     text_placements,
@@ -281,6 +283,24 @@ def test_several_replacements_join_into_one_with_the_text_between_kept() -> None
 def test_overlapping_replacements_are_refused() -> None:
     with pytest.raises(ValueError, match="overlap"):
         join(b"sorry", [Replacement(0, 5, "a"), Replacement(3, 5, "b")])
+
+
+def together(number: int, size: int) -> Replacement:
+    parts = [Replacement(6 * at, 6 * at + 5, "a" * (1 if at else size)) for at in range(number)]
+    return join_submitted(b"sorry " * number, parts)
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "reason"), [(101, 1, "too_many_sorries"), (100, 2**17, "too_large_together")]
+)
+def test_what_is_submitted_together_is_bounded_by_sorries_times_text(
+    number: int, size: int, reason: str
+) -> None:
+    assert together(100, 2**16).byte_end == 599
+    assert together(1, 2**24).byte_end == 5, "it has one record"
+    with pytest.raises(JoinError, match="; prove parts of the declaration as lemmas") as caught:
+        together(number, size)
+    assert caught.value.reason == reason
 
 
 @settings(max_examples=30, deadline=None)
