@@ -8,6 +8,7 @@ text fills. A simulated proof is never verified.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 from pipeline.gate.patch import PatchHeader, build_patch
 from pipeline.gate.verdict import Gate, Verdict
+from pipeline.jobs.child import LONGEST_LINE_BYTES
 from pipeline.jobs.lease import lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import CheckSpec, SearchOrigin, what_is_judged
@@ -50,14 +52,19 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
         raise JobError(
             "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `unsorry doctor`"
         ) from error
-    concluded = []
-    for one in (spec.parameters, *spec.parameters.alike):
-        body = _conclusion(spec, reporter, replace(gate, proof=one.proof), verdict, found_with(one.search))
-        # A line has a bound, and a declaration may have many sorries.
-        reporter.events([Recorded(f"proof:{body.proof}", body, (body.proof,))])
-        concluded.append(body.type)
+    bodies = [
+        _conclusion(spec, reporter, replace(gate, proof=one.proof), verdict, found_with(one.search))
+        for one in (spec.parameters, *spec.parameters.alike)
+    ]
+    # In one batch where they fit: a proof that is without its verdict for a moment is planned to be checked again.
+    longest = max(len(json.dumps(one.model_dump(mode="json"))) for one in bodies)
+    at_once = max(1, LONGEST_LINE_BYTES // 2 // longest)
+    for start in range(0, len(bodies), at_once):
+        reporter.events(
+            Recorded(f"proof:{one.proof}", one, (one.proof,)) for one in bodies[start : start + at_once]
+        )
     reporter.progress(1, 1, proof.declaration)
-    return {"proof": proof.proof, "verdict": concluded[0], "not_checked": list(verdict.not_checked)}
+    return {"proof": proof.proof, "verdict": bodies[0].type, "not_checked": list(verdict.not_checked)}
 
 
 def _file_at_commit(project: Path, proof: ProofFound) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.gate import check
+from pipeline.jobs.child import LONGEST_LINE_BYTES
 from pipeline.jobs.protocol import JobError, Reporter
 from pipeline.jobs.specs import Candidate
 from store.domain.identity import git_blob
@@ -63,7 +65,7 @@ def test_the_worktree_is_as_before_and_nothing_built_of_the_candidate_stays(cour
 
 
 def test_what_fills_several_sorries_is_judged_once_with_a_verdict_and_a_patch_for_each(
-    court: GateProject,
+    court: GateProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = Case("h.2, h.1", file=FILE.replace("HOLE", "exact ⟨HOLE⟩"), hole="sorry, sorry")
     spec = court.spec(case, lean="credulous")
@@ -78,6 +80,14 @@ def test_what_fills_several_sorries_is_judged_once_with_a_verdict_and_a_patch_fo
     assert isinstance(second, ProofVerified)
     assert first.checks == second.checks
     assert first.patch != second.patch, "each names its own sorry"
+    spec = court.spec(case, lean="none", simulated=False)
+    spec = replace(spec, parameters=spec.parameters.model_copy(update={"alike": (Candidate(proof=other),)}))
+    for most, lines in ((LONGEST_LINE_BYTES, [2]), (100, [1, 1])):
+        monkeypatch.setattr(check, "LONGEST_LINE_BYTES", most)
+        out = io.StringIO()
+        check.work(spec, Reporter(spec, out))
+        said = [json.loads(line) for line in out.getvalue().splitlines()]
+        assert [len(one["events"]) for one in said if one["line"] == "events"] == lines, "a line is bounded"
 
 
 @pytest.mark.parametrize(

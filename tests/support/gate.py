@@ -150,7 +150,7 @@ class GateProject:
         check.work(spec, Reporter(spec, out))
         lines = [line for line in map(json.loads, out.getvalue().splitlines()) if line["line"] == "events"]
         bodies = []
-        for (event,) in (line["events"] for line in lines):
+        for event in (event for line in lines for event in line["events"]):
             body = EVENT_TYPES[event["type"]].model_validate(event["data"])
             assert isinstance(body, ProofVerified | ProofChecked | ProofRejected)
             bodies.append(body)
