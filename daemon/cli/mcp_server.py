@@ -680,6 +680,8 @@ def filled_with(
     text = _between(before, after, start, end)
     parts = [] if text is None else parts_of(before, Replacement(start, end, text))
     ids = {one.byte_start: one.sorry for one in beside}
+    if isinstance(parts, str):
+        return _rejected(parts)
     if parts and all(sorry.byte_start in ids for sorry, _ in parts):
         return {ids[sorry.byte_start]: part.text for sorry, part in parts}
     head, tail = before[:start], before[end:]
@@ -695,6 +697,10 @@ def filled_with(
         f"{row.path} is changed {where} the {said} too, at line {line} of the repository's file; only the {said} of"
         f" {row.declaration} may be replaced: its statement, axioms, options and the rest of the file stay as they are"
     )
+    return _rejected(reason)
+
+
+def _rejected(reason: str) -> Verdict:
     finding = Check(step="statement", verdict="failed", by="unsorry mcp", evidence=reason)
     return Verdict(verdict="rejected", reason=reason, findings=[finding])
 
