@@ -62,7 +62,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What so many slots did: jobs a minute; processor milliseconds a job, by whose they are."""
+    """The measurements of one stage: jobs per minute, and CPU milliseconds per job by process."""
 
     engine: Engine
     slots: int

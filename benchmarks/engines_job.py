@@ -1,7 +1,7 @@
 """A prove job that waits in place of searching: `python -m benchmarks.engines_job --spec spec.json`.
 
-It asks nobody: where a search would wait for an answer, it sleeps. Each of its sorries takes two seconds, every other
-one as one answer of an endpoint and the rest as a hundred of a REPL, and is recorded as a search records it.
+It sleeps wherever a search would wait for an answer. Each sorry takes two seconds: every other one as a single answer
+of an endpoint, the rest as a hundred answers of a REPL. Each is recorded as a search records it.
 """
 
 from __future__ import annotations

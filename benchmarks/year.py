@@ -383,7 +383,7 @@ def _settings(inputs: Inputs, world: World, folder: Path) -> Settings:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run came to, and what it took of the processor (`ms`: thousandths of seconds)."""
+    """The results of one run, and its CPU time (`ms`: milliseconds)."""
 
     scale: float
     days: float

@@ -1,6 +1,6 @@
-"""What `benchmarks/year.py` makes up: people who commit, and what came of each job. All of it is drawn from its inputs.
+"""The simulated world of `benchmarks/year.py`: commits, and the outcome of each job, drawn from its inputs.
 
-Bodies are real and validated. Nothing here knows the plan, the log or the view.
+Event bodies are the real, validated classes. This module does not use the plan, the log or the view.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What becomes of an attempt of a job: what it records, and its last line after so many seconds."""
+    """The outcome of one attempt: the events that it records, its last line, and how many seconds it runs."""
 
     seconds: float
     last: Result | Failure

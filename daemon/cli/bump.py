@@ -29,9 +29,9 @@ def register(app: typer.Typer) -> None:
 class FailedBump:
     job: str
     bump: str | None
-    """its trial, or null where nobody asked for it and it failed before anything was built"""
+    """the id of its trial, or null if it was a weekly trial that failed before it built anything"""
     what: str
-    """which commit it raised to what"""
+    """the commit, and the versions that it raises"""
     state: str
     """`failed` or `cancelled`"""
     attempt: int
@@ -49,7 +49,7 @@ class Bumps:
     asked: str | None
     """the id of the trial that was asked for, or null"""
     waits: str | None
-    """what keeps the one that was asked for from beginning, or null"""
+    """why the requested trial has not begun, or null"""
     trials: list[BumpRow]
     """the repository's trials, the newest first; empty where one was asked for"""
     failed: list[FailedBump]
