@@ -11,6 +11,7 @@ from daemon.settings import load
 from store.domain.identity import slug
 from store.domain.records import ConstantUse, Premise, TracedFile, TracedTheorem
 from store.events.scans import CommitScanned
+from tests.support.reference import DOCS
 from tests.support.state_folder import OTHER_SORRY, REPOSITORY, SORRY, StateFolder, fill, record_traced
 
 NAMES = ("Demo.beta", "Demo.near", "Demo.far")
@@ -30,6 +31,18 @@ def traced(filled: StateFolder) -> StateFolder:
         filled, [TracedFile("Demo.lean", (), premises, theorems)], repository=REPOSITORY, simulated=True
     )
     return filled
+
+
+def test_the_commands_of_the_page_say_what_rests_on_a_sorry(traced: StateFolder) -> None:
+    section = (DOCS / "proving.md").read_text("utf-8").split("## What rests on a sorry\n")[1].split("```")[1]
+    commands = [line.partition("#")[0].split() for line in section.strip().splitlines()]
+    assert [command[0] for command in commands] == ["unsorry", "unsorry"]
+    first, second = (
+        traced.unsorry(*(SORRY if word == "ID" else word for word in command[1:])) for command in commands
+    )
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert "Demo.beta" in first.out
+    assert "rests on" in second.out or "rest on" in second.out, second.out
 
 
 def test_the_most_comes_first_and_the_unknown_last(traced: StateFolder) -> None:
