@@ -349,9 +349,9 @@ class NodeAttempt:
 
     async def _until_over(self, begin: Begin) -> None:
         """Wait until the daemon closes the attempt, or was not heard of for the length of its lease."""
-        while time.monotonic() - self._heard < begin.lease_s:
+        while (left_s := self._heard + begin.lease_s - time.monotonic()) > 0:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(1.0, begin.lease_s / 5)):
+                async with asyncio.timeout(min(1.0, left_s)):
                     await self._close.wait()
                     return
         self._unheard = True

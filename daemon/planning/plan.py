@@ -52,6 +52,8 @@ _OF_THE_BUILD_ITSELF = 2**30
 """[build] memory is lake's and what it starts."""
 _FEW = 64
 """So many jobs are put in their places one by one; with more, sorting all is quicker."""
+_MOST_KEPT = 64
+"""Of so many of a repository's groups of jobs a plan keeps the specifications until its jobs begin."""
 _LEARNS = frozenset(("evaluate", *TRAININGS))
 
 Key = tuple[float | int, ...]
@@ -255,6 +257,8 @@ class Planner:
         self._version = 0
         self._counted: Counted = {}
         self._resting = Resting()
+        self._kept: dict[_PartKey, list[DueJob]] = {}
+        self._read: tuple[sqlite3.Connection, int] | None = None
 
     def changed(self, bodies: Iterable[EventBody]) -> None:
         """Take note of what was recorded since the last plan; any thread may call this at any time."""
@@ -311,6 +315,7 @@ class Planner:
         )
         # No inputs while the plan is made: after an error in between, the next plan starts anew.
         before, self._inputs = self._inputs, None
+        self._kept, self._read = {}, (view, _data_version(view))
         self._take_in(view, before, inputs, frozenset(builds), running)
         if self._stale or self._resting.under_way:
             self._find(view, inputs)
@@ -334,13 +339,16 @@ class Planner:
         """
         if self._whole or self._inputs is None:
             return [*jobs]
+        # What the plan found is still so where no other connection has written since.
+        kept = self._kept if self._read == (view, _data_version(view)) else {}
         finder = _Finder(view, self._inputs, self._builds, self._moment, self._counted, self._resting)
-        found = {
-            job.job: job
-            for key in dict.fromkeys(job.repository for job in jobs)
-            for group in (_WORK, _LEARNING)
-            for job in finder.jobs(group, self._repos[key][1])
-        }
+        keys = dict.fromkeys(job.repository for job in jobs)
+        found: dict[str, DueJob] = {}
+        for group, key in ((group, key) for key in keys for group in (_WORK, _LEARNING)):
+            of_part = kept.get((group, key))
+            if of_part is None:
+                of_part = finder.jobs(group, self._repos[key][1])
+            found |= {job.job: job for job in of_part}
         for job in jobs:
             if job.job not in found:
                 self._stale |= {(group, job.repository): None for group in (_WORK, _LEARNING)}
@@ -422,7 +430,10 @@ class Planner:
             del self._stale[part]
             before, (group, key) = self._parts.get(part, _Part()), part
             replaced.setdefault(part, before)
-            self._parts[part] = found = finder.part(group, *self._repos[key], whole=self._whole)
+            jobs, found = finder.part(group, *self._repos[key], whole=self._whole)
+            self._parts[part] = found
+            if not self._whole and len(self._kept) < _MOST_KEPT:
+                self._kept[part] = jobs
             self._waiting.subtract(before.waiting)
             self._waiting.update(found.waiting)
             self._waits.pop(part, None)
@@ -456,6 +467,11 @@ class Planner:
             for _, job in sorted(new, key=_place):
                 first.setdefault(job.repository, job)
             self._entries[one], self._first[one] = entries, first
+
+
+def _data_version(view: sqlite3.Connection) -> int:
+    """Return a number that is another one after each commit of another connection."""
+    return int(view.execute("PRAGMA data_version").fetchone()[0])
 
 
 def _change(body: EventBody) -> _Change | None:
@@ -493,8 +509,8 @@ class _Finder:
         self._resting = resting
         self._standings = ReadinessOfJobs(view, now=moment.now, waits_s=moment.waits_s)
 
-    def part(self, group: int, at: int, repo: Repo, *, whole: bool) -> _Part:
-        """Return what the repository with this place in the settings has due."""
+    def part(self, group: int, at: int, repo: Repo, *, whole: bool) -> tuple[list[DueJob], _Part]:
+        """Return what the repository with this place in the settings has due, and as a part of the plan."""
         self._standings.next_retry_at = None
         settings, jobs = self._inputs.settings, self.jobs(group, repo)
         served = self._moment.served.get(repo.key, 0.0)
@@ -502,7 +518,7 @@ class _Finder:
             ((settings.schedule.urgency(job.kind), -repo.priority, job.rank, served, group, at, number), job)
             for number, job in enumerate(_limited(job, settings) for job in jobs)
         )
-        return _Part(
+        return jobs, _Part(
             tuple(entries if whole else ((key, replace(job, spec=None)) for key, job in entries)),
             self._work.waiting if group == _WORK else (),
             self._standings.next_retry_at,

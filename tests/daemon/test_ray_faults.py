@@ -25,7 +25,7 @@ from daemon.paths import Paths
 from store.log.envelope import StoredEvent
 from tests.support.daemon import kills, warm, witness
 from tests.support.daemon.bench import until
-from tests.support.daemon.cluster import NO_RAY, Cluster
+from tests.support.daemon.cluster import NO_RAY, CannotLink, Cluster, Link
 from tests.support.daemon.deployment import SIMULATED, Deployment
 from tests.support.daemon.ray_faults import PATIENCE_S, POINTS, Ground, fact, ground, orphans
 from tests.support.daemon.remote import Remote
@@ -164,6 +164,53 @@ def test_a_node_that_was_cut_off_for_longer_than_its_lease_appends_nothing_after
             assert (await g.ended("scan-back")).state == "succeeded"
 
     asyncio.run(go())
+
+
+@pytest.fixture
+def link() -> Iterator[Link]:
+    with contextlib.ExitStack() as stack:
+        try:
+            made = stack.enter_context(Link())
+        except CannotLink as error:
+            pytest.skip(f"no link that can be cut can be made here: {error}")
+        yield made
+
+
+def test_a_node_whose_link_is_cut_for_longer_than_its_lease_ends_its_job_and_appends_nothing_afterwards(
+    tmp_path: Path, link: Link
+) -> None:
+    """Ray and the job go on at the other end; what they send does not arrive before the link is mended."""
+    deployment = Deployment(tmp_path)
+    with Cluster(tmp_path / "cluster", nodes=2, link=link) as cluster:
+        place = Place(deployment, deployment.remote("demo"), cluster)
+        sha = place.commit()
+
+        async def go() -> None:
+            async with place.ground(lease_s=15.0) as g:
+                await g.bench.observe()
+                cut_at: list[float] = []
+
+                def cut() -> None:
+                    link.cut()
+                    cut_at.append(time.monotonic())
+
+                row = await g.at("after its first line", cut, job="scan-cut", sha=sha, node=0)
+                assert (row.state, "was lost" in row.reason) == ("interrupted", True), row
+                # The node does that by itself, since nothing reaches it.
+                await g.nothing_left(0, since=cut_at[0], kill_s=5.0)
+                g.start("stay_until_all_is_said", job="scan-cut", sha=sha, attempt=2, node=await g.node(1))
+                assert (await g.ended("scan-cut")).state == "succeeded"
+                await asyncio.sleep(max(0.0, cut_at[0] + 2 * cluster.lease_s - time.monotonic()))
+                before = kills.read(g.bench.parts.settings.paths)
+                link.mend()
+                # Ray has given the node up, and its processes end; started again, it works.
+                await asyncio.to_thread(cluster.nodes[0].wait)
+                assert kills.read(g.bench.parts.settings.paths) == before
+                await asyncio.to_thread(cluster.start_node, 0)
+                g.start("succeed", job="scan-back", sha=sha, node=await g.node(0))
+                assert (await g.ended("scan-back")).state == "succeeded"
+
+        asyncio.run(go())
 
 
 def test_a_slow_node_keeps_its_attempts(place: Place) -> None:

@@ -31,11 +31,70 @@ NO_RAY = "" if importlib.util.find_spec("ray") else "Ray is not installed: pip i
 _START_S = 120.0
 
 
+class Link:
+    """A pair of virtual network cards, one of them in a network namespace of its own; there with the block.
+
+    Only root can make one, with `ip` of iproute2.
+
+    Raises:
+        CannotLink: here it cannot be made.
+    """
+
+    here, there = "10.251.77.1", "10.251.77.2"
+
+    def __init__(self) -> None:
+        self._name = f"unsorry-{os.getpid()}"
+        self._card, self._other = f"un{os.getpid()}a", f"un{os.getpid()}b"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What begins a command that runs at the other end."""
+        return "ip", "netns", "exec", self._name
+
+    def __enter__(self) -> Link:
+        there = ("-n", self._name)
+        try:
+            _ip("netns", "add", self._name)
+            _ip("link", "add", self._card, "type", "veth", "peer", "name", self._other, "netns", self._name)
+            _ip("addr", "add", f"{self.here}/30", "dev", self._card)
+            _ip(*there, "addr", "add", f"{self.there}/30", "dev", self._other)
+            _ip(*there, "link", "set", self._other, "up")
+            _ip(*there, "link", "set", "lo", "up")
+            self.mend()
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.__exit__(None, None, None)
+            raise CannotLink(str(error)) from error
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError, subprocess.CalledProcessError):
+            _ip("netns", "del", self._name)  # the cards go with it
+
+    def cut(self) -> None:
+        """Let nothing through, in neither direction; connections stay open at both ends."""
+        _ip("link", "set", self._card, "down")
+
+    def mend(self) -> None:
+        """Let everything through again."""
+        _ip("link", "set", self._card, "up")
+
+
+class CannotLink(Exception):
+    """A link cannot be made here."""
+
+
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
 class Cluster:
     """Starts with the block and ends with it.
 
     Args:
         environment: more of the environment of the nodes that are started; may be changed.
+        link: the first node is at its other end.
     """
 
     def __init__(
@@ -46,8 +105,11 @@ class Cluster:
         slots: int = 3,
         lease_s: float = 10.0,
         environment: Mapping[str, str] | None = None,
+        link: Link | None = None,
     ) -> None:
         self.folder = folder
+        self.link = link
+        self._host = "127.0.0.1" if link is None else link.here
         self.environment = dict(environment or {})
         self.lease_s = lease_s
         self.token_file = folder / "token"
@@ -59,7 +121,7 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self._port}"
+        return f"{self._host}:{self._port}"
 
     def settings(self) -> str:
         """Return the section of config.toml."""
@@ -99,7 +161,7 @@ class Cluster:
             f"--temp-dir={self._temporary}",
         )
         deadline = time.monotonic() + 60
-        while not _listens(self._port):
+        while not _listens(self._host, self._port):
             assert self.head.poll() is None, "the head ended"
             assert time.monotonic() < deadline, "the head does not listen"
             time.sleep(0.1)
@@ -120,6 +182,7 @@ class Cluster:
                 f"--address={self.address}",
                 f"--resources={resources}",
                 folder=folder,
+                link=None if number else self.link,
             )
             self.nodes[number : number + 1] = [process]
             said = self.folder / f"{folder.name}.log"
@@ -174,7 +237,9 @@ class Cluster:
                 _kill(process)
         shutil.rmtree(self._temporary, ignore_errors=True)
 
-    def _start(self, name: str, *arguments: str, folder: Path | None = None) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, *arguments: str, folder: Path | None = None, link: Link | None = None
+    ) -> subprocess.Popen[bytes]:
         environment = {
             **os.environ,
             **self.environment,
@@ -189,12 +254,13 @@ class Cluster:
         with (self.folder / f"{name}.log").open("wb") as output:
             return subprocess.Popen(
                 [
+                    *(link.command if link else ()),
                     sys.executable,
                     "-m",
                     "ray.scripts.scripts",
                     "start",
                     "--block",
-                    "--node-ip-address=127.0.0.1",
+                    f"--node-ip-address={link.there if link else self._host}",
                     "--num-cpus=0",
                     "--num-gpus=0",
                     "--object-store-memory=80000000",
@@ -232,6 +298,6 @@ def _free_port() -> int:
         return port
 
 
-def _listens(port: int) -> bool:
+def _listens(host: str, port: int) -> bool:
     with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
+        return tried.connect_ex((host, port)) == 0

@@ -338,11 +338,12 @@ class Ground:
         await anew
         return rows
 
-    async def nothing_left(self, node: int, *, since: float) -> None:
-        """Wait until nothing of a job runs on a node, no longer than its lease."""
+    async def nothing_left(self, node: int, *, since: float, kill_s: float = 0.0) -> None:
+        """Wait until nothing of a job runs on a node, no longer than its lease, and what a kill after it takes."""
         while left := await asyncio.to_thread(orphans, self.cluster.node_folder(node)):
             took_s = time.monotonic() - since
-            assert took_s < self.cluster.lease_s, f"processes of jobs on a node after the lease: {left}"
+            within_s = self.cluster.lease_s + kill_s
+            assert took_s < within_s, f"processes of jobs on a node after the lease: {left}"
             await asyncio.sleep(0.05)
         self.orphaned_s.append(round(time.monotonic() - since, 2))
 
