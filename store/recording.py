@@ -30,7 +30,6 @@ from store.log.envelope import Appended, Expect, NewEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from store.sqlite import translated
-from store.view import queries
 
 MAX_EVENTS = 256
 MAX_BYTES = 16 << 20
@@ -234,6 +233,9 @@ class _Line:
     @classmethod
     def read(cls, reader: LogReader, view: sqlite3.Connection | None, *, repository: str, line: str) -> _Line:
         """Combine the view with the log's later events: the log is what counts."""
+        # Not before: a tracing job makes events, and reads no view.
+        from store.view import queries
+
         found = cls()
         after = 0
         if view is not None:

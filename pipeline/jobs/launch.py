@@ -8,12 +8,15 @@ collecting meanwhile took an eighth of a check's processor time.
 from __future__ import annotations
 
 import gc
+import os
 import runpy
 import sys
 
 
 def main() -> int:
     gc.disable()
+    # No package beside us is pydantic's plugin here, and to look for one reads the metadata of all of them.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     # Not before: most of what there is to load comes with it.
     from pipeline.jobs.gpu_lock import arrive
 

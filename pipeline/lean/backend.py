@@ -11,7 +11,6 @@ stands in for one in tests (`pipeline.lean.toolchain.standins`).
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -456,6 +455,8 @@ def _tools(sysroot: str) -> Iterator[Path]:
 
 
 def _version_of_pantograph() -> str:
+    import importlib.metadata  # only here: most jobs have their REPL named, and it loads the parser of mails
+
     try:
         return " " + importlib.metadata.version("pantograph")
     except importlib.metadata.PackageNotFoundError:

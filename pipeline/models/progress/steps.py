@@ -28,15 +28,11 @@ import sqlite3
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipeline.models.errors import DatasetError
 from pipeline.models.text import CUT, fitting_state, state_text
 from store.domain.splits import SIDES, Split
-from store.leandojo.progress import export_progress
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +269,9 @@ def write_steps(
         NothingToExportError: there is no such trace, or no proof to learn from.
         LogError: the view cannot be read, or the disk refused.
     """
+    # Not before: a search reads steps, and exports would take a sixth of the time in which it starts.
+    from store.leandojo.progress import export_progress
+
     out.mkdir(parents=True)
     made = export_progress(
         out / _EXPORTED,
