@@ -23,7 +23,7 @@ from pipeline.gate.second_kernel import AUTO, NANODA, OFF
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import CheckSpec
 from pipeline.lean.backend import LeanBackend, find_leans
-from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.source.scanner import parse, scan_source
 from store.domain.identity import git_blob
 from store.events.proofs import ProofChecked, ProofFound, ProofRejected, ProofVerified
 from store.events.registry import EVENT_TYPES
@@ -98,7 +98,12 @@ class GateProject:
         head, _, tail = case.file.partition("HOLE")
         before, start = f"{head}{case.hole}{tail}".encode(), len(head.encode())
         (self.project / "A.lean").write_bytes(before)
-        patched = scan_source(f"{head}{case.proof}{tail}".encode(errors="replace"), path="A.lean")
+        after = f"{head}{case.proof}{tail}".encode(errors="replace")
+        commands = [command for command in parse(before).commands if command.byte_start <= start]
+        above = before[: commands[-1].byte_start if commands else 0]
+        texts = [text.decode() for text in (before, after, above)] + [*case.others.values()]
+        self.tools.read(*(text.replace("\r\n", "\n") for text in texts))
+        patched = scan_source(after, path="A.lean")
         text_hash = next((d.text_hash for d in patched.declarations if d.name == case.declaration), "none")
         raw = {
             "proof": "p" * 16,

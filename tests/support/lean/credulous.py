@@ -16,7 +16,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.support.lean.credulous_programs import PROGRAMS, RULES
+from tests.support.lean.credulous_programs import PROGRAMS, RULES, SCANS, scan
 
 _ROOT = Path(__file__).resolve().parents[3]
 TOOLCHAIN = "leanprover/lean4:v4.34.1"
@@ -72,6 +72,10 @@ class Credulous:
         """Replace the rules; the first that fits gives each answer."""
         (self.sysroot / RULES).write_text(json.dumps([asdict(rule) for rule in rules]), "utf-8")
 
+    def read(self, *texts: str) -> None:
+        """Scan these texts here, so that no program has to load the scanner for them."""
+        (self.sysroot / SCANS).write_text(json.dumps({text: scan(text) for text in texts}), "utf-8")
+
 
 def make_credulous(folder: Path, *, leanchecker: bool = True) -> Credulous:
     """Write the programs into `folder`/bin; without any rule."""
@@ -89,4 +93,5 @@ def make_credulous(folder: Path, *, leanchecker: bool = True) -> Credulous:
         program.chmod(0o755)
     tools = Credulous(folder)
     tools.believe()
+    tools.read()
     return tools

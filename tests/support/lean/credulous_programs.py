@@ -14,6 +14,8 @@ from typing import Any
 from tests.support.lean.exported import Exported
 
 RULES = "rules.json"
+SCANS = "scans.json"
+"""What the scanner reads in texts, by the text; of any other text a program asks it anew."""
 PROGRAMS = ("lake", "lean", "leanchecker", "repl")
 _LIBRARY = Path(".lake", "build", "lib", "lean")
 
@@ -63,23 +65,22 @@ def _reply(sysroot: Path, command: str, payload: dict[str, Any]) -> dict[str, An
 
 def _units(sysroot: Path, text: str) -> list[dict[str, Any]]:
     text = text.replace("\r\n", "\n")  # as Lean does, which then counts no CR
-    source = _scan(text)
-    declarations = source.scanned.declarations
+    source = _scan(sysroot, text)
     units = []
-    for number, command in enumerate(source.commands):
-        following = source.commands[number + 1 :]
-        end = following[0].byte_start if following else len(text.encode())
-        inside = [one for one in declarations if command.byte_start <= one.byte_start < end]
-        named = [one.name for one in inside if not one.name.rsplit(".", 1)[-1].startswith("_")]
+    for number, (start, command) in enumerate(source["commands"]):
+        following = source["commands"][number + 1 :]
+        end = following[0][0] if following else len(text.encode())
+        inside = [one for one in source["declarations"] if start <= one["byte_start"] < end]
+        named = [one["name"] for one in inside if not one["name"].rsplit(".", 1)[-1].startswith("_")]
         messages = []
         if inside:
-            says = _Says(sysroot, command.text)
+            says = _Says(sysroot, command)
             named += says.get("made") or []
             if error := says.get("error"):
                 messages.append(_message("error", str(error), "[anonymous]"))
             if warning := says.get("sorry"):
                 messages.append(_message("warning", str(warning), "[anonymous]"))
-        units.append({"boundary": [command.byte_start, end], "messages": messages, "newConstants": named})
+        units.append({"boundary": [start, end], "messages": messages, "newConstants": named})
     return units
 
 
@@ -104,21 +105,24 @@ def _lake(sysroot: Path, arguments: Sequence[str]) -> int:
             continue
         seen.add(module)
         text = path.read_text("utf-8")
-        source = _scan(text)
-        todo += source.imports
+        source = _scan(sysroot, text)
+        todo += source["imports"]
         if refusal := _Says(sysroot, text).get("build"):
             print(f"error: {path}:1:0: {refusal}")
             return 1
-        declarations = source.scanned.declarations
-        for one in declarations:
-            own = text.encode()[one.byte_start : one.byte_end].decode()
+        for one in source["declarations"]:
+            own = text.encode()[one["byte_start"] : one["byte_end"]].decode()
             if warning := _Says(sysroot, own).get("sorry"):
-                print(f"warning: {path}:{one.line}:{one.column + 8}: {warning}")
+                print(f"warning: {path}:{one['line']}:{one['column'] + 8}: {warning}")
         output = Path(_Says(sysroot, text).get("elsewhere") or _LIBRARY) / path.with_suffix(".olean")
         output.parent.mkdir(parents=True, exist_ok=True)
-        statements = {one.name: one.statement_hash for one in declarations}
-        sorried = [one.declaration for one in source.scanned.sorries]
-        built = {"text": text, "statements": statements, "imports": source.imports, "sorried": sorried}
+        statements = {one["name"]: one["statement_hash"] for one in source["declarations"]}
+        built = {
+            "text": text,
+            "statements": statements,
+            "imports": source["imports"],
+            "sorried": source["sorried"],
+        }
         output.write_text(json.dumps(built), "utf-8")
         if place := _Says(sysroot, text).get("writes"):
             left[Path(place)] = json.dumps({**built, "text": "-- another one\n"})
@@ -259,11 +263,24 @@ def _file(module: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _scan(text: str) -> Any:
-    # Half of a short program's time: only who reads source pays for it.
+def _scan(sysroot: Path, text: str) -> Any:
+    scans = json.loads((sysroot / SCANS).read_text("utf-8"))
+    return scans[text] if text in scans else scan(text)
+
+
+def scan(text: str) -> dict[str, object]:
+    """Return what the programs need of what the scanner reads in a text."""
+    # Two thirds of a short program's time: only who asks the scanner itself pays for it.
     from pipeline.lean.source.scanner import parse
 
-    return parse(text.encode())
+    source = parse(text.encode())
+    of_each = ("name", "byte_start", "byte_end", "line", "column", "statement_hash")
+    return {
+        "commands": [(command.byte_start, command.text) for command in source.commands],
+        "declarations": [{key: getattr(one, key) for key in of_each} for one in source.scanned.declarations],
+        "imports": source.imports,
+        "sorried": [one.declaration for one in source.scanned.sorries],
+    }
 
 
 def _parts(module: str) -> list[str]:

@@ -308,7 +308,7 @@ def _elaborate(path: Path) -> Said:
     payload = {"fileName": str(path), "readHeader": True, "inheritEnv": False, "newConstants": False}
     request = {"cmd": "frontend.process", "payload": payload}
     done = subprocess.run(
-        [sys.executable, "-I", "-c", program, library, "Init"],
+        [sys.executable, "-I", "-S", "-c", program, library, "Init"],
         input=json.dumps(request).encode() + b"\n",
         capture_output=True,
         check=False,

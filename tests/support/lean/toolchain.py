@@ -52,7 +52,7 @@ _SOURCE = (
     "tests/support/lean",
 )
 _PROGRAMS = {"lean": "lake", "lake": "lake", "leanchecker": "lake", "elan": "elan"}
-_LAUNCHER = """#!{interpreter} -I
+_LAUNCHER = """#!{interpreter} -IS
 import sys
 sys.path.insert(0, {library!r})
 from tests.support.lean.{module} import main
