@@ -36,14 +36,20 @@ def bomb(n: int) -> str:
     return "".join(f"theorem s{i}:1=1:=sorry\n" for i in range(n))
 
 
-@pytest.mark.parametrize("n", [20_000, pytest.param(300_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("n", "limit"),
+    [
+        pytest.param(11_000, "[scan]\nmax_sorries_per_file = 300\n", id="11000"),
+        pytest.param(300_000, "", id="300000", marks=pytest.mark.slow),
+    ],
+)
 def test_a_file_of_one_line_sorries_holds_the_daemon_within_its_memory_and_is_said_to_be_too_large(
-    tmp_path: Path, n: int
+    tmp_path: Path, n: int, limit: str
 ) -> None:
     deployment = Deployment(tmp_path)
     remote = deployment.remote("bomb")
     remote.commit("bomb", {"S.lean": bomb(n), "T.lean": "theorem t : 1 = 1 := sorry\n"})
-    settings = deployment.write(repos=[remote.path])
+    settings = deployment.write(repos=[remote.path], extra=limit)
     with deployment.daemon() as daemon:
         deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan", seconds=180)
         assert peak_mb(daemon.pid) < MOST_MB

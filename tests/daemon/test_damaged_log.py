@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -14,10 +14,9 @@ import pytest
 from store.log.anchor import read_anchor
 from store.log.backup import check
 from store.view.rebuild import verify
+from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
-
-UNSORRY = Path(sys.executable).parent / "unsorry"
 
 
 @pytest.fixture
@@ -57,12 +56,8 @@ def flip(path: Path, at: int) -> None:
 
 
 def unsorry(deployment: Deployment, *verb: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [UNSORRY, *verb, "--config", deployment.config],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+    return warm.unsorry(
+        *verb, "--config", str(deployment.config), environment=os.environ, folder=deployment.folder
     )
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,12 @@ from store.log.backup import check
 from store.log.log import EventLog
 from store.log.segments import SegmentStore
 from store.view.rebuild import verify
-from tests.daemon.test_damaged_log import UNSORRY, state
+from tests.daemon.test_damaged_log import state
 from tests.daemon.test_shipping import append, until
 from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
+
+UNSORRY = Path(sys.executable).parent / "unsorry"
 
 
 def machine(folder: Path, shipped: Path, remote: Path, *, every: str = "100ms") -> Deployment:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
-
-UNSORRY = Path(sys.executable).parent / "unsorry"
 
 Ask = Callable[[Deployment], dict[str, Any]]
 
@@ -28,12 +26,13 @@ def status() -> Ask:
     """Ask `unsorry status --json` of a deployment."""
 
     def ask(deployment: Deployment) -> dict[str, Any]:
-        done = subprocess.run(
-            [str(UNSORRY), "status", "--json", "--config", str(deployment.config)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
+        done = warm.unsorry(
+            "status",
+            "--json",
+            "--config",
+            str(deployment.config),
+            environment=os.environ,
+            folder=deployment.folder,
         )
         assert done.returncode in (0, 1, 3), done.stderr  # how the daemon is
         answer = json.loads(done.stdout)

@@ -97,8 +97,9 @@ def recorded(output: bytes) -> list[dict[str, object]]:
     return [event for line in lines if line["line"] == "events" for event in line["events"]]
 
 
+@pytest.mark.parametrize("moments", [2, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_check_killed_at_any_moment_gives_its_one_verdict_or_none_and_the_next_attempt_gives_it(
-    tmp_path: Path,
+    tmp_path: Path, moments: int
 ) -> None:
     whole = GateProject(tmp_path / "whole")
     started = time.monotonic()
@@ -106,11 +107,11 @@ def test_a_check_killed_at_any_moment_gives_its_one_verdict_or_none_and_the_next
     took = time.monotonic() - started
     (expected,) = recorded(out)
     assert expected["type"] == "proof_verified"
-    for step in range(1, 7):
+    for step in range(1, moments + 1):
         court = GateProject(tmp_path / f"killed-{step}")
         spec = court.spec(HONEST, lean="credulous")
         running = job(court, spec)
-        time.sleep(took * step / 6.5)
+        time.sleep(took * step / (moments + 0.5))
         os.killpg(running.pid, signal.SIGKILL)
         out, _ = running.communicate(timeout=60)
         events = recorded(out)
