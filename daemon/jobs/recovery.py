@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import time
 from datetime import UTC, datetime
@@ -107,14 +108,16 @@ def drop_old_job_folders(jobs: Path, *, inputs: InputStore, keep: int, running: 
     One whose job has inputs is to be tried again with them, and stays for two weeks.
     """
     waited_for = time.time() - _INPUTS_STAY_S
-    folders: list[tuple[float, Path]] = []
-    for folder in _children(jobs):
-        with contextlib.suppress(FileNotFoundError):
-            folders.append((folder.stat().st_mtime, folder))
+    folders: list[tuple[float, str]] = []
+    # At each job's end: without a Path for each of the folders that stay.
+    with contextlib.suppress(FileNotFoundError), os.scandir(jobs) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                folders.append((entry.stat().st_mtime, entry.name))
     old = [
-        folder
-        for at, folder in sorted(folders, reverse=True)[keep:]
-        if folder.name not in running and (at < waited_for or not (folder / INPUTS).exists())
+        jobs / name
+        for at, name in sorted(folders, reverse=True)[keep:]
+        if name not in running and (at < waited_for or not (jobs / name / INPUTS).exists())
     ]
     for folder in old:
         inputs.forget(folder / INPUTS)

@@ -512,13 +512,14 @@ class JobRunner:
     def holders(self) -> tuple[SlotHolder, ...]:
         """Return the running jobs that hold a slot of this machine. What an endpoint is asked is paid: it is never
         `saved`."""
+        paid = self.at_endpoints
         return tuple(
             SlotHolder(
                 job=live.due.job,
                 kind=live.due.kind,
                 repository=live.due.repository,
                 seconds=time.monotonic() - live.started,
-                saved=live.saved and live.due.job not in self.at_endpoints,
+                saved=live.saved and live.due.job not in paid,
                 ends=live.asked.is_set(),
             )
             for live in self._live.values()

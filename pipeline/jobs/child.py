@@ -20,7 +20,7 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,16 +106,10 @@ def kill_marked(directory: Path, *, below: bool = False) -> int:
 
 def _marked(directory: Path, *, below: bool) -> list[psutil.Process]:
     """Our processes that have the mark. Every process of the machine is looked at, and so only in its environment."""
-
-    def is_marked(pid: int) -> bool:
-        mark = _mark_of(pid)
-        return mark == str(directory) or (
-            below and mark is not None and mark.startswith(f"{directory}{os.sep}")
-        )
-
+    own, is_marked = os.getpid(), _tells_marks(os.fsencode(directory), below=below)
     found = []
     for pid in psutil.pids():
-        if pid != os.getpid() and is_marked(pid):
+        if pid != own and is_marked(pid):
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(pid)
                 # Asked again: until now the number may have become someone else's.
@@ -124,13 +118,22 @@ def _marked(directory: Path, *, below: bool) -> list[psutil.Process]:
     return found
 
 
-def _mark_of(pid: int) -> str | None:
-    try:
-        environment = Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return None  # it is gone, or not ours to look into
-    _, marked, rest = (b"\0" + environment).partition(f"\0{MARK}=".encode())
-    return os.fsdecode(rest.partition(b"\0")[0]) if marked else None
+def _tells_marks(directory: bytes, *, below: bool) -> Callable[[int], bool]:
+    """Return what says of a process whether it has the mark of an attempt. Asked of hundreds at each job's end."""
+    variable = f"\0{MARK}=".encode()
+    ends = (b"\0", os.fsencode(os.sep)) if below else (b"\0",)
+    marks = tuple(variable + directory + end for end in ends)
+
+    def is_marked(pid: int) -> bool:
+        try:
+            with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - a Path takes longer
+                environment = b"\0" + file.read() + b"\0"
+        except OSError:
+            return False  # it is gone, or not ours to look into
+        at = environment.find(variable)  # the first one counts, as for the process itself
+        return at >= 0 and environment.startswith(marks, at)
+
+    return is_marked
 
 
 # ---- Give a child the one key that it needs, by a pipe that is empty once it is read

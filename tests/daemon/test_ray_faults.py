@@ -25,7 +25,7 @@ from daemon.paths import Paths
 from store.log.envelope import StoredEvent
 from tests.support.daemon import kills, warm, witness
 from tests.support.daemon.bench import until
-from tests.support.daemon.cluster import NO_RAY, CannotLink, Cluster, Link
+from tests.support.daemon.cluster import NO_RAY, CannotLinkError, Cluster, Link
 from tests.support.daemon.deployment import SIMULATED, Deployment
 from tests.support.daemon.ray_faults import PATIENCE_S, POINTS, Ground, fact, ground, orphans
 from tests.support.daemon.remote import Remote
@@ -171,7 +171,7 @@ def link() -> Iterator[Link]:
     with contextlib.ExitStack() as stack:
         try:
             made = stack.enter_context(Link())
-        except CannotLink as error:
+        except CannotLinkError as error:
             pytest.skip(f"no link that can be cut can be made here: {error}")
         yield made
 

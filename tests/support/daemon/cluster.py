@@ -37,7 +37,7 @@ class Link:
     Only root can make one, with `ip` of iproute2.
 
     Raises:
-        CannotLink: here it cannot be made.
+        CannotLinkError: here it cannot be made.
     """
 
     here, there = "10.251.77.1", "10.251.77.2"
@@ -63,7 +63,7 @@ class Link:
             self.mend()
         except (OSError, subprocess.CalledProcessError) as error:
             self.__exit__(None, None, None)
-            raise CannotLink(str(error)) from error
+            raise CannotLinkError(str(error)) from error
         return self
 
     def __exit__(
@@ -81,7 +81,7 @@ class Link:
         _ip("link", "set", self._card, "up")
 
 
-class CannotLink(Exception):
+class CannotLinkError(Exception):
     """A link cannot be made here."""
 
 
