@@ -501,7 +501,7 @@ def _random_model(bench: Bench, name: str, shape: Mapping[str, Any]) -> Path:
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    fast: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    fast: PreTrainedTokenizerFast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, padding_side="left", clean_up_tokenization_spaces=False, **marks
     )
     config = Qwen3Config(

@@ -116,7 +116,7 @@ def make_model(
         show_progress=False,
     )
     tokenizer.train_from_iterator([*_texts(rows)], trainer)
-    fast: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    fast: PreTrainedTokenizerFast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         padding_side="left",
         model_max_length=max_length,

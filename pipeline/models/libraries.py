@@ -143,7 +143,7 @@ def quiet_libraries() -> Iterator[None]:
     for name in _LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
     if bars:
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+        transformers_logging.disable_progress_bar()
     try:
         with warnings.catch_warnings():
             for message in _KNOWN:
@@ -153,4 +153,4 @@ def quiet_libraries() -> Iterator[None]:
         for name, level in before.items():
             logging.getLogger(name).setLevel(level)
         if bars:
-            transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+            transformers_logging.enable_progress_bar()

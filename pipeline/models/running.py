@@ -116,7 +116,7 @@ def trackers(report_to: str | Sequence[str]) -> list[str]:
         ConfigError: there is none of this name, or its library is not installed.
     """
     names = [report_to] if isinstance(report_to, str) else list(report_to)
-    installed: list[str] = get_available_reporting_integrations()  # type: ignore[no-untyped-call]
+    installed: list[str] = get_available_reporting_integrations()
     for name in names:
         if name not in (*installed, "none"):
             raise ConfigError(
@@ -166,7 +166,7 @@ def wait(device: torch.device) -> None:
         PartialState(cpu=device.type == "cpu").wait_for_everyone()
 
 
-class _StepReports(TrainerCallback):
+class _StepReports(TrainerCallback):  # type: ignore[misc]
     """Reports each step, and ends a run whose loss is not a finite number."""
 
     def __init__(self, on_step: OnStep) -> None:
@@ -202,7 +202,7 @@ class _StepReports(TrainerCallback):
                 )
 
 
-class _SaveCallback(TrainerCallback):
+class _SaveCallback(TrainerCallback):  # type: ignore[misc]
     """Decides when a run is saved, flushes the save to the disk, and removes the earlier ones."""
 
     def __init__(self, saves: Saves) -> None:

@@ -281,7 +281,7 @@ class HubEncoder:
             ModelError: it cannot be loaded.
         """
         self._tokenizer = load_tokenizer(model)
-        self._model = _encoder(model).to(device).eval()  # type: ignore[arg-type]
+        self._model = _encoder(model).to(device).eval()
         self._device = device
         self._longest = text_length(self._tokenizer, self._model, LONGEST)
         if self._tokenizer.pad_token_id is None:
@@ -670,7 +670,7 @@ class TemplatedProgress:
         self._tokenizer, loaded = load_rating_model(model, new_head=False)
         self._longest = text_length(self._tokenizer, loaded, LONGEST_RATED)
         self._device = device_of(device)
-        self._model: PreTrainedModel = loaded.to(self._device).eval()  # type: ignore[arg-type]
+        self._model: PreTrainedModel = loaded.to(self._device).eval()
 
     def predict(self, steps: Sequence[Step]) -> list[float]:
         """Return the steps that remain after each, from 0; infinite where the model's number is none."""

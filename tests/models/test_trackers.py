@@ -48,7 +48,7 @@ def test_a_tracker_that_is_not_installed_is_refused_before_anything_is_loaded(
 
 
 def test_a_callback_is_told_of_the_run_and_trackers_are_off_unless_named(tmp_path: Path) -> None:
-    class Heard(TrainerCallback):
+    class Heard(TrainerCallback):  # type: ignore[misc]
         losses: list[float]
 
         def on_train_begin(self, args: Any, *_: Any, **__: Any) -> None:

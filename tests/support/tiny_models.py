@@ -127,7 +127,7 @@ def make_tiny_seq2seq(
 
     The same arguments give the same weights. With the defaults: 222,000 parameters, 890 kB.
     """
-    config = T5Config(  # type: ignore[call-arg]  # it takes fields that every configuration has
+    config = T5Config(  # it takes fields that every configuration has
         vocab_size=384,
         d_model=d_model,
         d_kv=d_model // 4,
@@ -169,7 +169,7 @@ def make_tiny_classifier(
     fast = _wrapped(tokenizer, marks, padding_side="right", max_length=max_length)
     # BERT's kinds of token are for pairs of texts.
     fast.model_input_names = ["input_ids", "attention_mask"]
-    config = BertConfig(  # type: ignore[call-arg]  # it takes fields that every configuration has
+    config = BertConfig(  # it takes fields that every configuration has
         vocab_size=len(fast),
         hidden_size=hidden,
         intermediate_size=2 * hidden,
@@ -217,7 +217,7 @@ def _byte_tokenizer(marks: list[str], texts: Sequence[str] = ()) -> Tokenizer:
 def _wrapped(
     tokenizer: Tokenizer, marks: dict[str, str], *, padding_side: str, max_length: int
 ) -> PreTrainedTokenizerFast:
-    fast: PreTrainedTokenizerFast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    fast: PreTrainedTokenizerFast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         padding_side=padding_side,
         model_max_length=max_length,

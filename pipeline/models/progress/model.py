@@ -47,7 +47,7 @@ class ProgressModel:
         self.max_length = text_length(self.tokenizer, loaded, int(about.get("max_length", LONGEST)))
         self.device = device_of(device)
         self.batch_size = batch_size
-        self._model: PreTrainedModel = loaded.to(self.device).eval()  # type: ignore[arg-type]
+        self._model: PreTrainedModel = loaded.to(self.device).eval()
 
     def predict(self, steps: Sequence[Step]) -> list[float]:
         """Return the steps that remain after each: from 0, and 0 for one that ends its proof.
@@ -132,7 +132,7 @@ def text_length(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, want
     least = min(wanted, tokenizer.model_max_length, wanted if places is None else int(places))
     if least < wanted:
         _log.info("texts have at most %d tokens, not %d: the model takes no more", least, wanted)
-    return least
+    return int(least)
 
 
 def ids_of(

@@ -76,7 +76,7 @@ class Tokens(Protocol):
     def __call__(self, text: str, max_length: int) -> Ids: ...
 
 
-Encoder = PreTrainedModel
+Encoder: TypeAlias = PreTrainedModel
 """The retriever's network, of any architecture. Its width is `config.hidden_size`, T5's too."""
 Pooling = Literal["mean", "cls", "last"]
 """Which of a text's token vectors make its own: their mean, the first, or the last."""

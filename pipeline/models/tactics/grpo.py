@@ -343,7 +343,7 @@ def _name(reward: Any) -> str:
     return getattr(reward, "__name__", type(reward).__name__)
 
 
-class _Trainer(TRLTrainer):
+class _Trainer(TRLTrainer):  # type: ignore[misc]
     def _send_telemetry(self) -> None:
         """Send nothing."""
 

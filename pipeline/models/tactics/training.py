@@ -627,13 +627,11 @@ class _ByLength(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(self._seed + self._epoch)
-        order: list[int] = get_length_grouped_indices(  # type: ignore[no-untyped-call]
-            self._lengths, self._batch_size, generator=generator
-        )
+        order: list[int] = get_length_grouped_indices(self._lengths, self._batch_size, generator=generator)
         return iter(order)
 
 
-class _GroupedByLength(Trainer):
+class _GroupedByLength(Trainer):  # type: ignore[misc]
     """A trainer whose batches hold rows of like length."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
@@ -642,7 +640,7 @@ class _GroupedByLength(Trainer):
         return _ByLength([len(ids) for ids in rows["input_ids"]], at_once, self.args.seed)
 
 
-class _Trainer(_GroupedByLength, TRLTrainer):
+class _Trainer(_GroupedByLength, TRLTrainer):  # type: ignore[misc]
     def _send_telemetry(self) -> None:
         """Send nothing."""
 

@@ -303,7 +303,7 @@ def test_an_adapter_is_saved_alone_and_loads_with_its_base(
     assert any(value.requires_grad for value in again.model.parameters())
     (second,) = again.train(database.repositories, database, tmp_path / "merged")
     assert second.commit[0] == "5"
-    assert same(weights(causal), dict(again.model.unload().state_dict()))  # type: ignore[operator]
+    assert same(weights(causal), dict(again.model.unload().state_dict()))
 
 
 def test_an_adapter_finds_its_base_from_any_folder_and_leaves_the_caller_s_settings_alone(
