@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +32,7 @@ from store.log.log import EventLog
 from store.view import queries, trace_queries
 from store.view.rows import TraceRow
 from store.view.view import View
+from tests.support.daemon import warm
 from tests.support.specs import raw_spec
 
 KEY = "example.org/me/logic"
@@ -295,17 +295,11 @@ class Workshop:
         spec = raw_spec(kind, parameters, folder).write()
         lines: list[dict[str, Any]] = []
         batches = 0
-        with (
-            (folder / "stderr").open("w") as stderr,
-            subprocess.Popen(
-                [sys.executable, "-m", f"pipeline.{kind}", "--spec", str(spec)],
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                text=True,
-            ) as process,
-        ):
-            assert process.stdout is not None
-            for text in process.stdout:
+        pipe = folder / "stdout"
+        os.mkfifo(pipe)
+        process = warm.job(f"pipeline.{kind}", spec, output=pipe, errors=folder / "stderr")
+        with pipe.open(encoding="utf-8") as said:
+            for text in said:
                 line = json.loads(text)
                 lines.append(line)
                 if line["line"] == "events":

@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import pytest
 from pipeline.gate import check
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter
 from pipeline.jobs.specs import CheckSpec
+from tests.support.daemon import warm
 from tests.support.gate import FILE, Case, GateProject
 
 PROOF = "exact ⟨h.2, h.1⟩"
@@ -80,20 +80,13 @@ def test_what_a_build_prints_is_no_verdict(court: GateProject) -> None:
 
 def job(court: GateProject, spec: JobSpec[CheckSpec]) -> subprocess.Popen[bytes]:
     spec.staging.mkdir(parents=True, exist_ok=True)
-    file = spec.write()
-    return subprocess.Popen(
-        [sys.executable, "-m", "pipeline.gate.check", "--spec", str(file)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        start_new_session=True,
-    )
+    folder = court.folder
+    return warm.job("pipeline.gate.check", spec.write(), output=folder / "said", errors=folder / "errors")
 
 
-def recorded(output: bytes) -> list[dict[str, object]]:
-    """Return the events of all lines that are whole."""
-    lines = [json.loads(line) for line in output.decode().split("\n")[:-1]]
+def recorded(court: GateProject) -> list[dict[str, object]]:
+    """Return the events of all lines that a job of it said whole."""
+    lines = [json.loads(line) for line in (court.folder / "said").read_text("utf-8").split("\n")[:-1]]
     return [event for line in lines if line["line"] == "events" for event in line["events"]]
 
 
@@ -103,9 +96,9 @@ def test_a_check_killed_at_any_moment_gives_its_one_verdict_or_none_and_the_next
 ) -> None:
     whole = GateProject(tmp_path / "whole")
     started = time.monotonic()
-    out, _ = job(whole, whole.spec(HONEST, lean="credulous")).communicate(timeout=120)
+    job(whole, whole.spec(HONEST, lean="credulous")).wait(timeout=120)
     took = time.monotonic() - started
-    (expected,) = recorded(out)
+    (expected,) = recorded(whole)
     assert expected["type"] == "proof_verified"
     for step in range(1, moments + 1):
         court = GateProject(tmp_path / f"killed-{step}")
@@ -113,8 +106,8 @@ def test_a_check_killed_at_any_moment_gives_its_one_verdict_or_none_and_the_next
         running = job(court, spec)
         time.sleep(took * step / (moments + 0.5))
         os.killpg(running.pid, signal.SIGKILL)
-        out, _ = running.communicate(timeout=60)
-        events = recorded(out)
+        running.wait(timeout=60)
+        events = recorded(court)
         assert [event["event_id"] for event in events] in ([], [expected["event_id"]])
         for event in events:
             data = event["data"]
@@ -122,8 +115,8 @@ def test_a_check_killed_at_any_moment_gives_its_one_verdict_or_none_and_the_next
             assert (spec.staging / str(data["patch"]["sha256"])).is_file()
     # The next attempt has a worktree of its own, and the same id: appended twice it is one event.
     again = GateProject(tmp_path / "again")
-    out, _ = job(again, again.spec(HONEST, lean="credulous")).communicate(timeout=120)
-    assert recorded(out) == [expected]
+    job(again, again.spec(HONEST, lean="credulous")).wait(timeout=120)
+    assert recorded(again) == [expected]
 
 
 def test_a_worktree_in_which_a_killed_check_left_its_proof_is_not_judged_again(court: GateProject) -> None:
@@ -136,7 +129,7 @@ def test_a_worktree_in_which_a_killed_check_left_its_proof_is_not_judged_again(c
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.killpg(running.pid, signal.SIGKILL)
-    running.communicate(timeout=60)
+    running.wait(timeout=60)
     assert PROOF in (court.project / "A.lean").read_text("utf-8")
     with pytest.raises(JobError) as caught:
         check.work(spec, Reporter(spec, io.StringIO()))

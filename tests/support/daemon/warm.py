@@ -1,4 +1,4 @@
-"""Daemons and verbs as processes of their own, for tests, without importing everything anew: up to a second of each.
+"""Daemons, verbs and jobs as processes of their own, for tests, and nothing imported anew: up to a second of each.
 
 process = warm.start(PROGRAM, str(config), output=folder / "daemon.log")
 process.send_signal(signal.SIGTERM)
@@ -6,6 +6,8 @@ assert process.wait(timeout=20) == 0
 
 done = warm.unsorry("status", "--json", environment=os.environ, folder=folder)
 assert done.returncode == 0
+
+process = warm.job("pipeline.trace", spec, output=folder / "stdout", errors=folder / "stderr")
 
 One interpreter has imported the daemon and the command line, and does nothing else; each program is a fork of it. The
 fork is adopted, so that it is our child like any other: `wait` returns its status, and no zombie is left.
@@ -67,6 +69,14 @@ exec(compile(asked["program"], "<string>", "exec"), {"__name__": "__main__"})
 
 
 _VERB = "import daemon.cli; daemon.cli.main()"
+# In a session of its own, as the daemon starts it.
+_JOB = """
+import os, runpy, sys
+os.setsid()
+module, *sys.argv[1:] = sys.argv[1:]
+sys.argv[0] = module
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
 
 
 class Adopted(subprocess.Popen[bytes]):
@@ -124,6 +134,15 @@ def start(
     """
     everything = {**os.environ, **(environment or {})}
     return _forked(program, arguments, output, output, everything, Path.cwd())
+
+
+def job(module: str, spec: Path, *, output: Path, errors: Path) -> subprocess.Popen[bytes]:
+    """Run a job's module on a specification; the files may be named pipes.
+
+    Raises:
+        RuntimeError: as `start`.
+    """
+    return _forked(_JOB, (module, "--spec", str(spec)), output, errors, os.environ, Path.cwd())
 
 
 def _forked(
