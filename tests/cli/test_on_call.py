@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 
 from daemon.http.control_client import request
 from daemon.settings import Settings
+from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 from tests.support.lean.toolchain import StandIn, make_toolchain, write_repl
 
@@ -58,6 +57,7 @@ def daemon_on(
     jobs = '[jobs]\nmax_running = 3\nmax_attempts = 1\nretry_base = "100ms"\n'
     settings = deployment.write(repos=[remote.path], extra=lean + jobs + extra)
     with deployment.daemon(environment={"ELAN_HOME": str(tools.home)}):
+        deployment.wait_for(lambda: '"daemon_ready"' in deployment.log(), what="the daemon to be ready")
         yield settings
 
 
@@ -66,13 +66,12 @@ def repl_of(tools: StandIn) -> Path:
 
 
 def unsorry(settings: Settings, *arguments: str) -> str:
-    program = Path(sys.executable).with_name("unsorry")
-    done = subprocess.run(
-        [str(program), *arguments, "--config", str(settings.path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={name: value for name, value in os.environ.items() if name != "COLUMNS"},
+    done = warm.unsorry(
+        *arguments,
+        "--config",
+        str(settings.path),
+        environment={name: value for name, value in os.environ.items() if name != "COLUMNS"},
+        folder=settings.path.parent,
     )
     # `status` says by its code that a job failed; everything else has only to answer.
     assert done.returncode in (0, *([1] if arguments[0] == "status" else [])), done.stdout + done.stderr
