@@ -1,6 +1,6 @@
 """Simulate a year of a daemon with thousands of repositories, with the project's own planner, ledger, log and view.
 
-    python -m benchmarks.year [--scale 0.0005 0.001 0.002] [--days 365] [--inputs benchmarks/year.toml] [--json FILE]
+    python -m benchmarks.year [--scale 0.0005 0.001 0.002] [--days 365] [--minutes 60] [--inputs benchmarks/year.toml]
 
 A simulation. Time, people's commits, nodes, GPUs and what comes of each job are made up, from the file of inputs
 (`benchmarks.year_world`); everything else is what a daemon runs: `Planner.plan` and `complete`, `admit` and the queue
@@ -10,6 +10,7 @@ traces, rung 1 and trainings, and lets each job record all that it found at its 
 Scale 1 is 10,000 repositories, 1,000,000 sorries and 1,000 GPUs. No such run fits into an afternoon: a scale is a share
 of the repositories, sorries, GPUs and money, and each runs in a process of its own. Of several it gives the exponent by
 which each figure grows with the scale, and says what that would make at scale 1. That is an extrapolation.
+With `--minutes` a run ends after so much of the processor's time, and says how many days it came to.
 
 Seconds are the processor's, without what waits for the disk.
 """
@@ -105,8 +106,9 @@ class Taken:
 class Year:
     """One run, in a folder of its own."""
 
-    def __init__(self, inputs: Inputs, folder: Path) -> None:
+    def __init__(self, inputs: Inputs, folder: Path, *, limit_s: float = math.inf) -> None:
         self.inputs = inputs
+        self._limit_s = limit_s
         self.world = World(inputs)
         self.settings = _settings(inputs, self.world, folder)
         self.taken = Taken()
@@ -139,6 +141,11 @@ class Year:
         self._nodes = {f"node-{number}": slots for number in range(-(-whole.gpus // machines.node_gpus))}
 
     @property
+    def days(self) -> float:
+        """The days that are over."""
+        return self._s / 86400
+
+    @property
     def now(self) -> datetime:
         """The time of the virtual clock."""
         return self.inputs.start + timedelta(seconds=self._s)
@@ -167,6 +174,8 @@ class Year:
         self._next_push()
         end_s = 86400 * whole.days
         while self._heap and self._heap[0][0] <= end_s:
+            if time.process_time() > self._limit_s:
+                return
             self._s = self._heap[0][0]
             # What comes in the time of one turn is planned for in the next.
             while self._heap and self._heap[0][0] <= self._s + inputs.turn_s:
@@ -426,7 +435,7 @@ class Figures:
     def of(cls, year: Year, scale: float, *, memory_mb: float, seconds: float) -> Figures:
         """Read the figures of a run that has ended."""
         whole, counts, taken, paths = year.inputs.whole, year.counts, year.taken, year.settings.paths
-        turns, days_s = len(taken.plan), 86400 * whole.days
+        turns, days_s = len(taken.plan), 86400 * year.days
         jobs = sum(counts[f"{kind} jobs"] for kind in KINDS)
         control = sum(map(sum, (taken.plan, taken.admission, taken.complete, taken.append, taken.view)))
         slots = whole.gpus * year.inputs.machines.slots_a_gpu
@@ -436,13 +445,13 @@ class Figures:
         last = max(1, turns // 10)
         return cls(
             scale=scale,
-            days=whole.days,
+            days=round(year.days, 2),
             repositories=whole.repositories,
             sorries=whole.sorries,
             gpus=whole.gpus,
             open_at_the_end=still,
             events=counts["events"],
-            events_a_day=counts["events"] / whole.days,
+            events_a_day=counts["events"] / year.days,
             jobs=jobs,
             attempts=counts["attempt_finished"],
             turns=turns,
@@ -490,12 +499,12 @@ def _percentile(times: Sequence[float], share: float) -> float:
     return sorted(times)[min(len(times) - 1, int(share * len(times)))]
 
 
-def simulate(inputs: Inputs, scale: float, folder: Path) -> Figures:
-    """Run one scale to its end."""
+def simulate(inputs: Inputs, scale: float, folder: Path, *, limit_s: float = math.inf) -> Figures:
+    """Run one scale to its end, or for so many seconds of the processor's."""
     began = time.process_time()
     give_back()
     before = psutil.Process().memory_info().rss
-    year = Year(inputs, folder)
+    year = Year(inputs, folder, limit_s=limit_s + began)
     year.run()
     # What is left is the planner's, the store's and the queues': what the world takes is none of theirs.
     del year.world
@@ -524,7 +533,7 @@ GROWING = (
 
 def shown(found: Sequence[Figures]) -> str:
     """Return a table of Markdown: a column for each run, and where there are several how they grow."""
-    grows = exponents(found) if len(found) > 1 else {}
+    grows = exponents(found) if len(found) > 1 and len({one.days for one in found}) == 1 else {}
     head = ["SIMULATED", *(f"scale {one.scale:g}, {one.days:g} days" for one in found)]
     rows = [[*head, *(["grows as scale^", "scale 1, EXTRAPOLATED"] if grows else [])]]
     rows.append(["---"] * len(rows[0]))
@@ -545,15 +554,18 @@ def _figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def _child(inputs: Inputs, scale: float, scratch: Path | None) -> Figures:
+def _child(inputs: Inputs, scale: float, scratch: Path | None, limit_s: float) -> Figures:
     with tempfile.TemporaryDirectory(prefix="unsorry-year-", dir=scratch) as folder:
-        return simulate(inputs, scale, Path(folder))
+        return simulate(inputs, scale, Path(folder), limit_s=limit_s)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=float, nargs="+", default=[0.0005, 0.001, 0.002])
     parser.add_argument("--days", type=float)
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="of the processor's time, for each scale"
+    )
     parser.add_argument("--inputs", type=Path, default=INPUTS)
     parser.add_argument("--folder", type=Path, help="for the logs and views; else the system's")
     parser.add_argument("--json", type=Path)
@@ -563,7 +575,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for scale in chosen.scale:
         say(f"scale {scale:g}, at a load of {os.getloadavg()[0]:.1f}")
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            found.append(pool.apply(_child, (inputs.scaled(scale, days=chosen.days), scale, chosen.folder)))
+            whole = inputs.scaled(scale, days=chosen.days)
+            found.append(pool.apply(_child, (whole, scale, chosen.folder, 60 * chosen.minutes)))
         print(shown(found[-1:]), flush=True)
     if len(found) > 1:
         print(shown(found))
