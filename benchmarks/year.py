@@ -170,7 +170,7 @@ class Year:
             self._at(inputs.first_s * number / whole.repositories, partial(self._begins, key))
         for number in range(1, 1 + math.floor(whole.days * inputs.models.promoted_a_year / 365)):
             self._at(86400 * 365 * number / inputs.models.promoted_a_year, partial(self._promote, number))
-        self._pushes = self.world.pushes()
+        self.pushes = self.world.pushes()
         self._next_push()
         end_s = 86400 * whole.days
         while self._heap and self._heap[0][0] <= end_s:
@@ -199,7 +199,7 @@ class Year:
         self._append(self.world.begins(key, self.now))
 
     def _next_push(self) -> None:
-        at_s, key = next(self._pushes)
+        at_s, key = next(self.pushes)
 
         def push() -> None:
             self._append(self.world.push(key, self.now))
@@ -507,7 +507,7 @@ def simulate(inputs: Inputs, scale: float, folder: Path, *, limit_s: float = mat
     year = Year(inputs, folder, limit_s=limit_s + began)
     year.run()
     # What is left is the planner's, the store's and the queues': what the world takes is none of theirs.
-    del year.world
+    del year.world, year.pushes
     give_back()
     memory = psutil.Process().memory_info().rss - before
     return Figures.of(year, scale, memory_mb=memory / 1e6, seconds=time.process_time() - began)
