@@ -150,8 +150,9 @@ def check(project: Project, proof: ProofFound, folder: Path, *, lean: LeanBacken
 
 
 @pytest.fixture(scope="module")
-def jobs() -> JobProcesses:
-    return JobProcesses(("prove", "prove.__main__", "check"))
+def jobs() -> Iterator[JobProcesses]:
+    with JobProcesses(("prove", "prove.__main__", "check")) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytest
 import torch
@@ -10,9 +11,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from pipeline.models.retriever.fisher import squared_gradients
-from tests.support import forks
 
 pytestmark = pytest.mark.timeout(300)
+
+
+class Programs(Protocol):
+    """tests/models/retriever/conftest.py's Programs."""
+
+    def start(self, program: str, *arguments: object, folder: Path) -> Any: ...
 
 
 # A real process that joins the other by gloo through a file and takes every other group.
@@ -38,7 +44,7 @@ distributed.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_two_processes_find_what_one_finds_and_both_have_it(tmp_path: Path) -> None:
+def test_two_processes_find_what_one_finds_and_both_have_it(tmp_path: Path, programs: Programs) -> None:
     generator = torch.Generator().manual_seed(0)
     model = nn.Linear(3, 1)
     inputs, targets = torch.randn(20, 3, generator=generator), torch.randn(20, 1, generator=generator)
@@ -50,7 +56,7 @@ def test_two_processes_find_what_one_finds_and_both_have_it(tmp_path: Path) -> N
 
     alone = squared_gradients(model, [(inputs, targets)], losses)
     started = [
-        forks.start(PROGRAM, tmp_path, rank, 2, folder=tmp_path / f"said by {rank}") for rank in range(2)
+        programs.start(PROGRAM, tmp_path, rank, 2, folder=tmp_path / f"said by {rank}") for rank in range(2)
     ]
     for program in started:
         done = program.wait()

@@ -26,7 +26,6 @@ from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.learning import evaluate
 from pipeline.models.retriever.strategies import ElasticWeights
 from store.leandojo import DynamicDatabase, Repository
-from tests.support import forks
 from tests.support.letters import Letters
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
@@ -109,6 +108,7 @@ class Shared:
 def two_processes(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
+    programs: Any,
     repository: Callable[[Path, str, int], Repository],
 ) -> Shared:
     folder = tmp_path_factory.mktemp("two")
@@ -123,7 +123,7 @@ def two_processes(
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         both = [
-            forks.start(PROGRAM, folder, rank, port, folder=folder / f"said by {rank}") for rank in (0, 1)
+            programs.start(PROGRAM, folder, rank, port, folder=folder / f"said by {rank}") for rank in (0, 1)
         ]
         first, second = (program.wait() for program in both)
         for one in (first, second):
