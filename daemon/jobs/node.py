@@ -511,9 +511,9 @@ def remove(paths: Paths, directory: Path) -> None:
 
 
 def remove_earlier(paths: Paths, directory: Path) -> None:
-    """Remove what an earlier attempt of the same name left, once nobody holds its lock.
+    """Wait for an earlier attempt's lock in this directory, then remove its files.
 
-    What else waits for that lock (`daemon.jobs.orphans`) kills by the folder's name: it would kill the later attempt.
+    `daemon.jobs.orphans` waits for the same lock and kills by directory name: it would kill the new attempt.
     """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(FileNotFoundError):

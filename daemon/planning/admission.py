@@ -63,12 +63,11 @@ class Admission:
 
 
 class Money:
-    """Whether a job has just found too little left of today's.
+    """Holds paid jobs back after one has ended for want of money.
 
-    Then no other begins for an hour, or until something is written into the ledger, the day is over, or the limit is
-    another one. Each would begin to find that out, every day: with a million sorries, tens of thousands of jobs. It is
-    an hour and not the day because another may need less, and because money may have been given back between the job's
-    look and its end.
+    No other begins for an hour, or until the ledger grows, the day ends, or the limit changes. Without this, each paid
+    job would start just to find the budget spent: tens of thousands a day with a million sorries. It is an hour and not
+    the day because another job may need less, and because money may be returned before the job ends.
     """
 
     def __init__(self) -> None:

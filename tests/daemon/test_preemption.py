@@ -19,14 +19,6 @@ from tests.support.daemon.bench import bench, until
 from tests.support.daemon.deployment import Deployment, NoTasks
 from tests.support.daemon.nvml import FakeGpu, FakeNvml
 
-SLOWLY = """
-from dataclasses import replace
-from pipeline.lean import backend
-
-quick = backend.simulator
-backend.simulator = lambda: replace(quick(), argv=(*quick().argv, "--fault", "slow:100"))
-"""
-"""Each answer of the simulator takes 0.1 s: a trace is long without work."""
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 
 
@@ -135,12 +127,12 @@ def test_a_long_trace_keeps_another_repository_waiting_for_its_share_only_and_go
 ) -> None:
     deployment = Deployment(tmp_path)
     large, good = deployment.remote("large"), deployment.remote("good")
-    files = {f"L{n}.lean": f"theorem t{n} : {n} = {n} := by\n  rfl\n" for n in range(24)}
-    large.commit("large", files)
+    lines = "".join(f"theorem t{i} : {i} = {i} := by\n  rfl\n" for i in range(16))
+    large.commit("large", {f"L{n}.lean": f"namespace L{n}\n{lines}end L{n}\n" for n in range(100)})
     good.commit("good", {"G.lean": "theorem g : 1 = 1 := by\n  rfl\n"})
     settings = deployment.write(
         repos=[large.path, good.path],
-        extra='[lean]\nbackend = "simulator"\nrepls = 1\n[schedule]\nshare = "1s"\n[prove]\nenabled = false\n',
+        extra='[lean]\nbackend = "simulator"\n[schedule]\nshare = "1s"\n[prove]\nenabled = false\n',
     )
     big, small = (repo.key for repo in settings.repos)
 
@@ -148,12 +140,12 @@ def test_a_long_trace_keeps_another_repository_waiting_for_its_share_only_and_go
         events = deployment.events("file_traced")
         return [event.data["path"] for event in events if event.data["repository"] == repository]
 
-    with deployment.daemon(prelude=SLOWLY):
+    with deployment.daemon():
         deployment.wait_for(lambda: traced(big) and traced(small), what="a trace that is under way")
         sha = good.commit("more", {"H.lean": "theorem h : 2 = 2 := by\n  rfl\n"})
         request(settings.paths, "POST", "/poll", {"repository": small})
         deployment.wait_for(lambda: "H.lean" in traced(small), what="the other's trace", seconds=30)
-        assert len(traced(big)) < len(files), "it is not waited for"
+        assert len(traced(big)) < 100, "it is not waited for"
         deployment.wait_for(
             lambda: big in {event.data["repository"] for event in deployment.events("commit_traced")},
             what="the large trace's end",
@@ -163,4 +155,4 @@ def test_a_long_trace_keeps_another_repository_waiting_for_its_share_only_and_go
     ended = [event.data["reason"] for event in deployment.events("job_interrupted")]
     what = f"trace {small} main {sha[:10]}"
     assert f"preempted: {what} waits for a slot; what is done stays" in ended
-    assert len(traced(big)) == len(set(traced(big))) == len(files), "each file is traced once"
+    assert len(traced(big)) == len(set(traced(big))) == 100, "each file is traced once"

@@ -48,7 +48,7 @@ class Link:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What begins a command that runs at the other end."""
+        """The prefix of a command that is to run at the other end."""
         return "ip", "netns", "exec", self._name
 
     def __enter__(self) -> Link:

@@ -15,7 +15,7 @@ from tests.support.lean.exported import Exported
 
 RULES = "rules.json"
 SCANS = "scans.json"
-"""What the scanner reads in texts, by the text; of any other text a program asks it anew."""
+"""The scanner's results, keyed by source text. A program scans a text that is missing here itself."""
 PROGRAMS = ("lake", "lean", "leanchecker", "repl")
 _LIBRARY = Path(".lake", "build", "lib", "lean")
 
