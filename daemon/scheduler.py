@@ -119,10 +119,13 @@ class Scheduler:
         """Return whether something may begin, or has to end, since these events.
 
         What a search records of its sorries frees no lane and no slot before it ends. With the first of it, it can be
-        preempted.
+        preempted, for a repository that waits too long.
         """
+        share_s = self._context.settings.schedule.share_s
+        overdue = self.for_slot.overdue(now=time.monotonic(), share_s=share_s)
         return not all(
-            isinstance(event.body, AttemptFinished) and self._runner.has_saved(event.body.job)
+            isinstance(event.body, AttemptFinished)
+            and not (overdue and not self._runner.has_saved(event.body.job))
             for event in events
         )
 
@@ -145,8 +148,7 @@ class Scheduler:
         """Make a plan and start of it what may start now."""
         settings = self._context.settings
         try:
-            builds = await asyncio.to_thread(present, settings.paths.cache)
-            self.plan, self.lacking, self.in_vain = await self._store.ask(self._found(settings, builds))
+            self.plan, self.lacking, self.in_vain = await self._store.ask(self._found(settings))
             nodes = await self._engine.nodes(self._runner.lent)
         except (LogError, sqlite3.Error, OSError) as error:
             self._context.problems.set("plan", f"what is due cannot be found out: {error}")
@@ -179,9 +181,8 @@ class Scheduler:
         self._runner.grace_s = settings.schedule.grace_s
         begin = {one.due.job: one for one in self.admission.start}
         async with self.beginning:
-            whole = await self._store.ask(
-                partial(self._planner.complete, jobs=[one.due for one in self.admission.start])
-            )
+            jobs = [one.due for one in self.admission.start]
+            whole = await self._store.ask(partial(self._planner.complete, jobs=jobs)) if jobs else []
             if self._store.room.problem:
                 # Since this turn began a job has found no room, told so and left: the plan has it as due again. From
                 # here on nothing is awaited, so that no other task can.
@@ -208,15 +209,15 @@ class Scheduler:
         }
 
     def _found(
-        self, settings: Settings, builds: Collection[tuple[str, str]]
+        self, settings: Settings
     ) -> Callable[[sqlite3.Connection], tuple[Plan, tuple[Need, ...], list[TriggerEnded]]]:
-        """Return one question for all that a turn has to know of the view: each by itself costs a thread's turn."""
+        """Return one question for all that a turn has to know of the view and the cache: each by itself costs a
+        thread's turn."""
         leans, runner = self.leans, self._runner
         plan = partial(
             self._planner.plan,
             settings=settings,
             leans=leans,
-            builds=builds,
             trainable=not self.untrainable,
             no_models=self._no_models,
             reserved_s=runner.reserved_s,
@@ -230,7 +231,7 @@ class Scheduler:
         version, known = self.plan.version, (self.lacking, self.in_vain)
 
         def ask(view: sqlite3.Connection) -> tuple[Plan, tuple[Need, ...], list[TriggerEnded]]:
-            made = plan(view)
+            made = plan(view, builds=present(settings.paths.cache))
             if made.version == version:
                 return made, *known
             return made, lacking(view, leans), in_vain(view, settings=settings, leans=leans)

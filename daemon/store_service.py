@@ -155,13 +155,16 @@ Answer = TypeVar("Answer")
 
 _GROUP_EVENTS, _GROUP_BLOBS = 2_000, 64
 """A transaction takes batches until it has so many events or payloads."""
+_SHARED_S = 1.0
+"""For so long a shared append waits for others, as with PostgreSQL's commit_delay."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A batch that waits for its turn, and what became of it."""
+    """A batch that waits for its turn, its outcome, and the future that tells its appender of it."""
 
     batch: Batch
+    told: asyncio.Future[None]
     outcome: Appended | Exception | None = None
 
 
@@ -220,6 +223,8 @@ class StoreService:
         self._view: sqlite3.Connection | None = None
         self._files: dict[Path, tuple[int, int]] = {}
         self._pending: deque[_Waiting] = deque()
+        self._soon: asyncio.TimerHandle | None = None
+        """Begins a transaction for the shared appends that wait."""
         self._listeners: list[Callable[[Sequence[NewEvent]], None]] = []
         self.failure: Exception | None = None
         self.failed = asyncio.Event()
@@ -256,6 +261,7 @@ class StoreService:
         expect: Mapping[str, int | Expect] | None = None,
         blobs: Mapping[str, Path] | None = None,
         wait: bool = False,
+        shared: bool = False,
     ) -> Appended:
         """Record events, all or nothing; when this returns they are durable and in the view.
 
@@ -264,6 +270,7 @@ class StoreService:
 
         Args:
             wait: where the disk is full, wait until there is room, however long that takes. Not for the main loop.
+            shared: wait a second for others to share the transaction, or until `record_now`.
 
         Raises:
             ConcurrencyError, IdempotencyError, BlobMissingError, BlobCorruptError, InvalidAppendError: the batch
@@ -276,10 +283,14 @@ class StoreService:
         batch = Batch(list(events), expectations, dict(blobs or {}))
         while True:
             moment = self.room.moment
-            waiting = _Waiting(batch)
+            self._loop = asyncio.get_running_loop()
+            waiting = _Waiting(batch, self._loop.create_future())
             self._pending.append(waiting)
-            # Whoever's turn comes first records all that waits; the others find theirs done.
-            await self._in(self._writer, self._append_pending)
+            if not shared or self._hurried:
+                self._writer.submit(self._append_pending)
+            elif self._soon is None:
+                self._soon = self._loop.call_later(_SHARED_S, self.record_now)
+            await waiting.told
             if isinstance(appended := waiting.outcome, Appended):
                 break
             assert appended is not None
@@ -289,6 +300,13 @@ class StoreService:
         if self.room.waited_for:
             self.room.try_again()
         return appended
+
+    def record_now(self) -> None:
+        """Let the shared appends that wait for others wait no longer."""
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+            self._writer.submit(self._append_pending)
 
     async def ask(self, question: Callable[[sqlite3.Connection], Answer]) -> Answer:
         """Run a query on the view (one of `store.view.queries`, usually)."""
@@ -379,6 +397,8 @@ class StoreService:
 
     async def close(self) -> None:
         """Finish what is queued and close everything; `failure` has what went wrong. Safe to repeat."""
+        self._hurried = True
+        self.record_now()
         await asyncio.to_thread(self._asker.shutdown)
         await asyncio.to_thread(self._writer.shutdown)
         first: Exception | None = None
@@ -419,33 +439,38 @@ class StoreService:
         self._view = queries.connect(self._paths.database_db)
 
     def _append_pending(self) -> None:
-        """Record what waits, as much as a transaction takes; each of it gets its outcome."""
-        group: list[_Waiting] = []
-        events = blobs = 0
-        while self._pending and events < _GROUP_EVENTS and blobs < _GROUP_BLOBS:
-            group.append(self._pending.popleft())
-            events += len(group[-1].batch.events)
-            blobs += len(group[-1].batch.blobs)
-        if not group:
-            return
-        try:
-            for one, outcome in zip(group, self._append([one.batch for one in group]), strict=True):
-                one.outcome = outcome
-            # What was appended is durable from here on, whatever becomes of the view.
-            if any(isinstance(one.outcome, Appended) for one in group):
-                self._follow()
-        except Exception as error:  # noqa: BLE001 - whoever waits for one of them raises it
-            for one in group:
-                if not isinstance(one.outcome, CALLERS_MISTAKES):
-                    one.outcome = error
-        # From here, since whoever waits may have been cancelled meanwhile; they hear of it before who waits goes on.
+        """Record all that waits, as much at a time as a transaction takes; whoever's turn comes first does so."""
+        while self._pending:
+            group: list[_Waiting] = []
+            events = blobs = 0
+            while self._pending and events < _GROUP_EVENTS and blobs < _GROUP_BLOBS:
+                group.append(self._pending.popleft())
+                events += len(group[-1].batch.events)
+                blobs += len(group[-1].batch.blobs)
+            try:
+                for one, outcome in zip(group, self._append([one.batch for one in group]), strict=True):
+                    one.outcome = outcome
+                # What was appended is durable from here on, whatever becomes of the view.
+                if any(isinstance(one.outcome, Appended) for one in group):
+                    self._follow()
+            except Exception as error:  # noqa: BLE001 - whoever waits for one of them raises it
+                for one in group:
+                    if not isinstance(one.outcome, CALLERS_MISTAKES):
+                        one.outcome = error
+            self._loop.call_soon_threadsafe(self._tell, group)
+
+    def _tell(self, group: Sequence[_Waiting]) -> None:
+        """Let those go on who wait, after the listeners have heard of it, also where one was cancelled meanwhile."""
+        if self._soon is not None and not self._pending:
+            self._soon.cancel()
+            self._soon = None
+        for one in group:
+            if not one.told.done():
+                one.told.set_result(None)
         for one in group:
             if isinstance(one.outcome, Appended) and not one.outcome.repeated:
-                self._loop.call_soon_threadsafe(self._tell, one.batch.events)
-
-    def _tell(self, events: Sequence[NewEvent]) -> None:
-        for listener in self._listeners:
-            listener(events)
+                for listener in self._listeners:
+                    listener(one.batch.events)
 
     def _append(self, batches: Sequence[Batch]) -> list[Appended | Exception]:
         """Append batches; return what became of each.

@@ -18,6 +18,7 @@ import socket
 import time
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 
 import h11
 import uvicorn
@@ -219,7 +220,31 @@ def bounded(bounds: Bounds) -> type[BoundedProtocol]:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, which leaves signals to the process's own handlers."""
+    """uvicorn's, which leaves signals to the process's own handlers.
+
+    It looks once a second and not ten times, which an idle daemon would pay for, and at once after `end`.
+    """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ends = asyncio.Event()
+
+    def end(self) -> None:
+        """Finish the answers under way, and close."""
+        self.should_exit = True
+        self._ends.set()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """See uvicorn: a signal ends it, a second one at once."""
+        super().handle_exit(sig, frame)
+        self._ends.set()
+
+    async def main_loop(self) -> None:
+        """See uvicorn: until the end is asked for."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._ends.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -280,7 +305,7 @@ class Serving:
 
     async def stop(self) -> None:
         """Finish the answers under way, and close."""
-        self._server.should_exit = True
+        self._server.end()
         done, _ = await asyncio.wait({self._task}, timeout=5)
         if not done:
             self._task.cancel()

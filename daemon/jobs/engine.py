@@ -24,7 +24,7 @@ import structlog
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu, Gpus
-from daemon.jobs.limits import Cgroups, MemoryBound, Usage
+from daemon.jobs.limits import Cgroups, MemoryBound, MemoryLooks, Usage
 from daemon.lock import holder
 from daemon.paths import Paths
 from daemon.polling.errors import GitError, NoSpaceError
@@ -347,6 +347,7 @@ class LocalEngine:
         self._git = git
         self._gpus = gpus or Gpus(paths.runtime / "gpus")
         self._cgroups = cgroups
+        self._looks = MemoryLooks()
 
     @property
     def now(self) -> tuple[Node, ...]:
@@ -413,6 +414,7 @@ class LocalEngine:
                 process.pid,
                 limit_bytes=order.whole_bytes,
                 cgroups=self._cgroups,
+                looks=self._looks,
                 over=over,
             )
             return LocalAttempt(process, memory, places.pop_all()), memory
@@ -423,6 +425,7 @@ class LocalEngine:
 
     async def aclose(self) -> None:
         """See `Engine.aclose`."""
+        self._looks.close()
         self._gpus.close()
 
 

@@ -12,10 +12,11 @@ import asyncio
 import contextlib
 import ctypes
 import errno
+import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -194,8 +195,61 @@ def _write(file: Path, text: str) -> None:
 
 LOOK_EVERY_S = 2.0
 _CHILDREN = Path("/proc/thread-self/children")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NEAR = 0.9
 """What was killed with so much of its limit in hand was probably killed for it."""
+
+
+class MemoryLooks:
+    """Looks every few seconds at what jobs hold: at all of them on one thread, since to hand a look to a thread takes
+    longer than the look."""
+
+    def __init__(self) -> None:
+        self._bounds: dict[MemoryBound, None] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._refused = ""
+
+    def begin(self, bound: MemoryBound) -> None:
+        """Look at this one too, soon for the first time."""
+        self._bounds[bound] = None
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+
+    def end(self, bound: MemoryBound) -> None:
+        """Look at this one no more."""
+        self._bounds.pop(bound, None)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._bounds.clear()
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def _look(self) -> None:
+        try:
+            while bounds := tuple(self._bounds):
+                for bound, held_bytes in await self._held_by(bounds):
+                    if bound in self._bounds:
+                        bound.saw(held_bytes)
+                await asyncio.sleep(LOOK_EVERY_S)
+        finally:
+            self._looking = None
+
+    async def _held_by(self, bounds: Sequence[MemoryBound]) -> list[tuple[MemoryBound, int]]:
+        refused, found = "", list[tuple[MemoryBound, int]]()
+        try:
+            found = await asyncio.to_thread(lambda: [(bound, held_by(bound.pid)) for bound in bounds])
+        except (OSError, RuntimeError) as error:  # no file or no thread to be had: perhaps at the next look
+            refused = str(error)
+        if refused != self._refused:
+            self._refused = refused
+            log.log(
+                logging.ERROR if refused else logging.INFO,
+                "memory_watched",
+                refused=refused,
+                jobs=len(bounds),
+            )
+        return found
 
 
 class MemoryBound:
@@ -206,6 +260,7 @@ class MemoryBound:
         pid: the process.
         limit_bytes: what it and all that it starts may hold together.
         cgroups: where it gets a group of its own; None: nowhere.
+        looks: what looks at its processes.
         over: called once, with a sentence, when it holds more than it may.
     """
 
@@ -216,58 +271,46 @@ class MemoryBound:
         *,
         limit_bytes: int,
         cgroups: Cgroups | None,
+        looks: MemoryLooks,
         over: Callable[[str], None],
     ) -> None:
-        self.limit_bytes = limit_bytes
-        self.held_bytes = 0
-        """As of the last look."""
+        self.pid = pid
+        self._limit_bytes = limit_bytes
         self._name = name
-        self._pid = pid
         self._cgroups = cgroups
+        self._looks = looks
         self._over = over
         self._group: Path | None = None
         self._peak_bytes = 0
-        self._watching: asyncio.Task[None] | None = None
-
-    @property
-    def has_group(self) -> bool:
-        """Return whether the kernel enforces the limit, beside our own polling."""
-        return self._group is not None
 
     async def begin(self) -> None:
         """Put it into a group, and begin to look at its processes."""
         if self._cgroups is not None:
             self._group = await asyncio.to_thread(self._enter, self._cgroups)
-        self._watching = asyncio.create_task(self._watch())
+        self._looks.begin(self)
 
     async def end(self) -> tuple[Usage | None, int]:
         """Kill what is left in the group; return what that says (None without one) and the most that was seen."""
-        if self._watching is not None:
-            self._watching.cancel()
-            (ended,) = await asyncio.gather(self._watching, return_exceptions=True)
-            if isinstance(ended, Exception):
-                log.error("memory_not_watched", of=self._name, reason=f"{type(ended).__name__}: {ended}")
+        self._looks.end(self)
         usage, group = None, self._group
         if group is not None and self._cgroups is not None:
             self._group = None
             usage = await asyncio.to_thread(self._leave, self._cgroups, group)
         return usage, max(self._peak_bytes, (usage.peak_bytes or 0) if usage is not None else 0)
 
-    async def _watch(self) -> None:
-        most = self.limit_bytes
-        while True:
-            self.held_bytes = held = await asyncio.to_thread(held_by, self._pid)
-            self._peak_bytes = max(self._peak_bytes, held)
-            if held > most:
-                self._over(f"with all that it started it held {shown(held)}, more than its {shown(most)}")
-                return
-            await asyncio.sleep(LOOK_EVERY_S)
+    def saw(self, held_bytes: int) -> None:
+        """Take what a look found."""
+        self._peak_bytes = max(self._peak_bytes, held_bytes)
+        if held_bytes > self._limit_bytes:
+            self._looks.end(self)
+            held, most = shown(held_bytes), shown(self._limit_bytes)
+            self._over(f"with all that it started it held {held}, more than its {most}")
 
     def _enter(self, cgroups: Cgroups) -> Path | None:
         group = None
         try:
-            group = cgroups.open(self._name, memory_bytes=self.limit_bytes)
-            cgroups.enter(group, self._pid)
+            group = cgroups.open(self._name, memory_bytes=self._limit_bytes)
+            cgroups.enter(group, self.pid)
         except OSError as error:
             # Its processes are looked at all the same. One that has ended already is no matter.
             log.warning("cgroup_refused", of=self._name, reason=str(error))
@@ -314,10 +357,10 @@ def _started_by(pid: int) -> list[int]:
 def held_by(pid: int) -> int:
     """Return what a process and its descendants hold for themselves, in bytes; 0 for one that is gone."""
     try:
-        memory = psutil.Process(pid).memory_info()
-    except psutil.Error:
+        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_bytes().split())
+    except OSError:
         return 0
-    return max(memory.rss - memory.shared, 0) + look_at(_started_by(pid), frozenset()).memory_bytes
+    return _PAGE_BYTES * max(resident - shared, 0) + look_at(_started_by(pid), frozenset()).memory_bytes
 
 
 def shown(size_bytes: int) -> str:

@@ -153,7 +153,7 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
     tasks = job.spec.tasks if isinstance(job.spec, TrainSpec) else ()
     if spoken_of not in {job.repository, *(task.name for task in tasks)}:
         raise ValueError(f"{body.type}: repository is {spoken_of!r} and not {job.repository!r}")
-    for name, value in body:
+    for name, value in vars(body).items():
         # The database's tables hold no larger one, and what is in the log already can be put into them only as it is.
         if isinstance(value, int) and not -_MOST <= value <= _MOST:
             raise ValueError(f"{body.type}: {name} is {str(value)[:30]}, more than a table can hold")
@@ -192,7 +192,8 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
         given = job.spec
         if not isinstance(given, ProveSpec):
             raise ValueError(f"{body.type}: the job was given no sorry")
-        if (sorry, getattr(body, "blob", None)) not in {(one.sorry, one.blob) for one in given.sorries}:
+        blob = getattr(body, "blob", None)
+        if not any(one.sorry == sorry and one.blob == blob for one in given.sorries):
             raise ValueError(f"{body.type}: sorry {sorry!r} of this blob is none that the job was given")
         for name, ours in (
             ("prover", given.prover),
@@ -271,5 +272,4 @@ def _stream(stream: str, body: EventBody, *, job: DueJob) -> str:
 
 
 def _cited(body: BaseModel) -> set[str]:
-    values = (getattr(body, name) for name in type(body).model_fields)
-    return {value.sha256 for value in values if isinstance(value, BlobRef)}
+    return {value.sha256 for value in vars(body).values() if isinstance(value, BlobRef)}

@@ -59,6 +59,7 @@ from store.domain.identity import event_id, repository_key, slug
 from store.errors import LogError
 from store.events.base import EventBody
 from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarted, JobSucceeded
+from store.events.proofs import AttemptFinished
 from store.log.envelope import NewEvent
 from store.log.log import CALLERS_MISTAKES
 from store.view import queries
@@ -66,7 +67,7 @@ from store.view.bumps import renames
 from store.view.rows import JobRow
 
 # ---- What is put down of an attempt
-# Its spec for the child, and the events of its beginning and end for the log.
+# Its folder for the child, and the events of its beginning and end for the log.
 
 
 def of_attempt(due: DueJob, body: EventBody) -> NewEvent:
@@ -181,12 +182,11 @@ def _packages(mirrors: Path, repository: str, sha: str) -> list[str]:
         return []
 
 
-def write_spec(spec: JobSpec[Spec]) -> None:
-    """Make the folder of an attempt anew, with its spec."""
+def make_folder(spec: JobSpec[Spec]) -> None:
+    """Make the folder of an attempt anew; its engine writes the specification into it."""
     # An attempt that died before it was recorded may have left this folder; nothing in it counts.
     shutil.rmtree(spec.directory, ignore_errors=True)
     spec.staging.mkdir(parents=True)
-    spec.write()
 
 
 # ---- How an attempt ended: what it said, what its process did, and so which event closes it
@@ -216,6 +216,14 @@ class AttemptOutput:
     """What its control group says; None without one."""
     seen_bytes: int = 0
     """The most memory that was seen of it and all that it started."""
+    recording: list[asyncio.Task[None]] = field(default_factory=list)
+    """What it said and is not in the log yet, in its order."""
+
+    @property
+    def result(self) -> Result | None:
+        """Its result, if its process ended well too."""
+        well = self.exit is not None and self.exit.signal is None and self.exit.status == 0
+        return self.last if well and isinstance(self.last, Result) else None
 
     @property
     def seconds(self) -> float:
@@ -236,10 +244,9 @@ def verdict(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure
     Args:
         said: its last words on standard error.
     """
-    end = heard.exit
-    well = end is not None and end.signal is None and end.status == 0
-    if isinstance(heard.last, Result) and well and heard.stopped in ("", "shutdown", "yield", "cancel"):
-        return ended_event(due, heard.last, seconds=heard.seconds, peak_rss_bytes=heard.peak_bytes)
+    end, result = heard.exit, heard.result
+    if result is not None and heard.stopped in ("", "shutdown", "yield", "cancel"):
+        return ended_event(due, result, seconds=heard.seconds, peak_rss_bytes=heard.peak_bytes)
     match heard.stopped:
         case "shutdown":
             return JobInterrupted(job=due.job, attempt=due.attempt, reason=f"the daemon stopped{_saved(end)}")
@@ -418,6 +425,8 @@ NODES_LOST = "nodes_lost"
 _GRACE_S = 5.0
 _FEW_FILES = 16
 _SMALL_LINE_BYTES = 16 * 2**10
+_MOST_RECORDING = 64
+"""So many batches of a job may wait to be recorded before another is read from it."""
 
 
 class JobRunner:
@@ -616,9 +625,9 @@ class JobRunner:
         found: EventBody | Failure
         suspect = False
         try:
-            now = await self._store.ask(partial(spec_now, job=due, mirrors=self._paths.mirrors))
-            spec = replace(spec, parameters=now)
-            await asyncio.to_thread(write_spec, spec)
+            if isinstance(spec.parameters, ScanSpec | TraceSpec | BumpSpec):
+                now = await self._store.ask(partial(spec_now, job=due, mirrors=self._paths.mirrors))
+                spec = replace(spec, parameters=now)
             inputs = await self._frozen(due, spec, heard.started)
             if isinstance(inputs, Inputs):
                 live, module = self._live[due.job], self._modules[due.kind]
@@ -651,16 +660,15 @@ class JobRunner:
             isinstance(body, JobFailed) and body.retry_at is not None
         )
         damaged = isinstance(body, JobFailed) and body.reason == BAD_INPUT
-        if damaged or not again:
-            # Else the next attempt goes on with what this one had.
-            await asyncio.to_thread(self._inputs.forget, self._inputs_of(due), damaged=damaged)
-        await asyncio.to_thread(
-            drop_old_job_folders,
-            self._paths.jobs,
-            inputs=self._inputs,
-            keep=self.limits.keep,
-            running=frozenset(self._live),
-        )
+        running, keep = frozenset(self._live), self.limits.keep
+
+        def tidy() -> None:
+            if damaged or not again:
+                # Else the next attempt goes on with what this one had.
+                self._inputs.forget(self._inputs_of(due), damaged=damaged)
+            drop_old_job_folders(self._paths.jobs, inputs=self._inputs, keep=keep, running=running)
+
+        await asyncio.to_thread(tidy)
         return body.type.removeprefix("job_")
 
     def _inputs_of(self, due: DueJob) -> Path:
@@ -668,17 +676,23 @@ class JobRunner:
         return self._paths.jobs / due.job / INPUTS
 
     async def _frozen(self, due: DueJob, spec: JobSpec[Spec], started: float) -> Inputs | EventBody | Failure:
-        """Return a job's inputs, frozen by its first attempt; or the end of an attempt that could not freeze them."""
+        """Make the folder of an attempt; return the job's inputs, frozen by its first attempt, or the end of an attempt
+        that could not freeze them."""
         paths, place = self._paths, self._inputs_of(due)
         sources = Sources(paths.events_db, paths.database_db, paths.inputs)
-        inputs = await asyncio.to_thread(freeze, spec.parameters, due.job, place, sources)
+
+        def begun() -> Inputs | None:
+            make_folder(spec)
+            return freeze(spec.parameters, due.job, place, sources)
+
+        inputs = await asyncio.to_thread(begun)
         if inputs is not None:
             return inputs
         # In the job's name and within its limits, but neither with its GPU nor with its key.
-        spec, heard = replace(spec, inputs=Inputs(place), sources=sources), AttemptOutput(started)
-        order = Order(spec, "pipeline.freeze", due.memory_bytes, due.whole_bytes)
+        export, heard = replace(spec, inputs=Inputs(place), sources=sources), AttemptOutput(started)
+        order = Order(export, "pipeline.freeze", due.memory_bytes, due.whole_bytes)
         await self._listen(due, order, heard)
-        end = await self._verdict(due, heard, spec)
+        end = await self._verdict(due, heard, export)
         inputs = await asyncio.to_thread(self._inputs.frozen, place)
         return inputs if isinstance(end, JobSucceeded) and inputs is not None else end
 
@@ -732,6 +746,10 @@ class JobRunner:
             # Also on the way out of a cancellation or a defect: no child outlives its attempt.
             asked.cancel()
             heard.exit, heard.usage, heard.seen_bytes = await asyncio.shield(_closed(attempt, whole))
+            try:
+                await asyncio.shield(self._recorded(heard))
+            except CALLERS_MISTAKES as error:
+                heard.stopped, heard.fault = heard.stopped or "conflict", heard.fault or str(error)
 
     async def _started(self, live: RunningAttempt, order: Order) -> Attempt | None:
         """Start an attempt; return None where its end was asked for meanwhile.
@@ -765,17 +783,46 @@ class JobRunner:
             line = parse_line(raw, job=due)
         else:
             line = await asyncio.to_thread(parse_line, raw, job=due)
+        live = self._live[due.job]
         match line:
             case Progress():
-                self._live[due.job].progress = line
+                live.progress = line
+            case Batch() if _can_wait(line):
+                heard.recording.append(
+                    asyncio.create_task(self._append(live, line, spec, heard, shared=True))
+                )
+                if len(heard.recording) >= _MOST_RECORDING:
+                    await self._recorded(heard)
             case Batch():
-                await self._append(line, spec)
-                heard.events += len(line.events)
-                self._live[due.job].saved = True
+                await self._recorded(heard)
+                await self._append(live, line, spec, heard)
             case Result() | Failure():
+                await self._recorded(heard)
                 heard.last = line
 
-    async def _append(self, batch: Batch, spec: JobSpec[Spec]) -> None:
+    async def _recorded(self, heard: AttemptOutput) -> None:
+        """Have what was said recorded now, and wait until it is.
+
+        Raises:
+            LogError, StoreFailedError: the first of it that could not be.
+        """
+        if not heard.recording:
+            return
+        self._store.record_now()
+        await asyncio.wait(heard.recording)
+        recording, heard.recording = heard.recording, []
+        for task in recording:
+            task.result()
+
+    async def _append(
+        self,
+        live: RunningAttempt,
+        batch: Batch,
+        spec: JobSpec[Spec],
+        heard: AttemptOutput,
+        *,
+        shared: bool = False,
+    ) -> None:
         files = {digest: spec.staging / digest for digest in batch.cites}
 
         def found() -> dict[str, Path]:
@@ -784,14 +831,16 @@ class JobRunner:
         # What was recorded before is in the log and need not be staged again; the log refuses what is in neither. To
         # look for a few files takes less time than to give that to a thread.
         staged = found() if len(files) <= _FEW_FILES else await asyncio.to_thread(found)
-        await self._store.append(batch.events, blobs=staged, wait=True)
+        await self._store.append(batch.events, blobs=staged, wait=True, shared=shared)
+        heard.events += len(batch.events)
+        live.saved = True
         for path in staged.values():
             path.unlink(missing_ok=True)
 
     # --- the end ------------------------------------------------------------------------------------------
 
     async def _verdict(self, due: DueJob, heard: AttemptOutput, spec: JobSpec[Spec]) -> EventBody | Failure:
-        said = await asyncio.to_thread(last_words, spec.log)
+        said = "" if heard.result is not None else await asyncio.to_thread(last_words, spec.log)
         found = verdict(due, heard, said)
         if not isinstance(found, Failure):
             return found
@@ -849,6 +898,14 @@ class JobRunner:
 
     async def _record(self, due: DueJob, body: EventBody) -> None:
         await self._store.append([of_attempt(due, body)], wait=True)
+
+
+def _can_wait(batch: Batch) -> bool:
+    """Return whether nobody waits for a batch: a search says of each sorry that it has given it up."""
+    return all(
+        isinstance(event.body, AttemptFinished) and event.body.outcome not in ("found", "disproved")
+        for event in batch.events
+    )
 
 
 async def _closed(attempt: Attempt, whole: asyncio.Task[Exit]) -> End:

@@ -327,13 +327,14 @@ class Git(GitProcess):
         """Remove the folder, whatever a job left in it, and the mirror's record of it."""
         try:
             await asyncio.to_thread(remove_tree, path)
+            async with self._worktrees_of(mirror):
+                await asyncio.to_thread(_remove_record, mirror, path)
         except OSError as error:
             raise GitError(
                 "invalid",
                 f"{path}: the worktree could not be removed: {error}",
                 remedy=f"remove the folder by hand: rm -rf {path}",
             ) from error
-        await self.worktree_prune(mirror)
 
     async def worktree_prune(self, mirror: Path) -> None:
         """Forget the worktrees of this mirror whose folders are gone."""
@@ -351,11 +352,16 @@ class Git(GitProcess):
     async def _come_from(self, mirror: Path, url: str) -> None:
         if await self._origin(mirror) != url:
             await self._run("config", f"remote.{_ORIGIN}.url", url, mirror=mirror)
+            self._origins[mirror] = _version(mirror / "config"), url
 
     async def _origin(self, mirror: Path) -> str | None:
         """Return the URL of the mirror's last fetch; None where that was before there were partial mirrors."""
-        done = await self._try("config", "--get", f"remote.{_ORIGIN}.url", mirror=mirror)
-        return done.out.decode(errors="replace").rstrip("\n") if done.status == 0 else None
+        version, known = _version(mirror / "config"), self._origins.get(mirror)
+        if version is None or known is None or known[0] != version:
+            done = await self._try("config", "--get", f"remote.{_ORIGIN}.url", mirror=mirror)
+            url = done.out.decode(errors="replace").rstrip("\n") if done.status == 0 else None
+            known = self._origins[mirror] = version, url
+        return known[1]
 
     async def _missing(self, mirror: Path, revisions: str) -> list[str]:
         """Return what `git rev-list` finds to be missing of these revisions, one a line, then "--" and paths."""
@@ -399,6 +405,27 @@ class Git(GitProcess):
             timeout_s=self._long_s,
         )
         return len(objects)
+
+
+def _remove_record(mirror: Path, worktree: Path) -> None:
+    """Remove a mirror's record of a worktree: what `git worktree prune` does, without a process at each job's end.
+
+    Which one it is only the mirror is asked (gitrepository-layout(5)): a job may have written to the worktree.
+    """
+    for record in (mirror / "worktrees").glob("*/gitdir"):
+        if record.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n") == str(
+            worktree / ".git"
+        ):
+            remove_tree(record.parent)
+
+
+def _version(file: Path) -> tuple[int, int, int] | None:
+    """Return what changes whenever a file is written anew; None without one."""
+    try:
+        about = file.stat()
+    except OSError:
+        return None
+    return about.st_ino, about.st_mtime_ns, about.st_size
 
 
 def _time(seconds: str) -> datetime:

@@ -144,6 +144,8 @@ class GitProcess:
         self._safe = safe
         self._slots = asyncio.Semaphore(parallel)
         self._worktrees: dict[Path, asyncio.Lock] = {}
+        self._origins: dict[Path, tuple[tuple[int, int, int] | None, str | None]] = {}
+        """By mirror the version of its configuration, and the URL in it."""
 
     def _worktrees_of(self, mirror: Path) -> asyncio.Lock:
         """Return the lock under which a mirror's worktrees are added and forgotten.

@@ -11,6 +11,7 @@ import ipaddress
 import os
 import re
 import stat
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -178,6 +179,13 @@ class PerNight(Section):
         return {"train": self.train_s, "prove": self.prove_s}.get(sort)
 
 
+@cache
+def _places(priority: tuple[str, ...]) -> dict[str, int]:
+    """Return the place of each kind in the queue where these go first."""
+    rest = (kind.name for kind in BY_PRIORITY if kind.name not in priority)
+    return {name: at for at, name in enumerate((*priority, *rest))}
+
+
 class Schedule(Section):
     """[schedule]: the hours of each kind of work, priorities, and preemption."""
 
@@ -215,8 +223,7 @@ class Schedule(Section):
 
     def urgency(self, kind: Kind) -> int:
         """Return the place of a kind in the queue: the lower go first."""
-        order = [*self.priority, *(kind.name for kind in BY_PRIORITY if kind.name not in self.priority)]
-        return order.index(kind)
+        return _places(self.priority)[kind]
 
 
 NotifyKind = Literal["proof_verified", "proof_doubted", "model_promoted", "repository_failing"]

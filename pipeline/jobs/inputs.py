@@ -98,7 +98,7 @@ class InputStore:
         self.folder = folder
 
     def freeze(self, place: Path, given: Mapping[str, bytes | Path | Input]) -> Inputs:
-        """Put inputs into a job's folder, all or none and durably, in the place of earlier ones.
+        """Put inputs into a job's folder, all or none, also where the power is lost, in the place of earlier ones.
 
         Args:
             place: the folder to make.
@@ -125,7 +125,6 @@ class InputStore:
             for folder, _, _ in os.walk(new):
                 _sync(Path(folder))
             new.rename(place)
-            _sync(place.parent)
         finally:
             shutil.rmtree(new, ignore_errors=True)
         return inputs

@@ -337,9 +337,13 @@ def test_a_search_that_waits_ends_when_someone_fills_the_last_sorry_and_status_s
         with closing(queries.connect(settings.paths.database_db)) as view:
             return work_of(view, DaemonAnswer()).triggered
 
+    def scanned() -> bool:
+        with closing(queries.connect(settings.paths.database_db)) as view:
+            return any(branch.scanned for branch in queries.branches(view))
+
     asyncio.run(paused())
     with deployment.daemon():
-        deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the first scan")
+        deployment.wait_for(scanned, what="the first scan")
         assert ask("POST", "/trigger", {"work": "prove", "repository": KEY})["triggered"]
         (one,) = waiting()
         assert (one.work, one.repository) == ("prove", KEY)

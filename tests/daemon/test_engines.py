@@ -29,7 +29,7 @@ from daemon.jobs.engine import (
     engine_of,
 )
 from daemon.jobs.gpus import Gpus
-from daemon.jobs.runner import last_words, write_spec
+from daemon.jobs.runner import last_words, make_folder
 from daemon.paths import Paths
 from daemon.polling.git import Git
 from pipeline.jobs import preemption
@@ -103,7 +103,7 @@ class World:
                 exclude=(),
             ),
         )
-        write_spec(spec)
+        make_folder(spec)
         return Order(spec, "tests.support.daemon.job", 2**31, whole_bytes, commit=commit)
 
     @contextlib.asynccontextmanager
@@ -444,7 +444,6 @@ def _no_build(world: World) -> Order:
 def _no_folder(world: World) -> Order:
     order = world.order("hang", commit=world.commit)
     order.spec.staging.rmdir()
-    (order.spec.directory / "spec.json").unlink()
     order.spec.directory.rmdir()
     return order
 

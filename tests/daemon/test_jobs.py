@@ -5,28 +5,37 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psutil
 import pytest
 
-from daemon.jobs.engine import AttemptLostError, LocalAttempt, LocalEngine
+from daemon.jobs.engine import AttemptLostError, End, LocalAttempt, LocalEngine, Order
 from daemon.jobs.recovery import recover
 from daemon.polling.git import Git
 from pipeline.jobs.child import Exit
 from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import Kind
-from store.log.envelope import StoredEvent
+from pipeline.jobs.specs import Budget, CuratedRung, ProveSpec, SorryToProve
+from pipeline.lean.backend import simulator
+from pipeline.lean.pool import PoolLimits
+from store.errors import LogError
+from store.log.envelope import Appended, StoredEvent
+from store.log.log import Batch, EventLog
 from store.view import queries
 from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.deployment import Deployment, Parts
 from tests.support.daemon.remote import Remote
+from tests.support.events import BRANCH, REPOSITORY, attempt, declaration, place, scanned, sha
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +75,87 @@ def children(deployment: Deployment, behave: str) -> list[int]:
     text = (attempt_folder(deployment, behave) / "stderr.log").read_text(encoding="utf-8")
     line = next((line for line in text.splitlines() if line.startswith("children")), "")
     return [int(word) for word in line.split()[1:]]
+
+
+SCAN = scanned("A.lean", [declaration("a")], with_sorry=["a"])
+SPOT = place(SCAN, SCAN.sorries[0], blob=sha("blob"))
+SEARCH = ProveSpec(
+    repository=REPOSITORY,
+    branch=BRANCH,
+    sha=sha(1),
+    lean=simulator(),
+    limits=PoolLimits(),
+    rung=CuratedRung(),
+    budget=Budget(1, 1.0, 1.0),
+    budget_key="small",
+    parallel=1,
+    sorries=tuple(
+        SorryToProve(sha(n)[:16], "A.lean", SPOT.blob, 0, 5, "a", "theorem", 0) for n in range(200)
+    ),
+)
+
+
+@dataclass
+class Search:
+    """Stands for an attempt that says at once of each sorry that it gave it up, and then ends so."""
+
+    end: Exit
+    says_so: bool
+    pid: int = 1
+
+    async def run(self, hear: Callable[[bytes], Awaitable[None]]) -> Exit:
+        for number, one in enumerate(SEARCH.sorries):
+            body = attempt(one.sorry, SPOT, commit=sha(1), outcome="exhausted")
+            body = body.model_copy(update={"simulated": True})
+            item = {
+                "stream": f"repository:{REPOSITORY}",
+                "event_id": str(UUID(int=number + 1)),
+                "type": body.type,
+                "schema_version": body.schema_version,
+                "data": body.model_dump(mode="json"),
+            }
+            await hear(json.dumps({"line": "events", "events": [item]}).encode())
+        if self.says_so:
+            await hear(json.dumps({"line": "result", "summary": {}}).encode())
+        return self.end
+
+    async def stop(self, *, grace_s: float, first_alone: bool = False) -> None:
+        pass
+
+    async def close(self) -> End:
+        return End(self.end, None, 0)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_search_gave_up_is_recorded_before_the_end_of_its_job_in_few_transactions(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    search = Search(Exit(0, signal.SIGKILL if killed else None, 0), says_so=not killed)
+    transactions: list[int] = []
+    append_all = EventLog.append_all
+
+    def counted(log: EventLog, batches: Sequence[Batch]) -> list[Appended | LogError]:
+        transactions.append(len(batches))
+        return append_all(log, batches)
+
+    async def begins(_engine: LocalEngine, _order: Order, *, over: object) -> Search:
+        return search
+
+    monkeypatch.setattr(LocalEngine, "start", begins)
+    monkeypatch.setattr(EventLog, "append_all", counted)
+
+    async def go() -> None:
+        async with bench(deployment) as b:
+            job = b.due("search", kind="prove", simulated=True, job="prove-0000000000000000")
+            b.runner.start(replace(job, repository=REPOSITORY, branch=BRANCH, sha=sha(1), spec=SEARCH))
+            await until(lambda: not b.runner.running())
+
+    asyncio.run(go())
+    tried = [event.data["sorry"] for event in deployment.events("attempt_finished")]
+    assert tried == [one.sorry for one in SEARCH.sorries]
+    last = deployment.events()[-1]
+    assert last.type == ("job_failed" if killed else "job_succeeded"), last.data
+    assert len(transactions) < 20
 
 
 def test_a_job_that_loses_one_node_after_the_other_is_parked_with_the_reason(
@@ -310,20 +400,23 @@ def test_a_job_that_wants_more_memory_than_its_limit_fails_alone(deployment: Dep
 def test_a_prove_job_gets_a_worktree_and_leaves_none(deployment: Deployment) -> None:
     row = run(deployment, "environment", kind="prove")
     assert row.state == "succeeded"
-    assert list((deployment.folder / "state" / "cache" / "worktrees").iterdir()) == []
+    cache = deployment.folder / "state" / "cache"
+    assert list((cache / "worktrees").iterdir()) == []
+    (mirror,) = (cache / "mirrors").iterdir()
+    assert list((mirror / "worktrees").iterdir()) == [], "nor a record of it"
 
 
 def test_what_goes_wrong_while_its_worktree_is_taken_back_changes_no_job_s_end(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def starts_nothing(_git: Git, _mirror: Path) -> None:
+    async def starts_nothing(_git: Git, _mirror: Path, _path: Path) -> None:
         raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     async def go() -> list[JobRow]:
         async with bench(deployment) as b:
             return [await b.run(b.due(behave, kind="prove")) for behave in ("environment", "fail")]
 
-    monkeypatch.setattr(Git, "worktree_prune", starts_nothing)
+    monkeypatch.setattr(Git, "worktree_remove", starts_nothing)
     rows = asyncio.run(go())
     assert [(row.state, row.reason) for row in rows] == [("succeeded", ""), ("failed", "broken_input")]
 

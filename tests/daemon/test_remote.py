@@ -39,7 +39,7 @@ from daemon.jobs.node import (
 )
 from daemon.jobs.ray_link import Link
 from daemon.jobs.remote import RayEngine, RemoteAttempt
-from daemon.jobs.runner import AttemptOutput, JobRunner, RunningAttempt, verdict, write_spec
+from daemon.jobs.runner import AttemptOutput, JobRunner, RunningAttempt, make_folder, verdict
 from daemon.jobs.wire import (
     BEGIN_BYTES,
     FROM_DAEMON,
@@ -96,7 +96,7 @@ class Pair:
             exclude=(),
         )
         spec = JobSpec("scan-1", "scan", 1, folder / "daemon" / "jobs" / "scan-1" / "1", parameters)
-        write_spec(spec)
+        make_folder(spec)
         self.spec = spec
         self.order = Order(spec, "tests.support.daemon.job", 2**31, 2**32)
         self.begin = Begin(

@@ -99,6 +99,43 @@ def test_appends_that_wait_share_a_transaction_and_one_that_is_at_fault_fails_al
     assert check(settings.paths.events_db).ok
 
 
+@pytest.mark.parametrize("ends", ["another append", "record_now", "a second", "close"])
+def test_shared_appends_wait_for_others_and_are_recorded_in_their_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
+) -> None:
+    settings = Deployment(tmp_path).write(repos=[])
+    settings.paths.state.mkdir(parents=True)
+    monkeypatch.setattr("daemon.store_service._SHARED_S", 0.3 if ends == "a second" else 60.0)
+    transactions: list[int] = []
+
+    async def scenario() -> list[Appended]:
+        store = await StoreService.open(settings.paths)
+        append_all = EventLog.append_all
+
+        def counted(log: EventLog, batches: Sequence[Batch]) -> list[Appended | LogError]:
+            transactions.append(len(batches))
+            return append_all(log, batches)
+
+        monkeypatch.setattr(EventLog, "append_all", counted)
+        try:
+            shared = [asyncio.ensure_future(store.append([event(n)], shared=True)) for n in (1, 2, 3)]
+            await asyncio.sleep(0.05)
+            assert transactions == []
+            match ends:
+                case "another append":
+                    assert (await store.append([event(4)])).first_seq == 4
+                case "record_now":
+                    store.record_now()
+                case "close":
+                    await store.close()
+            return await asyncio.wait_for(asyncio.gather(*shared), timeout=5)
+        finally:
+            await store.close()
+
+    assert [one.first_seq for one in asyncio.run(scenario())] == [1, 2, 3]
+    assert transactions == [4 if ends == "another append" else 3]
+
+
 def test_listeners_hear_of_an_append_whose_caller_was_cancelled(tmp_path: Path) -> None:
     settings = Deployment(tmp_path).write(repos=[])
     settings.paths.state.mkdir(parents=True)

@@ -132,15 +132,28 @@ def test_a_step_s_answer_and_its_error_come_through_and_a_cancelled_one_is_not_l
     run(scenario)
 
 
-def test_what_a_search_records_is_no_news_to_the_plan_but_the_first_of_it() -> None:
+def test_what_a_search_records_is_no_news_to_the_plan_but_the_first_of_it_where_another_repository_is_overdue() -> (
+    None
+):
     runner = SimpleNamespace(has_saved=lambda job: job == "prove-old")
-    work = cast(Scheduler, SimpleNamespace(_runner=runner))
+    settings = SimpleNamespace(schedule=SimpleNamespace(share_s=45.0))
+    overdue: list[str] = []
+    work = cast(
+        Scheduler,
+        SimpleNamespace(
+            _runner=runner,
+            _context=SimpleNamespace(settings=settings),
+            for_slot=SimpleNamespace(overdue=lambda **_: overdue),
+        ),
+    )
 
     def tried(job: str) -> NewEvent:
         scan = scanned("A.lean", [declaration("a")], with_sorry=["a"])
         body = attempt("a", place(scan, scan.sorries[0], blob="b" * 40), commit="a" * 40)
         return NewEvent("repository:r", body.model_copy(update={"job": job}))
 
+    assert not Scheduler.has_news(work, [tried("prove-old"), tried("prove-new")])
+    overdue.append("other")
     assert not Scheduler.has_news(work, [tried("prove-old")])
     assert Scheduler.has_news(work, [tried("prove-new")])
     paused = NewEvent("work", WorkPaused(work="all", by="ada", reason=""))
