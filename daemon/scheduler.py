@@ -253,6 +253,7 @@ class Scheduler:
     def _preempt(self) -> None:
         """Preempt the jobs that must not run any longer."""
         lost = {gpu.called: gpu for gpu in self.gpus if gpu.state == "lost"}
+        at_endpoints = self._runner.at_endpoints
         for job in self._runner.running():
             if job.gpu in lost:
                 self._runner.preempt(job.job, f"{job.gpu} was lost: {lost[job.gpu].detail}")
@@ -263,7 +264,7 @@ class Scheduler:
                     runs_for_s=job.seconds,
                     holds_gpu=bool(job.gpu),
                     waiting_for_gpu=self.admission.for_gpu,
-                    asks_endpoint=job.job in self._runner.at_endpoints,
+                    asks_endpoint=job.job in at_endpoints,
                 )
                 if why:
                     self._runner.preempt(job.job, why)

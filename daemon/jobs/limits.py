@@ -18,6 +18,7 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -194,7 +195,6 @@ def _write(file: Path, text: str) -> None:
 
 
 LOOK_EVERY_S = 2.0
-_CHILDREN = Path("/proc/thread-self/children")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NEAR = 0.9
 """What was killed with so much of its limit in hand was probably killed for it."""
@@ -329,6 +329,18 @@ class MemoryBound:
         return usage
 
 
+@cache
+def _children_are_listed() -> bool:
+    """Return whether the kernel lists a process's children."""
+    return Path("/proc/thread-self/children").exists()
+
+
+def _read(name: str) -> bytes:
+    # For each job every other second: a Path takes longer than the file.
+    with open(name, "rb", buffering=0) as file:  # noqa: PTH123
+        return file.read()
+
+
 def _started_by(pid: int) -> list[int]:
     """Return the processes that one started, and that those did.
 
@@ -336,7 +348,7 @@ def _started_by(pid: int) -> list[int]:
     job, took more of the processor than all else that the daemon does for a job. A child that ends in that moment may
     hide another from this one look.
     """
-    if not _CHILDREN.exists():
+    if not _children_are_listed():
         return below(pid)
     found: dict[int, None] = {}
     left = [pid]
@@ -344,10 +356,10 @@ def _started_by(pid: int) -> list[int]:
         one, tasks = f"/proc/{left.pop()}/task", list[str]()
         # A process or thread may be gone by now, and what it had started is no longer below it.
         with contextlib.suppress(OSError):
-            tasks = os.listdir(one)  # noqa: PTH208 - many times a minute
+            tasks = os.listdir(one)  # noqa: PTH208
         for task in tasks:
             with contextlib.suppress(OSError):
-                listed = map(int, Path(f"{one}/{task}/children").read_bytes().split())
+                listed = map(int, _read(f"{one}/{task}/children").split())
                 new = {child: None for child in listed if child not in found}
                 found |= new
                 left += new
@@ -357,10 +369,12 @@ def _started_by(pid: int) -> list[int]:
 def held_by(pid: int) -> int:
     """Return what a process and its descendants hold for themselves, in bytes; 0 for one that is gone."""
     try:
-        _, resident, shared, *_ = map(int, Path(f"/proc/{pid}/statm").read_bytes().split())
+        _, resident, shared, *_ = map(int, _read(f"/proc/{pid}/statm").split())
     except OSError:
         return 0
-    return _PAGE_BYTES * max(resident - shared, 0) + look_at(_started_by(pid), frozenset()).memory_bytes
+    started = _started_by(pid)
+    more = look_at(started, frozenset()).memory_bytes if started else 0
+    return _PAGE_BYTES * max(resident - shared, 0) + more
 
 
 def shown(size_bytes: int) -> str:
