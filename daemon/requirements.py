@@ -10,11 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from daemon.settings.models import Prove, Train
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version, revision_for
 from store.view import queries
+
+if TYPE_CHECKING:
+    from daemon.settings.models import Prove, Train  # a node looks for its GPUs, and loads no settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from daemon.lock import holder
 from daemon.paths import Paths
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
-from daemon.settings import Settings
 from pipeline.jobs.child import Exit, HandedOver, JobProcess, key_pipe, kill_marked
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import Spec
@@ -41,6 +40,7 @@ from store.domain.identity import slug
 
 if TYPE_CHECKING:
     from daemon.jobs.remote import RayEngine
+    from daemon.settings import Settings  # a node loads none
 
 log = structlog.get_logger("daemon.jobs.engine")
 
