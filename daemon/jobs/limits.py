@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import ctypes
 import errno
-import logging
 import os
 import signal
 import time
@@ -241,14 +240,11 @@ class MemoryLooks:
             found = await asyncio.to_thread(lambda: [(bound, held_by(bound.pid)) for bound in bounds])
         except (OSError, RuntimeError) as error:  # no file or no thread to be had: perhaps at the next look
             refused = str(error)
-        if refused != self._refused:
-            self._refused = refused
-            log.log(
-                logging.ERROR if refused else logging.INFO,
-                "memory_watched",
-                refused=refused,
-                jobs=len(bounds),
-            )
+        if refused and not self._refused:
+            log.error("memory_not_watched", jobs=len(bounds), reason=refused)
+        elif self._refused and not refused:
+            log.info("memory_watched_again", jobs=len(bounds))
+        self._refused = refused
         return found
 
 

@@ -412,10 +412,9 @@ def _remove_record(mirror: Path, worktree: Path) -> None:
 
     Which one it is only the mirror is asked (gitrepository-layout(5)): a job may have written to the worktree.
     """
+    named = str(worktree.resolve() / ".git")  # git writes it without links
     for record in (mirror / "worktrees").glob("*/gitdir"):
-        if record.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n") == str(
-            worktree / ".git"
-        ):
+        if record.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n") == named:
             remove_tree(record.parent)
 
 

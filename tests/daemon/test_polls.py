@@ -362,10 +362,13 @@ def test_a_symlink_in_a_worktree_is_a_plain_file(deployment: Deployment) -> None
 
     async def check_out() -> bool:
         async with deployment.opened() as parts:
-            target = deployment.folder / "worktree"
+            (deployment.folder / "worktrees").mkdir()
+            (deployment.folder / "link").symlink_to("worktrees")
+            target = deployment.folder / "link" / "worktree"
             await parts.git.worktree_add(mirror, target, tip)
             plain = not (target / "Evil.lean").is_symlink()
             await parts.git.worktree_remove(mirror, target)
+            assert list((mirror / "worktrees").iterdir()) == []
             return plain and not target.exists()
 
     assert asyncio.run(check_out())
