@@ -302,7 +302,7 @@ class StoreService:
         return appended
 
     def record_now(self) -> None:
-        """Let the shared appends that wait for others wait no longer."""
+        """Record the shared appends now, without waiting for others."""
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None

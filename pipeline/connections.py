@@ -222,7 +222,7 @@ def bounded(bounds: Bounds) -> type[BoundedProtocol]:
 class Server(uvicorn.Server):
     """uvicorn's, which leaves signals to the process's own handlers.
 
-    It looks once a second and not ten times, which an idle daemon would pay for, and at once after `end`.
+    It ticks once a second, where uvicorn ticks ten times even while idle, and wakes at once for `end` and signals.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:

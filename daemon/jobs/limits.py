@@ -209,17 +209,17 @@ class MemoryLooks:
         self._refused = ""
 
     def begin(self, bound: MemoryBound) -> None:
-        """Look at this one too, soon for the first time."""
+        """Look at this one too, for the first time within LOOK_EVERY_S."""
         self._bounds[bound] = None
         if self._looking is None:
             self._looking = asyncio.create_task(self._look())
 
     def end(self, bound: MemoryBound) -> None:
-        """Look at this one no more."""
+        """Stop looking at this one."""
         self._bounds.pop(bound, None)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop looking."""
         self._bounds.clear()
         if self._looking is not None:
             self._looking.cancel()
@@ -238,7 +238,7 @@ class MemoryLooks:
         refused, found = "", list[tuple[MemoryBound, int]]()
         try:
             found = await asyncio.to_thread(lambda: [(bound, held_by(bound.pid)) for bound in bounds])
-        except (OSError, RuntimeError) as error:  # no file or no thread to be had: perhaps at the next look
+        except (OSError, RuntimeError) as error:  # out of files or threads; the next look may succeed
             refused = str(error)
         if refused and not self._refused:
             log.error("memory_not_watched", jobs=len(bounds), reason=refused)
@@ -295,7 +295,7 @@ class MemoryBound:
         return usage, max(self._peak_bytes, (usage.peak_bytes or 0) if usage is not None else 0)
 
     def saw(self, held_bytes: int) -> None:
-        """Take what a look found."""
+        """Note what a look found; report the first that is over the limit."""
         self._peak_bytes = max(self._peak_bytes, held_bytes)
         if held_bytes > self._limit_bytes:
             self._looks.end(self)
