@@ -125,7 +125,7 @@ class Scheduler:
         overdue = self.for_slot.overdue(now=time.monotonic(), share_s=share_s)
         return not all(
             isinstance(event.body, AttemptFinished)
-            and not (overdue and not self._runner.has_saved(event.body.job))
+            and (not overdue or self._runner.has_saved(event.body.job))
             for event in events
         )
 
@@ -211,8 +211,7 @@ class Scheduler:
     def _found(
         self, settings: Settings
     ) -> Callable[[sqlite3.Connection], tuple[Plan, tuple[Need, ...], list[TriggerEnded]]]:
-        """Return one question for all that a turn has to know of the view and the cache: each by itself costs a
-        thread's turn."""
+        """Return one question for all that a turn reads of the view and the cache: one thread switch and not many."""
         leans, runner = self.leans, self._runner
         plan = partial(
             self._planner.plan,

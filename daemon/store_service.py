@@ -156,12 +156,12 @@ Answer = TypeVar("Answer")
 _GROUP_EVENTS, _GROUP_BLOBS = 2_000, 64
 """A transaction takes batches until it has so many events or payloads."""
 _SHARED_S = 1.0
-"""For so long a shared append waits for others, as with PostgreSQL's commit_delay."""
+"""How long a shared append waits for others, as with PostgreSQL's commit_delay."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A batch that waits for its turn, its outcome, and the future that tells its appender of it."""
+    """A pending batch, its outcome, and the future that wakes its caller."""
 
     batch: Batch
     told: asyncio.Future[None]
@@ -270,7 +270,7 @@ class StoreService:
 
         Args:
             wait: where the disk is full, wait until there is room, however long that takes. Not for the main loop.
-            shared: wait a second for others to share the transaction, or until `record_now`.
+            shared: share a transaction with what else is appended within a second, or before `record_now`.
 
         Raises:
             ConcurrencyError, IdempotencyError, BlobMissingError, BlobCorruptError, InvalidAppendError: the batch
@@ -439,34 +439,40 @@ class StoreService:
         self._view = queries.connect(self._paths.database_db)
 
     def _append_pending(self) -> None:
-        """Record all that waits, as much at a time as a transaction takes; whoever's turn comes first does so."""
-        while self._pending:
-            group: list[_Waiting] = []
-            events = blobs = 0
-            while self._pending and events < _GROUP_EVENTS and blobs < _GROUP_BLOBS:
-                group.append(self._pending.popleft())
-                events += len(group[-1].batch.events)
-                blobs += len(group[-1].batch.blobs)
+        """Record every pending batch, in as many transactions as it takes; calls that find none do nothing."""
+        while group := self._next_group():
             try:
                 for one, outcome in zip(group, self._append([one.batch for one in group]), strict=True):
                     one.outcome = outcome
                 # What was appended is durable from here on, whatever becomes of the view.
                 if any(isinstance(one.outcome, Appended) for one in group):
                     self._follow()
-            except Exception as error:  # noqa: BLE001 - whoever waits for one of them raises it
+            except Exception as error:  # noqa: BLE001 - `append` raises it to each caller
                 for one in group:
                     if not isinstance(one.outcome, CALLERS_MISTAKES):
                         one.outcome = error
             self._loop.call_soon_threadsafe(self._tell, group)
 
+    def _next_group(self) -> list[_Waiting]:
+        """Take as many pending batches as fit into one transaction."""
+        group: list[_Waiting] = []
+        events = blobs = 0
+        while self._pending and events < _GROUP_EVENTS and blobs < _GROUP_BLOBS:
+            group.append(self._pending.popleft())
+            events += len(group[-1].batch.events)
+            blobs += len(group[-1].batch.blobs)
+        return group
+
     def _tell(self, group: Sequence[_Waiting]) -> None:
-        """Let those go on who wait, after the listeners have heard of it, also where one was cancelled meanwhile."""
+        """Wake the callers, and call the listeners first, also for a caller that was cancelled meanwhile."""
         if self._soon is not None and not self._pending:
             self._soon.cancel()
             self._soon = None
         for one in group:
             if not one.told.done():
-                one.told.set_result(None)
+                one.told.set_result(
+                    None
+                )  # its caller goes on in the loop's next iteration, after the listeners
         for one in group:
             if isinstance(one.outcome, Appended) and not one.outcome.repeated:
                 for listener in self._listeners:

@@ -200,8 +200,8 @@ _NEAR = 0.9
 
 
 class MemoryLooks:
-    """Looks every few seconds at what jobs hold: at all of them on one thread, since to hand a look to a thread takes
-    longer than the look."""
+    """Measures every few seconds what all jobs hold, on one thread: handing each look to a thread costs more than the
+    look."""
 
     def __init__(self) -> None:
         self._bounds: dict[MemoryBound, None] = {}
@@ -368,9 +368,7 @@ def held_by(pid: int) -> int:
         _, resident, shared, *_ = map(int, _read(f"/proc/{pid}/statm").split())
     except OSError:
         return 0
-    started = _started_by(pid)
-    more = look_at(started, frozenset()).memory_bytes if started else 0
-    return _PAGE_BYTES * max(resident - shared, 0) + more
+    return _PAGE_BYTES * max(resident - shared, 0) + look_at(_started_by(pid), frozenset()).memory_bytes
 
 
 def shown(size_bytes: int) -> str:

@@ -217,7 +217,7 @@ class AttemptOutput:
     seen_bytes: int = 0
     """The most memory that was seen of it and all that it started."""
     recording: list[asyncio.Task[None]] = field(default_factory=list)
-    """What it said and is not in the log yet, in its order."""
+    """Appends under way of its batches, oldest first."""
 
     @property
     def result(self) -> Result | None:
@@ -426,7 +426,7 @@ _GRACE_S = 5.0
 _FEW_FILES = 16
 _SMALL_LINE_BYTES = 16 * 2**10
 _MOST_RECORDING = 64
-"""So many batches of a job may wait to be recorded before another is read from it."""
+"""No more is read from a job while so many of its batches are being appended."""
 
 
 class JobRunner:
@@ -625,9 +625,8 @@ class JobRunner:
         found: EventBody | Failure
         suspect = False
         try:
-            if isinstance(spec.parameters, ScanSpec | TraceSpec | BumpSpec):
-                now = await self._store.ask(partial(spec_now, job=due, mirrors=self._paths.mirrors))
-                spec = replace(spec, parameters=now)
+            now = await self._store.ask(partial(spec_now, job=due, mirrors=self._paths.mirrors))
+            spec = replace(spec, parameters=now)
             inputs = await self._frozen(due, spec, heard.started)
             if isinstance(inputs, Inputs):
                 live, module = self._live[due.job], self._modules[due.kind]
@@ -901,9 +900,11 @@ class JobRunner:
 
 
 def _can_wait(batch: Batch) -> bool:
-    """Return whether nobody waits for a batch: a search says of each sorry that it has given it up."""
+    """Return whether a batch only has failed attempts that cost no money: after a crash they are made again."""
     return all(
-        isinstance(event.body, AttemptFinished) and event.body.outcome not in ("found", "disproved")
+        isinstance(event.body, AttemptFinished)
+        and event.body.outcome not in ("found", "disproved")
+        and not event.body.usd
         for event in batch.events
     )
 

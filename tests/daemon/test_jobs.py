@@ -24,9 +24,7 @@ from daemon.polling.git import Git
 from pipeline.jobs.child import Exit
 from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.specs import Budget, CuratedRung, ProveSpec, SorryToProve
-from pipeline.lean.backend import simulator
-from pipeline.lean.pool import PoolLimits
+from pipeline.jobs.specs import SorryToProve
 from store.errors import LogError
 from store.log.envelope import Appended, StoredEvent
 from store.log.log import Batch, EventLog
@@ -36,6 +34,7 @@ from tests.support.daemon.bench import bench, until
 from tests.support.daemon.deployment import Deployment, Parts
 from tests.support.daemon.remote import Remote
 from tests.support.events import BRANCH, REPOSITORY, attempt, declaration, place, scanned, sha
+from tests.support.specs import search_spec
 
 
 @pytest.fixture(scope="module")
@@ -79,25 +78,14 @@ def children(deployment: Deployment, behave: str) -> list[int]:
 
 SCAN = scanned("A.lean", [declaration("a")], with_sorry=["a"])
 SPOT = place(SCAN, SCAN.sorries[0], blob=sha("blob"))
-SEARCH = ProveSpec(
-    repository=REPOSITORY,
-    branch=BRANCH,
-    sha=sha(1),
-    lean=simulator(),
-    limits=PoolLimits(),
-    rung=CuratedRung(),
-    budget=Budget(1, 1.0, 1.0),
-    budget_key="small",
-    parallel=1,
-    sorries=tuple(
-        SorryToProve(sha(n)[:16], "A.lean", SPOT.blob, 0, 5, "a", "theorem", 0) for n in range(200)
-    ),
+SEARCH = search_spec(
+    *(SorryToProve(sha(n)[:16], "A.lean", SPOT.blob, 0, 5, "a", "theorem", 0) for n in range(200)), sha=sha(1)
 )
 
 
 @dataclass
 class Search:
-    """Stands for an attempt that says at once of each sorry that it gave it up, and then ends so."""
+    """An attempt that reports a failure for each sorry, without a pause, and then ends in the given way."""
 
     end: Exit
     says_so: bool

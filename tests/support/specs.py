@@ -11,7 +11,10 @@ from pydantic_core import to_jsonable_python
 
 from daemon.jobs.due import DueJob
 from pipeline.jobs.protocol import JobSpec
-from pipeline.jobs.specs import Spec
+from pipeline.jobs.specs import Budget, CuratedRung, ProveSpec, SorryToProve, Spec
+from pipeline.lean.backend import simulator
+from pipeline.lean.pool import PoolLimits
+from tests.support.events import BRANCH, REPOSITORY
 
 S = TypeVar("S", bound=Spec)
 
@@ -41,6 +44,22 @@ def job_spec(
     plain = spec.parameters.root
     about = (spec.job, spec.kind, spec.attempt, spec.directory)
     return JobSpec(*about, plain, worktree=spec.worktree, mirror=spec.mirror).of(cls)
+
+
+def search_spec(*sorries: SorryToProve, sha: str) -> ProveSpec:
+    """Return a search of rung 0 on the simulator."""
+    return ProveSpec(
+        repository=REPOSITORY,
+        branch=BRANCH,
+        sha=sha,
+        lean=simulator(),
+        limits=PoolLimits(),
+        rung=CuratedRung(),
+        budget=Budget(1, 1.0, 1.0),
+        budget_key="small",
+        parallel=1,
+        sorries=sorries,
+    )
 
 
 def asked(job: DueJob, cls: type[S]) -> S:

@@ -66,6 +66,14 @@ def test_the_daemon_and_the_command_line_load_no_training_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_node_loads_no_settings_and_no_web_server() -> None:
+    program = "import sys, daemon.jobs.node; print(sorted({'daemon.settings', 'uvicorn'} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout.strip() == "[]"
+
+
 def test_the_daemon_package_is_ours_and_not_python_daemon() -> None:
     program = "import daemon; print(daemon.__file__)"
     done = subprocess.run(

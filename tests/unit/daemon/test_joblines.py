@@ -10,10 +10,10 @@ import pytest
 
 from daemon.jobs.due import DueJob
 from daemon.jobs.lines import BadLineError, Batch, parse_line
+from daemon.jobs.runner import _can_wait
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.specs import Budget, Candidate, CheckSpec, CuratedRung, ProveSpec, SorryToProve, Spec
+from pipeline.jobs.specs import Candidate, CheckSpec, SorryToProve, Spec
 from pipeline.lean.backend import simulator
-from pipeline.lean.pool import PoolLimits
 from store.domain.identity import proof_id
 from store.events.base import BlobRef, EventBody
 from tests.support.events import (
@@ -28,6 +28,7 @@ from tests.support.events import (
     scanned,
     sha,
 )
+from tests.support.specs import search_spec
 
 SORRY = "0123456789abcdef"
 SCAN = scanned("A.lean", [declaration("a")], with_sorry=["a"])
@@ -45,18 +46,7 @@ SIMULATED = real(proof_found(SORRY, SPOT, commit=sha(1), simulated=True))
 
 SPECS: dict[str, Spec] = {
     "check": CheckSpec(lean=simulator(), proof=FOUND),
-    "prove": ProveSpec(
-        repository=REPOSITORY,
-        branch=FOUND.branch,
-        sha=FOUND.sha,
-        lean=simulator(),
-        limits=PoolLimits(),
-        rung=CuratedRung(),
-        budget=Budget(1, 1.0, 1.0),
-        budget_key="small",
-        parallel=1,
-        sorries=(SorryToProve(SORRY, "A.lean", SPOT.blob, 0, 5, "a", "theorem", 0),),
-    ),
+    "prove": search_spec(SorryToProve(SORRY, "A.lean", SPOT.blob, 0, 5, "a", "theorem", 0), sha=FOUND.sha),
 }
 
 
@@ -99,6 +89,16 @@ def test_what_the_jobs_are_for_is_taken() -> None:
     for body in (proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND)):
         assert said("check", body, simulated=False).events
     assert said("check", proof_checked(SIMULATED), simulated=True).events
+
+
+def test_only_failed_attempts_that_cost_no_money_may_wait_to_be_recorded() -> None:
+    failed = attempt(SORRY, SPOT, commit=sha(1), outcome="exhausted")
+    assert _can_wait(said("prove", failed, simulated=False))
+    assert not _can_wait(said("prove", failed.model_copy(update={"usd": 0.01}), simulated=False))
+    for outcome in ("found", "disproved"):
+        other = attempt(SORRY, SPOT, commit=sha(1), outcome=outcome)
+        assert not _can_wait(said("prove", failed, other, simulated=False))
+    assert not _can_wait(said("prove", failed, FOUND, simulated=False))
 
 
 @pytest.mark.parametrize("body", [proof_verified(FOUND), proof_checked(FOUND), proof_rejected(FOUND)])
