@@ -1,11 +1,12 @@
 """Measure how jobs that wait scale with slots, and what the control plane takes of the processor for each job.
 
-    python -m benchmarks.engines [--slots 1 2 4 8 16] [--waves 2] [--sorries 15] [--engines local ray] [--json FILE]
+    python -m benchmarks.engines [--slots 1 2 4 8 16] [--waves 3] [--sorries 15] [--engines local ray] [--json FILE]
 
-A whole daemon watches real git repositories, whose sorries its own scans find. Then it proves in twice as many of them
-as there are slots, one job each: a process with a checkout, inputs and fifteen batches of events that sleeps for thirty
-seconds (`benchmarks.engines_job`) in place of an endpoint (2 s an answer) and a REPL (20 ms). Both engines, `local` and
-`ray`, run the same, one after the other; Ray's cluster is a head and two nodes, all of them processes of this machine.
+A whole daemon watches real git repositories, whose sorries its own scans find. Then it proves in three times as many of
+them as there are slots, one job each: a process with a checkout, inputs and fifteen batches of events that sleeps for
+thirty seconds (`benchmarks.engines_job`) in place of an endpoint (2 s an answer) and a REPL (20 ms). Both engines,
+`local` and `ray`, run the same, one after the other; Ray's cluster is a head and two nodes, all of them processes of
+this machine.
 
 Processor time is what the kernel counts, of the daemon's own process (with its part that speaks to Ray, as both are the
 control plane), of git and other children of it that are no jobs, of the jobs, and of Ray's processes without the jobs.
@@ -56,7 +57,7 @@ class Sizes:
     """How much of everything: `slots` of each stage, jobs for each slot, sorries (of two seconds each) of a job."""
 
     slots: tuple[int, ...] = (1, 2, 4, 8, 16)
-    waves: int = 2
+    waves: int = 3
     sorries: int = 15
 
 

@@ -266,7 +266,7 @@ class Year:
         waits = [86400 - self._s % 86400] if self._plan.complete else [self.inputs.turn_s]
         if self._plan.next_retry_at is not None:
             waits.append((self._plan.next_retry_at - self.now).total_seconds())
-        until_s = self._queue.until_s(self._holders(), now=self._s, share_s=self.settings.schedule.share_s)
+        until_s = self._queue.until_s(self._holders, now=self._s, share_s=self.settings.schedule.share_s)
         if until_s is not None:
             waits.append(until_s)
         if not self._heap or self._heap[0][0] > self._s + max(min(waits), 1.0):

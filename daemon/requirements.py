@@ -12,12 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.jobs.gpus import DEVICES, NVIDIA, cuda_is_there
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version, revision_for
 from store.view import queries
 
 if TYPE_CHECKING:
-    from daemon.settings.models import Prove, Train  # a node looks for its GPUs, and loads no settings
+    from daemon.settings.models import Prove, Train
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,32 +107,28 @@ _TO_TRAIN = {
     "tactics": (*_TO_ASK, "trl", "datasets", "accelerate"),
     "progress": _TO_ASK,
 }
-_NVIDIA = "nvidiactl"
-_DEVICES = Path("/dev")
 
 
-def cuda_is_there(*, devices: Path = _DEVICES) -> bool:
-    """Return whether a GPU is to be seen: not where it is hidden by a sandbox.
-
-    `devices` is the folder of the device files.
-    """
-    return (devices / _NVIDIA).exists()
+_found: set[str] = set()
+"""Libraries that were there before; that one goes while we run, its jobs say."""
 
 
-def why_not_trainable(train: Train, *, devices: Path = _DEVICES) -> str:
+def why_not_trainable(train: Train, *, devices: Path = DEVICES) -> str:
     """Return what training lacks, with the remedy; "" where nothing is missing."""
     enabled = [name for name in ("tactics", "progress") if getattr(train, name).get("enabled", False)]
     libraries = dict.fromkeys(library for model in ("retriever", *enabled) for library in _TO_TRAIN[model])
     return _missing([*libraries]) or _no_gpu(train.device, "[train]", devices)
 
 
-def why_no_models(prove: Prove, *, devices: Path = _DEVICES) -> str:
+def why_no_models(prove: Prove, *, devices: Path = DEVICES) -> str:
     """Return what the rungs of the ladder that run a model lack here, with the remedy; "" where nothing is missing."""
     return _missing(_TO_ASK) or _no_gpu(prove.generator.device, "[prove.generator]", devices)
 
 
 def _missing(libraries: Sequence[str]) -> str:
-    missing = [name for name in libraries if find_spec(name) is None]
+    # Asked every few seconds, and each search takes about a millisecond.
+    _found.update(name for name in libraries if name not in _found and find_spec(name) is not None)
+    missing = [name for name in libraries if name not in _found]
     if not missing:
         return ""
     return f"{', '.join(missing)} not installed: install unsorry with its extra `train` (docs/install.md)"
@@ -141,6 +138,6 @@ def _no_gpu(device: str, table: str, devices: Path) -> str:
     if device != "cuda" or cuda_is_there(devices=devices):
         return ""
     return (
-        f"no GPU is to be seen ({devices / _NVIDIA} is not there): give the service access to one"
+        f"no GPU is to be seen ({devices / NVIDIA} is not there): give the service access to one"
         f' (docs/install.md), or write device = "cpu" under {table}'
     )

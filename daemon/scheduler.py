@@ -253,25 +253,27 @@ class Scheduler:
         """Preempt the jobs that must not run any longer."""
         lost = {gpu.called: gpu for gpu in self.gpus if gpu.state == "lost"}
         at_endpoints = self._runner.at_endpoints
-        for job in self._runner.running():
-            if job.gpu in lost:
-                self._runner.preempt(job.job, f"{job.gpu} was lost: {lost[job.gpu].detail}")
+        now = time.monotonic()
+        for live in self._runner.attempts:
+            job, gpu = live.due.job, "" if live.gpu is None else live.gpu.called
+            if gpu in lost:
+                self._runner.preempt(job, f"{gpu} was lost: {lost[gpu].detail}")
             elif self.plan.timetable is not None:
                 why = why_yield(
                     self.plan.timetable,
-                    job.kind,
-                    runs_for_s=job.seconds,
-                    holds_gpu=bool(job.gpu),
+                    live.due.kind,
+                    runs_for_s=now - live.started,
+                    holds_gpu=bool(gpu),
                     waiting_for_gpu=self.admission.for_gpu,
-                    asks_endpoint=job.job in at_endpoints,
+                    asks_endpoint=job in at_endpoints,
                 )
                 if why:
-                    self._runner.preempt(job.job, why)
+                    self._runner.preempt(job, why)
 
     def until_due_s(self) -> float:
         """Return the seconds until a job becomes due, or a turn ends, by the clock alone."""
         share_s = self._context.settings.schedule.share_s
-        turn = self.for_slot.until_s(self._runner.holders(), now=time.monotonic(), share_s=share_s)
+        turn = self.for_slot.until_s(self._runner.holders, now=time.monotonic(), share_s=share_s)
         retry = None
         if self.plan.next_retry_at is not None:
             retry = max(0.0, (self.plan.next_retry_at - datetime.now(UTC)).total_seconds())

@@ -155,7 +155,7 @@ Answer = TypeVar("Answer")
 
 _GROUP_EVENTS, _GROUP_BLOBS = 2_000, 64
 """A transaction takes batches until it has so many events or payloads."""
-_SHARED_S = 1.0
+_SHARED_S = 2.0
 """How long a shared append waits for others, as with PostgreSQL's commit_delay."""
 
 
@@ -270,7 +270,7 @@ class StoreService:
 
         Args:
             wait: where the disk is full, wait until there is room, however long that takes. Not for the main loop.
-            shared: share a transaction with what else is appended within a second, or before `record_now`.
+            shared: share a transaction with what else is appended within two seconds, or before `record_now`.
 
         Raises:
             ConcurrencyError, IdempotencyError, BlobMissingError, BlobCorruptError, InvalidAppendError: the batch
@@ -372,6 +372,9 @@ class StoreService:
             self._busy = False
             return self._use_room()
 
+        if self._busy and self.failure is None and not self.room.problem:
+            self._busy = False  # an append since the last turn has looked at them, and the view follows each
+            return
         if await self._in(self._writer, run):
             self.room.try_again()
 

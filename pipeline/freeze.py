@@ -24,7 +24,7 @@ from typing import Any
 from pipeline.jobs.inputs import Input, Inputs, InputStore
 from pipeline.jobs.kinds import KINDS
 from pipeline.jobs.known import known_to_prove
-from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources, run_job
+from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources, Spec, run_job
 from pipeline.jobs.specs import (
     CORPUS,
     DATASET,
@@ -32,7 +32,6 @@ from pipeline.jobs.specs import (
     NO_CORPUS,
     BumpSpec,
     ProveSpec,
-    Spec,
     TrainRetrieverSpec,
     TrainSpec,
     TrainTacticsSpec,
@@ -64,6 +63,20 @@ def freeze(order: Spec, job: str, place: Path, sources: Sources) -> Inputs | Non
         OSError: the disk refused.
     """
     store = InputStore(sources.contents)
+    with closing(queries.connect(sources.database_db)) as view:
+        given = contents(view, order, job, place, store)
+    return store.freeze(place, given) if isinstance(given, dict) else given
+
+
+def contents(
+    view: sqlite3.Connection, order: Spec, job: str, place: Path, store: InputStore
+) -> dict[str, bytes | Path | Input] | Inputs | None:
+    """Return the inputs that a job has, else the contents to freeze (`InputStore.freeze`); None where `export` has to
+    make them.
+
+    Args:
+        order, job, place: as `freeze` takes them.
+    """
     if isinstance(order, TrainSpec):
         there = dataset_of(order.chain, job).exists()
         return Inputs(place) if there else store.frozen(place)
@@ -72,15 +85,14 @@ def freeze(order: Spec, job: str, place: Path, sources: Sources) -> Inputs | Non
     frozen = store.frozen(place)
     if frozen is not None:
         return frozen
-    with closing(queries.connect(sources.database_db)) as view:
-        given = _known(view, order)
-        if (of := _searched(order)) is not None:
-            repository, simulated = of
-            corpus = store.kept(*_key(view, repository, simulated=simulated))
-            if corpus is None:
-                return None
-            given[CORPUS] = corpus
-    return store.freeze(place, given)
+    given = _known(view, order)
+    if (of := _searched(order)) is not None:
+        repository, simulated = of
+        corpus = store.kept(*_key(view, repository, simulated=simulated))
+        if corpus is None:
+            return None
+        given[CORPUS] = corpus
+    return given
 
 
 def export(order: Spec, place: Path, sources: Sources) -> Inputs:

@@ -624,9 +624,9 @@ class Examination:
 
 
 def check_node(as_json: Json = False) -> None:
+    from daemon.jobs.gpus import cuda_is_there
     from daemon.jobs.node import examined, node_paths
     from daemon.jobs.wire import WireLean
-    from daemon.requirements import cuda_is_there
 
     found = examined(node_paths(), WireLean(kind="server", toolchain="", sandbox="bubblewrap", as_root=True))
     problems = list(found.problems)

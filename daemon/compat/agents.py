@@ -28,6 +28,7 @@ from daemon.compat.repository import Pinned, address, pin
 from daemon.compat.session import AgentError, AgentSession, Say, settings_for
 from daemon.jobs.due import DueJob
 from daemon.jobs.engine import checkout
+from daemon.jobs.gpus import cuda_is_there
 from daemon.jobs.history import ReadinessOfJobs
 from daemon.jobs.lines import Batch, Failure, Result, parse_line
 from daemon.jobs.recovery import INPUTS
@@ -35,7 +36,7 @@ from daemon.jobs.runner import ended_event, of_attempt, started_event
 from daemon.planning.proving import Rung
 from daemon.planning.training import newest_of_each
 from daemon.polling.errors import GitError
-from daemon.requirements import cuda_is_there, why_not_trainable
+from daemon.requirements import why_not_trainable
 from daemon.settings import Settings
 from daemon.settings.models import External, Prove, lacking
 from pipeline.freeze import export, freeze

@@ -111,8 +111,8 @@ class RuntimeStatus:
 
     def sentence(self) -> str:
         """One line for `systemctl status`."""
-        running = self.runner.running()
-        jobs = f"{len(running)} jobs running" if len(running) != 1 else f"running: {running[0].describes}"
+        running = self.runner.attempts
+        jobs = f"{len(running)} jobs running" if len(running) != 1 else f"running: {running[0].due.describes}"
         problem = f"; PROBLEM: {problems[0]}" if (problems := self.health().problems) else ""
         lean = self.work.leans.summary.kind
         return f"{len(self.context.settings.repos)} repositories, {jobs}, Lean: {lean}{problem}"

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import structlog
 
-from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups, MemoryBound, MemoryLooks, Usage
 from daemon.lock import holder
@@ -30,17 +29,17 @@ from daemon.paths import Paths
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
 from pipeline.jobs.child import Exit, HandedOver, JobProcess, key_pipe, kill_marked
-from pipeline.jobs.protocol import JobSpec
-from pipeline.jobs.specs import Spec
+from pipeline.jobs.protocol import JobSpec, Spec
 from pipeline.lean.backend import Leans
 from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
 from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
 from store.domain.identity import slug
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a node, which starts a process for each attempt, loads none of it
+    from daemon.jobs.due import DueJob
     from daemon.jobs.remote import RayEngine
-    from daemon.settings import Settings  # a node loads none
+    from daemon.settings import Settings
 
 log = structlog.get_logger("daemon.jobs.engine")
 
@@ -263,9 +262,11 @@ async def checkout(
         await git.worktree_add(mirror, folder, sha)
         if built:
             attached = await asyncio.to_thread(attach, folder, paths.cache, repository, sha)
-        else:
+        elif _brings_a_lake(folder):
             # A commit may bring compiled files along; nothing that was not built here is ever imported.
             await asyncio.to_thread(empty_lake, folder)
+        else:
+            empty_lake(folder)  # sooner done than given to a thread
         yield
     finally:
         try:
@@ -276,6 +277,10 @@ async def checkout(
             # The job's outcome counts, whatever the machine has too little of (processes, files, memory, threads: the
             # last are Python's RuntimeError); the next start sweeps the folder.
             log.warning("worktree_left", path=str(folder), reason=str(error))
+
+
+def _brings_a_lake(folder: Path) -> bool:
+    return os.path.lexists(folder / ".lake")
 
 
 def handed_over(place: KeyPlace | None) -> AbstractContextManager[HandedOver]:

@@ -22,8 +22,9 @@ import psutil
 
 from daemon.answers import Gpu as Gpu
 from daemon.lock import holder
-from daemon.requirements import cuda_is_there
 
+NVIDIA = "nvidiactl"
+DEVICES = Path("/dev")
 _IDLE_BYTES = 2**30
 """Memory that the driver and a display use on an idle GPU; more than this means that a process uses it."""
 _ANSWERS_WITHIN_S = 10.0
@@ -31,6 +32,14 @@ _SILENCES = 2
 """So many looks without an answer make the GPUs lost; one may be a busy machine's."""
 _LOST = "look at `dmesg | grep -i nvrm` and reset the GPU (nvidia-smi --gpu-reset) or restart the machine"
 _FOREIGN = "wait for its end, or end it"
+
+
+def cuda_is_there(*, devices: Path = DEVICES) -> bool:
+    """Return whether a GPU is to be seen: not where it is hidden by a sandbox.
+
+    `devices` is the folder of the device files.
+    """
+    return (devices / NVIDIA).exists()
 
 
 class NoGpuError(Exception):
@@ -83,6 +92,8 @@ class Gpus:
         Args:
             lent: the job (as shown to people) that leases each GPU, by UUID.
         """
+        if self._looking is None and not self._is_there():
+            return self.now  # none yet: not worth a thread's turn
         if self._looking is None or self._looking.done():
             loop = asyncio.get_running_loop()
             self._looking = loop.run_in_executor(self._thread, self.seen, dict(lent))

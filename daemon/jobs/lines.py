@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -132,9 +133,14 @@ def _event(item: Any, *, job: DueJob) -> NewEvent:
         event_id=_occasion(str(UUID(item["event_id"])), job=job),
         occurred_at=occurred_at,
         correlation_id=job.job,
-        causation_id=event_id("job_started", job.job, str(job.attempt)),
+        causation_id=_started(job.job, job.attempt),
         actor=f"job:{job.job}",
     )
+
+
+@lru_cache(maxsize=512)
+def _started(job: str, attempt: int) -> str:
+    return event_id("job_started", job, str(attempt))
 
 
 def _occasion(natural: str, *, job: DueJob) -> str:
@@ -148,12 +154,13 @@ def _occasion(natural: str, *, job: DueJob) -> str:
 
 def _check_body(body: EventBody, *, job: DueJob) -> None:
     """A job speaks of its own repository, commit and self only, and of nothing better than it is."""
-    spoken_of = getattr(body, "repository", job.repository)
+    said = vars(body)  # to ask a model for a field that it lacks takes pydantic long
+    spoken_of = said.get("repository", job.repository)
     # A new checkpoint is measured on the tasks before its own too, which are other repositories'.
     tasks = job.spec.tasks if isinstance(job.spec, TrainSpec) else ()
     if spoken_of not in {job.repository, *(task.name for task in tasks)}:
         raise ValueError(f"{body.type}: repository is {spoken_of!r} and not {job.repository!r}")
-    for name, value in vars(body).items():
+    for name, value in said.items():
         # The database's tables hold no larger one, and what is in the log already can be put into them only as it is.
         if isinstance(value, int) and not -_MOST <= value <= _MOST:
             raise ValueError(f"{body.type}: {name} is {str(value)[:30]}, more than a table can hold")
@@ -164,16 +171,16 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
         ("sha", job.sha, also.then if also else ()),
         ("job", job.job, ()),
     ):
-        if (spoken := getattr(body, name, ours)) != ours and spoken not in more:
-            raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
+        if (spoken := said.get(name, ours)) != ours and spoken not in more:
+            raise ValueError(f"{body.type}: {name} is {spoken!r} and not {ours!r}")
     if job.kind in ("scan", "build"):
         return
-    if getattr(body, "line", (line := f"branch:{job.branch}")) != line:
-        raise ValueError(f"{body.type}: line is {body.line!r} and not {line!r}")  # type: ignore[attr-defined]
+    if (spoken := said.get("line", line := f"branch:{job.branch}")) != line:
+        raise ValueError(f"{body.type}: line is {spoken!r} and not {line!r}")
     if body.type == "traced_file_removed":
         return  # it says nothing of Lean
     # An event without the field (proof_verified) says by its type that it is not simulated.
-    if getattr(body, "simulated", False) != job.simulated:
+    if said.get("simulated", False) != job.simulated:
         who, what = ("the simulator", "not marked simulated") if job.simulated else ("Lean", "simulated")
         raise ValueError(f"{body.type}: a job with {who} may record nothing that is {what}")
     match job.kind:
@@ -187,12 +194,13 @@ def _check_body(body: EventBody, *, job: DueJob) -> None:
 
 def _check_proof(body: EventBody, *, job: DueJob) -> None:
     """A prover speaks of the sorries that it was given, a checker of the proofs; neither of any other."""
-    sorry, proof = getattr(body, "sorry", None), getattr(body, "proof", None)
+    said = vars(body)
+    sorry, proof = said.get("sorry"), said.get("proof")
     if job.kind == "prove":
         given = job.spec
         if not isinstance(given, ProveSpec):
             raise ValueError(f"{body.type}: the job was given no sorry")
-        blob = getattr(body, "blob", None)
+        blob = said.get("blob")
         if not any(one.sorry == sorry and one.blob == blob for one in given.sorries):
             raise ValueError(f"{body.type}: sorry {sorry!r} of this blob is none that the job was given")
         for name, ours in (
@@ -201,9 +209,9 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
             ("model", given.model),
             ("seed", given.seed),
         ):
-            if getattr(body, name, ours) != ours:
-                raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
-        if getattr(body, "budget", ours := given.budget_key) != ours:
+            if (spoken := said.get(name, ours)) != ours:
+                raise ValueError(f"{body.type}: {name} is {spoken!r} and not {ours!r}")
+        if said.get("budget", ours := given.budget_key) != ours:
             raise ValueError(f"{body.type}: budget is not the one that the job was given, {ours!r}")
         if isinstance(body, AttemptFinished):
             _check_effort(body)
@@ -264,7 +272,7 @@ def _stream(stream: str, body: EventBody, *, job: DueJob) -> str:
         allowed = {f"model:{body.model}"}
     else:
         allowed = {f"repository:{job.repository}"}
-    if proof := getattr(body, "proof", None):
+    if proof := vars(body).get("proof"):
         allowed.add(f"proof:{proof}")
     if stream not in allowed:
         raise ValueError(f"{body.type}: stream {stream!r} is none of {', '.join(sorted(allowed))}")

@@ -61,8 +61,7 @@ from daemon.polling.errors import GitError
 from daemon.polling.git import Git
 from pipeline.jobs.child import Exit, LineTooLongError
 from pipeline.jobs.inputs import Input, Inputs
-from pipeline.jobs.protocol import JobSpec
-from pipeline.jobs.specs import Spec
+from pipeline.jobs.protocol import JobSpec, Spec
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from pipeline.lean.build.build_cache import remove_tree, sweep
 from pipeline.lean.sandbox.command import bubblewrap_problem
@@ -71,7 +70,8 @@ from store.domain.identity import slug
 FOLDER = "UNSORRY_NODE_FOLDER"
 """The environment variable with the folder that a node works in."""
 LEAST_FREE_BYTES = 2 * 2**30
-_TAKE_S = 5.0
+_TAKE_S = 30.0
+_GATHER_S = 0.05
 _SAID_WINDOW = 4
 _TEXT = 4000
 _SAID_EVERY_S = 0.1
@@ -157,6 +157,7 @@ def examined(paths: Paths, like: WireLean) -> NodeReport:
         clock=time.time(),
         folder=str(paths.state),
         free_bytes=free,
+        cores=len(os.sched_getaffinity(0)),
         leans=tuple((one.kind, one.toolchain) for one in leans),
         problems=tuple(problems),
     )
@@ -228,7 +229,10 @@ class NodeAttempt:
                 case Stop():
                     self._spawn(self._stop(message))
                 case Taken():
-                    (self._said_window if message.said else self._window).release()
+                    if message.said:
+                        self._said_window.release()
+                    for _ in range(message.lines):
+                        self._window.release()
                 case Close():
                     self._close.set()
                 case Beat():
@@ -239,6 +243,8 @@ class NodeAttempt:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TAKE_S):
                 await self._ready.wait()
+            # A call of Ray's takes milliseconds of the daemon's machine, and a line is rarely alone.
+            await asyncio.sleep(_GATHER_S)
         said = bytearray()
         while self._out and len(said) < FRAME_BYTES:
             said += self._out.popleft()

@@ -50,6 +50,7 @@ class Link:
         self._ray = ray
         self._out = out
         self._look: asyncio.Queue[bytes] = asyncio.Queue()
+        self._actors: dict[type, Any] = {}
         self._channels: dict[int, asyncio.Queue[bytes]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._keepers: dict[str, Any] = {}
@@ -93,8 +94,10 @@ class Link:
     def _actor(self, cls: type, node: str, slots: int) -> Any:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        if cls not in self._actors:
+            self._actors[cls] = self._ray.remote(cls)  # each of these is sent to the cluster anew
         return (
-            self._ray.remote(cls)
+            self._actors[cls]
             .options(
                 num_cpus=0,
                 resources={SLOTS: slots} if slots else None,

@@ -109,9 +109,10 @@ def drop_old_job_folders(jobs: Path, *, inputs: InputStore, keep: int, running: 
     """
     waited_for = time.time() - _INPUTS_STAY_S
     folders: list[tuple[float, str]] = []
-    # At each job's end: without a Path for each of the folders that stay.
+    # At each job's end: without a look at each folder where all may stay.
     with contextlib.suppress(FileNotFoundError), os.scandir(jobs) as entries:
-        for entry in entries:
+        there = list(entries)
+        for entry in there if len(there) > keep else ():
             with contextlib.suppress(FileNotFoundError):
                 folders.append((entry.stat().st_mtime, entry.name))
     old = [

@@ -85,7 +85,8 @@ from daemon.polling.git import Git
 from daemon.settings import Settings
 from pipeline.jobs import child
 from pipeline.jobs.child import Exit, LineTooLongError, job_environment
-from pipeline.jobs.specs import ScanSpec, folders_of
+from pipeline.jobs.protocol import folders_of
+from pipeline.jobs.specs import ScanSpec
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.build.build_cache import folder_of, hold, read_build, remove_tree
 from store.domain.identity import slug
@@ -137,7 +138,7 @@ class RemoteAttempt:
         self._heard = time.monotonic()
         self._patience_s = max(lease_s, _FIRST_WORD_S)
         self._lines: asyncio.Queue[Plain | Payload | Ended | Fault | None] = asyncio.Queue()
-        self._not_taken = 0
+        self._not_taken = self._not_told = 0
         self._unasked = _MOST_UNASKED
         loop = asyncio.get_running_loop()
         self._started: asyncio.Future[Started | Refused] = loop.create_future()
@@ -310,8 +311,15 @@ class RemoteAttempt:
         raise self._fault
 
     def _taken(self) -> None:
-        self._not_taken -= 1
-        self._send(Taken())
+        """Count a line or part as taken, and tell the node of several at once: each message is a call of Ray's."""
+        self._not_told += 1
+        if self._not_told >= WINDOW_LINES // 2:
+            self._tell_taken()
+
+    def _tell_taken(self) -> None:
+        taken, self._not_told = self._not_told, 0
+        self._not_taken -= taken
+        self._send(Taken(lines=taken))
 
     def _ask(self, message: FromDaemon) -> None:
         """Send what a node answers with one message."""
@@ -432,6 +440,8 @@ class RayEngine:
         # Two of its own: gigabytes that go to a store must not keep the daemon's other work from a thread.
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="artifacts")
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._starts: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By node: more starts at once than it has cores would only finish later, all of them."""
         self._nodes: tuple[NodeSeen, ...] = ()
         self._nodes_at = 0.0
         self._looked: Look | None = None
@@ -494,14 +504,20 @@ class RayEngine:
             raise StartError("worktree", str(error), error.remedy) from error
         except OSError as error:
             raise refused_by_system(order.spec.job, error, self._paths.jobs) from error
+        cores = next((one.report.cores for one in self._nodes if one.node == order.node and one.report), 1)
+        starts = self._starts.setdefault(order.node, asyncio.Semaphore(cores))
+        async with starts:
+            return await self._begun(order, begin, over)
+
+    async def _begun(self, order: Order, begin: Begin, over: Callable[[str], None]) -> RemoteAttempt:
         self._channel += 1
         channel, name = self._channel, self._name(order.node)
         self._control(Open(channel=channel, node=order.node))
         attempt = RemoteAttempt(
             name,
             order,
-            lease=lease,
-            lease_s=self._engine.lease_s,
+            lease=begin.lease,
+            lease_s=begin.lease_s,
             send=lambda message: self._write(channel, encode(message)),
             over=over,
             release=lambda: self._forget(channel),

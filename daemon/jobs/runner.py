@@ -44,15 +44,15 @@ from daemon.jobs.recovery import INPUTS, drop_old_job_folders
 from daemon.paths import Paths
 from daemon.settings.schema import Jobs
 from daemon.store_service import StoreFailedError, StoreService
-from pipeline.freeze import freeze
+from pipeline.freeze import contents
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit, LineTooLongError
-from pipeline.jobs.inputs import Inputs, InputStore
+from pipeline.jobs.inputs import Input, Inputs, InputStore
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.known import known_to_scan, known_to_trace
 from pipeline.jobs.mirror import Mirror
-from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Sources
-from pipeline.jobs.specs import BumpSpec, EndpointRung, ProveSpec, ScanSpec, Spec, TraceSpec
+from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Sources, Spec
+from pipeline.jobs.specs import BumpSpec, EndpointRung, ProveSpec, ScanSpec, TraceSpec
 from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES, ManifestError, read_manifest
 from pipeline.redact import redact
 from store.domain.identity import event_id, repository_key, slug
@@ -422,6 +422,8 @@ def shown_of(live: RunningAttempt) -> LiveJob:
 log = structlog.get_logger("daemon.jobs.runner")
 
 NODES_LOST = "nodes_lost"
+_Given = dict[str, bytes | Path | Input] | Inputs | None
+"""See `pipeline.freeze.contents`."""
 _GRACE_S = 5.0
 _FEW_FILES = 16
 _SMALL_LINE_BYTES = 16 * 2**10
@@ -515,6 +517,11 @@ class JobRunner:
         live = self._live.get(job)
         return live is not None and live.saved
 
+    @property
+    def attempts(self) -> tuple[RunningAttempt, ...]:
+        """The running attempts."""
+        return tuple(self._live.values())
+
     def running(self) -> tuple[LiveJob, ...]:
         """Return what runs now, for people."""
         return tuple(shown_of(live) for live in self._live.values())
@@ -584,12 +591,12 @@ class JobRunner:
         heard = AttemptOutput(started)
         outcome = "defect"
         try:
-            if await self._store.ask(partial(is_cancelled, job=due.job)):
-                # Since the plan was made. One that is cancelled is never planned.
+            begun = await self._store.ask(partial(self._begun, due))
+            if begun is None:
                 outcome = "cancelled"
                 return
             await self._record(due, started_event(due))
-            outcome = await self._attempt(due, heard)
+            outcome = await self._attempt(due, heard, begun)
         except StoreFailedError as error:
             outcome = "not_recorded"
             log.error("job_not_recorded", reason=str(error))
@@ -620,14 +627,27 @@ class JobRunner:
             )
             self._finished()
 
-    async def _attempt(self, due: DueJob, heard: AttemptOutput) -> str:
+    def _begun(self, due: DueJob, view: sqlite3.Connection) -> tuple[Spec, _Given] | LogError | None:
+        """Return a job's specification as it is now, with its inputs or what they are made of; None where the job was
+        cancelled since it was planned."""
+        try:
+            if is_cancelled(view, job=due.job):
+                return None
+            spec = spec_now(view, job=due, mirrors=self._paths.mirrors)
+            return spec, contents(view, spec, due.job, self._inputs_of(due), self._inputs)
+        except LogError as error:
+            return error
+
+    async def _attempt(self, due: DueJob, heard: AttemptOutput, begun: tuple[Spec, _Given] | LogError) -> str:
         spec = self._spec(due)
         found: EventBody | Failure
         suspect = False
         try:
-            now = await self._store.ask(partial(spec_now, job=due, mirrors=self._paths.mirrors))
+            if isinstance(begun, LogError):
+                raise begun
+            now, given = begun
             spec = replace(spec, parameters=now)
-            inputs = await self._frozen(due, spec, heard.started)
+            inputs = await self._frozen(due, spec, given, heard.started)
             if isinstance(inputs, Inputs):
                 live, module = self._live[due.job], self._modules[due.kind]
                 spec = replace(spec, inputs=inputs)
@@ -643,8 +663,6 @@ class JobRunner:
         except (StartError, OSError) as error:
             found = await self._not_started(due, error)
             suspect = isinstance(error, NodeRefusedError) and error.suspect
-        finally:
-            await asyncio.to_thread(shutil.rmtree, spec.staging, ignore_errors=True)
         if suspect and isinstance(found, JobInterrupted):
             found = self._lost_again(due, found)
         else:
@@ -662,6 +680,7 @@ class JobRunner:
         running, keep = frozenset(self._live), self.limits.keep
 
         def tidy() -> None:
+            shutil.rmtree(spec.staging, ignore_errors=True)
             if damaged or not again:
                 # Else the next attempt goes on with what this one had.
                 self._inputs.forget(self._inputs_of(due), damaged=damaged)
@@ -674,7 +693,9 @@ class JobRunner:
         """Return the folder of a job's inputs, which all its attempts have."""
         return self._paths.jobs / due.job / INPUTS
 
-    async def _frozen(self, due: DueJob, spec: JobSpec[Spec], started: float) -> Inputs | EventBody | Failure:
+    async def _frozen(
+        self, due: DueJob, spec: JobSpec[Spec], given: _Given, started: float
+    ) -> Inputs | EventBody | Failure:
         """Make the folder of an attempt; return the job's inputs, frozen by its first attempt, or the end of an attempt
         that could not freeze them."""
         paths, place = self._paths, self._inputs_of(due)
@@ -682,7 +703,7 @@ class JobRunner:
 
         def begun() -> Inputs | None:
             make_folder(spec)
-            return freeze(spec.parameters, due.job, place, sources)
+            return self._inputs.freeze(place, given) if isinstance(given, dict) else given
 
         inputs = await asyncio.to_thread(begun)
         if inputs is not None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 from pipeline.jobs.child import LONGEST_LINE_BYTES
 from pipeline.lean.backend import START_TIMEOUT_S
 
-SCHEMA = 1
+SCHEMA = 2
 WINDOW_LINES = 16
 """So many lines may be under way before the daemon has taken the first of them."""
 PART_BYTES = 4 * 2**20
@@ -39,8 +39,12 @@ class WireError(ValueError):
     """What came is no message, or larger than one may be."""
 
 
+_DEFER = ConfigDict(defer_build=True)
+"""Each process builds only the validators that it uses: a node starts one for each attempt."""
+
+
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = _DEFER | ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Message(_Part):
@@ -131,9 +135,10 @@ class Stop(Message):
 
 
 class Taken(Message):
-    """The daemon has taken one more line or part of a payload; or, with `said`, of its standard error."""
+    """The daemon has taken so many more lines and parts of payloads; or, with `said`, one part of standard error."""
 
     what: Literal["taken"] = "taken"
+    lines: int = 0
     said: bool = False
 
 
@@ -210,8 +215,12 @@ class Ended(_OfLease):
 
 FromDaemon = Begin | Stop | Taken | Close | Beat
 FromNode = Started | Refused | Payload | Plain | Fault | Ended | Beat
-FROM_DAEMON: TypeAdapter[FromDaemon] = TypeAdapter(Annotated[FromDaemon, Field(discriminator="what")])
-FROM_NODE: TypeAdapter[FromNode] = TypeAdapter(Annotated[FromNode, Field(discriminator="what")])
+FROM_DAEMON: TypeAdapter[FromDaemon] = TypeAdapter(
+    Annotated[FromDaemon, Field(discriminator="what")], config=_DEFER
+)
+FROM_NODE: TypeAdapter[FromNode] = TypeAdapter(
+    Annotated[FromNode, Field(discriminator="what")], config=_DEFER
+)
 _Any = TypeVar("_Any", FromDaemon, FromNode)
 
 
@@ -282,6 +291,7 @@ class NodeReport(_Part):
         schema_version: of these messages.
         clock: seconds since 1970.
         folder: where it works.
+        cores: so many attempts may start there at the same time.
         leans: kind and toolchain of each Lean that it has.
         problems: what keeps it from working, with the remedy.
     """
@@ -292,6 +302,7 @@ class NodeReport(_Part):
     clock: Annotated[float, Field(allow_inf_nan=False)]
     folder: str
     free_bytes: int
+    cores: Annotated[int, Field(ge=1)]
     leans: tuple[tuple[str, str], ...]
     problems: tuple[str, ...]
 
@@ -344,8 +355,10 @@ class Gone(_Part):
 
 
 FromLink = Nodes | Gone
-TO_LINK: TypeAdapter[ToLink] = TypeAdapter(Annotated[ToLink, Field(discriminator="what")])
-FROM_LINK: TypeAdapter[FromLink] = TypeAdapter(Annotated[FromLink, Field(discriminator="what")])
+TO_LINK: TypeAdapter[ToLink] = TypeAdapter(Annotated[ToLink, Field(discriminator="what")], config=_DEFER)
+FROM_LINK: TypeAdapter[FromLink] = TypeAdapter(
+    Annotated[FromLink, Field(discriminator="what")], config=_DEFER
+)
 CONTROL = 0
 """The channel of those."""
 

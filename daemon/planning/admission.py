@@ -9,7 +9,7 @@ beside the slots.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
@@ -113,12 +113,14 @@ class SlotQueue:
         late = [(since, key) for key, since in self._since.items() if now - since >= share_s]
         return tuple(key for _, key in sorted(late))
 
-    def until_s(self, holders: Sequence[SlotHolder], *, now: float, share_s: float) -> float | None:
+    def until_s(
+        self, holders: Callable[[], Sequence[SlotHolder]], *, now: float, share_s: float
+    ) -> float | None:
         """Return the seconds until a turn may end or begin by the clock alone; None where nobody waits."""
         if not self._since:
             return None
         left = [since + share_s - now for since in self._since.values()]
-        left += [share_s - holder.seconds for holder in holders]
+        left += [share_s - holder.seconds for holder in holders()]
         return min((one for one in left if one > 0), default=None)
 
 

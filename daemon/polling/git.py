@@ -147,6 +147,7 @@ class Git(GitProcess):
             text="".join(f"+refs/heads/{name}:{REMOTE}{name}\n" for name in sorted(branches)),
             timeout_s=self._long_s,
         )
+        self._keep_origin(mirror, url)
 
     async def complete(self, mirror: Path, shas: Iterable[str]) -> int:
         """Bring the contents of all files of these commits that are not there; return how many came.
@@ -352,7 +353,11 @@ class Git(GitProcess):
     async def _come_from(self, mirror: Path, url: str) -> None:
         if await self._origin(mirror) != url:
             await self._run("config", f"remote.{_ORIGIN}.url", url, mirror=mirror)
-            self._origins[mirror] = _version(mirror / "config"), url
+            self._keep_origin(mirror, url)
+
+    def _keep_origin(self, mirror: Path, url: str) -> None:
+        """Remember what `_origin` would ask a process; each fetch writes the configuration anew."""
+        self._origins[mirror] = _version(mirror / "config"), url
 
     async def _origin(self, mirror: Path) -> str | None:
         """Return the URL of the mirror's last fetch; None where that was before there were partial mirrors."""
@@ -404,6 +409,7 @@ class Git(GitProcess):
             text="".join(f"{check_sha(one)}\n" for one in objects),
             timeout_s=self._long_s,
         )
+        self._keep_origin(mirror, url)
         return len(objects)
 
 

@@ -99,12 +99,14 @@ class Models:
         """
         recorded = []
         for model in get_args(ModelKind):
+            state = await self._state(model)
+            if not state.known:
+                continue
             kinds = [kind for kind in TRAININGS if KINDS[kind].model == model]
             if any(
                 [await self._store.ask(partial(queries.jobs, state="running", kind=kind)) for kind in kinds]
             ):
                 continue
-            state = await self._state(model)
             promoted = await self._store.look_up(partial(_promotions, model=model))
             rows = list(state.known.values())
             measured: list[EvaluationRow] = []

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from pipeline.jobs.protocol import Spec
 from pipeline.jobs.specs import (
     BuildSpec,
     BumpSpec,
@@ -16,7 +17,6 @@ from pipeline.jobs.specs import (
     EvaluateSpec,
     ProveSpec,
     ScanSpec,
-    Spec,
     TraceSpec,
     TrainGrpoSpec,
     TrainRetrieverSpec,

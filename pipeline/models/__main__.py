@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pipeline.jobs.kinds import KINDS, Kind
-from pipeline.jobs.protocol import JobSpec, Reporter, run_job
-from pipeline.jobs.specs import Spec
+from pipeline.jobs.protocol import JobSpec, Reporter, Spec, run_job
 
 _JOBS: Mapping[Kind, tuple[str, str]] = {
     "train": ("retriever.job", "train"),

@@ -184,7 +184,7 @@ def test_a_job_that_is_cancelled_while_its_node_fetches_what_it_needs_does_not_w
     async def go() -> JobRow:
         async with bench(deployment) as b:
             monkeypatch.setattr(LocalEngine, "start", start)
-            monkeypatch.setattr("daemon.jobs.runner.freeze", lambda *_: Inputs(Path("/nowhere")))
+            monkeypatch.setattr("daemon.jobs.runner.contents", lambda *_: Inputs(Path("/nowhere")))
             due = b.due("hang")
             b.runner.start(due, node="node-1")
             await begun.wait()

@@ -99,13 +99,13 @@ def test_appends_that_wait_share_a_transaction_and_one_that_is_at_fault_fails_al
     assert check(settings.paths.events_db).ok
 
 
-@pytest.mark.parametrize("ends", ["another append", "record_now", "a second", "close"])
+@pytest.mark.parametrize("ends", ["another append", "record_now", "the time", "close"])
 def test_shared_appends_wait_for_others_and_are_recorded_in_their_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     settings = Deployment(tmp_path).write(repos=[])
     settings.paths.state.mkdir(parents=True)
-    monkeypatch.setattr("daemon.store_service._SHARED_S", 0.3 if ends == "a second" else 60.0)
+    monkeypatch.setattr("daemon.store_service._SHARED_S", 0.3 if ends == "the time" else 60.0)
     transactions: list[int] = []
 
     async def scenario() -> list[Appended]:

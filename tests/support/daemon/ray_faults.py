@@ -148,7 +148,7 @@ class _AimedAttempt(RemoteAttempt):
                 self._at(_SENT)
             case Stop():
                 self._at(_STOP)
-            case Taken(said=False) if self._recorded:
+            case Taken(lines=1) if self._recorded:
                 self.aims.acknowledged |= self._recorded
                 self._recorded = set()
                 self._at("a line was acknowledged")
@@ -190,6 +190,10 @@ class _AimedAttempt(RemoteAttempt):
                     await self.aims.hold(job, "after its last line")
 
         return await super().run(hear_aimed)
+
+    def _taken(self) -> None:
+        super()._taken()
+        self._tell_taken()  # each by itself, so that the node can be killed right after it
 
     def _put(self, part: Payload) -> None:
         super()._put(part)

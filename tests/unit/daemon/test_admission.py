@@ -18,7 +18,7 @@ from daemon.planning.plan import Plan, WaitingJob
 from daemon.planning.proving import spending
 from daemon.settings import Settings
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.specs import Spec
+from pipeline.jobs.protocol import Spec
 from pipeline.models.endpoint.credentials import KeyPlace
 from tests.support.daemon.deployment import Deployment
 
@@ -214,13 +214,13 @@ def test_a_repository_that_waits_for_nothing_and_one_that_has_its_turn_stop_no_o
     schedule.waiting += [work("a", "prove", 60)]
     schedule.run(300)
     assert [one.ends_at for one in schedule.running] == [None], "its own search waits for its own trace"
-    assert schedule.queue.until_s(schedule.holders(), now=schedule.now, share_s=SHARE_S) is None
+    assert schedule.queue.until_s(schedule.holders, now=schedule.now, share_s=SHARE_S) is None
 
 
 def test_the_clock_of_a_turn_is_known_before_it_ends() -> None:
     schedule = Schedule(work("a", "trace", 900), work("b", "trace", 900))
     schedule.run(10)
-    assert schedule.queue.until_s(schedule.holders(), now=schedule.now, share_s=SHARE_S) == SHARE_S - 10
+    assert schedule.queue.until_s(schedule.holders, now=schedule.now, share_s=SHARE_S) == SHARE_S - 10
 
 
 def test_what_can_run_elsewhere_goes_there_first_where_most_slots_are_and_takes_none_of_the_daemons() -> None:

@@ -12,7 +12,8 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.lines import BadLineError, Batch, parse_line
 from daemon.jobs.runner import _can_wait
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.specs import Candidate, CheckSpec, SorryToProve, Spec
+from pipeline.jobs.protocol import Spec
+from pipeline.jobs.specs import Candidate, CheckSpec, SorryToProve
 from pipeline.lean.backend import simulator
 from store.domain.identity import proof_id
 from store.events.base import BlobRef, EventBody

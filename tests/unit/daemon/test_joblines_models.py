@@ -12,7 +12,8 @@ import pytest
 from daemon.jobs.due import DueJob
 from daemon.jobs.lines import BadLineError, Batch, parse_line
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.specs import EvaluateSpec, LearnedTask, Spec, TrainSpec
+from pipeline.jobs.protocol import Spec
+from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainSpec
 from store.events.base import EventBody
 from store.events.models import ModelKind
 from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished

@@ -19,7 +19,8 @@ from daemon.requirements import why_no_models
 from daemon.settings import Settings
 from daemon.settings.models import Prove
 from pipeline.jobs.blueprint import Blueprints
-from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, RetrieverSpec, Spec
+from pipeline.jobs.protocol import Spec
+from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, RetrieverSpec
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.domain.blueprint import Statement
