@@ -428,8 +428,8 @@ def test_an_attempt_has_the_files_of_its_commit_and_no_secret_of_the_daemon(
     lines, _ = world.run(order)
     about = lines[-1]["summary"]
     assert [name for name in about["files"] if name.endswith(".lean")] == ["A.lean"]
-    assert "canary" not in json.dumps(about)
-    assert "canary" not in (order.spec.directory / "spec.json").read_text(encoding="utf-8")
+    assert order.spec.job in about["spec"]
+    assert "canary" not in json.dumps(about), "neither in its environment nor in its specification"
     assert about["environment"]["CUDA_VISIBLE_DEVICES"] == "", "without a GPU of its own it sees none"
 
 

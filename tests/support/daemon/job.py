@@ -87,7 +87,8 @@ def work(spec: JobSpec[Behaving], reporter: Reporter) -> dict[str, Any]:
             time.sleep(600)
         case "environment":
             about = {"environment": dict(os.environ), "cwd": os.getcwd(), "stdin": sys.stdin.read()}  # noqa: PTH109
-            return {**about, "files": _files(spec.worktree)}
+            said = (spec.directory / "spec.json").read_text("utf-8")
+            return {**about, "spec": said, "files": _files(spec.worktree)}
         case "worktree":
             return {"files": _files(spec.place)}
         case "memory":
