@@ -424,6 +424,8 @@ log = structlog.get_logger("daemon.jobs.runner")
 NODES_LOST = "nodes_lost"
 _Given = dict[str, bytes | Path | Input] | Inputs | None
 """See `pipeline.freeze.contents`."""
+_Begun = tuple[Spec, _Given] | LogError | OSError
+"""A job's specification as it is now, with its inputs or what they are made of; or why there is none."""
 _GRACE_S = 5.0
 _FEW_FILES = 16
 _SMALL_LINE_BYTES = 16 * 2**10
@@ -627,23 +629,23 @@ class JobRunner:
             )
             self._finished()
 
-    def _begun(self, due: DueJob, view: sqlite3.Connection) -> tuple[Spec, _Given] | LogError | None:
-        """Return a job's specification as it is now, with its inputs or what they are made of; None where the job was
+    def _begun(self, due: DueJob, view: sqlite3.Connection) -> _Begun | None:
+        """Return what a job begins with, or why it cannot, which is the attempt's to record; None where the job was
         cancelled since it was planned."""
         try:
             if is_cancelled(view, job=due.job):
                 return None
             spec = spec_now(view, job=due, mirrors=self._paths.mirrors)
             return spec, contents(view, spec, due.job, self._inputs_of(due), self._inputs)
-        except LogError as error:
+        except (LogError, OSError) as error:
             return error
 
-    async def _attempt(self, due: DueJob, heard: AttemptOutput, begun: tuple[Spec, _Given] | LogError) -> str:
+    async def _attempt(self, due: DueJob, heard: AttemptOutput, begun: _Begun) -> str:
         spec = self._spec(due)
         found: EventBody | Failure
         suspect = False
         try:
-            if isinstance(begun, LogError):
+            if isinstance(begun, Exception):
                 raise begun
             now, given = begun
             spec = replace(spec, parameters=now)

@@ -195,6 +195,24 @@ def test_a_job_that_is_cancelled_while_its_node_fetches_what_it_needs_does_not_w
     assert asyncio.run(go()).state == "cancelled"
 
 
+def test_a_job_whose_inputs_cannot_be_looked_at_has_failed_and_says_so(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/the/inputs")
+
+    async def go() -> JobRow:
+        async with bench(deployment) as b:
+            monkeypatch.setattr("daemon.jobs.runner.contents", refused)
+            due = b.due("succeed")
+            b.runner.start(due)
+            await until(lambda: not b.runner.running(), seconds=5)
+            return await b.row(due.job)
+
+    row = asyncio.run(go())
+    assert (row.state, row.reason, row.attempt) == ("failed", "spawn", 1)
+
+
 async def recovered(parts: Parts) -> int:
     paths = parts.settings.paths
     async with contextlib.aclosing(LocalEngine(paths, parts.git, slots=1)) as engine:
