@@ -53,9 +53,11 @@ from daemon.jobs.wire import (
     Kill,
     Look,
     NodeReport,
+    NodeSeen,
     Open,
     Payload,
     Plain,
+    Taken,
     WireError,
     WireInput,
     WireLean,
@@ -116,10 +118,12 @@ class Pair:
         self.released = False
         self.node = NodeAttempt(self.node_paths)
         self.heard: list[bytes] = []
+        self.sent: list[FromDaemon] = []
 
     @contextlib.asynccontextmanager
     async def started(self) -> AsyncIterator[RemoteAttempt]:
         def send(message: FromDaemon) -> None:
+            self.sent.append(message)
             if not self.down:
                 self.node.feed(encode(message))
 
@@ -338,6 +342,8 @@ def test_only_so_many_lines_are_under_way_before_the_daemon_takes_them(tmp_path:
 
     assert 0 < asyncio.run(go()) <= WINDOW_LINES
     assert len(pair.heard) == 2002
+    told = [message.lines for message in pair.sent if isinstance(message, Taken) and not message.said]
+    assert len(told) < len(pair.heard) / 4, "each is a call of Ray's"
 
 
 def test_an_attempt_that_its_node_s_shutdown_ends_is_lost_and_its_job_no_suspect(tmp_path: Path) -> None:
@@ -689,6 +695,40 @@ def test_a_named_thing_is_made_once_however_many_orders_need_it_at_the_same_time
     assert asyncio.run(go()) == {hashlib.sha256(b"a pack").hexdigest()}
     assert len(made) == 1
     assert not made[0].parent.exists()
+
+
+def test_a_node_starts_no_more_attempts_at_a_time_than_it_has_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs = [Pair(tmp_path / at, "hang") for at in "abcde"]
+    starting: list[RemoteAttempt] = []
+    most = 0
+
+    async def ordered(_engine: RayEngine, _order: Order, lease: str) -> Begin:
+        return pairs[0].begin.model_copy(update={"lease": lease})
+
+    async def begin(attempt: RemoteAttempt, _begin: Begin) -> None:
+        nonlocal most
+        starting.append(attempt)
+        most = max(most, len(starting))
+        await asyncio.sleep(0.02)
+        starting.remove(attempt)
+
+    async def go() -> None:
+        engine = Daemon(tmp_path / "daemon").engine
+        report = NodeReport(
+            host="node", version="", schema_version=1, clock=0.0, folder="", free_bytes=0, cores=2, leans=(),
+            problems=(),
+        )  # fmt: skip
+        engine._nodes = (NodeSeen(node="node", name="node", slots=8, report=report),)
+        orders = [replace(pair.order, node="node") for pair in pairs]
+        for attempt in await asyncio.gather(*(engine.start(order, over=pytest.fail) for order in orders)):
+            await attempt.close()
+
+    monkeypatch.setattr(RayEngine, "_begin", ordered)
+    monkeypatch.setattr(RemoteAttempt, "begin", begin)
+    asyncio.run(go())
+    assert most == 2
 
 
 def test_a_change_of_how_lean_runs_reaches_the_nodes(tmp_path: Path) -> None:
