@@ -17,7 +17,7 @@ from daemon.planning.proving import Ladder, spending
 from daemon.settings import Settings
 from daemon.settings.models import ServeModel
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.protocol import Spec
+from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec, LocalRung
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits

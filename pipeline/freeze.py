@@ -24,7 +24,8 @@ from typing import Any
 from pipeline.jobs.inputs import Input, Inputs, InputStore
 from pipeline.jobs.kinds import KINDS
 from pipeline.jobs.known import known_to_prove
-from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources, Spec, run_job
+from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources, run_job
+from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import (
     CORPUS,
     DATASET,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pipeline.jobs.kinds import KINDS, Kind
-from pipeline.jobs.protocol import Spec
+from pipeline.jobs.spec import Spec
 from pipeline.models.endpoint.credentials import KeyPlace
 
 

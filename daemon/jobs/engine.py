@@ -29,7 +29,8 @@ from daemon.paths import Paths
 from daemon.polling.errors import GitError, NoSpaceError
 from daemon.polling.git import Git
 from pipeline.jobs.child import Exit, HandedOver, JobProcess, key_pipe, kill_marked
-from pipeline.jobs.protocol import JobSpec, Spec
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.spec import Spec
 from pipeline.lean.backend import Leans
 from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
 from pipeline.models.endpoint.credentials import KeyPlace, read_key

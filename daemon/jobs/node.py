@@ -61,7 +61,8 @@ from daemon.polling.errors import GitError
 from daemon.polling.git import Git
 from pipeline.jobs.child import Exit, LineTooLongError
 from pipeline.jobs.inputs import Input, Inputs
-from pipeline.jobs.protocol import JobSpec, Spec
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.spec import Spec
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from pipeline.lean.build.build_cache import remove_tree, sweep
 from pipeline.lean.sandbox.command import bubblewrap_problem

@@ -85,7 +85,7 @@ from daemon.polling.git import Git
 from daemon.settings import Settings
 from pipeline.jobs import child
 from pipeline.jobs.child import Exit, LineTooLongError, job_environment
-from pipeline.jobs.protocol import folders_of
+from pipeline.jobs.spec import folders_of
 from pipeline.jobs.specs import ScanSpec
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.build.build_cache import folder_of, hold, read_build, remove_tree

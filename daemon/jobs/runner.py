@@ -51,7 +51,8 @@ from pipeline.jobs.inputs import Input, Inputs, InputStore
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.known import known_to_scan, known_to_trace
 from pipeline.jobs.mirror import Mirror
-from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Sources, Spec
+from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Sources
+from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import BumpSpec, EndpointRung, ProveSpec, ScanSpec, TraceSpec
 from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES, ManifestError, read_manifest
 from pipeline.redact import redact

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pipeline.jobs.protocol import Spec
+from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import (
     BuildSpec,
     BumpSpec,

@@ -31,13 +31,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from pipeline.jobs import preemption
 from pipeline.jobs.inputs import InputError, Inputs
-from pipeline.lean.backend import LeanBackend
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from store.events.base import BlobRef, EventBody
 
 SPEC_SCHEMA = 3
@@ -49,7 +48,7 @@ KEY_PROBLEM = "UNSORRY_KEY_PROBLEM"
 """The environment variable that says why a job's key cannot be used."""
 _SEE = "start the daemon again, so that it writes the specification anew; pipeline/jobs/specs.py says what it takes"
 SpecCo = TypeVar("SpecCo", covariant=True)
-SpecT = TypeVar("SpecT", bound=BaseModel)
+SpecT = TypeVar("SpecT", bound="BaseModel")
 
 
 class JobError(Exception):
@@ -60,42 +59,6 @@ class JobError(Exception):
         self.reason = reason
         self.remedy = remedy
         self.deterministic = deterministic
-
-
-class Spec(BaseModel):
-    """A part of a job's specification. Frozen; a field that is unknown, missing or of another type is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
-
-
-def folders_of(spec: BaseModel) -> dict[str, Path]:
-    """Return the folders and files that a specification names by path (checkpoints, toolchains, caches), by field."""
-    found: dict[str, Path] = {}
-
-    def look(name: str, value: object) -> None:
-        match value:
-            case Path():
-                found[name] = value
-            case LeanBackend():
-                for part in ("sysroot", "build"):
-                    look(f"{name}.{part}", Path(getattr(value, part) or "."))
-                look(f"{name}.argv", Path(*value.argv[:1]))
-            case BaseModel() | dict():
-                items = (
-                    value.items()
-                    if isinstance(value, dict)
-                    else ((at, getattr(value, at)) for at in type(value).model_fields)
-                )
-                for part, inner in items:
-                    look(f"{name}.{part}" if name else str(part), inner)
-            case tuple():
-                for at, inner in enumerate(value):
-                    look(f"{name}.{at}", inner)
-            case str() if name.rpartition(".")[2] in ("path", "model_name"):
-                look(name, Path(value))
-
-    look("", spec)
-    return {name: path for name, path in found.items() if path.is_absolute()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +136,10 @@ class JobSpec(Generic[SpecCo]):
 
         Beside the inputs it lists the folders that the job uses by path, for whoever runs it elsewhere.
         """
+        from pipeline.jobs.spec import (
+            folders_of,  # and with it pydantic, which a check of a pull request does without
+        )
+
         path = self.directory / "spec.json"
         about = {
             "schema": SPEC_SCHEMA,

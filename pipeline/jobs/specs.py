@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from pipeline.jobs.protocol import Spec
+from pipeline.jobs.spec import Spec
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from store.domain.life import GivenProof

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pipeline.jobs.kinds import KINDS, Kind
-from pipeline.jobs.protocol import JobSpec, Reporter, Spec, run_job
+from pipeline.jobs.protocol import JobSpec, Reporter, run_job
+from pipeline.jobs.spec import Spec
 
 _JOBS: Mapping[Kind, tuple[str, str]] = {
     "train": ("retriever.job", "train"),

@@ -24,7 +24,8 @@ from typing import Any, Protocol
 from pipeline.jobs.child import JobProcess, LineTooLongError, key_pipe
 from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import KINDS, Kind
-from pipeline.jobs.protocol import JobSpec, Spec
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.spec import Spec
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.build_cache import remove_tree
 from pipeline.serve.checkouts import Checkout, Commit, Scratch, checked_out, find_commit, own, to_its_end

@@ -10,7 +10,8 @@ from pydantic import RootModel
 from pydantic_core import to_jsonable_python
 
 from daemon.jobs.due import DueJob
-from pipeline.jobs.protocol import JobSpec, Spec
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import Budget, CuratedRung, ProveSpec, SorryToProve
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits

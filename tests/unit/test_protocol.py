@@ -13,7 +13,7 @@ from tests.support.specs import raw_spec
 JOB = """
 import asyncio, sys
 from pipeline.jobs.protocol import JobError, run_job
-from pipeline.jobs.protocol import Spec
+from pipeline.jobs.spec import Spec
 
 async def fail():
     raise ValueError("the pipe is closed")

@@ -18,7 +18,7 @@ from daemon.planning.plan import Plan, WaitingJob
 from daemon.planning.proving import spending
 from daemon.settings import Settings
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.protocol import Spec
+from pipeline.jobs.spec import Spec
 from pipeline.models.endpoint.credentials import KeyPlace
 from tests.support.daemon.deployment import Deployment
 

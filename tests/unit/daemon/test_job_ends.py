@@ -14,7 +14,7 @@ from daemon.jobs.lines import Failure, Result
 from daemon.jobs.runner import AttemptOutput, verdict
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit
-from pipeline.jobs.protocol import Spec
+from pipeline.jobs.spec import Spec
 from store.events.base import EventBody
 
 GIB = 2**30

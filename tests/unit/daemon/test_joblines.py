@@ -12,7 +12,7 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.lines import BadLineError, Batch, parse_line
 from daemon.jobs.runner import _can_wait
 from pipeline.jobs.kinds import Kind
-from pipeline.jobs.protocol import Spec
+from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import Candidate, CheckSpec, SorryToProve
 from pipeline.lean.backend import simulator
 from store.domain.identity import proof_id

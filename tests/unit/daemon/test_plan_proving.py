@@ -19,7 +19,7 @@ from daemon.requirements import why_no_models
 from daemon.settings import Settings
 from daemon.settings.models import Prove
 from pipeline.jobs.blueprint import Blueprints
-from pipeline.jobs.protocol import Spec
+from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import CheckSpec, CuratedRung, ProveSpec, RetrieverSpec
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.models.endpoint.credentials import KeyPlace

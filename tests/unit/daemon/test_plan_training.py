@@ -20,7 +20,7 @@ from daemon.requirements import why_not_trainable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings import Settings
 from pipeline.jobs.kinds import KINDS, Kind
-from pipeline.jobs.protocol import Spec
+from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainGrpoSpec, TrainSpec, TrainTacticsSpec
 from pipeline.lean.backend import Leans
 from pipeline.models.config import ProgressConfig, tactics_config

@@ -1,0 +1,48 @@
+"""The class of all specifications of jobs (`pipeline.jobs.specs`), and the folders that one names.
+
+By itself, since a node carries specifications of every kind and loads none of their classes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.lean.backend import LeanBackend
+
+
+class Spec(BaseModel):
+    """A part of a job's specification. Frozen; a field that is unknown, missing or of another type is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+
+def folders_of(spec: BaseModel) -> dict[str, Path]:
+    """Return the folders and files that a specification names by path (checkpoints, toolchains, caches), by field."""
+    found: dict[str, Path] = {}
+
+    def look(name: str, value: object) -> None:
+        match value:
+            case Path():
+                found[name] = value
+            case LeanBackend():
+                for part in ("sysroot", "build"):
+                    look(f"{name}.{part}", Path(getattr(value, part) or "."))
+                look(f"{name}.argv", Path(*value.argv[:1]))
+            case BaseModel() | dict():
+                items = (
+                    value.items()
+                    if isinstance(value, dict)
+                    else ((at, getattr(value, at)) for at in type(value).model_fields)
+                )
+                for part, inner in items:
+                    look(f"{name}.{part}" if name else str(part), inner)
+            case tuple():
+                for at, inner in enumerate(value):
+                    look(f"{name}.{at}", inner)
+            case str() if name.rpartition(".")[2] in ("path", "model_name"):
+                look(name, Path(value))
+
+    look("", spec)
+    return {name: path for name, path in found.items() if path.is_absolute()}
