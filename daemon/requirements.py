@@ -109,10 +109,6 @@ _TO_TRAIN = {
 }
 
 
-_found: set[str] = set()
-"""Libraries that were there before; that one goes while we run, its jobs say."""
-
-
 def why_not_trainable(train: Train, *, devices: Path = DEVICES) -> str:
     """Return what training lacks, with the remedy; "" where nothing is missing."""
     enabled = [name for name in ("tactics", "progress") if getattr(train, name).get("enabled", False)]
@@ -126,9 +122,7 @@ def why_no_models(prove: Prove, *, devices: Path = DEVICES) -> str:
 
 
 def _missing(libraries: Sequence[str]) -> str:
-    # Asked every few seconds, and each search takes about a millisecond.
-    _found.update(name for name in libraries if name not in _found and find_spec(name) is not None)
-    missing = [name for name in libraries if name not in _found]
+    missing = [name for name in libraries if find_spec(name) is None]
     if not missing:
         return ""
     return f"{', '.join(missing)} not installed: install unsorry with its extra `train` (docs/install.md)"

@@ -137,7 +137,7 @@ class Scheduler:
         Raises:
             StoreFailedError: it cannot be recorded; the Lean in use stays.
         """
-        self._look_for_models()
+        await asyncio.to_thread(self._look_for_models)
         leans = await asyncio.to_thread(leans_of, self._context.settings)
         if (body := lean_chosen(leans)) != lean_chosen(self.leans):
             await self._store.append([NewEvent("daemon", body)])

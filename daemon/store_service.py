@@ -353,8 +353,8 @@ class StoreService:
     async def check(self) -> None:
         """Find out whether the files are still those that were opened, and whether there is room again.
 
-        Nothing may be appended for hours, so this belongs into each turn of the loop. When it returns, what was
-        appended before is in the view.
+        Nothing may be appended for hours, so this belongs into each turn of the loop. An append since the last turn has
+        looked at the files, and is followed by the view, so that only a turn without one asks the writer.
 
         Raises:
             StoreFailedError: they were taken away; the daemon stops.
@@ -373,7 +373,7 @@ class StoreService:
             return self._use_room()
 
         if self._busy and self.failure is None and not self.room.problem:
-            self._busy = False  # an append since the last turn has looked at them, and the view follows each
+            self._busy = False
             return
         if await self._in(self._writer, run):
             self.room.try_again()
@@ -473,9 +473,8 @@ class StoreService:
             self._soon = None
         for one in group:
             if not one.told.done():
-                one.told.set_result(
-                    None
-                )  # its caller goes on in the loop's next iteration, after the listeners
+                # Its caller goes on in the loop's next iteration, after the listeners.
+                one.told.set_result(None)
         for one in group:
             if isinstance(one.outcome, Appended) and not one.outcome.repeated:
                 for listener in self._listeners:

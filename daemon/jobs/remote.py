@@ -441,7 +441,7 @@ class RayEngine:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="artifacts")
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._starts: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """By node: more starts at once than it has cores would only finish later, all of them."""
+        """By node, as many as it has cores: more starts at a time would only delay each other."""
         self._nodes: tuple[NodeSeen, ...] = ()
         self._nodes_at = 0.0
         self._looked: Look | None = None

@@ -39,12 +39,8 @@ class WireError(ValueError):
     """What came is no message, or larger than one may be."""
 
 
-_DEFER = ConfigDict(defer_build=True)
-"""Each process builds only the validators that it uses: a node starts one for each attempt."""
-
-
 class _Part(BaseModel):
-    model_config = _DEFER | ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class Message(_Part):
@@ -215,12 +211,8 @@ class Ended(_OfLease):
 
 FromDaemon = Begin | Stop | Taken | Close | Beat
 FromNode = Started | Refused | Payload | Plain | Fault | Ended | Beat
-FROM_DAEMON: TypeAdapter[FromDaemon] = TypeAdapter(
-    Annotated[FromDaemon, Field(discriminator="what")], config=_DEFER
-)
-FROM_NODE: TypeAdapter[FromNode] = TypeAdapter(
-    Annotated[FromNode, Field(discriminator="what")], config=_DEFER
-)
+FROM_DAEMON: TypeAdapter[FromDaemon] = TypeAdapter(Annotated[FromDaemon, Field(discriminator="what")])
+FROM_NODE: TypeAdapter[FromNode] = TypeAdapter(Annotated[FromNode, Field(discriminator="what")])
 _Any = TypeVar("_Any", FromDaemon, FromNode)
 
 
@@ -355,10 +347,8 @@ class Gone(_Part):
 
 
 FromLink = Nodes | Gone
-TO_LINK: TypeAdapter[ToLink] = TypeAdapter(Annotated[ToLink, Field(discriminator="what")], config=_DEFER)
-FROM_LINK: TypeAdapter[FromLink] = TypeAdapter(
-    Annotated[FromLink, Field(discriminator="what")], config=_DEFER
-)
+TO_LINK: TypeAdapter[ToLink] = TypeAdapter(Annotated[ToLink, Field(discriminator="what")])
+FROM_LINK: TypeAdapter[FromLink] = TypeAdapter(Annotated[FromLink, Field(discriminator="what")])
 CONTROL = 0
 """The channel of those."""
 

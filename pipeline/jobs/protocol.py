@@ -136,9 +136,8 @@ class JobSpec(Generic[SpecCo]):
 
         Beside the inputs it lists the folders that the job uses by path, for whoever runs it elsewhere.
         """
-        from pipeline.jobs.spec import (
-            folders_of,  # and with it pydantic, which a check of a pull request does without
-        )
+        # It brings pydantic, which a check of a pull request does without.
+        from pipeline.jobs.spec import folders_of
 
         path = self.directory / "spec.json"
         about = {
