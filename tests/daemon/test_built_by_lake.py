@@ -70,7 +70,8 @@ def test_a_commit_is_built_traced_proved_and_its_proof_checked_by_lake(
     remote = deployment.remote("demo")
     remote.commit("first", files(tools))
     settings = write(deployment, remote.path, tools)
-    with deployment.daemon(environment=environment(tools)):
+    # As it is started in use: a job loads what it needs itself.
+    with deployment.daemon(environment=environment(tools), forked_jobs=False):
         deployment.wait_for(
             lambda: deployment.events("proof_verified", "proof_checked", "proof_rejected"),
             what="a verdict",

@@ -252,7 +252,10 @@ def free_port() -> int:
 
 def run_and_crash(deployment: Deployment, remote: Remote, way: Way) -> Watched:
     """A daemon through polls that fail, jobs, a reload and a crash, and the next one's start over what that left."""
-    with deployment.daemon(environment=way.environment) as process, watched(process.pid) as seen:
+    with (
+        deployment.daemon(environment=way.environment, forked_jobs=False) as process,
+        watched(process.pid) as seen,
+    ):
         deployment.wait_for(lambda: deployment.events("repository_failed"), what="the failing repositories")
         deployment.wait_for(lambda: asked_with(MODEL_KEY), what="the endpoint to be asked", seconds=60)
         deployment.wait_for(lambda: rung_4_is_over(deployment), what="its refusal to be recorded", seconds=60)
@@ -262,7 +265,10 @@ def run_and_crash(deployment: Deployment, remote: Remote, way: Way) -> Watched:
             request(house_paths(deployment), "POST", "/poll", {"repository": TOKEN})
         process.send_signal(signal.SIGSEGV)
         assert process.wait(timeout=20) == -signal.SIGSEGV
-    with deployment.daemon(environment=way.environment) as process, watched(process.pid) as again:
+    with (
+        deployment.daemon(environment=way.environment, forked_jobs=False) as process,
+        watched(process.pid) as again,
+    ):
         deployment.wait_for(lambda: len(deployment.events("daemon_started")) == 2, what="the second start")
         time.sleep(0.2)
         process.terminate()
@@ -369,7 +375,7 @@ def remote(deployment: Deployment) -> Remote:
 
 def test_a_crashing_daemon_leaves_no_memory_behind(deployment: Deployment, remote: Remote) -> None:
     deployment.write(repos=[remote.path], extra=SIMULATED)
-    with deployment.daemon(environment={"UNSORRY_GITHUB_TOKEN": TOKEN}) as process:
+    with deployment.daemon(environment={"UNSORRY_GITHUB_TOKEN": TOKEN}, forked_jobs=False) as process:
         deployment.wait_for(lambda: deployment.events("job_started"), what="a job")
         for child in [
             process.pid,

@@ -44,7 +44,7 @@ def test_what_the_daemon_writes_is_its_user_s_and_of_the_group_that_its_start_le
     state = tmp_path / "state"
     state.mkdir(mode=0o755)
     state.chmod(0o755)
-    with deployment.daemon(prelude=f"import os; os.umask({umask:#o})") as process:
+    with deployment.daemon(prelude=f"import os; os.umask({umask:#o})", forked_jobs=False) as process:
         deployment.wait_for(lambda: deployment.events("job_succeeded"), what="a job")
         seen = list(state.rglob("*"))
         assert {"events.db", "database.db", "control.sock", "mirrors"} <= {path.name for path in seen}

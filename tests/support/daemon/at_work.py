@@ -347,12 +347,15 @@ class Works:
     def children(self, daemon: subprocess.Popen[bytes]) -> list[Child]:
         """The jobs that run."""
         found = []
-        with suppress(psutil.NoSuchProcess):
-            for process in psutil.Process(daemon.pid).children():
-                with suppress(psutil.NoSuchProcess):
-                    words = process.cmdline()
-                    if "pipeline.jobs.launch" in words:
-                        found.append(Child(process, Path(words[-1]).parent))
+        # psutil would look at every process of the machine.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for tasks in Path(f"/proc/{daemon.pid}/task").glob("*/children"):
+                for pid in tasks.read_text(encoding="ascii").split():
+                    with suppress(psutil.NoSuchProcess):
+                        process = psutil.Process(int(pid))
+                        words = process.cmdline()
+                        if "pipeline.jobs.launch" in words:
+                            found.append(Child(process, Path(words[-1]).parent))
         return found
 
     def at_work(self, daemon: subprocess.Popen[bytes], kind: Kind) -> Child | None:

@@ -136,23 +136,27 @@ class Deployment:
             reader.close()
 
     def start(
-        self, *, environment: Mapping[str, str] | None = None, prelude: str = ""
+        self, *, environment: Mapping[str, str] | None = None, prelude: str = "", forked_jobs: bool = True
     ) -> subprocess.Popen[bytes]:
-        """Start the whole daemon as a process. Its log is `daemon.log`; `prelude` is Python that runs before it."""
+        """Start the whole daemon as a process. Its log is `daemon.log`; `prelude` is Python that runs before it.
+
+        Its jobs are forks too, but where what they inherit of it is the point (`forked_jobs`).
+        """
         program = "import sys, pathlib; from daemon.run import run; sys.exit(run(pathlib.Path(sys.argv[1])))"
         return warm.start(
             f"{prelude}\n{program}",
             str(self.config),
             output=self.folder / "daemon.log",
             environment=environment,
+            jobs=forked_jobs,
         )
 
     @contextmanager
     def daemon(
-        self, *, environment: Mapping[str, str] | None = None, prelude: str = ""
+        self, *, environment: Mapping[str, str] | None = None, prelude: str = "", forked_jobs: bool = True
     ) -> Iterator[subprocess.Popen[bytes]]:
         """The whole daemon as a process (`start`); killed at the end if it still runs."""
-        process = self.start(environment=environment, prelude=prelude)
+        process = self.start(environment=environment, prelude=prelude, forked_jobs=forked_jobs)
         try:
             yield process
         finally:

@@ -1,0 +1,198 @@
+"""The interpreter that `tests.support.daemon.warm` has its processes forked from.
+
+It has imported the daemon, the command line and the jobs that need no model, and does nothing else. What it becomes may
+fork once more, before it has threads: from that one a daemon's jobs come, so that they are the daemon's children.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import IO, Any
+
+PROGRAM = "from tests.support.daemon import forks; forks.main()"
+ROOM = "x" * 8000
+"""As an argument and as a variable of the interpreter: where a job's command line and environment are then seen."""
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_LAUNCH = ["-P", "-m", "pipeline.jobs.launch"]
+"""How a daemon starts a job (`pipeline.jobs.child`)."""
+
+
+class Adopted(subprocess.Popen[bytes]):
+    """A Popen of a process that another one forked."""
+
+    def __init__(self, pid: int, args: Sequence[str], stdout: IO[bytes] | None = None) -> None:
+        self.args = args
+        self.pid = pid
+        self.returncode = None
+        self.stdin = self.stderr = None
+        self.stdout = stdout
+        # What Popen keeps for poll(), wait() and its own end.
+        self._child_created = True
+        self._waitpid_lock = threading.Lock()
+        self._communication_started = False
+        self._sigint_wait_secs = 0.25
+
+
+@contextmanager
+def _adopting() -> Iterator[None]:
+    """Whatever loses its parent meanwhile below us becomes our child. No longer: orphans are init's business."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "this kernel lets us adopt no process")
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def ask(asks: dict[str, Any], asked: IO[bytes], answered: IO[bytes]) -> int | None:
+    """Have a process forked, and return the number of what is our child now; None: the interpreter is gone."""
+    with _adopting():
+        asked.write(json.dumps(asks).encode() + b"\n")
+        asked.flush()
+        answer = answered.readline()
+    return int(answer) if answer.strip() else None
+
+
+def main() -> None:
+    """Load everything, then fork; each fork goes on from here as what it is asked to be."""
+    import daemon.cli.app
+    import daemon.run
+
+    daemon.cli.app.build()
+    gc.freeze()  # what is loaded stays the forks' common memory: a collection would have each copy all of it
+    _become(_serve(0, 1))
+
+
+def _serve(asked: int, answered: int) -> dict[str, Any]:
+    """Fork for each line that is asked. Returns in the forks alone, with what is asked."""
+    # Unbuffered: a fork would have what was read ahead.
+    with os.fdopen(asked, "rb", buffering=0, closefd=False) as lines:
+        while line := lines.readline():
+            asks: dict[str, Any] = json.loads(line)
+            told, tell = os.pipe()
+            # The one between ends at once and leaves the other to be adopted by whoever asks.
+            between = os.fork()
+            if between == 0:
+                between = os.getpid()
+                if os.fork():
+                    os._exit(0)
+                while os.getppid() == between:
+                    time.sleep(0.0005)
+                return {**asks, "tell": tell}
+            os.close(tell)
+            os.waitpid(between, 0)
+            os.write(answered, os.read(told, 20) + b"\n")
+            os.close(told)
+    os._exit(0)
+
+
+def _become(asks: dict[str, Any]) -> None:
+    """Be the program, or the job, that is asked for."""
+    is_job = "launch" in asks
+    if not is_job:
+        os.write(asks["tell"], str(os.getpid()).encode())  # its output may be a pipe that nobody reads yet
+    os.environ.clear()
+    os.environ.update(asks["environment"])
+    time.tzset()
+    os.chdir(asks["folder"])
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number, name in ((1, "output"), (2, "errors")):
+        os.dup2(os.open(asks[name], os.O_WRONLY | os.O_APPEND), number)
+    if is_job:
+        os.write(asks["tell"], str(os.getpid()).encode())
+    os.closerange(3, 256)
+    if is_job:
+        os.umask(asks["umask"])
+        _launch(asks["launch"])
+        return
+    if asks["jobs"]:
+        _fork_jobs()
+    sys.argv = ["-c", *asks["arguments"]]
+    exec(compile(asks["program"], "<string>", "exec"), {"__name__": "__main__"})
+
+
+def _fork_jobs() -> None:
+    """Have the jobs that we are going to start forked, where they inherit nothing of ours."""
+    import pipeline.jobs.child
+
+    (asked, ask_it), (answer, answered) = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        os.close(ask_it)
+        os.close(answer)
+        _become(_serve(asked, answered))
+        sys.exit()
+    os.close(asked)
+    os.close(answered)
+    questions, answers = os.fdopen(ask_it, "wb"), os.fdopen(answer, "rb")
+
+    def popen(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        if list(words[1:4]) != _LAUNCH or options["pass_fds"]:
+            return subprocess.Popen(words, **options)
+        read, write = os.pipe()
+        ours = f"/proc/{os.getpid()}/fd"
+        asks = {
+            "launch": list(words),
+            "output": f"{ours}/{write}",
+            "errors": f"{ours}/{options['stderr'].fileno()}",
+            "folder": str(options["cwd"]),
+            "environment": options["env"],
+            "umask": (umask := os.umask(0o077)),
+        }
+        os.umask(umask)
+        pid = ask(asks, questions, answers)
+        os.close(write)
+        if pid is None:
+            os.close(read)
+            raise OSError("the interpreter that jobs are forked from is gone")
+        return Adopted(pid, words, os.fdopen(read, "rb"))
+
+    child: Any = pipeline.jobs.child
+    child.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+
+
+def _launch(words: Sequence[str]) -> None:
+    """Be a job in a session of its own, and look like one that was started by this command line."""
+    os.setsid()
+    _show(words)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(write_through=True)  # type: ignore[union-attr] # PYTHONUNBUFFERED
+    sys.path[:] = [place for place in sys.path if place]  # -P
+    become_module(words[4], words[5:])
+
+
+def become_module(name: str, arguments: Sequence[str]) -> None:
+    """Run a job's module as `pipeline.jobs.launch` does, though it is loaded."""
+    from pipeline.jobs import launch
+
+    ran = f"{name}.__main__" if hasattr(sys.modules.get(name), "__path__") else name
+    sys.modules.pop(ran, None)
+    sys.argv = ["launch", name, *arguments]
+    sys.exit(launch.main())
+
+
+def _show(words: Sequence[str]) -> None:
+    """Have /proc show this command line and our variables, by which a job is found, in place of the interpreter's."""
+    with open("/proc/self/stat", "rb", buffering=0) as file:  # noqa: PTH123
+        places = [int(field) for field in file.read().rpartition(b") ")[2].split()[45:49]]
+    line = b"\0".join(word.encode() for word in words) + b"\0"
+    variables = b"".join(f"{name}={value}".encode() + b"\0" for name, value in os.environ.items())
+    # Of a command line the last word counts.
+    _write(line.rjust(places[1] - places[0], b"x"), *places[:2])
+    _write(variables.ljust(places[3] - places[2], b"\0"), *places[2:])
+
+
+def _write(text: bytes, begin: int, end: int) -> None:
+    if len(text) > end - begin:
+        raise ValueError(f"{len(text)} bytes, and room for {end - begin}: raise ROOM")
+    ctypes.memmove(begin, text, len(text))
