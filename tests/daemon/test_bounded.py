@@ -187,7 +187,7 @@ def test_a_daemon_that_is_killed_between_the_parts_of_a_scan_scans_again_and_cou
 ) -> None:
     deployment = Deployment(tmp_path)
     remote = deployment.remote("large")
-    remote.commit("large", {f"F{i}.lean": bomb(1500) for i in range(3)})
+    remote.commit("large", {f"F{i}.lean": bomb(700) for i in range(3)})
     settings = deployment.write(repos=[remote.path])
     with deployment.daemon() as daemon:
         deployment.wait_for(lambda: deployment.events("sorry_opened"), what="the first part")
@@ -197,7 +197,7 @@ def test_a_daemon_that_is_killed_between_the_parts_of_a_scan_scans_again_and_cou
     with deployment.daemon():
         deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan")
     with closing(queries.connect(settings.paths.database_db)) as view:
-        assert len(queries.sorries(view)) == 4500
-        assert len(queries.sorry_steps(view)) == 4500, "nothing of the first attempt counts"
+        assert len(queries.sorries(view)) == 2100
+        assert len(queries.sorry_steps(view)) == 2100, "nothing of the first attempt counts"
     assert json.loads(deployment.events("job_succeeded")[0].data_json)["attempt"] == 2
     assert verify(settings.paths.events_db, settings.paths.database_db).differences == ()

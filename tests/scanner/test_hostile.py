@@ -214,8 +214,8 @@ def test_time_grows_in_step_with_a_line_of_any_shape(shape: bytes) -> None:
         return time.process_time() - started
 
     small = min(seconds(5_000) for _ in range(3))
-    # Eight times the size: a quadratic reader takes 64 times as long. Best of three: a busy machine adds to any.
-    assert min(seconds(40_000) for _ in range(3)) < 24 * small + 0.02
+    # Eight times the size: a quadratic reader takes 64 times as long. One of three: a busy machine adds to any.
+    assert any(seconds(40_000) < 24 * small + 0.02 for _ in range(3))
 
 
 def test_time_grows_in_step_with_sections_that_are_never_closed() -> None:
@@ -225,7 +225,8 @@ def test_time_grows_in_step_with_sections_that_are_never_closed() -> None:
         scan_source(data, path="A.lean")
         return time.process_time() - started
 
-    assert min(seconds(8_000) for _ in range(2)) < 16 * min(seconds(1_000) for _ in range(3)) + 0.02
+    small = min(seconds(1_000) for _ in range(3))
+    assert any(seconds(8_000) < 16 * small + 0.02 for _ in range(2))
 
 
 def test_a_line_of_ten_megabytes_is_read() -> None:

@@ -389,7 +389,7 @@ def test_imports_come_first_and_those_of_files_that_were_not_traced_are_left_out
     assert report.imports_left_out == store.json("metadata.json")["unsorry"]["imports_left_out"] == 1
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seeds=st.lists(st.integers(0, 3), min_size=1, max_size=4), n_files=st.integers(1, 15))
 def test_reprover_can_load_the_corpus_of_any_repositories(
     tmp_path_factory: pytest.TempPathFactory, seeds: list[int], n_files: int

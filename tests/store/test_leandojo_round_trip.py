@@ -47,7 +47,7 @@ def without_infinity(value: Any) -> Any:
     return None if value == math.inf else value
 
 
-MANY = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MANY = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @MANY

@@ -168,7 +168,7 @@ def growing(draw: st.DrawFn) -> list[tuple[str, list[Thm]]]:
     return commits
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(commits=growing(), per_file=st.integers(1, 5))
 def test_sides_are_for_life_and_nothing_held_out_is_trained_on(
     commits: Sequence[tuple[str, list[Thm]]], per_file: int
@@ -216,8 +216,8 @@ def test_shares_are_near_80_10_10(split: Split) -> None:
 def test_shares_hold_when_theorems_come_a_few_at_a_time() -> None:
     store = Store()
     theorems = many(400)
-    for n in range(4, 401, 4):
-        store.trace(theorems[:n], per_file=4)
+    for n in range(8, 401, 8):
+        store.trace(theorems[:n], per_file=8)
     assert shares(store, "novel_premises") == pytest.approx([0.8, 0.1, 0.1], abs=0.05)
 
 

@@ -242,7 +242,7 @@ class LogMachine(RuleBasedStateMachine):
 
 TestLog = LogMachine.TestCase
 TestLog.settings = settings(
-    max_examples=12,
+    max_examples=8,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,

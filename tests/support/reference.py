@@ -13,7 +13,6 @@ import dataclasses
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -280,11 +279,16 @@ def _parts_of(hint: Any) -> Iterator[Any]:
 
 
 @cache
+def _tree(module_name: str) -> ast.Module:
+    return ast.parse(inspect.getsource(sys.modules[module_name]))
+
+
+@cache
 def _names(module_name: str) -> dict[str, Any]:
     """Return the names of a module, also those that it imports for the type checker alone."""
     module = sys.modules[module_name]
     names = dict(vars(module))
-    for node in ast.walk(ast.parse(inspect.getsource(module))):
+    for node in ast.walk(_tree(module_name)):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             for statement in node.body:
                 if isinstance(statement, ast.ImportFrom) and statement.module == "_typeshed":
@@ -327,8 +331,10 @@ def exit_codes_part() -> str:
 @cache
 def attribute_docs(cls: type) -> dict[str, str]:
     """Return the docstrings below the attributes of a class, each as one line."""
-    (body,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(body, ast.ClassDef)
+    body: Any = _tree(cls.__module__)
+    for name in cls.__qualname__.split("."):
+        # The last one counts: `inspect` would parse the whole module for each class.
+        body = [node for node in body.body if isinstance(node, ast.ClassDef) and node.name == name][-1]
     found = {}
     for statement, after in zip(body.body, body.body[1:], strict=False):
         target = statement.target if isinstance(statement, ast.AnnAssign) else None
@@ -445,6 +451,7 @@ def metrics_part(module: ModuleType) -> str:
     return "\n".join([*lines, ""])
 
 
+@cache
 def parts() -> dict[str, dict[str, str]]:
     """Return the generated parts of each page, by the text of the heading above."""
     return {
