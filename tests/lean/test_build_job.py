@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +25,7 @@ from pipeline.lean.build import build_cache, dependencies
 from pipeline.lean.build.dependencies import GitFailedError, fetch_package, read_manifest
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.sandbox.network import Gateway, Rules
+from tests.support.daemon import warm
 from tests.support.lean.toolchain import StandIn, make_toolchain
 from tests.support.specs import raw_spec
 
@@ -150,19 +150,19 @@ class BuildFolder:
             [line for line in lines if line["line"] == "progress"],
         )
 
-    def job(self, attempt: Path) -> subprocess.Popen[str]:
+    def job(self, attempt: Path) -> subprocess.Popen[bytes]:
         """Start the job as the daemon does."""
-        command = [sys.executable, "-P", "-m", "pipeline.build", "--spec", str(attempt / "spec.json")]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=attempt)
+        return warm.launch(
+            "pipeline.build", attempt / "spec.json", folder=attempt, errors=attempt / "stderr.log"
+        )
 
     def _run(self, attempt: Path, *, process: bool) -> str:
         """Run the job as the daemon does, or (quicker) its work in this process; return what it printed."""
         if process:
             with self.job(attempt) as job:
-                said, errors = job.communicate(timeout=60)
-            assert said, errors
-            return said
+                said, _ = job.communicate(timeout=60)
+            assert said, (attempt / "stderr.log").read_text("utf-8")
+            return said.decode()
         spec = JobSpec.read(attempt / "spec.json")
         out = io.StringIO()
         reporter = Reporter(spec, out)

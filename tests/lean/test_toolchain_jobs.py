@@ -26,6 +26,7 @@ from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import MARK, SWITCH, is_stand_in
 from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError, Toolchains, parse_version
 from store.domain.identity import git_blob
+from tests.support.daemon import warm
 from tests.support.gate import Case, GateProject
 from tests.support.lean.credulous import make_credulous
 from tests.support.lean.toolchain import STANDS_IN, interpreter_in_usr, make_toolchain, write_repl
@@ -103,7 +104,7 @@ class Site:
         }  # fmt: skip
 
     @contextmanager
-    def job(self, kind: Kind, lean: LeanBackend, *, stand_ins: bool) -> Iterator[subprocess.Popen[str]]:
+    def job(self, kind: Kind, lean: LeanBackend, *, stand_ins: bool) -> Iterator[subprocess.Popen[bytes]]:
         """Start the job, with the tests' switch in its environment or not; it is ended with the block."""
         folder = self.folder / f"job-{kind}"
         folder.mkdir()
@@ -111,8 +112,10 @@ class Site:
         environment = {name: value for name, value in os.environ.items() if name != SWITCH}
         if stand_ins:
             environment[SWITCH] = "1"
-        command = [sys.executable, "-m", JOB_KINDS[kind].module, "--spec", str(spec_file)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+        module = JOB_KINDS[kind].module
+        with warm.launch(
+            module, spec_file, folder=folder, errors=folder / "stderr", environment=environment
+        ) as process:
             try:
                 yield process
             finally:
@@ -288,7 +291,7 @@ def test_every_program_that_stands_in_for_lean_can_be_told(
     assert not is_stand_in(site.folder / "nothing")
 
 
-def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
+def ended(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """The last line of a job that failed and asked for no event."""
     said, _ = process.communicate(timeout=60)
     lines = [json.loads(line) for line in said.splitlines()]
@@ -299,7 +302,7 @@ def ended(process: subprocess.Popen[str]) -> dict[str, Any]:
     return last
 
 
-def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + 60
     while not path.exists():
         if process.poll() is not None or time.monotonic() > deadline:

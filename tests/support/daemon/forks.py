@@ -14,8 +14,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
 
@@ -23,7 +24,7 @@ PROGRAM = "from tests.support.daemon import forks; forks.main()"
 ROOM = "x" * 8000
 """As an argument and as a variable of the interpreter: where a job's command line and environment are then seen."""
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-_LAUNCH = ["-P", "-m", "pipeline.jobs.launch"]
+LAUNCH = ["-P", "-m", "pipeline.jobs.launch"]
 """How a daemon starts a job (`pipeline.jobs.child`)."""
 
 
@@ -36,7 +37,8 @@ class Adopted(subprocess.Popen[bytes]):
         self.returncode = None
         self.stdin = self.stderr = None
         self.stdout = stdout
-        # What Popen keeps for poll(), wait() and its own end.
+        # What Popen keeps for poll(), wait(), communicate() and its own end.
+        self._input = self.text_mode = None
         self._child_created = True
         self._waitpid_lock = threading.Lock()
         self._communication_started = False
@@ -62,6 +64,39 @@ def ask(asks: dict[str, Any], asked: IO[bytes], answered: IO[bytes]) -> int | No
         asked.flush()
         answer = answered.readline()
     return int(answer) if answer.strip() else None
+
+
+def launched(
+    words: Sequence[str],
+    asked: IO[bytes],
+    answered: IO[bytes],
+    *,
+    stderr: int,
+    folder: Path | str,
+    environment: Mapping[str, str],
+) -> Adopted:
+    """Have a job forked that was to be started by this command line; its standard output is a pipe.
+
+    Raises:
+        OSError: none came.
+    """
+    read, write = os.pipe()
+    ours = f"/proc/{os.getpid()}/fd"
+    os.umask(umask := os.umask(0o077))
+    asks = {
+        "launch": list(words),
+        "output": f"{ours}/{write}",
+        "errors": f"{ours}/{stderr}",
+        "folder": str(folder),
+        "environment": dict(environment),
+        "umask": umask,
+    }
+    pid = ask(asks, asked, answered)
+    os.close(write)
+    if pid is None:
+        os.close(read)
+        raise OSError("no process was forked: see its standard error, or that of the interpreter")
+    return Adopted(pid, words, os.fdopen(read, "rb"))
 
 
 def main() -> None:
@@ -137,25 +172,16 @@ def _fork_jobs() -> None:
     questions, answers = os.fdopen(ask_it, "wb"), os.fdopen(answer, "rb")
 
     def popen(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        if list(words[1:4]) != _LAUNCH or options["pass_fds"]:
+        if list(words[1:4]) != LAUNCH or options["pass_fds"]:
             return subprocess.Popen(words, **options)
-        read, write = os.pipe()
-        ours = f"/proc/{os.getpid()}/fd"
-        asks = {
-            "launch": list(words),
-            "output": f"{ours}/{write}",
-            "errors": f"{ours}/{options['stderr'].fileno()}",
-            "folder": str(options["cwd"]),
-            "environment": options["env"],
-            "umask": (umask := os.umask(0o077)),
-        }
-        os.umask(umask)
-        pid = ask(asks, questions, answers)
-        os.close(write)
-        if pid is None:
-            os.close(read)
-            raise OSError("the interpreter that jobs are forked from is gone")
-        return Adopted(pid, words, os.fdopen(read, "rb"))
+        return launched(
+            words,
+            questions,
+            answers,
+            stderr=options["stderr"].fileno(),
+            folder=options["cwd"],
+            environment=options["env"],
+        )
 
     child: Any = pipeline.jobs.child
     child.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": popen})

@@ -87,6 +87,33 @@ def job(module: str, spec: Path, *, output: Path, errors: Path) -> subprocess.Po
     return _forked(_JOB, (module, "--spec", str(spec)), output, errors, os.environ, Path.cwd())
 
 
+def launch(
+    module: str, spec: Path, *, folder: Path, errors: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a job's module as the daemon does, in a folder; its standard output is a pipe.
+
+    Args:
+        errors: what it says otherwise.
+        environment: the whole of it; ours if not given.
+
+    Raises:
+        OSError: none came.
+    """
+    warm = _interpreter()
+    assert warm.stdin is not None
+    assert warm.stdout is not None
+    words = [sys.executable, *forks.LAUNCH, module, "--spec", str(spec)]
+    with errors.open("ab") as said:
+        return forks.launched(
+            words,
+            warm.stdin,
+            warm.stdout,
+            stderr=said.fileno(),
+            folder=folder,
+            environment=os.environ if environment is None else environment,
+        )
+
+
 def _forked(
     program: str,
     arguments: Sequence[str],
