@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typer.testing import CliRunner
+from typing import Any
+
+import typer.main
+from click.testing import CliRunner
 
 from daemon.cli.app import EXAMPLES, GROUPS, build
 from tests.support.state_folder import StateFolder
@@ -148,10 +151,10 @@ def test_help_names_each_verb_under_what_it_is_for_with_an_example_and_its_whole
 
 
 def test_each_example_is_a_command_that_there_is() -> None:
-    app = build()
+    command: Any = typer.main.get_command(build())
     for verb, example in EXAMPLES.items():
         words = example.split()
         assert words[:2] == ["unsorry", verb]
-        asked = CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "80"}).output
+        asked = CliRunner().invoke(command, [verb, "--help"], env={"COLUMNS": "80"}).output
         assert f"Example: {example}" in asked
         assert all(word in asked for word in words[2:] if word.startswith("-"))

@@ -23,6 +23,7 @@ from store.leandojo import folder as folders
 from store.leandojo.choosing import ImportCycleError, NothingToExportError
 from store.leandojo.exporting import Mode, NotAnImportError
 from store.leandojo.folder import NotReplaceableError
+from tests.support.daemon import warm
 from tests.support.leandojo import LISTS, LeanDojoFolder, database, identity, without_circles
 from tests.support.traced_repository import grown, head, make_traced_repository
 
@@ -671,8 +672,8 @@ def test_a_kill_leaves_the_old_export_or_the_new_one_whole(store: LeanDojoFolder
     store.record([one_file("A.lean", "b")], head("2" * 40))
     store.export(out=store.root / "expected")
     new = contents(store.root / "expected")
-    killed = subprocess.run([sys.executable, "-c", _KILLED, store.root, moment], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    killed = warm.start(_KILLED, str(store.root), moment, output=store.root / "said")
+    assert killed.wait(timeout=60) == -signal.SIGKILL
     if moment == "between two steps":
         assert not store.out.exists()  # it lies aside, whole
         (aside,) = store.root.glob(".out.*.old")
@@ -688,9 +689,9 @@ def test_a_kill_at_any_moment_leaves_a_whole_export(store: LeanDojoFolder) -> No
     store.record(made_up(n_files=60, theorems_per_file=20))
     store.export()
     expected = contents(store.out)
-    for milliseconds in (5, 20, 60, 120, 200):
-        process = subprocess.Popen([sys.executable, "-c", _KILLED, store.root, "never"])
-        time.sleep(0.25 + milliseconds / 1000)
+    for milliseconds in (50, 100, 150, 200, 300):
+        process = warm.start(_KILLED, str(store.root), "never", output=store.root / "said")
+        time.sleep(milliseconds / 1000)
         process.kill()
         process.wait()
         assert contents(store.out) == expected

@@ -6,8 +6,6 @@ import copy
 import json
 import math
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -17,6 +15,7 @@ import pytest
 
 from store.errors import LogError
 from store.leandojo.records import ImportFormatError
+from tests.support.daemon import warm
 from tests.support.leandojo import COMMIT, LeanDojoFolder, database, write_dataset, write_large
 
 URL = "https://github.com/demo/logic"
@@ -511,8 +510,8 @@ def test_a_killed_import_is_invisible_and_completed_by_the_next(
 ) -> None:
     large = tmp_path / "large.json"
     write_large(large, theorems=1000, files=500, tactics=1)
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    done = warm.start(KILLED, str(tmp_path), output=tmp_path / "said")
+    assert done.wait(timeout=60) == -signal.SIGKILL, (tmp_path / "said").read_text("utf-8")
     types = {kind for kind, _ in store.events()}
     assert types == {"file_traced"}, "the kill should fall between two batches"
     half = len(store.events())

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,6 +23,7 @@ from store.view import queries
 from store.view import trace_queries as q
 from store.view.rebuild import verify
 from store.view.view import View
+from tests.support.daemon import warm
 from tests.support.memory_log import MemoryLog
 from tests.support.trace_rows import premises_of_trace, theorems_of_trace
 from tests.support.traced_repository import STREAM, grown, head, make_traced_repository, sample_events
@@ -278,13 +277,8 @@ with EventLog.open(folder / "events.db") as log:
 
 def test_a_recorder_that_is_killed_again_and_again_comes_to_the_same_trace(tmp_path: Path) -> None:
     for after in (2, 7, 16):
-        run = subprocess.run(
-            [sys.executable, "-c", KILLED, str(tmp_path), str(after)],
-            cwd=Path.cwd(),
-            check=False,
-            timeout=60,
-        )
-        assert run.returncode == -signal.SIGKILL
+        run = warm.start(KILLED, str(tmp_path), str(after), output=tmp_path / "said")
+        assert run.wait(timeout=60) == -signal.SIGKILL
     store = Store(tmp_path)
     try:
         files = list(make_traced_repository(seed=1, n_files=20, theorems_per_file=2))
