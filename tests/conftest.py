@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.toolchain.standins import SWITCH
+from tests.support import programs
 
 # Programs that stand in for Lean run in these tests, and in the processes that they start, and nowhere else.
 os.environ[SWITCH] = "1"
@@ -46,6 +47,12 @@ def _no_network() -> str:
 
 
 LACKS: dict[str, Callable[[], str]] = {"lean": _no_lean, "repl": _no_repl, "network": _no_network}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """Keep a process in which everything is imported and no test has run."""
+    programs.kept()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

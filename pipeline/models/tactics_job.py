@@ -13,7 +13,6 @@ from pipeline.models.config import tactics_config
 from pipeline.models.libraries import device_of
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import Place, PremiseFinder
-from pipeline.models.tactics.grpo_job import GrpoJob
 from pipeline.models.tactics.job import TacticsJob
 from pipeline.models.tactics.rows import NO_PREMISES, FindPremises, Row, RowPremises
 from pipeline.models.training_job import configured
@@ -28,6 +27,9 @@ def train(spec: JobSpec[TrainTacticsSpec], reporter: Reporter) -> dict[str, Any]
 
 def train_grpo(spec: JobSpec[TrainGrpoSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a tactic model with Lean's reward on one task's goals and measure it on all tasks so far."""
+    # trl's trainer for rewards, Lean's pool and what they need: `train` does without.
+    from pipeline.models.tactics.grpo_job import GrpoJob
+
     order = spec.parameters
     config, retriever = configured(tactics_config, order.config), order.retriever
     premises = NO_PREMISES if retriever is None else row_premises(retriever)

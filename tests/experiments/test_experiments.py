@@ -6,8 +6,6 @@ import json
 import math
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +25,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.corpus import Corpus
 from store.errors import DatabaseMissingError
 from store.log.reader import LogReader
+from tests.support import programs
 
 ROOT = Path(file.__file__).parent
 SMALL = """
@@ -99,22 +98,14 @@ def test_a_run_that_is_killed_goes_on_with_the_first_figure_that_its_log_lacks(
     given: Path, tmp_path: Path
 ) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    command = [
-        *(sys.executable, "-m", "experiments", str(given)),
-        "--folder",
-        str(killed),
-        "--out",
-        str(tmp_path),
-    ]
-    with subprocess.Popen(
-        command, cwd=ROOT.parent, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-    ) as process:
-        deadline = time.monotonic() + 300
-        while len(begun_with := figures(killed)) < 3 and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
+    program = "import sys; from experiments.__main__ import main; sys.exit(main())"
+    process = programs.start(program, given, "--folder", killed, "--out", tmp_path, folder=tmp_path / "said")
+    deadline = time.monotonic() + 300
+    while len(begun_with := figures(killed)) < 3 and not process.has_ended():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.kill()
+    assert process.wait().returncode == -signal.SIGKILL
     before = figures(killed)
     assert before[: len(begun_with)] == begun_with
     assert run(given, killed, tmp_path / "after") == 0

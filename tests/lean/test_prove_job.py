@@ -150,9 +150,8 @@ def check(project: Project, proof: ProofFound, folder: Path, *, lean: LeanBacken
 
 
 @pytest.fixture(scope="module")
-def jobs() -> Iterator[JobProcesses]:
-    with JobProcesses(("prove", "prove.__main__", "check")) as started:
-        yield started
+def jobs() -> JobProcesses:
+    return JobProcesses(("prove", "prove.__main__", "check"))
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -161,9 +161,8 @@ class Scans:
 
 
 @pytest.fixture(scope="module")
-def jobs() -> Iterator[JobProcesses]:
-    with JobProcesses(("scan",)) as jobs:
-        yield jobs
+def jobs() -> JobProcesses:
+    return JobProcesses(("scan",))
 
 
 @pytest.fixture

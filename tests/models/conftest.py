@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -26,7 +25,6 @@ def small_computations() -> None:
 
 
 @pytest.fixture(scope="session")
-def jobs() -> Iterator[JobProcesses]:
-    """One warm interpreter for the jobs of all models."""
-    with JobProcesses(("train", "evaluate", "train_tactics", "train_grpo", "train_progress")) as started:
-        yield started
+def jobs() -> JobProcesses:
+    """The jobs of all models."""
+    return JobProcesses(("train", "evaluate", "train_tactics", "train_grpo", "train_progress"))

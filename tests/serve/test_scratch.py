@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ import pytest
 
 from pipeline.jobs.child import MARK
 from pipeline.serve.checkouts import BY_HAND, ScratchTakenError, own
+from tests.support import programs
 
 OWNER = """
 import sys, time
@@ -29,16 +28,19 @@ time.sleep(600)
 
 
 @contextmanager
-def another(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run another server's process that has the folder."""
-    process = subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True)
+def others(said: Path, *folders: Path) -> Iterator[list[programs.Program]]:
+    """Run other servers' processes, which each have their folder; `said` takes what they say."""
+    processes = [programs.start(OWNER, folder, folder=said / folder.name) for folder in folders]
     try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        yield process
+        end = time.monotonic() + 20
+        while not all(process.said() == "ready\n" for process in processes):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        yield processes
     finally:
-        process.kill()
-        process.communicate()
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def sleeping(attempt: Path) -> subprocess.Popen[bytes]:
@@ -64,25 +66,27 @@ def test_it_is_for_this_user_alone_and_gone_when_it_is_given_back(tmp_path: Path
 
 
 def test_what_a_killed_server_left_is_removed_with_what_still_runs_there_and_the_living_keep_theirs(
-    tmp_path: Path,
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     alive, dead, unlike = (tmp_path / name for name in (f"{BY_HAND}1", f"{BY_HAND}2", "models"))
     unlike.mkdir()
-    with another(alive) as living, another(dead) as killed:
+    with others(tmp_path_factory.mktemp("said"), alive, dead) as (living, killed):
         child = sleeping(dead / "a" / "job")
-        killed.send_signal(signal.SIGKILL)
+        killed.kill()
         killed.wait()
         held = own(tmp_path / f"{BY_HAND}3")
         child.wait(20)  # it would sleep longer
         assert sorted(tmp_path.iterdir()) == sorted([alive, held.folder, unlike])
         assert (alive / "file").exists()
-        assert living.poll() is None
+        assert not living.has_ended()
         held.give_back()
 
 
-def test_a_folder_that_another_server_has_is_refused_until_that_one_ends(tmp_path: Path) -> None:
+def test_a_folder_that_another_server_has_is_refused_until_that_one_ends(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path / "daemon"
-    with another(folder) as process:
+    with others(tmp_path_factory.mktemp("said"), folder) as (process,):
         with pytest.raises(ScratchTakenError, match="another server has it"):
             own(folder, patience_s=0.1)
         assert (folder / "file").exists()
@@ -93,21 +97,9 @@ def test_a_folder_that_another_server_has_is_refused_until_that_one_ends(tmp_pat
         held.give_back()
 
 
-def test_servers_that_start_together_each_have_one(tmp_path: Path) -> None:
+def test_servers_that_start_together_each_have_one(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folders = [tmp_path / f"{BY_HAND}{number}" for number in range(3)]
-    processes = [
-        subprocess.Popen([sys.executable, "-c", OWNER, str(folder)], stdout=subprocess.PIPE, text=True)
-        for folder in folders
-    ]
-    try:
-        for process in processes:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "ready\n"
-        end = time.monotonic() + 20
-        while not all((folder / "file").exists() for folder in folders):
-            assert time.monotonic() < end
-            time.sleep(0.01)
-    finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+    with others(tmp_path_factory.mktemp("said"), *folders):
+        assert all((folder / "file").exists() for folder in folders)

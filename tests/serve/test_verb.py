@@ -20,6 +20,7 @@ from daemon import serve_spec
 from daemon.settings import parse
 from store.log.log import EventLog
 from store.view.view import View
+from tests.support.daemon import warm
 
 COMMAND = Path(sys.executable).parent / "unsorry"
 
@@ -54,12 +55,8 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 def refused(folder: Path, *arguments: str, **more: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [str(COMMAND), "serve", *arguments],
-        capture_output=True,
-        text=True,
-        env=environment(folder, **more),
-        timeout=110,
+    done = warm.unsorry(
+        "serve", *arguments, environment=environment(folder, **more), folder=folder, timeout_s=110
     )
     assert done.stdout == ""
     return done.returncode, done.stderr

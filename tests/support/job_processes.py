@@ -1,21 +1,16 @@
-"""Jobs as processes of their own, for tests: many from one warm interpreter, killed where a test says.
+"""Jobs as processes of their own, for tests: programs in which nothing is loaded anew, killed where a test says.
 
-with JobProcesses(("train", "evaluate")) as jobs:
-    outcome = jobs.run("train", parameters, folder, name="train-1")
+outcome = JobProcesses(("train", "evaluate")).run("train", parameters, folder, name="train-1")
 """
 
 from __future__ import annotations
 
 import io
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -30,55 +25,37 @@ from store.events.registry import EVENT_TYPES
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.view.view import View
+from tests.support import programs
 from tests.support.specs import raw_spec
 
 Kill = tuple[str, int]
 """How the note of a progress line begins, and its number of things done: the signal falls right after that line."""
-# Loads the libraries once. Each job is a fork that becomes the module's `__main__`.
-_FORKS = """
-import gc, importlib, json, os, runpy, sys
-from pathlib import Path
+# What a job's process does: it becomes the module's `__main__`.
+_JOB = """
+import json, os, runpy, sys
 from pipeline.jobs import protocol
 from pipeline.models import training_job as jobs
 
-for name in sys.argv[1:]:
-    importlib.import_module(name)
-gc.freeze()  # a collection in a fork would copy all of what is loaded
+module, kind, spec, kill, number = json.loads(sys.argv[1])
+tell = protocol.Reporter.progress
 
 
-def job(module, kind, folder, kill, number):
-    for stream, name in ((1, "stdout"), (2, "stderr")):
-        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), stream)
-    tell = protocol.Reporter.progress
-
-    def progress(self, done, total, note=""):
-        tell(self, done, total, note)
-        if kill and note.startswith(kill[0]) and done == kill[1]:
-            os.kill(os.getpid(), number)
-
-    if kill:
-        jobs._REPORT_EVERY_S = 0
-        protocol.Reporter.progress = progress
-    sys.argv = [kind, "--spec", str(folder / "spec.json")]
-    # A package is run by its `__main__`, which may be among those loaded.
-    ran = f"{module}.__main__"
-    if ran in sys.modules or module != "pipeline.models":
-        del sys.modules[ran if ran in sys.modules else module]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+def progress(self, done, total, note=""):
+    tell(self, done, total, note)
+    if kill and note.startswith(kill[0]) and done == kill[1]:
+        os.kill(os.getpid(), number)
 
 
-for line in sys.stdin:
-    module, kind, folder, kill, number = json.loads(line)
-    pid = os.fork()
-    if pid == 0:
-        code = 99
-        try:
-            job(module, kind, Path(folder), kill, number)
-        except SystemExit as end:
-            code = end.code
-        finally:
-            os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+if kill:
+    jobs._REPORT_EVERY_S = 0
+    protocol.Reporter.progress = progress
+sys.argv = [kind, "--spec", spec]
+# A package is run by its `__main__`, which may be among those loaded.
+ran = f"{module}.__main__"
+if ran in sys.modules or module != "pipeline.models":
+    del sys.modules[ran if ran in sys.modules else module]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+sys.exit(99)  # a job ends by itself
 """
 
 
@@ -115,13 +92,13 @@ class Outcome:
 
 
 _MODELS = {
-    "train": "retriever",
-    "evaluate": "retriever",
-    "train_tactics": "tactics",
-    "train_grpo": "tactics",
-    "train_progress": "progress",
+    "train": "retriever.job",
+    "evaluate": "retriever.job",
+    "train_tactics": "tactics_job",
+    "train_grpo": "tactics.grpo_job",
+    "train_progress": "progress.job",
 }
-"""The jobs of `pipeline.models`, each with the model whose libraries it needs."""
+"""The jobs of `pipeline.models`, each with the module that brings its libraries."""
 
 
 def _module(kind: str) -> str:
@@ -130,33 +107,16 @@ def _module(kind: str) -> str:
 
 
 class JobProcesses:
-    """Runs jobs one after the other; a context manager."""
+    """Runs jobs one after the other."""
 
     def __init__(self, kinds: Sequence[str]) -> None:
         """Args:
         kinds: kinds of jobs, whose modules are loaded once for all; of a package name its `__main__` too.
         """
-        loaded = [
-            f"pipeline.models.{_MODELS[kind]}.job" if kind in _MODELS else _module(kind) for kind in kinds
+        self._modules = [
+            f"pipeline.models.{_MODELS[kind]}" if kind in _MODELS else _module(kind) for kind in kinds
         ]
-        self._forks = subprocess.Popen(
-            [sys.executable, "-c", _FORKS, *loaded],
-            cwd=Path(__file__).resolve().parents[2],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
         self._runs = 0
-
-    def __enter__(self) -> JobProcesses:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._forks.kill()  # it has nothing to tidy
-        self._forks.communicate()
 
     def run(
         self,
@@ -200,13 +160,10 @@ class JobProcesses:
                 inputs = Inputs(folder)  # the job says what is wrong with its specification
             spec = replace(spec, inputs=inputs)
         spec.write()
-        assert self._forks.stdin is not None
-        assert self._forks.stdout is not None
-        self._forks.stdin.write(json.dumps([_module(kind), kind, str(folder), kill, number]) + "\n")
-        self._forks.stdin.flush()
-        returncode = int(self._forks.stdout.readline())
-        lines = [json.loads(line) for line in (folder / "stdout").read_text().splitlines()]
-        return Outcome(returncode, lines, (folder / "stderr").read_text(), folder / "staging")
+        asked = json.dumps([_module(kind), kind, str(folder / "spec.json"), kill, number])
+        done = programs.start(_JOB, asked, folder=folder, modules=self._modules).wait()
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return Outcome(done.returncode, lines, done.stderr, folder / "staging")
 
 
 def frozen(kind: str, spec: JobSpec[Any], place: Path, sources: Sources) -> Inputs:

@@ -121,7 +121,7 @@ def test_the_repositories_of_the_chain_are_replayed_in_one_call_or_in_several(
         [last] = several.train([repo], database, tmp_path / "other" / repo.commit)
     assert last.checkpoint.digest == whole[2].checkpoint.digest
     assert last.checkpoint.data == whole[2].checkpoint.data
-    plain = trainer(against_forgetting="none").train(repos, database, tmp_path / "data")
+    plain = trainer(against_forgetting="none").train(repos[:2], database, tmp_path / "data")
     assert plain[0].checkpoint.data == whole[0].checkpoint.data, "nothing is before the first"
     assert plain[1].checkpoint.data != whole[1].checkpoint.data
 

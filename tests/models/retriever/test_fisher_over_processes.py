@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
 
 import pytest
 import torch
@@ -11,14 +10,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from pipeline.models.retriever.fisher import squared_gradients
+from tests.support import programs
 
 pytestmark = pytest.mark.timeout(300)
-
-
-class Programs(Protocol):
-    """tests/models/retriever/conftest.py's Programs."""
-
-    def start(self, program: str, *arguments: object, folder: Path) -> Any: ...
 
 
 # A real process that joins the other by gloo through a file and takes every other group.
@@ -44,7 +38,7 @@ distributed.destroy_process_group()
 
 
 @pytest.mark.slow
-def test_two_processes_find_what_one_finds_and_both_have_it(tmp_path: Path, programs: Programs) -> None:
+def test_two_processes_find_what_one_finds_and_both_have_it(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     model = nn.Linear(3, 1)
     inputs, targets = torch.randn(20, 3, generator=generator), torch.randn(20, 1, generator=generator)

@@ -47,10 +47,9 @@ def learn(
     rows: ReplayRows | None = None,
     steps: int = STEPS,
 ) -> None:
-    """Train on one task as the trainer does it: loss, penalty's gradient, clipping, step; keep what the next needs."""
+    """Train on one task as the trainer does it: loss, penalty's gradient, clipping, step."""
     batches = Letters(name, seed)
-    learned_task = batches.task(LOSSES)
-    strategy = make_strategy(config, folder, rows)
+    strategy, learned_task = make_strategy(config, folder, rows), batches.task(LOSSES)
     strategy.before_task(encoder, learned_task)
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=2e-3, fused=True)
     for step in range(steps):
@@ -64,7 +63,8 @@ def learn(
         strategy.on_gradients(encoder)
         torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
         optimiser.step()
-    strategy.after_task(encoder, learned_task).save(folder)
+    if config.against_forgetting == "average":  # of the others only what a third task would read
+        strategy.after_task(encoder, learned_task)
 
 
 def config(setting: AgainstForgetting) -> RetrieverConfig:
@@ -88,7 +88,7 @@ class Learned:
         self.encoder = load_encoder(make_tiny_retriever(folder / "tiny", seed=seed))
         learn(self.encoder, config("none"), folder, name="A", seed=seed)
 
-    def then(self, setting: AgainstForgetting) -> tuple[float, float]:
+    def then(self, setting: AgainstForgetting, *, steps: int = STEPS) -> tuple[float, float]:
         """Recall@1 of A and of B after B was learned with a strategy."""
         encoder, learned_task = copy.deepcopy(self.encoder), Letters("A", self.seed).task(LOSSES)
         folder = self.folder / setting
@@ -97,7 +97,8 @@ class Learned:
         first.before_task(encoder, learned_task)
         if setting != "average":  # It would average A with the random weights before it.
             first.after_task(encoder, learned_task).save(folder)
-        learn(encoder, config(setting), folder, name="B", seed=self.seed, rows=rows_of("A", self.seed))
+        rows = rows_of("A", self.seed)
+        learn(encoder, config(setting), folder, name="B", seed=self.seed, rows=rows, steps=steps)
         return recall_at_1(encoder, "A", self.seed), recall_at_1(encoder, "B", self.seed)
 
 
@@ -111,7 +112,7 @@ def test_the_first_task_is_learned(learned: Learned) -> None:
 
 
 def test_plain_training_forgets_the_first_task_as_it_learns_the_second(learned: Learned) -> None:
-    first, second = learned.then("none")
+    first, second = learned.then("none", steps=90)
     assert first <= 0.1
     assert second >= 0.95
 

@@ -5,7 +5,7 @@ import resource
 import signal
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +19,11 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
 from pipeline.models.retriever.index import EmbeddingIndex, accessible_masks, embed_texts, top_k
 from pipeline.models.retriever.learning import evaluate
+from tests.support import programs
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
 Matrix = npt.NDArray[Any]
-
-
-class Programs(Protocol):
-    """tests/models/retriever/conftest.py's Programs."""
-
-    def start(self, program: str, *arguments: object, folder: Path, stdin: Path) -> Any: ...
 
 
 TEXTS = [f"theorem t{i} : {'x' * (i * 7 % 60)}" for i in range(40)]
@@ -256,7 +251,7 @@ print(opened.vectors([f"theorem t{i}" for i in range(first, last)], encoder, byt
 
 @pytest.mark.timeout(300)
 def test_a_process_that_is_killed_while_it_adds_and_two_at_once_leave_each_vector_once(
-    tmp_path: Path, programs: Programs
+    tmp_path: Path,
 ) -> None:
     model = make_tiny_retriever(tmp_path / "model")
     folder = tmp_path / "index"
@@ -275,7 +270,7 @@ def test_a_process_that_is_killed_while_it_adds_and_two_at_once_leave_each_vecto
     # After three files: eight whole pairs, and eight vectors whose keys were never written.
     killed, other = grow(gates[0], 40, 3), grow(gates[1], 120, 0)
     with gates[0].open("w") as first, gates[1].open("w") as second:
-        while not all(gate.with_suffix(".said").joinpath("stdout").read_text() for gate in gates):
+        while not all(program.said() for program in (killed, other)):
             time.sleep(0.01)
         first.write("go\n")
         first.flush()

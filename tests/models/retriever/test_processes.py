@@ -26,6 +26,7 @@ from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.learning import evaluate
 from pipeline.models.retriever.strategies import ElasticWeights
 from store.leandojo import DynamicDatabase, Repository
+from tests.support import programs
 from tests.support.letters import Letters
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
@@ -108,7 +109,6 @@ class Shared:
 def two_processes(
     request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
-    programs: Any,
     repository: Callable[[Path, str, int], Repository],
 ) -> Shared:
     folder = tmp_path_factory.mktemp("two")

@@ -68,23 +68,6 @@ def test_a_single_epoch_is_kept_without_a_validation(
         assert set(trained.validation) == (set(MEASURES) if begun else set())
 
 
-def test_libraries_say_nothing_in_a_job(
-    tmp_path: Path, model: Path, tasks: list[TaskData], programs: Any
-) -> None:
-    program = (
-        "import sys\nfrom pathlib import Path\n"
-        "from pipeline.models.retriever.learning import Chain\n"
-        "from pipeline.models.retriever.learning import TaskData, learn\n"
-        "from tests.support.retrieval import small_config\n"
-        "config = small_config(sys.argv[1], max_epochs=2)\n"
-        "learn(TaskData('a', Path(sys.argv[2])), Chain(Path(sys.argv[3])), config, parent=None)\n"
-    )
-    arguments = (model, tasks[0].dataset, tmp_path / "chain")
-    done = programs.start(program, *arguments, folder=tmp_path / "said").wait()
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert programs.said_while_loading() == ""
-
-
 def test_a_progress_bar_is_drawn_on_a_terminal_and_never_into_a_file(
     tmp_path: Path, tasks: list[TaskData], config: RetrieverConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

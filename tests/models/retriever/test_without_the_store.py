@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.support import programs
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -14,8 +17,12 @@ _PROGRAM = """
 import sys
 from pathlib import Path
 
-# From here on, importing one of them raises ImportError.
-sys.modules.update(dict.fromkeys(("store", "daemon", "sqlmodel", "sqlalchemy"), None))
+# From here on, importing one of them raises ImportError, and all of ours is imported anew.
+missing = ("store", "daemon", "sqlmodel", "sqlalchemy")
+for name in [*sys.modules]:
+    if name.partition(".")[0] in (*missing, "pipeline", "tests"):
+        del sys.modules[name]
+sys.modules.update(dict.fromkeys(missing, None))
 
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
@@ -48,11 +55,16 @@ def test_it_learns_a_chain_measures_it_and_finds_premises_where_the_store_cannot
     for number, name in enumerate("ab"):
         write_dataset(tmp_path / name, seed=number, alphabet=number, files=3, theorems=30)
     model = make_tiny_retriever(tmp_path / "model")
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, model, tmp_path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+    done = programs.start(_PROGRAM, model, tmp_path, folder=tmp_path / "said").wait()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2 3\n", "")
+
+
+@pytest.mark.slow
+def test_libraries_say_nothing_when_they_are_loaded() -> None:
+    loading = (
+        "import pipeline.models.retriever.job, pipeline.models.tactics_job, pipeline.models.progress.job"
     )
-    assert (done.returncode, done.stdout) == (0, "2 3\n"), done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", loading], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -1,13 +1,18 @@
-"""The interpreter that `tests.support.daemon.warm` has its processes forked from.
+"""Processes for tests, forked from one that has loaded what they need and does nothing else.
 
-It has imported the daemon, the command line and the jobs that need no model, and does nothing else. What it becomes may
-fork once more, before it has threads: from that one a daemon's jobs come, so that they are the daemon's children.
+process = server.program("print(1)", output=said, errors=said, environment=os.environ, folder=folder)
+process = server.job(command, stderr=2, folder=folder, environment=environment)
+
+`tests.support.daemon.warm` keeps such an interpreter, which has loaded the daemon, the command line and the jobs that
+need no model; `tests.support.programs` one that has what pytest has loaded. A program may fork once more, before it has
+threads: from that one a daemon's jobs come, so that they are the daemon's children.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import json
 import os
 import subprocess
@@ -16,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -57,46 +63,95 @@ def _adopting() -> Iterator[None]:
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
-def ask(asks: dict[str, Any], asked: IO[bytes], answered: IO[bytes]) -> int | None:
-    """Have a process forked, and return the number of what is our child now; None: the interpreter is gone."""
-    with _adopting():
-        asked.write(json.dumps(asks).encode() + b"\n")
-        asked.flush()
-        answer = answered.readline()
-    return int(answer) if answer.strip() else None
+@dataclass(frozen=True)
+class Server:
+    """A process that forks what it is asked for; each fork is our child."""
 
+    asks: IO[bytes]
+    answers: IO[bytes]
+    has_room: bool = True
+    """Whether its command line and variables leave room for a job's to be shown in /proc (`ROOM`)."""
 
-def launched(
-    words: Sequence[str],
-    asked: IO[bytes],
-    answered: IO[bytes],
-    *,
-    stderr: int,
-    folder: Path | str,
-    environment: Mapping[str, str],
-) -> Adopted:
-    """Have a job forked that was to be started by this command line; its standard output is a pipe.
+    def program(
+        self,
+        program: str,
+        arguments: Sequence[str] = (),
+        *,
+        output: Path,
+        errors: Path,
+        environment: Mapping[str, str],
+        folder: Path,
+        stdin: Path = Path(os.devnull),
+        modules: Sequence[str] = (),
+        jobs: bool = False,
+    ) -> Adopted:
+        """Run Python text as `python -c` would.
 
-    Raises:
-        OSError: none came.
-    """
-    read, write = os.pipe()
-    ours = f"/proc/{os.getpid()}/fd"
-    os.umask(umask := os.umask(0o077))
-    asks = {
-        "launch": list(words),
-        "output": f"{ours}/{write}",
-        "errors": f"{ours}/{stderr}",
-        "folder": str(folder),
-        "environment": dict(environment),
-        "umask": umask,
-    }
-    pid = ask(asks, asked, answered)
-    os.close(write)
-    if pid is None:
-        os.close(read)
-        raise OSError("no process was forked: see its standard error, or that of the interpreter")
-    return Adopted(pid, words, os.fdopen(read, "rb"))
+        Args:
+            program: what runs.
+            arguments: `sys.argv[1:]`.
+            output: what it says is appended here, and to `errors`.
+            environment: the whole of it.
+            folder: where it runs.
+            stdin: what it reads.
+            modules: are imported first, once for all forks.
+            jobs: whether the jobs that it starts are forks, too.
+
+        Raises:
+            RuntimeError: none came; why is in the test's output.
+        """
+        output.touch()
+        errors.touch()
+        asked = {
+            "program": program,
+            "arguments": list(arguments),
+            "input": str(stdin),
+            "output": str(output),
+            "errors": str(errors),
+            "folder": str(folder),
+            "environment": dict(environment),
+            "modules": list(modules),
+            "jobs": jobs,
+        }
+        if (pid := self._ask(asked)) is None:
+            raise RuntimeError("no process was forked: the one that forks has ended")
+        return Adopted(pid, ["python", "-c", program, *arguments])
+
+    def job(
+        self, command: Sequence[str], *, stderr: int, folder: Path | str, environment: Mapping[str, str]
+    ) -> Adopted:
+        """Start a job as the daemon does, by its command line; its standard output is a pipe.
+
+        Raises:
+            OSError: none came.
+        """
+        read, write = os.pipe()
+        ours = f"/proc/{os.getpid()}/fd"
+        os.umask(umask := os.umask(0o077))
+        asked = {
+            "launch": list(command),
+            "input": os.devnull,
+            "output": f"{ours}/{write}",
+            "errors": f"{ours}/{stderr}",
+            "folder": str(folder),
+            "environment": dict(environment),
+            "modules": [],
+            "umask": umask,
+            "shown": self.has_room,
+        }
+        pid = self._ask(asked)
+        os.close(write)
+        if pid is None:
+            os.close(read)
+            raise OSError("no process was forked: see its standard error, or that of the interpreter")
+        return Adopted(pid, command, os.fdopen(read, "rb"))
+
+    def _ask(self, asked: dict[str, Any]) -> int | None:
+        with _adopting():
+            self.asks.write(json.dumps(asked).encode() + b"\n")
+            self.asks.flush()
+            answer = self.answers.readline()
+        return int(answer) if answer.strip() else None
 
 
 def main() -> None:
@@ -105,16 +160,23 @@ def main() -> None:
     import daemon.run
 
     daemon.cli.app.build()
+    serve(0, 1)
+
+
+def serve(asked: int, answered: int) -> None:
+    """Be a `Server`, by these two pipes. Returns in the forks alone, when they are done."""
     gc.freeze()  # what is loaded stays the forks' common memory: a collection would have each copy all of it
-    _become(_serve(0, 1))
+    _become(_forked(asked, answered))
 
 
-def _serve(asked: int, answered: int) -> dict[str, Any]:
+def _forked(asked: int, answered: int) -> dict[str, Any]:
     """Fork for each line that is asked. Returns in the forks alone, with what is asked."""
     # Unbuffered: a fork would have what was read ahead.
     with os.fdopen(asked, "rb", buffering=0, closefd=False) as lines:
         while line := lines.readline():
             asks: dict[str, Any] = json.loads(line)
+            for name in asks["modules"]:
+                importlib.import_module(name)
             told, tell = os.pipe()
             # The one between ends at once and leaves the other to be adopted by whoever asks.
             between = os.fork()
@@ -141,7 +203,7 @@ def _become(asks: dict[str, Any]) -> None:
     os.environ.update(asks["environment"])
     time.tzset()
     os.chdir(asks["folder"])
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(os.open(asks["input"], os.O_RDONLY), 0)
     for number, name in ((1, "output"), (2, "errors")):
         os.dup2(os.open(asks[name], os.O_WRONLY | os.O_APPEND), number)
     if is_job:
@@ -149,7 +211,7 @@ def _become(asks: dict[str, Any]) -> None:
     os.closerange(3, 256)
     if is_job:
         os.umask(asks["umask"])
-        _launch(asks["launch"])
+        _launch(asks["launch"], shown=asks["shown"])
         return
     if asks["jobs"]:
         _fork_jobs()
@@ -165,32 +227,27 @@ def _fork_jobs() -> None:
     if os.fork() == 0:
         os.close(ask_it)
         os.close(answer)
-        _become(_serve(asked, answered))
+        serve(asked, answered)
         sys.exit()
     os.close(asked)
     os.close(answered)
-    questions, answers = os.fdopen(ask_it, "wb"), os.fdopen(answer, "rb")
+    server = Server(os.fdopen(ask_it, "wb"), os.fdopen(answer, "rb"))
 
     def popen(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         if list(words[1:4]) != LAUNCH or options["pass_fds"]:
             return subprocess.Popen(words, **options)
-        return launched(
-            words,
-            questions,
-            answers,
-            stderr=options["stderr"].fileno(),
-            folder=options["cwd"],
-            environment=options["env"],
-        )
+        stderr = options["stderr"].fileno()
+        return server.job(words, stderr=stderr, folder=options["cwd"], environment=options["env"])
 
     child: Any = pipeline.jobs.child
     child.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
 
 
-def _launch(words: Sequence[str]) -> None:
+def _launch(words: Sequence[str], *, shown: bool) -> None:
     """Be a job in a session of its own, and look like one that was started by this command line."""
     os.setsid()
-    _show(words)
+    if shown:
+        _show(words)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through=True)  # type: ignore[union-attr] # PYTHONUNBUFFERED
     sys.path[:] = [place for place in sys.path if place]  # -P

@@ -39,7 +39,7 @@ forks.become_module(sys.argv[1], sys.argv[2:])
 
 
 @functools.cache
-def _interpreter() -> subprocess.Popen[bytes]:
+def _interpreter() -> forks.Server:
     process = subprocess.Popen(
         [sys.executable, "-c", forks.PROGRAM, forks.ROOM],
         env={**os.environ, "ROOM": forks.ROOM},
@@ -52,7 +52,9 @@ def _interpreter() -> subprocess.Popen[bytes]:
         process.communicate()
 
     atexit.register(end)
-    return process
+    assert process.stdin is not None
+    assert process.stdout is not None
+    return forks.Server(process.stdin, process.stdout)
 
 
 def start(
@@ -74,8 +76,15 @@ def start(
     Raises:
         RuntimeError: the warm interpreter is gone; its last words are in the test's output.
     """
-    everything = {**os.environ, **(environment or {})}
-    return _forked(program, arguments, output, output, everything, Path.cwd(), jobs=jobs)
+    return _interpreter().program(
+        program,
+        arguments,
+        output=output,
+        errors=output,
+        environment={**os.environ, **(environment or {})},
+        folder=Path.cwd(),
+        jobs=jobs,
+    )
 
 
 def job(module: str, spec: Path, *, output: Path, errors: Path) -> subprocess.Popen[bytes]:
@@ -84,7 +93,14 @@ def job(module: str, spec: Path, *, output: Path, errors: Path) -> subprocess.Po
     Raises:
         RuntimeError: as `start`.
     """
-    return _forked(_JOB, (module, "--spec", str(spec)), output, errors, os.environ, Path.cwd())
+    return _interpreter().program(
+        _JOB,
+        (module, "--spec", str(spec)),
+        output=output,
+        errors=errors,
+        environment=os.environ,
+        folder=Path.cwd(),
+    )
 
 
 def launch(
@@ -99,48 +115,14 @@ def launch(
     Raises:
         OSError: none came.
     """
-    warm = _interpreter()
-    assert warm.stdin is not None
-    assert warm.stdout is not None
     words = [sys.executable, *forks.LAUNCH, module, "--spec", str(spec)]
     with errors.open("ab") as said:
-        return forks.launched(
+        return _interpreter().job(
             words,
-            warm.stdin,
-            warm.stdout,
             stderr=said.fileno(),
             folder=folder,
             environment=os.environ if environment is None else environment,
         )
-
-
-def _forked(
-    program: str,
-    arguments: Sequence[str],
-    output: Path,
-    errors: Path,
-    environment: Mapping[str, str],
-    folder: Path,
-    *,
-    jobs: bool = False,
-) -> subprocess.Popen[bytes]:
-    asks = {
-        "program": program,
-        "jobs": jobs,
-        "arguments": arguments,
-        "output": str(output),
-        "errors": str(errors),
-        "folder": str(folder),
-        "environment": dict(environment),
-    }
-    output.touch()
-    errors.touch()
-    warm = _interpreter()
-    assert warm.stdin is not None
-    assert warm.stdout is not None
-    if (pid := forks.ask(asks, warm.stdin, warm.stdout)) is None:
-        raise RuntimeError(f"the warm interpreter ended with status {warm.wait()}")
-    return forks.Adopted(pid, ["python", "-c", program, *arguments])
 
 
 def unsorry(
@@ -157,7 +139,9 @@ def unsorry(
     """
     with tempfile.TemporaryDirectory() as said:
         output, errors = Path(said, "output"), Path(said, "errors")
-        process = _forked(_VERB, arguments, output, errors, environment, folder)
+        process = _interpreter().program(
+            _VERB, arguments, output=output, errors=errors, environment=environment, folder=folder
+        )
         try:
             code = process.wait(timeout_s)
         except subprocess.TimeoutExpired:
