@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import structlog
 
 from daemon.compat import ExternalAgent
+from pipeline.jobs import child
+from tests.support import programs
 from tests.support.daemon.traced_project import TracedProject
 
 
@@ -18,6 +22,14 @@ from tests.support.daemon.traced_project import TracedProject
 def loggers_as_they_were() -> Iterator[None]:
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def jobs_that_load_nothing_anew() -> Iterator[None]:
+    given = {"Popen": programs.start_job, "DEVNULL": subprocess.DEVNULL, "PIPE": subprocess.PIPE}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child, "subprocess", SimpleNamespace(**given))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -324,17 +324,22 @@ def lean(tools: tuple[Path, Credulous], tmp_path_factory: pytest.TempPathFactory
     yield from at_work(tmp_path_factory.mktemp("lean"), settings, {"ELAN_HOME": str(folder)})
 
 
+def not_text(trap: str) -> bool:
+    """Return whether it has half a surrogate pair, which no UTF-8 has."""
+    return any("\ud800" <= letter <= "\udfff" for letter in trap)
+
+
 def one_of_each() -> Iterator[Any]:
     for step, lists in TRAPS.items():
-        for traps in lists:
-            for at, (name, trap) in enumerate(traps.items()):
-                marks = () if at == 0 else (pytest.mark.slow,)
-                yield pytest.param(step, trap, id=f"{step}: {name}", marks=marks)
+        # One by each step, and one that is no text; tests/traps has the gate refuse each of them.
+        for at, (name, trap) in enumerate((name, trap) for traps in lists for name, trap in traps.items()):
+            marks = () if at == 0 or not_text(trap) else (pytest.mark.slow,)
+            yield pytest.param(step, trap, id=f"{step}: {name}", marks=marks)
 
 
 @pytest.mark.parametrize(("step", "trap"), [*one_of_each()])
 def test_the_gate_s_traps_are_rejected_where_lean_itself_says_yes(lean: Site, step: str, trap: str) -> None:
-    if any("\ud800" <= letter <= "\udfff" for letter in trap):
+    if not_text(trap):
         done, said = lean.call("check_proof", sorry=lean.sorry, proof=trap)
         assert (done, "should be a valid string" in said) == (False, True), (
             "it is no text, and never reaches the gate"
