@@ -142,24 +142,9 @@ def _forget_pytest() -> None:
         torch.set_num_threads(1)
 
 
-_LAUNCH = "import os, sys\nos.setsid()\nfrom pipeline.jobs.launch import main\nsys.exit(main())"
-
-
 def start_job(command: list[str], **given: Any) -> subprocess.Popen[bytes]:
     """Start a job for `pipeline.jobs.child`, in `Popen`'s place: one that may need torch as a fork."""
-    module, *_ = words = command[command.index("pipeline.jobs.launch") + 1 :]
+    module = command[command.index("pipeline.jobs.launch") + 1]
     if module not in ("pipeline.models", "pipeline.prove") or given["pass_fds"]:
         return subprocess.Popen(command, **given)
-    pipe = given["cwd"] / "stdout"
-    os.mkfifo(pipe)
-    process = kept().fork(
-        _LAUNCH,
-        words,
-        output=pipe,
-        errors=Path(given["stderr"].name),
-        environment=given["env"],
-        folder=given["cwd"],
-    )
-    process.stdout = pipe.open("rb", buffering=0)  # once the other end is open
-    pipe.unlink()
-    return process
+    return kept().job(command, stderr=given["stderr"].fileno(), folder=given["cwd"], environment=given["env"])
