@@ -17,11 +17,12 @@ from tests.support.daemon.deployment import Deployment
 KEY = "local/remotes/demo"
 
 
-def suspended(daemon: int) -> psutil.Process | None:
-    """A job of the daemon's, held where it is; None where there is none, or it had ended."""
+def suspended(daemon: int, sha: str) -> psutil.Process | None:
+    """The daemon's job on a commit, held where it is; None where there is none, or it had ended."""
     for child in psutil.Process(daemon).children():
         with contextlib.suppress(psutil.NoSuchProcess):
-            if "--spec" in child.cmdline():
+            words = child.cmdline()
+            if "--spec" in words and sha in Path(words[-1]).read_text("utf-8"):
                 child.suspend()
                 if child.status() == psutil.STATUS_STOPPED:
                     return child
@@ -57,14 +58,15 @@ def test_a_repository_that_leaves_the_watchlist_while_its_job_runs_has_it_ended_
     def ended_well() -> set[tuple[str, int]]:
         return {(one.data["job"], one.data["attempt"]) for one in deployment.events("job_succeeded")}
 
-    with deployment.daemon() as process, contextlib.ExitStack() as at_the_end:
+    # Jobs that are forks would have ended before they are held.
+    with deployment.daemon(forked_jobs=False) as process, contextlib.ExitStack() as at_the_end:
         held: list[psutil.Process] = []
         commits = [first]
 
         def holds_one() -> bool:
             if scanned(commits[-1]):  # it was quicker than we are
                 commits.append(remote.commit("again", {"notes.md": f"{len(commits)}\n"}))
-            held.extend(filter(None, [suspended(process.pid)]))
+            held.extend(filter(None, [suspended(process.pid, commits[-1])]))
             return bool(held)
 
         deployment.wait_for(holds_one, what="a job")
