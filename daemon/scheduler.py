@@ -40,8 +40,12 @@ from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.bumps import BumpAsked
 from store.events.jobs import (
+    JobCancelled,
     JobFailed,
+    JobInterrupted,
     JobReleased,
+    JobStarted,
+    JobSucceeded,
     PausedWork,
     TriggeredWork,
     TriggerEnded,
@@ -58,6 +62,8 @@ from store.view.rows import JobRow
 
 PLAN_EVERY_S = 15.0
 """A plan is made at least this often: a toolchain may have been installed, a build removed."""
+
+_OF_AN_ATTEMPT = JobStarted | JobSucceeded | JobFailed | JobInterrupted | JobCancelled
 
 _PATIENCE_S = 0.5
 """For so long a turn finds out what is due; what is left is the next turn's."""
@@ -119,13 +125,17 @@ class Scheduler:
         """Return whether something may begin, or has to end, since these events.
 
         What a search records of its sorries frees no lane and no slot before it ends. With the first of it, it can be
-        preempted, for a repository that waits too long.
+        preempted, for a repository that waits too long. A running job's beginning was planned, and its end is told by
+        the runner once its slot is free.
         """
         share_s = self._context.settings.schedule.share_s
         overdue = self.for_slot.overdue(now=time.monotonic(), share_s=share_s)
         return not all(
-            isinstance(event.body, AttemptFinished)
-            and (not overdue or self._runner.has_saved(event.body.job))
+            (
+                isinstance(event.body, AttemptFinished)
+                and (not overdue or self._runner.has_saved(event.body.job))
+            )
+            or (isinstance(event.body, _OF_AN_ATTEMPT) and self._runner.runs(event.body.job))
             for event in events
         )
 

@@ -515,6 +515,10 @@ class JobRunner:
                 return job
         return None
 
+    def runs(self, job: str) -> bool:
+        """Return whether a job runs, up to the moment that it is told as finished."""
+        return job in self._live
+
     def has_saved(self, job: str) -> bool:
         """Return whether a job runs and has recorded something before."""
         live = self._live.get(job)

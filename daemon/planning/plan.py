@@ -342,9 +342,11 @@ class Planner:
         # What the plan found is still so where no other connection has written since.
         kept = self._kept if self._read == (view, _data_version(view)) else {}
         finder = _Finder(view, self._inputs, self._builds, self._moment, self._counted, self._resting)
-        keys = dict.fromkeys(job.repository for job in jobs)
+        keys, wanted = dict.fromkeys(job.repository for job in jobs), {job.job for job in jobs}
         found: dict[str, DueJob] = {}
         for group, key in ((group, key) for key in keys for group in (_WORK, _LEARNING)):
+            if wanted.isdisjoint(job.job for _, job in self._parts.get((group, key), _Part()).entries):
+                continue
             of_part = kept.get((group, key))
             if of_part is None:
                 of_part = finder.jobs(group, self._repos[key][1])

@@ -14,8 +14,10 @@ import asyncio
 import os
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from daemon.polling.errors import GitError
@@ -419,9 +421,13 @@ def _remove_record(mirror: Path, worktree: Path) -> None:
     Which one it is only the mirror is asked (gitrepository-layout(5)): a job may have written to the worktree.
     """
     named = str(worktree.resolve() / ".git")  # git writes it without links
-    for record in (mirror / "worktrees").glob("*/gitdir"):
-        if record.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n") == named:
-            remove_tree(record.parent)
+    records = mirror / "worktrees"
+    # git calls it by the worktree's name if no other is called so.
+    for record in chain([records / worktree.name / "gitdir"], records.glob("*/gitdir")):
+        with suppress(FileNotFoundError):
+            if record.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n") == named:
+                remove_tree(record.parent)
+                return
 
 
 def _version(file: Path) -> tuple[int, int, int] | None:

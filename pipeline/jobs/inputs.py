@@ -168,6 +168,7 @@ class InputStore:
                 if other != kept:
                     other.unlink(missing_ok=True)
                     self._drop(other.name.rpartition("-")[2])
+            _sync(self.folder)  # others are linked to its name there
             _sync(folder)
         return one
 
@@ -226,7 +227,7 @@ class InputStore:
             os.close(descriptor)
 
     def _put(self, source: bytes | Path) -> Input:
-        """Add a content; the folder is locked."""
+        """Add a content; the folder is locked. Its name here may be lost with the power; the links to it are not."""
         if isinstance(source, bytes):
             digest, size = hashlib.sha256(source).hexdigest(), len(source)
         else:
@@ -244,7 +245,6 @@ class InputStore:
             new.chmod(0o444)
             _sync(new)
             new.rename(place)
-            _sync(self.folder)
         return Input("", digest, size)
 
     def _drop(self, digest: str) -> None:
@@ -270,6 +270,7 @@ def _link(content: Path, name: Path) -> None:
         if error.errno != errno.EXDEV:
             raise
         shutil.copyfile(content, name)  # on another disk
+        _sync(name)
 
 
 def _sync(path: Path) -> None:

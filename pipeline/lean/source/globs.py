@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 EVERY_LEAN_FILE = "**/*.lean"
 LAKEFILE = "lakefile.lean"
@@ -62,10 +63,12 @@ def path_filter(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str
 
 
 def _compile(patterns: Sequence[str]) -> list[re.Pattern[str]]:
-    compiled = []
-    for pattern in patterns:
-        try:
-            compiled.append(re.compile(translate(pattern), re.DOTALL))
-        except re.error as error:
-            raise ValueError(f"path pattern {pattern!r}: {error}") from error
-    return compiled
+    return [_compiled(pattern) for pattern in patterns]
+
+
+@lru_cache(maxsize=1024)  # a plan asks for those of the watchlist again and again
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(translate(pattern), re.DOTALL)
+    except re.error as error:
+        raise ValueError(f"path pattern {pattern!r}: {error}") from error

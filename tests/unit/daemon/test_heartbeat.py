@@ -13,7 +13,7 @@ from daemon.main_loop import Heartbeat
 from daemon.scheduler import Scheduler
 from daemon.store_service import StoreService
 from daemon.systemd import Notifier
-from store.events.jobs import WorkPaused
+from store.events.jobs import JobInterrupted, WorkPaused
 from store.log.envelope import NewEvent
 from tests.support.events import attempt, declaration, place, scanned
 
@@ -132,10 +132,10 @@ def test_a_step_s_answer_and_its_error_come_through_and_a_cancelled_one_is_not_l
     run(scenario)
 
 
-def test_what_a_search_records_is_no_news_to_the_plan_but_the_first_of_it_where_another_repository_is_overdue() -> (
+def test_what_a_running_job_records_is_no_news_to_the_plan_but_a_search_s_first_where_another_is_overdue() -> (
     None
 ):
-    runner = SimpleNamespace(has_saved=lambda job: job == "prove-old")
+    runner = SimpleNamespace(has_saved=lambda job: job == "prove-old", runs=lambda job: job != "prove-dead")
     settings = SimpleNamespace(schedule=SimpleNamespace(share_s=45.0))
     overdue: list[str] = []
     work = cast(
@@ -158,3 +158,10 @@ def test_what_a_search_records_is_no_news_to_the_plan_but_the_first_of_it_where_
     assert Scheduler.has_news(work, [tried("prove-new")])
     paused = NewEvent("work", WorkPaused(work="all", by="ada", reason=""))
     assert Scheduler.has_news(work, [tried("prove-old"), paused])
+
+    def ended(job: str) -> NewEvent:
+        body = JobInterrupted(job=job, attempt=1, reason="")
+        return NewEvent(f"job:{job}", body)
+
+    assert not Scheduler.has_news(work, [ended("prove-old")]), "the runner tells once its slot is free"
+    assert Scheduler.has_news(work, [ended("prove-dead")])
