@@ -125,8 +125,8 @@ class Scheduler:
         """Return whether something may begin, or has to end, since these events.
 
         What a search records of its sorries frees no lane and no slot before it ends. With the first of it, it can be
-        preempted, for a repository that waits too long. A running job's beginning was planned, and its end is told by
-        the runner once its slot is free.
+        preempted, for a repository that waits too long. The plan itself began a running job. When it
+        ends, the runner asks for a turn, once the slot is free.
         """
         share_s = self._context.settings.schedule.share_s
         overdue = self.for_slot.overdue(now=time.monotonic(), share_s=share_s)
@@ -199,6 +199,8 @@ class Scheduler:
                 return
             for job in whole:
                 self._runner.start(job, begin[job.job].gpu, begin[job.job].node)
+        # No turn follows their beginning; until the next one nobody takes them for jobs that wait.
+        self.plan = replace(self.plan, running=self._runner.lanes)
         self.for_slot.update(self.admission.for_slot, self._runner.holders(), now=now)
         if stops is not None and (next_one := self.admission.for_slot.get(overdue[0])) is not None:
             self._runner.preempt(stops.job, f"{next_one.describes} waits for a slot; what is done stays")

@@ -346,7 +346,7 @@ class Planner:
         found: dict[str, DueJob] = {}
         for group, key in ((group, key) for key in keys for group in (_WORK, _LEARNING)):
             if wanted.isdisjoint(job.job for _, job in self._parts.get((group, key), _Part()).entries):
-                continue
+                continue  # none of this group begins
             of_part = kept.get((group, key))
             if of_part is None:
                 of_part = finder.jobs(group, self._repos[key][1])

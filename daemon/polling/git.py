@@ -422,7 +422,7 @@ def _remove_record(mirror: Path, worktree: Path) -> None:
     """
     named = str(worktree.resolve() / ".git")  # git writes it without links
     records = mirror / "worktrees"
-    # git calls it by the worktree's name if no other is called so.
+    # git names a record after the worktree's folder unless that name is taken.
     for record in chain([records / worktree.name / "gitdir"], records.glob("*/gitdir")):
         with suppress(FileNotFoundError):
             if record.read_text(encoding="utf-8", errors="surrogateescape").rstrip("\n") == named:

@@ -161,6 +161,7 @@ class InputStore:
         folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
             one = self._put(source)
+            _sync(self.folder)  # first: later jobs link to its name there
             kept = folder / f"{key}-{one.sha256}"
             with suppress(FileExistsError):
                 os.link(self.folder / one.sha256, kept)
@@ -168,7 +169,6 @@ class InputStore:
                 if other != kept:
                     other.unlink(missing_ok=True)
                     self._drop(other.name.rpartition("-")[2])
-            _sync(self.folder)  # others are linked to its name there
             _sync(folder)
         return one
 

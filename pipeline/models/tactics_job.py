@@ -27,7 +27,7 @@ def train(spec: JobSpec[TrainTacticsSpec], reporter: Reporter) -> dict[str, Any]
 
 def train_grpo(spec: JobSpec[TrainGrpoSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a tactic model with Lean's reward on one task's goals and measure it on all tasks so far."""
-    # trl's trainer for rewards, Lean's pool and what they need: `train` does without.
+    # Here, since it loads trl's trainer and Lean's pool, which `train` does not need.
     from pipeline.models.tactics.grpo_job import GrpoJob
 
     order = spec.parameters

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +13,7 @@ import structlog
 from daemon.compat import ExternalAgent
 from pipeline.jobs import child
 from tests.support import programs
+from tests.support.daemon import forks
 from tests.support.daemon.traced_project import TracedProject
 
 
@@ -26,9 +25,9 @@ def loggers_as_they_were() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def jobs_that_load_nothing_anew() -> Iterator[None]:
-    given = {"Popen": programs.start_job, "DEVNULL": subprocess.DEVNULL, "PIPE": subprocess.PIPE}
+    models = ("pipeline.models", "pipeline.prove")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(child, "subprocess", SimpleNamespace(**given))
+        patch.setattr(child, "subprocess", forks.with_forked_jobs(programs.kept(), models))
         yield
 
 

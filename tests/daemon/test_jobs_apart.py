@@ -38,7 +38,7 @@ def test_a_scan_and_a_search_need_nothing_of_the_daemon_s_but_what_they_list(tmp
     remote.commit("first", {"A.lean": "theorem a (p : Prop) (h : p) : p := by\n  sorry\n"})
     settings = deployment.write(repos=[remote.path], extra=f"{SIMULATOR}[train]\nenabled = false\n")
     hidden = apart.prelude(settings.paths.state, settings.paths.cache, deployment.folder)
-    with deployment.daemon(environment={"OMP_NUM_THREADS": "1"}, prelude=hidden):
+    with deployment.daemon(environment={"OMP_NUM_THREADS": "1"}, prelude=hidden, forked_jobs=False):
         deployment.wait_for(lambda: {"scan", "prove"} <= set(ended(deployment)), what="the jobs")
 
 
@@ -116,7 +116,7 @@ def test_each_kind_of_job_needs_nothing_of_the_daemon_s_but_what_it_lists(tmp_pa
 
     hidden = apart.prelude(paths.state, paths.cache, deployment.folder)
     environment = {"ELAN_HOME": str(works.tools.home), "OMP_NUM_THREADS": "1"}
-    with deployment.daemon(environment=environment, prelude=hidden):
+    with deployment.daemon(environment=environment, prelude=hidden, forked_jobs=False):
         wait_for("scan", "build", "trace", "prove", "check")
         works.train()
         wait_for("train", "train_tactics", "train_grpo", "train_progress")

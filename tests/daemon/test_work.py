@@ -83,6 +83,19 @@ def test_what_finds_no_room_while_the_plan_is_made_keeps_it_from_beginning(deplo
     assert len(deployment.events("job_started")) == 1
 
 
+def test_a_job_that_has_begun_is_not_due_any_more_also_after_its_end_and_before_the_next_turn(
+    deployment: Deployment,
+) -> None:
+    async def go() -> list[int]:
+        async with working(deployment) as (work, b, _):
+            await work.start_due()
+            found = [len(b.runner.running()), len(work.plan.due)]
+            await until(lambda: not b.runner.running())
+            return [*found, len(work.plan.due)]
+
+    assert asyncio.run(go()) == [1, 0, 0]
+
+
 @pytest.mark.parametrize("set_s", [-3600.0, 3600.0], ids=["back", "forward"])
 def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_forward(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch, set_s: float
@@ -99,7 +112,7 @@ def test_a_clock_that_is_set_neither_delays_a_second_try_nor_brings_it_forward(
         async with working(deployment) as (work, b, _):
             b.runner.retries = Retries(elapsed=lambda: clock.always_s)
             await work.start_due()
-            (due,) = work.plan.due
+            (due,) = (live.due for live in b.runner.attempts)
             await until(lambda: not b.runner.running())
             found = []
 

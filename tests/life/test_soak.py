@@ -149,7 +149,7 @@ def test_a_daemon_at_work_stays_as_it_is_and_everything_is_in_its_right_state(
         jitter="2s",
         extra=extra,
     )
-    with deployment.daemon(prelude=NICE) as process:
+    with deployment.daemon(prelude=NICE, forked_jobs=False) as process:
         watch = Watch(psutil.Process(process.pid))
         deployment.wait_for(
             lambda: len(deployment.events("commit_observed")) == REPOSITORIES,

@@ -127,7 +127,7 @@ def test_no_remedy_sends_to_a_log() -> None:
         for package in ("daemon", "pipeline", "store")
         for path in (ROOT / package).rglob("*.py")
         # To parse each file takes seconds. A text may be told in pieces.
-        if sent.search(re.sub(r'["\s]*\n\s*f?"', "", text := path.read_text("utf-8")))
+        if sent.search(re.sub(r'"\s*\n\s*f?"', "", text := path.read_text("utf-8")))
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and sent.search(node.value)
     ]

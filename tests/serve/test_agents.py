@@ -331,7 +331,7 @@ def not_text(trap: str) -> bool:
 
 def one_of_each() -> Iterator[Any]:
     for step, lists in TRAPS.items():
-        # One by each step, and one that is no text; tests/traps has the gate refuse each of them.
+        # One trap of each step and those that are no text; nightly all. tests/traps has the gate refuse each of them.
         for at, (name, trap) in enumerate((name, trap) for traps in lists for name, trap in traps.items()):
             marks = () if at == 0 or not_text(trap) else (pytest.mark.slow,)
             yield pytest.param(step, trap, id=f"{step}: {name}", marks=marks)

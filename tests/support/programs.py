@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import faulthandler
 import functools
+import logging
 import os
 import signal
 import subprocess
@@ -22,7 +23,6 @@ import types
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tests.support.daemon import forks
 
@@ -125,13 +125,22 @@ def kept() -> forks.Server:
 
 
 def _forget_pytest() -> None:
-    """Have files, warnings and errors do what they do in a process of its own, and torch compute in one thread."""
+    """Have files, logs, warnings and errors do what they do in a process of its own; torch computes in one thread."""
     faulthandler.disable()
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
     sys.stdin, sys.stdout, sys.stderr = (
         open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - they last as long as the process
         for number, mode in enumerate("rww")
     )
+    # pytest's handlers keep records for itself. Lightning, which was loaded beside them, made none of its own.
+    logging.getLogger().handlers[:] = [logging.StreamHandler(sys.stderr)]
+    for logger in filter(
+        None, map(logging.root.manager.loggerDict.get, list(logging.root.manager.loggerDict))
+    ):
+        for handler in getattr(logger, "handlers", ()):
+            if isinstance(handler, logging.StreamHandler):
+                handler.setStream(sys.stderr)
+                vars(handler).pop("flush", None)  # transformers has it flush what was standard error before
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.unraisablehook = sys.__unraisablehook__
     threading.excepthook = threading.__excepthook__
@@ -140,11 +149,3 @@ def _forget_pytest() -> None:
         warnings.simplefilter("ignore", category)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
-
-
-def start_job(command: list[str], **given: Any) -> subprocess.Popen[bytes]:
-    """Start a job for `pipeline.jobs.child`, in `Popen`'s place: one that may need torch as a fork."""
-    module = command[command.index("pipeline.jobs.launch") + 1]
-    if module not in ("pipeline.models", "pipeline.prove") or given["pass_fds"]:
-        return subprocess.Popen(command, **given)
-    return kept().job(command, stderr=given["stderr"].fileno(), folder=given["cwd"], environment=given["env"])

@@ -140,7 +140,7 @@ class Deployment:
     ) -> subprocess.Popen[bytes]:
         """Start the whole daemon as a process. Its log is `daemon.log`; `prelude` is Python that runs before it.
 
-        Its jobs are forks too, but where what they inherit of it is the point (`forked_jobs`).
+        Its jobs are forks too, unless `forked_jobs` is False: one that is inherits the daemon's umask and nothing else.
         """
         program = "import sys, pathlib; from daemon.run import run; sys.exit(run(pathlib.Path(sys.argv[1])))"
         return warm.start(

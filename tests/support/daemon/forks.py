@@ -3,9 +3,9 @@
 process = server.program("print(1)", output=said, errors=said, environment=os.environ, folder=folder)
 process = server.job(command, stderr=2, folder=folder, environment=environment)
 
-`tests.support.daemon.warm` keeps such an interpreter, which has loaded the daemon, the command line and the jobs that
-need no model; `tests.support.programs` one that has what pytest has loaded. A program may fork once more, before it has
-threads: from that one a daemon's jobs come, so that they are the daemon's children.
+`tests.support.daemon.warm` keeps such an interpreter, which has loaded the daemon, the command line and with them most
+of what jobs need; `tests.support.programs` one that has what pytest has loaded. A program may fork once more, before it
+has threads: from that one a daemon's jobs come, so that they are the daemon's children.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,7 +127,6 @@ class Server:
         """
         read, write = os.pipe()
         ours = f"/proc/{os.getpid()}/fd"
-        os.umask(umask := os.umask(0o077))
         asked = {
             "launch": list(command),
             "input": os.devnull,
@@ -136,7 +135,7 @@ class Server:
             "folder": str(folder),
             "environment": dict(environment),
             "modules": [],
-            "umask": umask,
+            "umask": _umask(),
             "shown": self.has_room,
         }
         pid = self._ask(asked)
@@ -155,7 +154,7 @@ class Server:
 
 
 def main() -> None:
-    """Load everything, then fork; each fork goes on from here as what it is asked to be."""
+    """Load the daemon, then fork; each fork goes on from here as what it is asked to be."""
     import daemon.cli.app
     import daemon.run
 
@@ -207,6 +206,7 @@ def _become(asks: dict[str, Any]) -> None:
     for number, name in ((1, "output"), (2, "errors")):
         os.dup2(os.open(asks[name], os.O_WRONLY | os.O_APPEND), number)
     if is_job:
+        os.setsid()  # before anyone knows of it: whoever does may signal the group
         os.write(asks["tell"], str(os.getpid()).encode())
     os.closerange(3, 256)
     if is_job:
@@ -231,21 +231,38 @@ def _fork_jobs() -> None:
         sys.exit()
     os.close(asked)
     os.close(answered)
-    server = Server(os.fdopen(ask_it, "wb"), os.fdopen(answer, "rb"))
+    child: Any = pipeline.jobs.child
+    child.subprocess = with_forked_jobs(Server(os.fdopen(ask_it, "wb"), os.fdopen(answer, "rb")))
+
+
+def with_forked_jobs(server: Server, modules: Collection[str] | None = None) -> SimpleNamespace:
+    """Return `subprocess` for `pipeline.jobs.child`, in which jobs are forks.
+
+    A job that inherits descriptors, or is started by another program than this interpreter, is started as it is.
+
+    Args:
+        server: forks them.
+        modules: of jobs that are forks; None: of all.
+    """
 
     def popen(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-        if list(words[1:4]) != LAUNCH or options["pass_fds"]:
+        is_job = list(words[:4]) == [sys.executable, *LAUNCH]
+        if not is_job or options["pass_fds"] or (modules is not None and words[4] not in modules):
             return subprocess.Popen(words, **options)
         stderr = options["stderr"].fileno()
         return server.job(words, stderr=stderr, folder=options["cwd"], environment=options["env"])
 
-    child: Any = pipeline.jobs.child
-    child.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+    return SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+
+
+def _umask() -> int:
+    """Return our umask; to ask the system for it would change it for a moment, for all threads."""
+    status = Path("/proc/self/status").read_text("ascii")
+    return int(status.partition("\nUmask:")[2].split()[0], 8)
 
 
 def _launch(words: Sequence[str], *, shown: bool) -> None:
-    """Be a job in a session of its own, and look like one that was started by this command line."""
-    os.setsid()
+    """Be a job, and look like one that was started by this command line."""
     if shown:
         _show(words)
     for stream in (sys.stdout, sys.stderr):
