@@ -119,6 +119,7 @@ class Trial:
 
     def run(self) -> list[Stage]:
         """Run the stages in their order."""
+        # Jobs are started as in production: starting them is part of what is measured.
         with self.deployment.daemon(prelude=_PRELUDE, forked_jobs=False) as process:
             ready = "daemon_ready" if self.cluster is None else "ray_nodes"
             self._wait(lambda: ready in self.deployment.log(), "the daemon and its nodes")

@@ -40,12 +40,8 @@ from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.bumps import BumpAsked
 from store.events.jobs import (
-    JobCancelled,
     JobFailed,
-    JobInterrupted,
     JobReleased,
-    JobStarted,
-    JobSucceeded,
     PausedWork,
     TriggeredWork,
     TriggerEnded,
@@ -62,8 +58,6 @@ from store.view.rows import JobRow
 
 PLAN_EVERY_S = 15.0
 """A plan is made at least this often: a toolchain may have been installed, a build removed."""
-
-_OF_AN_ATTEMPT = JobStarted | JobSucceeded | JobFailed | JobInterrupted | JobCancelled
 
 _PATIENCE_S = 0.5
 """For so long a turn finds out what is due; what is left is the next turn's."""
@@ -135,7 +129,7 @@ class Scheduler:
                 isinstance(event.body, AttemptFinished)
                 and (not overdue or self._runner.has_saved(event.body.job))
             )
-            or (isinstance(event.body, _OF_AN_ATTEMPT) and self._runner.runs(event.body.job))
+            or self._runner.runs(event.stream.removeprefix("job:"))
             for event in events
         )
 
@@ -199,7 +193,7 @@ class Scheduler:
                 return
             for job in whole:
                 self._runner.start(job, begin[job.job].gpu, begin[job.job].node)
-        # No turn follows their beginning; until the next one nobody takes them for jobs that wait.
+        # A start makes no turn of its own, and what runs is not due.
         self.plan = replace(self.plan, running=self._runner.lanes)
         self.for_slot.update(self.admission.for_slot, self._runner.holders(), now=now)
         if stops is not None and (next_one := self.admission.for_slot.get(overdue[0])) is not None:

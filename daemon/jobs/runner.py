@@ -516,7 +516,7 @@ class JobRunner:
         return None
 
     def runs(self, job: str) -> bool:
-        """Return whether a job runs, up to the moment that it is told as finished."""
+        """Return whether a job runs: from `start` until `finished` is called."""
         return job in self._live
 
     def has_saved(self, job: str) -> bool:

@@ -30,13 +30,14 @@ from tests.support.specs import raw_spec
 
 Kill = tuple[str, int]
 """How the note of a progress line begins, and its number of things done: the signal falls right after that line."""
-# What a job's process does: it becomes the module's `__main__`.
+# What a job's process does.
 _JOB = """
-import json, os, runpy, sys
+import json, os, sys
 from pipeline.jobs import protocol
 from pipeline.models import training_job as jobs
+from tests.support.daemon import forks
 
-module, kind, spec, kill, number = json.loads(sys.argv[1])
+module, spec, kill, number = json.loads(sys.argv[1])
 tell = protocol.Reporter.progress
 
 
@@ -49,13 +50,7 @@ def progress(self, done, total, note=""):
 if kill:
     jobs._REPORT_EVERY_S = 0
     protocol.Reporter.progress = progress
-sys.argv = [kind, "--spec", spec]
-# A package is run by its `__main__`, which may be among those loaded.
-ran = f"{module}.__main__"
-if ran in sys.modules or module != "pipeline.models":
-    del sys.modules[ran if ran in sys.modules else module]
-runpy.run_module(module, run_name="__main__", alter_sys=True)
-sys.exit(99)  # a job ends by itself
+forks.become_module(module, ["--spec", spec])
 """
 
 
@@ -160,7 +155,7 @@ class JobProcesses:
                 inputs = Inputs(folder)  # the job says what is wrong with its specification
             spec = replace(spec, inputs=inputs)
         spec.write()
-        asked = json.dumps([_module(kind), kind, str(folder / "spec.json"), kill, number])
+        asked = json.dumps([_module(kind), str(folder / "spec.json"), kill, number])
         done = programs.start(_JOB, asked, folder=folder, modules=self._modules).wait()
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         return Outcome(done.returncode, lines, done.stderr, folder / "staging")

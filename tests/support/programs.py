@@ -134,9 +134,7 @@ def _forget_pytest() -> None:
     )
     # pytest's handlers keep records for itself. Lightning, which was loaded beside them, made none of its own.
     logging.getLogger().handlers[:] = [logging.StreamHandler(sys.stderr)]
-    for logger in filter(
-        None, map(logging.root.manager.loggerDict.get, list(logging.root.manager.loggerDict))
-    ):
+    for logger in logging.root.manager.loggerDict.values():
         for handler in getattr(logger, "handlers", ()):
             if isinstance(handler, logging.StreamHandler):
                 handler.setStream(sys.stderr)

@@ -66,7 +66,7 @@ def _compile(patterns: Sequence[str]) -> list[re.Pattern[str]]:
     return [_compiled(pattern) for pattern in patterns]
 
 
-@lru_cache(maxsize=1024)  # a plan asks for those of the watchlist again and again
+@lru_cache(maxsize=1024)  # every plan needs the watchlist's patterns
 def _compiled(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(translate(pattern), re.DOTALL)

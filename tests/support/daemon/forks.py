@@ -70,7 +70,7 @@ class Server:
     asks: IO[bytes]
     answers: IO[bytes]
     has_room: bool = True
-    """Whether its command line and variables leave room for a job's to be shown in /proc (`ROOM`)."""
+    """Whether it was started with `ROOM`, so that a forked job can overwrite its command line and environment."""
 
     def program(
         self,
@@ -177,7 +177,7 @@ def _forked(asked: int, answered: int) -> dict[str, Any]:
             for name in asks["modules"]:
                 importlib.import_module(name)
             told, tell = os.pipe()
-            # The one between ends at once and leaves the other to be adopted by whoever asks.
+            # Fork twice and exit in between: the grandchild is then reparented to the process that asks.
             between = os.fork()
             if between == 0:
                 between = os.getpid()
@@ -197,7 +197,8 @@ def _become(asks: dict[str, Any]) -> None:
     """Be the program, or the job, that is asked for."""
     is_job = "launch" in asks
     if not is_job:
-        os.write(asks["tell"], str(os.getpid()).encode())  # its output may be a pipe that nobody reads yet
+        # Before opening its output, which blocks if that is a named pipe.
+        os.write(asks["tell"], str(os.getpid()).encode())
     os.environ.clear()
     os.environ.update(asks["environment"])
     time.tzset()
@@ -206,7 +207,7 @@ def _become(asks: dict[str, Any]) -> None:
     for number, name in ((1, "output"), (2, "errors")):
         os.dup2(os.open(asks[name], os.O_WRONLY | os.O_APPEND), number)
     if is_job:
-        os.setsid()  # before anyone knows of it: whoever does may signal the group
+        os.setsid()  # before reporting the pid, whose group may be signalled from then on
         os.write(asks["tell"], str(os.getpid()).encode())
     os.closerange(3, 256)
     if is_job:

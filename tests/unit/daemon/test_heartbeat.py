@@ -135,7 +135,9 @@ def test_a_step_s_answer_and_its_error_come_through_and_a_cancelled_one_is_not_l
 def test_what_a_running_job_records_is_no_news_to_the_plan_but_a_search_s_first_where_another_is_overdue() -> (
     None
 ):
-    runner = SimpleNamespace(has_saved=lambda job: job == "prove-old", runs=lambda job: job != "prove-dead")
+    runner = SimpleNamespace(
+        has_saved=lambda job: job == "prove-old", runs=lambda job: job in ("prove-old", "prove-new")
+    )
     settings = SimpleNamespace(schedule=SimpleNamespace(share_s=45.0))
     overdue: list[str] = []
     work = cast(
