@@ -14,7 +14,7 @@ help:
 	@echo "make demo-bump  what a newer library breaks, and the patches that mend it, on one screen"
 	@echo "make demo-diff  what the check on a pull request says, on one screen"
 	@echo "make demo-learning demo-serve demo-leandojo    what it learns, what editors ask it, LeanDojo's formats"
-	@echo "make demo-agents demo-certificates demo-lists    unsorry mcp; a certificate, forged and recalled; impact and SorryDB"
+	@echo "make demo-agents demo-certificates demo-lists    everlean mcp; a certificate, forged and recalled; impact and SorryDB"
 	@echo "make test       lint, types and every test"
 	@echo "make unit       the fast tests only"
 	@echo "make docs       write the generated parts of docs/cli.md and docs/configuration.md"
@@ -31,8 +31,8 @@ help:
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "unsorry needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@echo "making $(VENV) and installing unsorry in it, without torch: about half a minute"
+	  echo "everlean needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "making $(VENV) and installing everlean in it, without torch: about half a minute"
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
@@ -156,7 +156,7 @@ install:
 uninstall:
 	PREFIX="$(PREFIX)" DESTDIR="$(DESTDIR)" sh systemd/install.sh uninstall
 
-# What a release consists of; the version is UNSORRY_VERSION's (release/version.py).
+# What a release consists of; the version is EVERLEAN_VERSION's (release/version.py).
 dist: | $(VENV)/bin/python
 	$(BIN)/python -m venv $(VENV)/build
 	$(VENV)/build/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r locks/build.txt
@@ -166,9 +166,9 @@ deb:
 	PYTHON="$(PYTHON)" sh release/deb.sh dist
 
 ENGINE ?= podman
-TAG ?= unsorry
+TAG ?= everlean
 image:
-	$(ENGINE) build --file release/Containerfile --build-arg UNSORRY_VERSION --tag "$(TAG)" .
+	$(ENGINE) build --file release/Containerfile --build-arg EVERLEAN_VERSION --tag "$(TAG)" .
 
 install-user:
 	PREFIX="$(HOME)/.local" DESTDIR= PYTHON="$(PYTHON)" sh systemd/install.sh install --user

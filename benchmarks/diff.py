@@ -1,4 +1,4 @@
-"""Measure `unsorry diff`: a pull request of 50 made-up files, and each of the last commits of real repositories.
+"""Measure `everlean diff`: a pull request of 50 made-up files, and each of the last commits of real repositories.
 
     python -m benchmarks.diff [--files 50] [--lines 400] [--commits 100] [NAME=FOLDER …]
 
@@ -57,7 +57,7 @@ def pull_request(*, files: int, lines: int) -> None:
     """Print the seconds of the whole process, and those of the processor."""
     with tempfile.TemporaryDirectory() as name:
         made_up(Path(name), files=files, lines=lines)
-        command = [f"{Path(sys.executable).parent}/unsorry", "diff", "-C", name, "main~1", "main"]
+        command = [f"{Path(sys.executable).parent}/everlean", "diff", "-C", name, "main~1", "main"]
         took, busy = [], []
         for _ in range(RUNS):
             before, began = os.times(), time.perf_counter()

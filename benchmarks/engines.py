@@ -215,7 +215,7 @@ def measure(sizes: Sizes, engines: Sequence[Engine]) -> list[Stage]:
         if engine == "ray" and NO_RAY:
             say(NO_RAY)
             continue
-        with tempfile.TemporaryDirectory(prefix="unsorry-engines-") as scratch, ExitStack() as stack:
+        with tempfile.TemporaryDirectory(prefix="everlean-engines-") as scratch, ExitStack() as stack:
             folder = Path(scratch)
             cluster = None
             if engine == "ray":

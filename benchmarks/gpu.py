@@ -545,7 +545,7 @@ def main(given: Sequence[str] | None = None) -> int:
     if not cuda and not options.quick:
         rows = [Row(part, "all of it", None, "", note="there is no GPU here: not measured") for part in PARTS]
     else:
-        with tempfile.TemporaryDirectory(prefix="unsorry-benchmark-", dir=options.folder) as temporary:
+        with tempfile.TemporaryDirectory(prefix="everlean-benchmark-", dir=options.folder) as temporary:
             bench = Bench(Path(temporary), QUICK if options.quick else Sizes(), "cuda" if cuda else "cpu")
             for part in options.only or PARTS:
                 say(f"{part} …")

@@ -117,7 +117,7 @@ def main() -> None:
     parser.add_argument("--theorems", type=int, default=200_000)
     parser.add_argument("--sorries", type=int, default=5000)
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="unsorry-impact-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="everlean-impact-") as scratch:
         path = fill(Path(scratch), chosen.theorems)
         print(f"{chosen.theorems:,} traced theorems, {chosen.sorries:,} sorries")
         for name, value in measure(path, chosen.theorems, chosen.sorries).items():

@@ -466,7 +466,7 @@ def main() -> int:
     options = parser.parse_args()
     names = [name for name in MEASUREMENTS if not options.only or name in options.only]
     about: dict[str, Any] = machine()
-    with tempfile.TemporaryDirectory(prefix="unsorry-benchmark-") as temporary:
+    with tempfile.TemporaryDirectory(prefix="everlean-benchmark-") as temporary:
         bench = Bench(Path(temporary).resolve(), QUICK if options.quick else Sizes())
         rows = asyncio.run(measured(bench, names))
     print(table(rows))

@@ -167,7 +167,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=50)
     parser.add_argument("--keep", type=Path, help="make the deployment here, and leave it")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="unsorry-plan-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="everlean-plan-") as scratch:
         folder = chosen.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         settings = settings_of(folder, chosen.repositories)

@@ -81,7 +81,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,
-            env={**os.environ, "UNSORRY_GITHUB_TOKEN": TOKEN},
+            env={**os.environ, "EVERLEAN_GITHUB_TOKEN": TOKEN},
             text=True,
         )
 

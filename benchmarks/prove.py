@@ -244,7 +244,7 @@ def main(given: Sequence[str] | None = None) -> int:
     measured_on = about()
     rows: list[Row] = []
     try:
-        with tempfile.TemporaryDirectory(prefix="unsorry-benchmark-", dir=options.folder) as temporary:
+        with tempfile.TemporaryDirectory(prefix="everlean-benchmark-", dir=options.folder) as temporary:
             bench = Bench(Path(temporary), sizes)
             for name in names:
                 say(f"{name} …")

@@ -4,7 +4,7 @@
 
 REPOSITORY is any git directory; it is only read. Each gets a bare remote in the folder (objects shared with the
 source) whose default branch is set N first-parent commits back. A daemon watches them all (no Lean), imports the
-baseline, and then each branch is advanced commit by commit, the daemon being told to poll as `unsorry poll` does.
+baseline, and then each branch is advanced commit by commit, the daemon being told to poll as `everlean poll` does.
 A commit's row says:
 
     seen after   seconds from `git update-ref` until the view says that the commit is scanned
@@ -13,8 +13,8 @@ A commit's row says:
     files        Lean files read
     opened ...   sorry events of the commit; "context" are moves where only the text around the sorry changed
 
-At the end the daemon gets SIGTERM and `unsorry db verify` compares the view with the log. With --folder everything
-stays there, for `unsorry sorries --config DIR/config.toml`.
+At the end the daemon gets SIGTERM and `everlean db verify` compares the view with the log. With --folder everything
+stays there, for `everlean sorries --config DIR/config.toml`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from store.log.reader import LogReader
 from store.view import queries
 from store.view.rows import JobRow
 
-UNSORRY = Path(sys.executable).with_name("unsorry")
+EVERLEAN = Path(sys.executable).with_name("everlean")
 DEADLINE_S = 600.0
 LOOK_EVERY_S = 0.02
 LIVES = ("opened", "moved", "context", "changed", "filled", "removed")
@@ -161,7 +161,7 @@ class Replay:
         self.log = log
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [str(UNSORRY), "run", "--config", str(config)],
+                [str(EVERLEAN), "run", "--config", str(config)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -344,8 +344,8 @@ def run(sources: list[str], *, commits: int, folder: Path, json_file: Path | Non
     if json_file:
         document = json.dumps([asdict(row) for row in rows], indent=1)
         json_file.write_text(document + "\n", encoding="utf-8")
-    verify = [str(UNSORRY), "db", "verify", "--config", str(config)]
-    print("\n$ unsorry db verify", flush=True)
+    verify = [str(EVERLEAN), "db", "verify", "--config", str(config)]
+    print("\n$ everlean db verify", flush=True)
     return subprocess.run(verify, check=False).returncode
 
 
@@ -360,7 +360,7 @@ def main() -> int:
         if options.folder:
             folder = options.folder.resolve()
             return run(options.repositories, commits=options.commits, folder=folder, json_file=options.json)
-        with tempfile.TemporaryDirectory(prefix="unsorry-replay-") as temporary:
+        with tempfile.TemporaryDirectory(prefix="everlean-replay-") as temporary:
             folder = Path(temporary)
             return run(options.repositories, commits=options.commits, folder=folder, json_file=options.json)
     except ReplayError as error:

@@ -531,7 +531,7 @@ def main(given: Sequence[str] | None = None) -> int:
     measured_on = about()
     rows: list[Row] = []
     try:
-        with tempfile.TemporaryDirectory(prefix="unsorry-benchmark-", dir=options.folder) as temporary:
+        with tempfile.TemporaryDirectory(prefix="everlean-benchmark-", dir=options.folder) as temporary:
             folder = Path(temporary)
             wanted = "batches" in names and not options.no_peer
             peer = (options.peer or fetch_peer(folder)) if wanted else None

@@ -6,7 +6,7 @@
     export    export_merged_data of 16,000 and of 160,000 theorems, both splits
     append    durable appends, one by one and by thousands, against sqlite3 without the log's checks
     rebuild   the view of a log of 1,000,000 events, made anew
-    status    `unsorry status` as a process over 500,000 theorems
+    status    `everlean status` as a process over 500,000 theorems
 
 Prints a table; --json writes it with what it was measured on. Every ratio is of two figures of the same run. The peer
 is lean-dojo-v2 1.0.9, fetched by pip without its dependencies, or unpacked in --peer FOLDER; where there is neither,
@@ -59,7 +59,7 @@ from store.view.view import View
 from tests.support.events import attempt, declaration, place, scanned, sha
 
 WRITERS = 32
-UNSORRY = Path(sys.executable).with_name("unsorry")
+EVERLEAN = Path(sys.executable).with_name("everlean")
 MIB = 1024 * 1024
 SAME_TIME = 1.5
 """What two sizes may differ by and still count as the same time: runs on one machine differ by as much."""
@@ -292,7 +292,7 @@ def measure_rebuild(bench: Bench) -> Iterator[Row]:
 
 
 def measure_status(bench: Bench) -> Iterator[Row]:
-    """`unsorry status --json` from the start of the process to its end, with no daemon running."""
+    """`everlean status --json` from the start of the process to its end, with no daemon running."""
     library = bench.library(bench.sizes.status)
     config = library.folder.parent / "config.toml"
     config.write_text(
@@ -300,7 +300,7 @@ def measure_status(bench: Bench) -> Iterator[Row]:
     )
     # As it is installed: compiled, also where the environment forbids to write bytecode.
     compiled = {"PYTHONPYCACHEPREFIX": str(bench.folder / "pycache"), "PYTHONDONTWRITEBYTECODE": ""}
-    command = [str(UNSORRY), "status", "--json", "--config", str(config)]
+    command = [str(EVERLEAN), "status", "--json", "--config", str(config)]
     document = json.loads(run(command, env=compiled))
     if document["theorems"] < bench.sizes.status:
         raise BenchmarkError(f"status counts {document['theorems']:,} theorems of {bench.sizes.status:,}")
@@ -348,7 +348,7 @@ def main() -> int:
     about = machine()
     rows: list[Row] = []
     try:
-        with tempfile.TemporaryDirectory(prefix="unsorry-benchmark-", dir=options.folder) as temporary:
+        with tempfile.TemporaryDirectory(prefix="everlean-benchmark-", dir=options.folder) as temporary:
             folder = Path(temporary)
             asked = not options.no_peer and {"commit", "export"} & set(names)
             peer = options.peer or (fetch_peer(folder) if asked else None)

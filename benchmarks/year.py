@@ -555,7 +555,7 @@ def _figure(value: float) -> str:
 
 
 def _child(inputs: Inputs, scale: float, scratch: Path | None, limit_s: float) -> Figures:
-    with tempfile.TemporaryDirectory(prefix="unsorry-year-", dir=scratch) as folder:
+    with tempfile.TemporaryDirectory(prefix="everlean-year-", dir=scratch) as folder:
         return simulate(inputs, scale, Path(folder), limit_s=limit_s)
 
 

@@ -218,7 +218,7 @@ class Claims:
         row = next((one for one in rows if one.state == "open"), rows[0])
         repo = next((one for one in self.context.settings.repos if one.key == row.repository), None)
         if repo is None or not repo.enabled:
-            raise WorkStateError(f"{row.repository}: not watched; `unsorry repos` lists what is")
+            raise WorkStateError(f"{row.repository}: not watched; `everlean repos` lists what is")
         if repo.opt_out:
             raise WorkStateError(f"{row.repository}: its people want no proofs (opt_out); take another sorry")
         if row.state != "open":

@@ -1,6 +1,6 @@
 """Check that the disks of the daemon's folders accept writes, without writing.
 
-Standard library only, for `unsorry status`. What the daemon itself meets is in `store.errors`; this says why, also
+Standard library only, for `everlean status`. What the daemon itself meets is in `store.errors`; this says why, also
 when no daemon runs.
 """
 
@@ -22,7 +22,7 @@ Code = Literal["disk_full", "disk_read_only"]
 _ROOM: dict[_Folder, str] = {
     "state": "free some space there; a running daemon then resumes, and every acknowledged event is safe",
     "cache": "free some space there; a running daemon then resumes. While no daemon runs, all files there may be"
-    " removed: it is made again, but for toolchains (`unsorry toolchain install`)",
+    " removed: it is made again, but for toolchains (`everlean toolchain install`)",
     "runtime": "free some space there: a daemon that starts waits for it, and no job takes a GPU without",
 }
 _MEND = "look at the kernel's log, mend the disk and mount it for writing, then start the daemon"

@@ -1,4 +1,4 @@
-"""The checks of `unsorry doctor`: what is installed or missing, each with its remedy.
+"""The checks of `everlean doctor`: what is installed or missing, each with its remedy.
 
 Reads and reports, changes nothing. Programs print their version within a time limit; nothing of a watched
 repository is run.
@@ -103,7 +103,7 @@ def sqlite_finding(version: tuple[int, ...]) -> Finding:
             "sqlite",
             "ok",
             f"{text}; let no other program write to the state folder's databases (litestream, a SQLite shell): before"
-            " 3.51.3, but for 3.50.7 and 3.44.6, two writers can damage one (the WAL-reset bug), and unsorry is one",
+            " 3.51.3, but for 3.50.7 and 3.44.6, two writers can damage one (the WAL-reset bug), and everlean is one",
             essential=True,
         )
     return Finding("sqlite", "ok", text, essential=True)
@@ -120,14 +120,14 @@ def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
 def daemon_package(spec: importlib.machinery.ModuleSpec | None, python_daemon: str | None) -> Finding:
     """Judge whether the import name `daemon` is ours; PyPI's python-daemon uses it as well."""
     origin = Path(spec.origin) if spec is not None and spec.origin else None
-    remedy = "pip uninstall python-daemon, then install unsorry again; keep them in different environments"
+    remedy = "pip uninstall python-daemon, then install everlean again; keep them in different environments"
     if origin is None or not (origin.parent / "doctor.py").is_file():
         return Finding("daemon package", "missing", f"`import daemon` finds {origin}", remedy, essential=True)
     if python_daemon is not None:
         return Finding(
             "daemon package",
             "warning",
-            f"python-daemon {python_daemon} is installed beside unsorry and has the same import name",
+            f"python-daemon {python_daemon} is installed beside everlean and has the same import name",
             remedy,
             essential=True,
         )
@@ -155,7 +155,7 @@ def _configuration(config: Path | None) -> tuple[Settings | None, Paths | None, 
         return (
             None,
             paths,
-            Finding(name, "missing", detail, "unsorry config check lists them all", essential=True),
+            Finding(name, "missing", detail, "everlean config check lists them all", essential=True),
         )
     return settings, settings.paths, Finding(name, "ok", f"{path} is valid", essential=True)
 
@@ -224,7 +224,7 @@ def _elan(settings: Settings | None) -> Finding:
         return Finding("elan", "ok", f'not used: [lean] backend = "{settings.lean.backend}"')
     if elan is None:
         detail = f"not on PATH and not in {elan_home() / 'bin'}: without it no Lean is installed, and nothing is proved"
-        return Finding("elan", "missing", detail, "unsorry setup")
+        return Finding("elan", "missing", detail, "everlean setup")
     return Finding("elan", "ok", f"{_version_of(str(elan), '--version') or 'elan'} at {elan}")
 
 
@@ -238,7 +238,7 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
             LEAN,
             "warning",
             "the simulator stands in for Lean, as [lean] backend says: nothing it accepts is a proof",
-            'write backend = "auto" once Lean is installed (unsorry setup)',
+            'write backend = "auto" once Lean is installed (everlean setup)',
         )
         return
     found = find_leans(
@@ -252,7 +252,10 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
     if summary.kind == "none":
         off = lean is not None and lean.backend == "none"
         yield Finding(
-            LEAN, "ok" if off else "missing", summary.detail, "" if off else "unsorry setup (docs/install.md)"
+            LEAN,
+            "ok" if off else "missing",
+            summary.detail,
+            "" if off else "everlean setup (docs/install.md)",
         )
     else:
         yield Finding(LEAN, "ok", summary.detail)
@@ -269,7 +272,7 @@ def _toolchains(paths: Paths) -> Iterator[Finding]:
         name = f"toolchain {item.version}"
         problem = cache.check(item)
         if problem:
-            remedy = f"unsorry toolchain install {item.version}"
+            remedy = f"everlean toolchain install {item.version}"
             yield Finding(name, "missing", f"damaged, so it is not used: {problem}", remedy)
         else:
             yield Finding(
@@ -356,7 +359,7 @@ def _ray(settings: Settings | None) -> Iterator[Finding]:
     version = _distribution_version("ray")
     if version is None or version_tuple(version) < RAY_MINIMUM:
         there = "not installed" if version is None else f"{version}, and 2.60 is needed"
-        yield Finding("ray", "missing", there, "pip install 'unsorry[ray]' on each machine of the cluster")
+        yield Finding("ray", "missing", there, "pip install 'everlean[ray]' on each machine of the cluster")
         return
     token = Path(settings.engine.token_file or Path.home() / ".ray" / "auth_token")
     try:

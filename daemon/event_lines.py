@@ -153,7 +153,7 @@ def _opened(_view: sqlite3.Connection, body: SorryOpened) -> Line:
 
 
 def _filled(view: sqlite3.Connection, body: SorryFilled) -> Line:
-    by = "unsorry" if body.by == "us" else "people"
+    by = "everlean" if body.by == "us" else "people"
     return Line(
         f"filled by {by}: {_named(view, body.sorry)}", {**_sorry(body.repository, body.sorry), "by": body.by}
     )

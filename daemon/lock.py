@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 DAEMON = "daemon"
-STANDBY = "unsorry standby"
+STANDBY = "everlean standby"
 """The purpose of a process that follows another machine's log (`daemon.standby`)."""
 _WIDTH = 80
 """The length of the file's content: a holder overwrites the last one's in a single write."""
@@ -27,7 +27,7 @@ class AlreadyRunningError(Exception):
     def __init__(self, path: Path, *, pid: int | None, purpose: str = DAEMON) -> None:
         who = f"process {pid}" if pid is not None else "another process"
         if purpose == DAEMON:
-            what = "an unsorry daemon already runs on this state folder; stop it first"
+            what = "an everlean daemon already runs on this state folder; stop it first"
             what += (f" (kill {pid})" if pid is not None else "") + ", or give this one another state_dir"
         else:
             what = f"{purpose} is at work on this state folder; wait for its end"
@@ -46,7 +46,7 @@ class FolderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The holder of a lock and its purpose: the daemon, or a command that excludes it (`unsorry db rebuild`)."""
+    """The holder of a lock and its purpose: the daemon, or a command that excludes it (`everlean db rebuild`)."""
 
     pid: int
     purpose: str
@@ -148,7 +148,7 @@ def _cannot_write(path: Path, error: OSError, *, folder: Path) -> FolderError:
         return FolderError(f"{path}: {error.strerror or error}; free some space", folder=folder)
     return FolderError(
         f"{path}: {error.strerror or error}; give this user write permission there, run as the daemon's user, or set"
-        " another folder under [daemon] (`unsorry doctor` shows which are in the way)",
+        " another folder under [daemon] (`everlean doctor` shows which are in the way)",
         folder=folder,
     )
 

@@ -102,7 +102,7 @@ class Maintenance:
         # A process of its own, the one that a person would start: it locks, sandboxes and bounds what it does.
         config = str(self._context.settings.path)
         log.info(
-            "lean_install_started", sentence="installing the Lean versions that are lacking: unsorry setup"
+            "lean_install_started", sentence="installing the Lean versions that are lacking: everlean setup"
         )
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "daemon.cli", "setup", "--yes", "--config", config,
@@ -120,12 +120,12 @@ class Maintenance:
             self._context.problems.clear("lean_install")
             log.info("lean_installed", sentence="installed the Lean versions that were lacking")
         else:
-            why = next((line for line in words.splitlines() if line.startswith("unsorry: ")), words[-300:])
+            why = next((line for line in words.splitlines() if line.startswith("everlean: ")), words[-300:])
             self._install_from = time.monotonic() + self._install_waits_s
             self._install_waits_s = min(2 * self._install_waits_s, _A_DAY_S)
             self._context.problems.set(
                 "lean_install",
-                f"Lean could not be installed: {why.removeprefix('unsorry: ')}; unsorry setup tries again",
+                f"Lean could not be installed: {why.removeprefix('everlean: ')}; everlean setup tries again",
             )
             log.warning("lean_not_installed", reason=words[-2000:])
         # A part of it may be there.

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SYSTEM_CONFIG = Path("/etc/unsorry/config.toml")
+SYSTEM_CONFIG = Path("/etc/everlean/config.toml")
 _SYSTEM_FOLDERS = {
-    "state": Path("/var/lib/unsorry"),
-    "cache": Path("/var/cache/unsorry"),
-    "runtime": Path("/run/unsorry"),
+    "state": Path("/var/lib/everlean"),
+    "cache": Path("/var/cache/everlean"),
+    "runtime": Path("/run/everlean"),
 }
 
 
@@ -114,14 +114,14 @@ class Paths:
 def find_config(explicit: Path | None = None) -> Path:
     """Return the configuration file to use, as an absolute path.
 
-    Order: `explicit` (--config), $UNSORRY_CONFIG, /etc/unsorry/config.toml, $XDG_CONFIG_HOME/unsorry/config.toml.
+    Order: `explicit` (--config), $EVERLEAN_CONFIG, /etc/everlean/config.toml, $XDG_CONFIG_HOME/everlean/config.toml.
     One that is named and missing is an error, never a reason to look further. A file in the current folder is read
     only where it is named: a clone brings one, and whoever stands in a clone means the daemon that is installed.
     """
     if explicit is not None:
         return _named(explicit, by="--config")
-    if from_environment := os.environ.get("UNSORRY_CONFIG"):
-        return _named(Path(from_environment), by="$UNSORRY_CONFIG")
+    if from_environment := os.environ.get("EVERLEAN_CONFIG"):
+        return _named(Path(from_environment), by="$EVERLEAN_CONFIG")
     places = (SYSTEM_CONFIG, user_config())
     for place in places:
         if place.is_file():
@@ -130,26 +130,26 @@ def find_config(explicit: Path | None = None) -> Path:
     here = Path("config.toml")
     remedy = f"--config {here} names this folder's" if here.is_file() else "name one with --config FILE"
     raise ConfigNotFoundError(
-        f"no configuration file found (looked for {looked}); `unsorry init` makes one, or {remedy}"
+        f"no configuration file found (looked for {looked}); `everlean init` makes one, or {remedy}"
     )
 
 
 def user_config() -> Path:
     """Return where a user's own configuration belongs, whether it is there or not."""
-    return _home_folder("XDG_CONFIG_HOME", ".config") / "unsorry" / "config.toml"
+    return _home_folder("XDG_CONFIG_HOME", ".config") / "everlean" / "config.toml"
 
 
 def paths_from_config(path: Path) -> Paths:
     """Return the folders that the file at `path` configures, reading nothing but those three settings.
 
     An empty setting means $STATE_DIRECTORY, $CACHE_DIRECTORY or $RUNTIME_DIRECTORY (systemd's), else the system
-    folders for a configuration in /etc/unsorry, else `cache` and `run` inside a state folder that is set (two
+    folders for a configuration in /etc/everlean, else `cache` and `run` inside a state folder that is set (two
     daemons with two state folders must share neither mirrors nor socket), else the XDG folders.
     """
     return resolve_paths(_daemon_table(path.read_bytes().decode(errors="replace")), config=path)
 
 
-DEFAULT_AUTHOR = "unsorry <unsorry@localhost>"
+DEFAULT_AUTHOR = "everlean <everlean@localhost>"
 AUTHOR = re.compile(r"([^<>\x00-\x1f\x7f]*[^<>\x00-\x20\x7f]) <([^<>@\s]+@[^<>@\s]+)>")
 """A name and an e-mail address, as git writes them."""
 
@@ -169,12 +169,14 @@ def resolve_paths(daemon: dict[str, Any], *, config: Path) -> Paths:
         state=state
         or _from_systemd("STATE_DIRECTORY")
         or (
-            _SYSTEM_FOLDERS["state"] if system else _home_folder("XDG_STATE_HOME", ".local/state") / "unsorry"
+            _SYSTEM_FOLDERS["state"]
+            if system
+            else _home_folder("XDG_STATE_HOME", ".local/state") / "everlean"
         ),
         cache=_setting(daemon, "cache_dir", base=base)
         or _from_systemd("CACHE_DIRECTORY")
         or (_SYSTEM_FOLDERS["cache"] if system else None)
-        or (state / "cache" if state else _home_folder("XDG_CACHE_HOME", ".cache") / "unsorry"),
+        or (state / "cache" if state else _home_folder("XDG_CACHE_HOME", ".cache") / "everlean"),
         runtime=_setting(daemon, "runtime_dir", base=base)
         or _from_systemd("RUNTIME_DIRECTORY")
         or (_SYSTEM_FOLDERS["runtime"] if system else None)
@@ -211,8 +213,8 @@ def _home_folder(variable: str, fallback: str) -> Path:
 def _user_runtime() -> Path:
     value = os.environ.get("XDG_RUNTIME_DIR", "")
     if value.startswith("/"):
-        return Path(value) / "unsorry"
-    return _home_folder("XDG_STATE_HOME", ".local/state") / "unsorry" / "run"
+        return Path(value) / "everlean"
+    return _home_folder("XDG_STATE_HOME", ".local/state") / "everlean" / "run"
 
 
 def _daemon_table(text: str) -> dict[str, Any]:

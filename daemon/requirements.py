@@ -49,7 +49,7 @@ class Need:
         if revision_for(version) is None:
             why = f"no revision of Pantograph is known for {version}, and none is needed"
         else:
-            why = f"`unsorry toolchain install {version}` builds a REPL, by which searches are faster"
+            why = f"`everlean toolchain install {version}` builds a REPL, by which searches are faster"
         return f"{detail}: its branches are traced, searched and checked with that toolchain alone; {why}"
 
 
@@ -125,7 +125,7 @@ def _missing(libraries: Sequence[str]) -> str:
     missing = [name for name in libraries if find_spec(name) is None]
     if not missing:
         return ""
-    return f"{', '.join(missing)} not installed: install unsorry with its extra `train` (docs/install.md)"
+    return f"{', '.join(missing)} not installed: install everlean with its extra `train` (docs/install.md)"
 
 
 def _no_gpu(device: str, table: str, devices: Path) -> str:

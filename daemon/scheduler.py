@@ -363,7 +363,7 @@ class Operator:
         else:
             paused = await self._paused(work)
             if not paused and await self._paused("all"):
-                raise WorkStateError(f"{work}: everything is paused; `unsorry resume all`")
+                raise WorkStateError(f"{work}: everything is paused; `everlean resume all`")
         if paused:
             await self._append(WorkResumed(work=work, by=by), by)
             log.info("work_resumed", work=work, by=by)
@@ -436,11 +436,11 @@ class Operator:
             job = await self._row(job_of(row))
             match None if job is None else job.state:
                 case "running":
-                    return earlier, f"it runs already; `unsorry jobs show {job_of(row)}`"
+                    return earlier, f"it runs already; `everlean jobs show {job_of(row)}`"
                 case "failed" if job is not None and job.retry_at is not None and not job.deterministic:
                     return earlier, (
                         f"it failed ({job.reason}) and is tried again by itself after {job.retry_at};"
-                        f" `unsorry jobs retry {job.job}` has it tried now"
+                        f" `everlean jobs retry {job.job}` has it tried now"
                     )
                 case "failed" | "cancelled" | "succeeded":
                     continue  # of this job nothing more comes

@@ -139,7 +139,7 @@ def why_not_servable(spec: ServeSpec) -> str:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         extras = "its extra `serve`" if missing == ["fastapi"] else "its extras `serve` and `train`"
-        return f"{', '.join(missing)} not installed: install unsorry with {extras} (docs/install.md)"
+        return f"{', '.join(missing)} not installed: install everlean with {extras} (docs/install.md)"
     progress = spec.progress
     if progress is not None and progress.device.startswith("cuda") and spec.gpu_lock is None:
         return (

@@ -77,7 +77,7 @@ class ServiceRecorder:
         """Record the start, the configuration with its watchlist, and Lean where it is another than before, in one."""
         lean = leans.summary
         body = DaemonStarted(
-            version=version("unsorry"),
+            version=version("everlean"),
             pid=os.getpid(),
             host=platform.node(),
             lean=lean.kind,
@@ -121,7 +121,7 @@ class ServiceRecorder:
 
 # ---- A daemon that finds no room on its disk when it starts waits for it, says so, and goes on when there is some
 # One that ended would be started again and again, until the service manager gives up. Room alone is waited for: a
-# disk that is read-only or fails is reported at once. Nothing is ready meanwhile, and nothing listens: `unsorry status`
+# disk that is read-only or fails is reported at once. Meanwhile nothing is ready or listens: `everlean status`
 # says of itself that the disk is full, and the daemon reports the wait to the service manager.
 
 
@@ -235,7 +235,7 @@ def _is_for_room(error: BaseException | None) -> bool:
 
 
 _VARIABLE = re.compile(
-    r"UNSORRY_\w*(TOKEN|KEY|SECRET|URL)$|(AWS|FSSPEC|AZURE|GOOGLE)_\w*(TOKEN|KEY|SECRET|PASSWORD)$"
+    r"EVERLEAN_\w*(TOKEN|KEY|SECRET|URL)$|(AWS|FSSPEC|AZURE|GOOGLE)_\w*(TOKEN|KEY|SECRET|PASSWORD)$"
 )
 _MOST_BYTES = 4096
 _SHORTEST = 6

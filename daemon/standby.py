@@ -10,7 +10,7 @@ when another machine has made it: it is fenced. So two may run at once only unti
     following: no token; a daemon refuses to start on this folder
     took over: the token that it wrote into its epoch, by which its daemon knows that epoch as its own
 
-Beside that it holds how far the standby is, for `unsorry status`.
+Beside that it holds how far the standby is, for `everlean status`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read(paths: Paths) -> Standby | None:
     except (OSError, ValueError, TypeError) as error:
         raise LogError(
             f"{paths.standby}: cannot be read ({error}); if this machine is a standby, remove the file and run "
-            "`unsorry standby`"
+            "`everlean standby`"
         ) from error
 
 
@@ -135,7 +135,7 @@ def _require_no_follower(paths: Paths) -> Standby | None:
     standby = read(paths)
     if standby is not None and not standby.token:
         raise FencedError(
-            f"{paths.state} follows {standby.url} as a standby: run `unsorry standby`, or take over with `unsorry "
+            f"{paths.state} follows {standby.url} as a standby: run `everlean standby`, or take over with `everlean "
             "standby --take-over`"
         )
     return standby
@@ -160,7 +160,7 @@ def require_unfenced(store: SegmentStore, epoch: int, log_path: Path) -> None:
         raise FencedError(
             f"{later.host} took the log over from {store.url} at {later.taken_at}, behind event {later.after.seq}; "
             f"nothing more is recorded or shipped here. {_left(later, log_path)}. To let this machine follow, "
-            "run `unsorry standby`"
+            "run `everlean standby`"
         )
 
 
@@ -270,7 +270,7 @@ class Follower:
         if self._store.epoch(epoch_of(self._store, self._paths) + 1) is None:
             raise LogError(
                 f"{self._paths.events_db}: the daemon of this machine ships it to {self._store.url}, and no other "
-                "took it over; run the daemon here (`unsorry run`), or take over on another machine first"
+                "took it over; run the daemon here (`everlean run`), or take over on another machine first"
             )
 
     def _follow(self) -> None:

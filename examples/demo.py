@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from daemon.paths import Paths, paths_from_config
-from examples.demo_daemon import Daemon, add, prepare, unsorry, wait_until, watch, work_off, write_config
+from examples.demo_daemon import Daemon, add, everlean, prepare, wait_until, watch, work_off, write_config
 from examples.demo_repositories import DemoError, git, new_repository
 from examples.demo_telling import say
 from pipeline.lean.source.splice import Replacement, splice
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def run(directory: Path, *, simulator: bool, engine: str) -> None:
-    say(_bold("unsorry: from a commit to a proof\n"))
+    say(_bold("everlean: from a commit to a proof\n"))
     daemon, tools, repository, sha = begin(directory, simulator=simulator, watched=engine == "local")
     config, paths = daemon.config, daemon.paths
     screen = Screen(paths)
@@ -271,14 +271,14 @@ def _axioms(said: str) -> set[str]:
 def end(config: Path, paths: Paths, directory: Path) -> None:
     """Write the report, and say what lies there."""
     report = directory / "report"
-    done = unsorry(config, "report", "--out", str(report))
+    done = everlean(config, "report", "--out", str(report))
     if done.returncode:
-        raise DemoError(f"unsorry report failed: {done.stdout}{done.stderr}")
+        raise DemoError(f"everlean report failed: {done.stdout}{done.stderr}")
     n_patches = len(list(paths.patches.rglob("*.patch")))
     shown = os.path.relpath(config)
     say(f"\n{n_patches} patches are ready below {os.path.relpath(paths.patches)}.")
     say(f"The report: {os.path.relpath(report)}/index.html. Ask what else there is:")
-    say(f"  .venv/bin/unsorry status --config {shown}")
+    say(f"  .venv/bin/everlean status --config {shown}")
     say("How it learns, serves editors, reads LeanDojo: make demo-learning demo-serve demo-leandojo")
 
 

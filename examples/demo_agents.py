@@ -1,4 +1,4 @@
-"""`make demo-agents`: two agents and one project, through `unsorry mcp` and the protocol's official client.
+"""`make demo-agents`: two agents and one project, through `everlean mcp` and the protocol's official client.
 
 The daemon of `make demo` finds and traces the sorries of `examples/small-project`, and searches nothing itself. One
 agent claims a sorry, another is told so; a file that states less is rejected, and so is what is no proof; a proof is
@@ -28,7 +28,7 @@ WRONG = "exact Iff.rfl"
 
 def run(directory: Path) -> None:
     """Show the whole screen."""
-    say("unsorry mcp: two agents, one project\n")
+    say("everlean mcp: two agents, one project\n")
     daemon, _, repository, sha = begin(directory)
     add(daemon.config, "\n[prove]\nenabled = false\n")
     daemon.start()
@@ -37,7 +37,7 @@ def run(directory: Path) -> None:
         asyncio.run(agents(daemon.config, (repository / "Small" / "Logic.lean").read_text(encoding="utf-8")))
     finally:
         daemon.stop()
-    say("\nAdd it to your agent: claude mcp add unsorry -- unsorry mcp (docs/mcp.md)")
+    say("\nAdd it to your agent: claude mcp add everlean -- everlean mcp (docs/mcp.md)")
 
 
 async def agents(config: Path, source: str) -> None:

@@ -1,4 +1,4 @@
-"""`make demo-bump`: one screen, a library renames, reorders and drops lemmas, and `unsorry bump` mends what it can.
+"""`make demo-bump`: one screen, a library renames, reorders and drops lemmas, and `everlean bump` mends what it can.
 
 The daemon runs with Lean 4.35.0 itself and a library of our own in place of Lean's, so that the gate checks each text
 and verifies none: the patches say so.
@@ -59,13 +59,13 @@ def run(directory: Path) -> None:
     daemon.start()
     try:
         work_off(daemon, lambda: None, sha)
-        _unsorry(config, "bump", "small", "--to", TOOLCHAIN)
+        _everlean(config, "bump", "small", "--to", TOOLCHAIN)
         wait_until(lambda: any(row.finished_at for row in _trials(paths.database_db)), BUMP_S, "the bump")
     finally:
         daemon.stop()
-    _unsorry(config, "bump", "small")
+    _everlean(config, "bump", "small")
     out = directory / "patches"
-    _unsorry(config, "bump", "small", "--out", str(out), shown=False)
+    _everlean(config, "bump", "small", "--out", str(out), shown=False)
     git(repository, "am", "--quiet", *map(str, sorted(out.glob("*.patch"))))
     say(f"$ git am {out.name}/*.patch\n")
     say(git(repository, "log", "--format=%h %s"))
@@ -79,14 +79,14 @@ def _trials(database: Path) -> list[BumpRow]:
         view.close()
 
 
-def _unsorry(config: Path, *words: str, shown: bool = True) -> None:
+def _everlean(config: Path, *words: str, shown: bool = True) -> None:
     done = subprocess.run(
         [COMMAND, *words, "--config", str(config)], capture_output=True, text=True, check=False
     )
     if done.returncode:
-        raise DemoError(f"unsorry {' '.join(words)}: {done.stderr.strip()}")
+        raise DemoError(f"everlean {' '.join(words)}: {done.stderr.strip()}")
     if shown:
-        say(f"$ unsorry {' '.join(words)}\n{done.stdout}")
+        say(f"$ everlean {' '.join(words)}\n{done.stdout}")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ fixed.leanchecker = []
 
 def run(directory: Path) -> None:
     """Make the log with one verified proof, and show what becomes of its certificate."""
-    say("unsorry certificate: what the gate found, for others to check\n")
+    say("everlean certificate: what the gate found, for others to check\n")
     say(f"{FRAME}\n")
     prepare(directory)
     os.environ[SWITCH] = "1"
@@ -78,13 +78,13 @@ def ask(folder: Path, *words: str, code: int = 0, config: Path | None = None, qu
     """
     command = ["certificate", *words]
     if not quiet:
-        say(f"$ unsorry {' '.join(command)}")
+        say(f"$ everlean {' '.join(command)}")
     given = [] if config is None else ["--config", str(config)]
     done = subprocess.run(
         [COMMAND, *command, *given], cwd=folder, capture_output=True, text=True, check=False
     )
     if (done.returncode != 0) != (code != 0):
-        raise DemoError(f"unsorry {' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
+        raise DemoError(f"everlean {' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")
     text = "" if quiet else (done.stdout + done.stderr).replace(f"{folder}/", "")
     for line in text.splitlines():
         if "the daemon is not running" not in line:

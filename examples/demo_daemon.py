@@ -22,8 +22,8 @@ from examples.demo_telling import say
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from store.view import queries
 
-COMMAND = str(Path(sys.executable).with_name("unsorry"))
-MARKER = ".unsorry-demo"
+COMMAND = str(Path(sys.executable).with_name("everlean"))
+MARKER = ".everlean-demo"
 COMMIT_DEADLINE_S = 180.0
 LOOK_S = 0.4
 """Seconds between two requests for progress: each answer costs the daemon time."""
@@ -177,7 +177,7 @@ def work_off(
         time.sleep(LOOK_S)
 
 
-def unsorry(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def everlean(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [COMMAND, *arguments, "--config", str(config)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -185,11 +185,11 @@ def unsorry(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def show(config: Path, *arguments: str | Path) -> None:
     """Run a verb as a user would and print what it answers."""
     words = [os.path.relpath(word) if isinstance(word, Path) else word for word in arguments]
-    say(f"$ unsorry {' '.join(words)}")
-    done = unsorry(config, *words)
+    say(f"$ everlean {' '.join(words)}")
+    done = everlean(config, *words)
     # That of `status` says how the daemon is.
     if done.returncode and words[0] != "status":
-        raise DemoError(f"unsorry {' '.join(words)} failed: {done.stdout}{done.stderr}")
+        raise DemoError(f"everlean {' '.join(words)} failed: {done.stdout}{done.stderr}")
     say(done.stdout)
 
 

@@ -1,4 +1,4 @@
-"""`make demo-diff`: one screen, what `unsorry diff` says of a pull request, without Lean, a build or a daemon.
+"""`make demo-diff`: one screen, what `everlean diff` says of a pull request, without Lean, a build or a daemon.
 
 A git repository is made of `examples/small-project`. On a branch Eve says that every sorry is gone.
 """
@@ -52,10 +52,10 @@ def run(directory: Path) -> None:
     git(repository, "commit", "--quiet", "--all", "-m", "All five sorries are proved")
     command = ["diff", "main", "--fail-on", FAIL_ON]
     say("Eve's pull request says: All five sorries are proved. What git and a scanner say:\n")
-    say(f"$ unsorry {' '.join(command)}")
+    say(f"$ everlean {' '.join(command)}")
     done = subprocess.run([COMMAND, *command], cwd=repository, capture_output=True, text=True, check=False)
     if done.returncode != 6:
-        raise DemoError(f"unsorry diff exited with {done.returncode}, and not 6: {done.stderr.strip()}")
+        raise DemoError(f"everlean diff exited with {done.returncode}, and not 6: {done.stderr.strip()}")
     say(f"{done.stdout.rstrip()}\n")
     say(f"Exit code {done.returncode}: kinds of --fail-on were found. Nothing was built, and Lean not asked.")
 

@@ -23,7 +23,7 @@ _SHOWN = 9
 
 def run(directory: Path) -> None:
     """Show the whole screen."""
-    say("unsorry: which sorries matter, and SorryDB's lists (simulated: no Lean traced this)\n")
+    say("everlean: which sorries matter, and SorryDB's lists (simulated: no Lean traced this)\n")
     prepare(directory)
     repository = directory / "project"
     base_commit(repository)
@@ -53,12 +53,12 @@ def ask(config: Path, *words: str) -> None:
     Raises:
         DemoError: it fails.
     """
-    say(f"$ unsorry {' '.join(words)}")
+    say(f"$ everlean {' '.join(words)}")
     command = [COMMAND, *words, "--config", config.name]
     narrow = {**os.environ, "COLUMNS": str(WIDTH - 4)}
     done = subprocess.run(command, cwd=config.parent, env=narrow, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise DemoError(f"unsorry {' '.join(words)} failed: {done.stdout}{done.stderr}")
+        raise DemoError(f"everlean {' '.join(words)} failed: {done.stdout}{done.stderr}")
     for line in done.stdout.replace(f"{config.parent}/", "").splitlines()[:_SHOWN]:
         say_answer(line)
 

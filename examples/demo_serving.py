@@ -59,8 +59,8 @@ class Editor:
         tactics, headers = self._ask("/generate", asked, 'the model "tactics"')
         for one in tactics["outputs"][:_SHOWN]:
             say(f"  {one['score']:.2f}  {one['output']}")
-        mark = _mark({"simulated": headers.get("X-Unsorry-Simulated") == "true"})
-        say(f"  by {headers['X-Unsorry-Checkpoint']}; nothing has checked them{mark}")
+        mark = _mark({"simulated": headers.get("X-Everlean-Simulated") == "true"})
+        say(f"  by {headers['X-Everlean-Checkpoint']}; nothing has checked them{mark}")
         place = {"repository": sorry["repository"], "file": sorry["path"]}
         position = {"line": sorry["line"], "column": sorry["column"] + 1}
         found, _ = self._ask(

@@ -25,7 +25,7 @@ from typing import Any
 
 from daemon.paths import Paths, paths_from_config
 from examples import demo_library
-from examples.demo_daemon import COMMAND, Daemon, add, prepare, show, unsorry, work_off, write_config
+from examples.demo_daemon import COMMAND, Daemon, add, everlean, prepare, show, work_off, write_config
 from examples.demo_repositories import (
     PROJECT,
     DemoError,
@@ -45,10 +45,10 @@ from store.view.rows import CheckpointRow
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = "atlas"
 HEADINGS = {
-    "all": "unsorry, all of it, on the simulator: nothing shown here was checked by Lean\n",
-    "learning": "unsorry learns from every commit (simulated: no Lean, a made-up library, tiny models)\n",
-    "serve": "unsorry answers editors (simulated: no Lean, a made-up library, tiny models)\n",
-    "leandojo": "unsorry reads and writes LeanDojo's formats (simulated: no Lean said what was traced)\n",
+    "all": "everlean, all of it, on the simulator: nothing shown here was checked by Lean\n",
+    "learning": "everlean learns from every commit (simulated: no Lean, a made-up library, tiny models)\n",
+    "serve": "everlean answers editors (simulated: no Lean, a made-up library, tiny models)\n",
+    "leandojo": "everlean reads and writes LeanDojo's formats (simulated: no Lean said what was traced)\n",
 }
 LEANDOJO = ROOT / "examples" / "leandojo" / "dynamic_database.json"
 RENAMED = "Demo.or_regroup_right"
@@ -176,7 +176,7 @@ def checkpoints(daemon: Daemon, model: ModelKind, wanted: int) -> list[str]:
     if len(chain) != wanted:
         raise DemoError(
             f"{len(chain)} checkpoints of the {model} model were made and not {wanted}; see {daemon.log} and "
-            "`unsorry jobs`"
+            "`everlean jobs`"
         )
     return chain
 
@@ -203,7 +203,7 @@ def climb(daemon: Daemon, teller: Teller, config: Path, directory: Path, tactics
 
 def show_tree(config: Path, page: Path) -> None:
     """Show the search behind a proof of rung 2, or where it found none, how far it came with a sorry."""
-    proofs = json.loads(unsorry(config, "proofs", "--all", "--json").stdout)["proofs"]
+    proofs = json.loads(everlean(config, "proofs", "--all", "--json").stdout)["proofs"]
     ids = [one["proof"] for one in proofs if one["rung"] == 2 and one["repository"].endswith(f"/{LIBRARY}")]
     mark = "  [simulated]" if any(one["simulated"] for one in proofs if one["proof"] in ids) else ""
     say(
@@ -211,7 +211,7 @@ def show_tree(config: Path, page: Path) -> None:
         f" What each search tried stays to be seen:{mark}\n"
     )
     if not ids:
-        answer = unsorry(config, "sorries", "--repo", LIBRARY, "--state", "open", "--json")
+        answer = everlean(config, "sorries", "--repo", LIBRARY, "--state", "open", "--json")
         ids = [sorry["sorry"] for sorry in json.loads(answer.stdout)["sorries"]]
     show(config, "proofs", "tree", ids[0])
     show(config, "proofs", "tree", ids[0], "--html", page)
@@ -220,7 +220,7 @@ def show_tree(config: Path, page: Path) -> None:
 def serve(daemon: Daemon, config: Path) -> None:
     """Run the server for editors beside the daemon, and ask it as an editor does."""
     port = free_port()
-    say("\n`unsorry serve` is a server for editors; this is what it answers:\n")
+    say("\n`everlean serve` is a server for editors; this is what it answers:\n")
     with (config.parent / "server.log").open("ab") as log:
         server = subprocess.Popen(
             [COMMAND, "serve", "--port", str(port), "--config", str(config)],
@@ -231,8 +231,8 @@ def serve(daemon: Daemon, config: Path) -> None:
     editor = Editor(port, keep_up=daemon.keep_up)
     try:
         editor.wait()
-        proofs = json.loads(unsorry(config, "proofs", "--all", "--json").stdout)["proofs"]
-        sorries = json.loads(unsorry(config, "sorries", "--repo", LIBRARY, "--json").stdout)["sorries"]
+        proofs = json.loads(everlean(config, "proofs", "--all", "--json").stdout)["proofs"]
+        sorries = json.loads(everlean(config, "sorries", "--repo", LIBRARY, "--json").stdout)["sorries"]
         found = {one["sorry"]: one for one in proofs}
         asked = next((one for one in sorries if one["sorry"] in found and one["goal"]), None)
         if asked is None:
@@ -254,7 +254,7 @@ def show_traced(config: Path, folder: Path) -> None:
     """Export the project's own trace in LeanDojo's format, and print one theorem as it stands there."""
     show(config, "export", "leandojo", folder, "--repo", "project", "--simulated")
     metadata = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
-    mark = "  SIMULATED: no Lean said this" if metadata["unsorry"]["simulated"] else ""
+    mark = "  SIMULATED: no Lean said this" if metadata["everlean"]["simulated"] else ""
     for split in ("train", "val", "test"):
         path = folder / "random" / f"{split}.json"
         for theorem in json.loads(path.read_text(encoding="utf-8")):
@@ -281,7 +281,7 @@ def _show_step(step: dict[str, Any]) -> None:
 
 def show_refused(config: Path) -> None:
     """Show the evidence on one proof that a search found and the gate did not let through."""
-    proofs = json.loads(unsorry(config, "proofs", "--all", "--json").stdout)["proofs"]
+    proofs = json.loads(everlean(config, "proofs", "--all", "--json").stdout)["proofs"]
     refused = [proof for proof in proofs if proof["state"] in ("rejected", "conditional")]
     if not refused:
         say("This time the gate refused nothing.\n")
@@ -322,7 +322,7 @@ def run(directory: Path, part: str, *, models: bool, revisions: int) -> None:
     paths = paths_from_config(config)
     daemon = Daemon(config, paths, directory / "daemon.log")
     teller = Teller(paths, brief=not whole)
-    say(HEADINGS[part] if backend == "simulator" else f"unsorry with {backend}\n")
+    say(HEADINGS[part] if backend == "simulator" else f"everlean with {backend}\n")
     daemon.start()
     beside = ThreadPoolExecutor(max_workers=1, thread_name_prefix="models")
     untrained: Future[Untrained] | None = None
@@ -359,7 +359,7 @@ def run(directory: Path, part: str, *, models: bool, revisions: int) -> None:
         show(config, "import", "leandojo", LEANDOJO)
         show(config, "curriculum")
         show(config, "export", "leandojo", directory / "leandojo")
-    say(f"Everything is still there: .venv/bin/unsorry status --config {os.path.relpath(config)}")
+    say(f"Everything is still there: .venv/bin/everlean status --config {os.path.relpath(config)}")
 
 
 def show_outcome(config: Path, paths: Paths, directory: Path, *, simulated: bool) -> None:

@@ -72,7 +72,7 @@ class Simulated(Part):
 
 
 class Datasets(Part):
-    """Folders in LeanDojo's format, by the task's name: LeanDojo Benchmark 4 as unpacked, or `unsorry export`."""
+    """Folders in LeanDojo's format, by the task's name: LeanDojo Benchmark 4 as unpacked, or `everlean export`."""
 
     source: Literal["datasets"]
     folders: dict[str, Path] = Field(min_length=1)

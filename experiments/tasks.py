@@ -31,7 +31,7 @@ def is_simulated(source: Source) -> bool:
     match source:
         case Datasets(folders=folders):
             return any(
-                _metadata(folder).get("unsorry", {}).get("simulated", False) for folder in folders.values()
+                _metadata(folder).get("everlean", {}).get("simulated", False) for folder in folders.values()
             )
         case Repositories(lean=lean):
             return lean == "simulator"

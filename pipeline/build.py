@@ -55,7 +55,7 @@ def work(spec: JobSpec[BuildSpec], reporter: Reporter) -> dict[str, Any]:
         with lean_held(spec.parameters.lean):
             return Building(spec, reporter, worktree, held).run()
     except SandboxError as error:
-        raise JobError("sandbox_missing", f"{worktree}: {error}", remedy="see `unsorry doctor`") from error
+        raise JobError("sandbox_missing", f"{worktree}: {error}", remedy="see `everlean doctor`") from error
     finally:
         for file in held:
             file.close()
@@ -315,7 +315,7 @@ _REMEDIES = {
     "build_out_of_memory": "raise [build] memory",
     "build_too_many_processes": f"more than {MOST_PROCESSES} are never needed; see what the lakefile starts",
     "build_failed": "the repository's authors have to mend it; the next commit is built by itself",
-    "toolchain_missing": "see `unsorry doctor` and `unsorry toolchain list`",
+    "toolchain_missing": "see `everlean doctor` and `everlean toolchain list`",
 }
 
 

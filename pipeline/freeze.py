@@ -201,7 +201,7 @@ def _failures_of_a_search() -> Iterator[None]:
         yield
     except (LogError, OSError) as error:
         message = f"the known proofs and the premises: {error}"
-        raise JobError("database", message, remedy="see `unsorry doctor`") from error
+        raise JobError("database", message, remedy="see `everlean doctor`") from error
 
 
 def _to_train(order: TrainSpec, place: Path, sources: Sources) -> Inputs:

@@ -7,4 +7,4 @@ from __future__ import annotations
 
 import os
 
-__version__ = os.environ.get("UNSORRY_VERSION") or "0.1.0"
+__version__ = os.environ.get("EVERLEAN_VERSION") or "0.1.0"

@@ -45,7 +45,7 @@ class UnknownEventError(LogError):
         why = "no such type" if known is None else f"the newest known version is {known}"
         super().__init__(
             f"event {seq}: {event_type} version {version} cannot be read ({why}). It was written by a newer "
-            "unsorry: install that version or a later one; what lies before it can still be read"
+            "everlean: install that version or a later one; what lies before it can still be read"
         )
         self.seq = seq
         self.type = event_type
@@ -59,7 +59,7 @@ class MalformedEventError(LogError):
     def __init__(self, seq: int, event_type: str, version: int, reason: str) -> None:
         super().__init__(
             f"event {seq}: {event_type} version {version} has not the shape of its type ({reason}). Check the "
-            "file with `unsorry db check`, restore a backup, or add the missing upcast"
+            "file with `everlean db check`, restore a backup, or add the missing upcast"
         )
         self.seq = seq
         self.type = event_type
@@ -125,7 +125,7 @@ class LogDamagedError(LogError):
     def __init__(self, path: object, seq: int | None, what: str) -> None:
         super().__init__(
             f"{path}: {what}. Nothing was changed: copy the folder aside, then restore the last backup if it goes "
-            "further; otherwise `unsorry db recover` keeps what is sound as a new branch of history"
+            "further; otherwise `everlean db recover` keeps what is sound as a new branch of history"
         )
         self.seq = seq
         self.what = what

@@ -220,7 +220,7 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
     named = dict.fromkeys(record.remote for record in records)
     polled = {row.url: row.checked_at for row in urls.values()}
     document = {
-        "documentation": "Open sorries of the repositories that unsorry watches",
+        "documentation": "Open sorries of the repositories that everlean watches",
         # The hash of all heads is not known where only some branches are watched.
         "repos": [
             {"remote_url": url, "last_time_visited": _date(polled[url]), "remote_heads_hash": None}

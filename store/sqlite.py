@@ -56,7 +56,7 @@ _KINDS: dict[int, tuple[type[LogError], str]] = {
     ),
     sqlite3.SQLITE_CORRUPT: (
         DatabaseCorruptError,
-        "it is damaged: copy the folder aside, then restore a backup (a view is made anew by `unsorry db rebuild`)",
+        "it is damaged: copy the folder aside, then restore a backup (a view is made anew by `everlean db rebuild`)",
     ),
     sqlite3.SQLITE_IOERR: (
         DatabaseIOError,
@@ -72,9 +72,9 @@ def translate(error: sqlite3.Error, path: Path | str) -> LogError:
         kind, remedy = _KINDS[code & 0xFF]
         return kind(f"{path}: {error}; {remedy}")
     if str(error).startswith(("no such column:", "no such table:")):
-        remedy = "another version made it; start the daemon, or run `unsorry db rebuild`"
+        remedy = "another version made it; start the daemon, or run `everlean db rebuild`"
         return LogError(f"{path}: {error}; {remedy}")
-    return LogError(f"{path}: {error}; run `unsorry db check` and report this if the file is sound")
+    return LogError(f"{path}: {error}; run `everlean db check` and report this if the file is sound")
 
 
 def translate_os(error: OSError, path: Path | str) -> LogError:
@@ -124,7 +124,7 @@ def connect_readonly(
     """
     if not path.is_file():
         raise DatabaseMissingError(
-            f"{path}: no such database; start the daemon (`unsorry run`) or name the right state folder"
+            f"{path}: no such database; start the daemon (`everlean run`) or name the right state folder"
         )
     try:
         return _open(path, check, mode="ro")
@@ -281,7 +281,7 @@ class WriterLock:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
             os.close(descriptor)
             raise DatabaseLockedError(
-                f"{database}: process {holder or 'unknown'} writes it; stop that one first (`unsorry status` "
+                f"{database}: process {holder or 'unknown'} writes it; stop that one first (`everlean status` "
                 "shows the daemon)"
             ) from error
         os.ftruncate(descriptor, 0)

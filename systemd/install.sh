@@ -1,6 +1,6 @@
 #!/bin/sh
 # `make install` and `make uninstall` (also `install-user`, `uninstall-user`). PREFIX (default /usr/local) holds the
-# application, DESTDIR stages a package. `files` installs all but the application, with a PYTHON that has unsorry
+# application, DESTDIR stages a package. `files` installs all but the application, with a PYTHON that has everlean
 # already; no network is needed for that.
 # Uninstall leaves configuration, credentials and data, which are the administrator's.
 set -eu
@@ -10,29 +10,29 @@ PREFIX=${PREFIX:-/usr/local}
 DESTDIR=${DESTDIR:-}
 PYTHON=${PYTHON:-python3}
 here=$(cd "$(dirname "$0")/.." && pwd)
-lib=$PREFIX/lib/unsorry
-doc=$PREFIX/share/doc/unsorry
+lib=$PREFIX/lib/everlean
+doc=$PREFIX/share/doc/everlean
 case ${2:-} in
   --user)
     config=${XDG_CONFIG_HOME:-$HOME/.config}
     units=$config/systemd/user
-    etc=$config/unsorry
+    etc=$config/everlean
     from=$here/systemd/user
-    then="systemctl --user daemon-reload && systemctl --user enable --now unsorry"
+    then="systemctl --user daemon-reload && systemctl --user enable --now everlean"
     ;;
   "")
     units=/usr/lib/systemd/system
     [ "$PREFIX" = /usr/local ] && units=/etc/systemd/system
-    etc=/etc/unsorry
+    etc=/etc/everlean
     from=$here/systemd
     then="systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"
     ;;
   *) echo "install.sh: unknown option $2; $usage" >&2; exit 2 ;;
 esac
 # A shell and where it looks for what completes a command.
-completions="bash:$PREFIX/share/bash-completion/completions/unsorry
-zsh:$PREFIX/share/zsh/site-functions/_unsorry
-fish:$PREFIX/share/fish/vendor_completions.d/unsorry.fish"
+completions="bash:$PREFIX/share/bash-completion/completions/everlean
+zsh:$PREFIX/share/zsh/site-functions/_everlean
+fish:$PREFIX/share/fish/vendor_completions.d/everlean.fish"
 put() { install -D -m 0644 "$1" "$DESTDIR$2"; }
 # Put what a command prints under a name; what fails leaves nothing there.
 print_to() {
@@ -43,7 +43,7 @@ print_to() {
 }
 # The script for a shell, by a Python that has the application; zsh reads its first line.
 completion() {
-  text=$(_UNSORRY_COMPLETE="source_$2" "$1" -P -m daemon.cli) && printf '%s\n' "$text" | sed '/./,$!d'
+  text=$(_EVERLEAN_COMPLETE="source_$2" "$1" -P -m daemon.cli) && printf '%s\n' "$text" | sed '/./,$!d'
 }
 
 application() {
@@ -69,14 +69,14 @@ application() {
 # Its argument: a Python that has the application.
 files() {
   install -d "$DESTDIR$PREFIX/bin" "$DESTDIR$units" "$DESTDIR$etc"
-  ln -sf "$lib/venv/bin/unsorry" "$DESTDIR$PREFIX/bin/unsorry"
-  for unit in unsorry unsorry-serve; do
-    sed "s|/usr/local/lib/unsorry|$lib|; s|/usr/local/share/doc|$PREFIX/share/doc|" "$from/$unit.service" \
+  ln -sf "$lib/venv/bin/everlean" "$DESTDIR$PREFIX/bin/everlean"
+  for unit in everlean everlean-serve; do
+    sed "s|/usr/local/lib/everlean|$lib|; s|/usr/local/share/doc|$PREFIX/share/doc|" "$from/$unit.service" \
       >"$DESTDIR$units/$unit.service"
   done
-  if [ "$etc" = /etc/unsorry ]; then
-    put "$here/systemd/unsorry.sysusers" /usr/lib/sysusers.d/unsorry.conf
-    put "$here/systemd/unsorry.tmpfiles" /usr/lib/tmpfiles.d/unsorry.conf
+  if [ "$etc" = /etc/everlean ]; then
+    put "$here/systemd/everlean.sysusers" /usr/lib/sysusers.d/everlean.conf
+    put "$here/systemd/everlean.tmpfiles" /usr/lib/tmpfiles.d/everlean.conf
   fi
   for page in install operations security; do put "$here/docs/$page.md" "$doc/$page.md"; done
   # Drop-ins are chosen by the administrator, so they lie beside the documents.
@@ -91,14 +91,14 @@ case $action in
   files) files "$PYTHON"; echo "installed without the application: units in $DESTDIR$units, settings in $DESTDIR$etc; next: $then" ;;
   uninstall)
     rm -rf "$DESTDIR$lib" "$DESTDIR$doc"
-    rm -f "$DESTDIR$PREFIX/bin/unsorry" "$DESTDIR$units/unsorry.service" "$DESTDIR$units/unsorry-serve.service"
-    [ "$etc" != /etc/unsorry ] ||
-      rm -f "$DESTDIR/usr/lib/sysusers.d/unsorry.conf" "$DESTDIR/usr/lib/tmpfiles.d/unsorry.conf"
+    rm -f "$DESTDIR$PREFIX/bin/everlean" "$DESTDIR$units/everlean.service" "$DESTDIR$units/everlean-serve.service"
+    [ "$etc" != /etc/everlean ] ||
+      rm -f "$DESTDIR/usr/lib/sysusers.d/everlean.conf" "$DESTDIR/usr/lib/tmpfiles.d/everlean.conf"
     # The manual page of an earlier version.
-    rm -f "$DESTDIR$PREFIX/share/man/man1/unsorry.1"
+    rm -f "$DESTDIR$PREFIX/share/man/man1/everlean.1"
     for one in $completions; do rm -f "$DESTDIR${one#*:}"; done
-    if [ "$etc" = /etc/unsorry ]; then
-      echo "uninstalled; kept: /etc/unsorry, /etc/credstore, /var/lib/unsorry, /var/cache/unsorry"
+    if [ "$etc" = /etc/everlean ]; then
+      echo "uninstalled; kept: /etc/everlean, /etc/credstore, /var/lib/everlean, /var/cache/everlean"
     else
       echo "uninstalled; kept: $etc, and what the daemon has written in this home (its state and cache folders)"
     fi

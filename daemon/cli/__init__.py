@@ -1,6 +1,6 @@
-"""The command `unsorry`: one verb per file, and `main`, which loads only the given verb.
+"""The command `everlean`: one verb per file, and `main`, which loads only the given verb.
 
-`unsorry status` must answer within milliseconds, so nothing here or in the reading verbs imports pydantic,
+`everlean status` must answer within milliseconds, so nothing here or in the reading verbs imports pydantic,
 SQLAlchemy, an HTTP library or structlog; a test looks at `sys.modules`.
 """
 

@@ -1,4 +1,4 @@
-"""`python -m daemon.cli` is `unsorry`."""
+"""`python -m daemon.cli` is `everlean`."""
 
 from __future__ import annotations
 

@@ -18,58 +18,58 @@ from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json
 
 GROUPS = {
     "Watch": {
-        "init": "unsorry init https://github.com/owner/name",
-        "repos": "unsorry repos add https://github.com/owner/name",
-        "run": "unsorry run --config mine.toml",
-        "poll": "unsorry poll mathlib4",
-        "scan": "unsorry scan .",
-        "diff": "unsorry diff origin/main --fail-on opened,axiom,statement,unread",
+        "init": "everlean init https://github.com/owner/name",
+        "repos": "everlean repos add https://github.com/owner/name",
+        "run": "everlean run --config mine.toml",
+        "poll": "everlean poll mathlib4",
+        "scan": "everlean scan .",
+        "diff": "everlean diff origin/main --fail-on opened,axiom,statement,unread",
     },
     "Look": {
-        "status": "unsorry status --watch",
-        "new": "unsorry new --since 7d",
-        "sorries": "unsorry sorries --repo FLT",
-        "search": "unsorry search limit_unique",
-        "open": "unsorry open 45e9a1b2",
-        "theorems": "unsorry theorems show Nat.add_comm",
-        "events": "unsorry events --since yesterday",
-        "report": "unsorry report --out report",
+        "status": "everlean status --watch",
+        "new": "everlean new --since 7d",
+        "sorries": "everlean sorries --repo FLT",
+        "search": "everlean search limit_unique",
+        "open": "everlean open 45e9a1b2",
+        "theorems": "everlean theorems show Nat.add_comm",
+        "events": "everlean events --since yesterday",
+        "report": "everlean report --out report",
     },
     "Prove": {
-        "proofs": "unsorry proofs --state verified",
-        "certificate": "unsorry certificate verify mine.certificate.json",
-        "bump": "unsorry bump FLT --to v4.35.0",
-        "serve": "unsorry serve --port 8765",
-        "mcp": "unsorry mcp --config mine.toml",
-        "toolchain": "unsorry toolchain install v4.21.0",
+        "proofs": "everlean proofs --state verified",
+        "certificate": "everlean certificate verify mine.certificate.json",
+        "bump": "everlean bump FLT --to v4.35.0",
+        "serve": "everlean serve --port 8765",
+        "mcp": "everlean mcp --config mine.toml",
+        "toolchain": "everlean toolchain install v4.21.0",
     },
     "Learn": {
-        "models": "unsorry models",
-        "curriculum": "unsorry curriculum",
-        "import": "unsorry import leandojo dynamic_database.json",
-        "export": "unsorry export leandojo dataset",
+        "models": "everlean models",
+        "curriculum": "everlean curriculum",
+        "import": "everlean import leandojo dynamic_database.json",
+        "export": "everlean export leandojo dataset",
     },
     "Operate": {
-        "setup": "unsorry setup",
-        "doctor": "unsorry doctor",
-        "node": "unsorry node check",
-        "config": "unsorry config check",
-        "jobs": "unsorry jobs --state failed",
-        "logs": "unsorry logs --follow",
-        "pause": "unsorry pause prove --reason maintenance",
-        "resume": "unsorry resume prove",
-        "trigger": "unsorry trigger prove FLT",
-        "db": "unsorry db backup unsorry.backup",
-        "standby": "unsorry standby --take-over",
-        "version": "unsorry version",
+        "setup": "everlean setup",
+        "doctor": "everlean doctor",
+        "node": "everlean node check",
+        "config": "everlean config check",
+        "jobs": "everlean jobs --state failed",
+        "logs": "everlean logs --follow",
+        "pause": "everlean pause prove --reason maintenance",
+        "resume": "everlean resume prove",
+        "trigger": "everlean trigger prove FLT",
+        "db": "everlean db backup everlean.backup",
+        "standby": "everlean standby --take-over",
+        "version": "everlean version",
     },
 }
 """Every verb with an example, by what it is for; `daemon.cli.<verb>`, or the module in `_MODULES`, registers it."""
 EXAMPLES = {verb: example for verbs in GROUPS.values() for verb, example in verbs.items()}
 VERBS = tuple(EXAMPLES)
 
-COMPLETING = "_UNSORRY_COMPLETE"
-"""Set by Typer's scripts as they ask for candidates, and to print one: `_UNSORRY_COMPLETE=source_bash unsorry`."""
+COMPLETING = "_EVERLEAN_COMPLETE"
+"""Set by Typer's scripts as they ask for candidates, and to print one: `_EVERLEAN_COMPLETE=source_bash everlean`."""
 _MODULES = {
     "init": "repos",
     "new": "find",
@@ -103,23 +103,23 @@ def main() -> None:
             # Lean is full of characters that an ASCII locale cannot write, and an answer is better than an error.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        if "UNSORRY_COMPLETING" in os.environ:
+        if "EVERLEAN_COMPLETING" in os.environ:
             return  # the script of an earlier version asks for candidates: its words are no command to run
         gc.disable()  # what is loaded here stays: to look at it while it grows finds nothing
         words = _words()
         app = build(asked_for(words))
         gc.freeze()
         gc.enable()
-        app(words, prog_name="unsorry")
+        app(words, prog_name="everlean")
     except CliError as error:
-        print(f"unsorry: {error}", file=sys.stderr)
+        print(f"everlean: {error}", file=sys.stderr)
         sys.exit(error.code)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
         if not _is_ours(error):
             raise
-        print(f"unsorry: {error}", file=sys.stderr)
+        print(f"everlean: {error}", file=sys.stderr)
         sys.exit(ExitCode.FAILURE)
     finally:
         _flush()
@@ -212,7 +212,7 @@ def asked_for(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def _words() -> Sequence[str]:
-    """Return the words after `unsorry`: of the command line, or of the line that a shell completes."""
+    """Return the words after `everlean`: of the command line, or of the line that a shell completes."""
     if COMPLETING not in os.environ:
         return in_order(sys.argv[1:])
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")

@@ -1,4 +1,4 @@
-"""`unsorry bump`: try a repository with a newer Lean or package, see what breaks, and take the patches that mend it."""
+"""`everlean bump`: try a repository with a newer Lean or package, see what breaks, and take patches that mend it."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def bump(
             emit_json(Bumps(str(key), asked, waits, [], [], []), instance.head)
         else:
             state = "is due" if waits is None else f"waits: {clean(waits)}"
-            say(f"bump {asked} of {key} {state}; `unsorry bump {key}` shows what becomes of it")
+            say(f"bump {asked} of {key} {state}; `everlean bump {key}` shows what becomes of it")
         return
     from store.view.bumps import bump_jobs, bumps, job_of
 
@@ -119,7 +119,7 @@ def bump(
     if out is not None:
         finished = next((row for row in rows if row.series_sha256 is not None), None)
         if finished is None:
-            raise CliError(f"{key}: no trial of it is finished, so there are no patches; see `unsorry jobs`")
+            raise CliError(f"{key}: no trial of it is finished, so there are no patches; see `everlean jobs`")
         files = _write(finished, out, instance.config, instance.paths.events_db)
     if as_json:
         emit_json(Bumps(str(key), None, None, rows, failed, files), instance.head)
@@ -127,7 +127,7 @@ def bump(
     for file in files:
         say(str(file))
     if not rows and not failed:
-        say(f"no bump of {key} was tried; `unsorry bump {key} --to VERSION` has one tried")
+        say(f"no bump of {key} was tried; `everlean bump {key} --to VERSION` has one tried")
     if out is not None:
         return
     told = [summary(row, jobs.get(job_of(row))) for row in rows]
@@ -200,7 +200,7 @@ def _failure(one: FailedBump) -> list[str]:
     )
     return [
         *lines,
-        f"  {again}; `unsorry jobs retry {one.job}` has it tried now, `unsorry jobs logs {one.job}` says more",
+        f"  {again}; `everlean jobs retry {one.job}` has it tried now, `everlean jobs logs {one.job}` says more",
     ]
 
 

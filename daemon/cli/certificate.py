@@ -1,4 +1,4 @@
-"""`unsorry certificate`: what the gate found of a proof, as a file that others can check; and checking such a file.
+"""`everlean certificate`: what the gate found of a proof, as a file that others can check; and checking such a file.
 
 Neither needs the daemon: one reads the log, a copy of it too, the other reads the file and what is named beside it.
 """
@@ -94,7 +94,7 @@ def show(proof: ProofId, out: Out = None, config: Config = None, as_json: Json =
     if not files:
         _show(made, doubt)
     elif doubt:
-        note(f"unsorry: the proof is not vouched for: {clean(doubt)}")
+        note(f"everlean: the proof is not vouched for: {clean(doubt)}")
 
 
 def _write(made: Certificate, folder: Path, config: Path) -> list[Path]:
@@ -239,7 +239,7 @@ def export(
     for one in files:
         say(str(one))
     note(
-        "unsorry: formalization.yaml has TEMPLATE where only a person knows; `lake comparator` does not read it"
+        "everlean: formalization.yaml has TEMPLATE where only a person knows; `lake comparator` does not read it"
     )
 
 
@@ -282,9 +282,9 @@ def _tell(certificate: Certificate, points: list[Point], *, holds: bool) -> None
     if holds:
         say(f"The certificate holds: {what} is verified.")
     elif any(one.outcome == "bad" for one in points):
-        note(f"unsorry: the certificate does not hold: nothing here says that {what} is verified")
+        note(f"everlean: the certificate does not hold: nothing here says that {what} is verified")
     else:
         note(
-            "unsorry: nothing shows that a trusted daemon issued the certificate, and anyone can write one: give"
+            "everlean: nothing shows that a trusted daemon issued the certificate, and anyone can write one: give"
             " --signers with the signer's key, or --log with the log that it is from"
         )

@@ -1,4 +1,4 @@
-"""`unsorry config`: check the file, or show what is in force and where each value comes from."""
+"""`everlean config`: check the file, or show what is in force and where each value comes from."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def check(config: Config = None, as_json: Json = False) -> None:
     for url in (
         repo.url for repo in settings.repos if repo.url.startswith("/") and not Path(repo.url).is_dir()
     ):
-        note(f"unsorry: {clean(url)}: no such folder now; name a clone's folder or a URL")
+        note(f"everlean: {clean(url)}: no such folder now; name a clone's folder or a URL")
 
 
 def show(config: Config = None, as_json: Json = False) -> None:

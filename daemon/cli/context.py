@@ -75,7 +75,7 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="The configuration; default: $UNSORRY_CONFIG, /etc/unsorry/config.toml, ~/.config/unsorry/config.toml.",
+        help="The configuration; default: $EVERLEAN_CONFIG, /etc/everlean/config.toml, ~/.config/everlean/config.toml.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on standard output (docs/cli.md).")]
@@ -213,14 +213,14 @@ def view(instance: Instance, *, quiet: bool = False) -> Iterator[sqlite3.Connect
                 left = f"this is the database as it left it ({instance.paths.state})"
                 what = "the daemon is not running"
                 if instance.held is not None and instance.held.purpose == lock.STANDBY:
-                    what, left = "this is a standby", "what it follows may be ahead (`unsorry status`)"
-                note(f"unsorry: {what}; {left}")
+                    what, left = "this is a standby", "what it follows may be ahead (`everlean status`)"
+                note(f"everlean: {what}; {left}")
             connection = queries.connect(path)
         held.enter_context(closing(connection))
         held.enter_context(translated(path))
         reached = queries.checkpoint(connection)
         if reached is not None and reached.stopped_seq is not None and not quiet and instance.moment is None:
-            note(f"unsorry: this is the state up to event {reached.seq}: {reached.stopped_reason}")
+            note(f"everlean: this is the state up to event {reached.seq}: {reached.stopped_reason}")
         yield connection
 
 
@@ -229,19 +229,19 @@ def _earlier_view(instance: Instance, moment: Moment, *, quiet: bool) -> tuple[s
     from store.view.asof import Copies
 
     if not quiet:
-        note(f"unsorry: this is the state as of event {moment.seq} ({moment.recorded_at})")
+        note(f"everlean: this is the state as of event {moment.seq} ({moment.recorded_at})")
     with LogReader.open(instance.paths.events_db) as log:
         copies = Copies.of_user(instance.paths.copies, log, moment)
         if copies.ready(log, moment) is None and moment.seq - copies.start(log, moment) >= LONG_EVENTS:
-            note("unsorry: making the database as it was then; it is kept for the next question")
+            note("everlean: making the database as it was then; it is kept for the next question")
         return copies.open(log, moment), copies.folder
 
 
 def no_view(instance: Instance) -> str:
     """Return why there is nothing to read, and the remedy."""
     if instance.paths.events_db.exists():
-        return f"{instance.paths.database_db}: missing, and its log is there; run `unsorry db rebuild`"
-    remedy = f"start the daemon with `unsorry run --config {instance.config}`"
+        return f"{instance.paths.database_db}: missing, and its log is there; run `everlean db rebuild`"
+    remedy = f"start the daemon with `everlean run --config {instance.config}`"
     return f"{instance.paths.state}: nothing recorded there yet; {remedy}"
 
 
@@ -256,7 +256,7 @@ def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = 
     if len(exact) == 1:
         return exact[0]
     if not rows:
-        raise CliError(f'no {what} has an id that starts with "{prefix}"; `unsorry {what_many}` lists them')
+        raise CliError(f'no {what} has an id that starts with "{prefix}"; `everlean {what_many}` lists them')
     ids = sorted({getattr(row, key) for row in rows})
     if len(ids) > 1:
         shown = ", ".join(ids[:5]) + (", …" if len(ids) > 5 else "")

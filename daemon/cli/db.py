@@ -1,4 +1,4 @@
-"""`unsorry db`: the log and its view: verify, rebuild, check, back up, look back. The work is done in `store`."""
+"""`everlean db`: the log and its view: verify, rebuild, check, back up, look back. The work is done in `store`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 RESTORE = (
     "To restore: stop the daemon, move events.db, events.db-wal, events.db-shm and events.db-anchor aside (a -wal left "
     "there would damage the copy, and the anchor says where the old log ended), put {what} in the place of events.db, "
-    "run `unsorry db rebuild`"
+    "run `everlean db rebuild`"
 )
 
 DAMAGED = (
-    "Restore the last backup if it goes further than what is sound; otherwise stop the daemon and run `unsorry db "
+    "Restore the last backup if it goes further than what is sound; otherwise stop the daemon and run `everlean db "
     "recover`, which keeps what is sound as a new branch of history"
 )
 
@@ -86,7 +86,7 @@ def verify(
             say(clean(str(difference)))
         if report.n_differences > len(report.differences):
             say(f"… and {counted(report.n_differences - len(report.differences), 'more difference')}")
-        say("the view does not follow from the log; stop the daemon and run `unsorry db rebuild`")
+        say("the view does not follow from the log; stop the daemon and run `everlean db rebuild`")
     if not report.ok:
         raise typer.Exit(ExitCode.DIFFERENCES)
 
@@ -142,7 +142,7 @@ def rebuild(config: Config = None, as_json: Json = False) -> None:
     instance = _with_log(config)
     try:
         # Held for the whole rebuild, so that no daemon starts on a view that is about to be replaced.
-        lock = DaemonLock.acquire(instance.paths.lock, purpose="unsorry db rebuild")
+        lock = DaemonLock.acquire(instance.paths.lock, purpose="everlean db rebuild")
     except AlreadyRunningError as error:
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     try:
@@ -154,7 +154,7 @@ def rebuild(config: Config = None, as_json: Json = False) -> None:
     else:
         say(f"rebuilt {instance.paths.database_db} from {counted(report.position, 'event')}")
     if report.stopped is not None:
-        note(f"unsorry: stopped before the end of the log: {clean(report.stopped)}")
+        note(f"everlean: stopped before the end of the log: {clean(report.stopped)}")
         raise typer.Exit(ExitCode.FAILURE)
 
 
@@ -183,7 +183,7 @@ def check(config: Config = None, as_json: Json = False) -> None:
         report = replace(report, problems=(*report.problems, error.what))
     if not anchor_path(log_path).exists():
         note(
-            f"unsorry: {anchor_path(log_path)} is not there: whether the log lost its end, only the view could tell; "
+            f"everlean: {anchor_path(log_path)} is not there: whether the log lost its end, only the view could tell; "
             "the daemon makes a new one when it starts"
         )
     if as_json:
@@ -221,7 +221,7 @@ def recover(config: Config = None, as_json: Json = False) -> None:
     instance = locate(config)
     paths = instance.paths
     try:
-        lock = DaemonLock.acquire(paths.lock, purpose="unsorry db recover")
+        lock = DaemonLock.acquire(paths.lock, purpose="everlean db recover")
     except AlreadyRunningError as error:
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     try:
@@ -385,7 +385,7 @@ class Earlier:
     repositories: int
     """how many were watched"""
     theorems: int
-    """how many, as in `unsorry status`"""
+    """how many, as in `everlean status`"""
     sorries: dict[str, int]
     """by state"""
     proofs: dict[str, int]
@@ -402,6 +402,6 @@ def _with_log(config: Path | None) -> Instance:
     instance = locate(config)
     if not instance.paths.events_db.exists():
         raise CliError(
-            f"{instance.paths.events_db}: no log there; start the daemon with `unsorry run --config {instance.config}`"
+            f"{instance.paths.events_db}: no log there; start the daemon with `everlean run --config {instance.config}`"
         )
     return instance

@@ -1,4 +1,4 @@
-"""`unsorry diff BASE`: what a pull request does to sorries, statements and axioms. No daemon, no database, no Lean."""
+"""`everlean diff BASE`: what a pull request does to sorries, statements and axioms. No daemon, no database, no Lean."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def _github(found: Difference) -> str:
     """
     lines = []
     for item in _worst_first(found):
-        about = {"title": f"unsorry: {item.kind}", "file": item.path}
+        about = {"title": f"everlean: {item.kind}", "file": item.path}
         if item.line and not item.gone:
             about |= {"line": str(item.line), "col": str(item.column + 1)}
         named = ",".join(f"{name}={_command(clean(value), within=True)}" for name, value in about.items())
@@ -300,7 +300,7 @@ def _command(text: str, *, within: bool = False) -> str:
 
 
 def _markdown(found: Difference) -> str:
-    lines = [f"**unsorry**: {summary(found)}", ""]
+    lines = [f"**everlean**: {summary(found)}", ""]
     size = 0
     for number, item in enumerate(_worst_first(found)):
         said = [f"- **{item.kind}** {_code(_place(item))}: {_code(item.message)}"]
@@ -346,12 +346,12 @@ def _sarif(found: Difference) -> str:
                 "locations": [{"physicalLocation": physical}],
                 # Without the line: what only moved down is no new alert.
                 "partialFingerprints": {
-                    "unsorry/v1": short_hash(item.kind, item.path, item.declaration, item.message)
+                    "everlean/v1": short_hash(item.kind, item.path, item.declaration, item.message)
                 },
             }
         )
     rules = [{"id": kind, "shortDescription": {"text": said}} for kind, said in KINDS.items()]
-    driver = {"name": "unsorry", "rules": rules}
+    driver = {"name": "everlean", "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return json.dumps({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, ensure_ascii=False)
 

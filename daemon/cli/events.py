@@ -1,4 +1,4 @@
-"""`unsorry events`: the log itself, for people or as NDJSON."""
+"""`everlean events`: the log itself, for people or as NDJSON."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ def events(
     if not instance.paths.events_db.exists():
         raise CliError(
             f"{instance.paths.events_db}: no log there yet; start the daemon with"
-            f" `unsorry run --config {instance.config}`"
+            f" `everlean run --config {instance.config}`"
         )
     if instance.moment is not None:
-        note(f"unsorry: this is the log as of event {instance.moment.seq} ({instance.moment.recorded_at})")
+        note(f"everlean: this is the log as of event {instance.moment.seq} ({instance.moment.recorded_at})")
     elif not instance.running:
-        note(f"unsorry: the daemon is not running; this is the log as it left it ({instance.paths.state})")
+        note(f"everlean: the daemon is not running; this is the log as it left it ({instance.paths.state})")
     repository = _repository(instance, repo)
     with LogReader.open(instance.paths.events_db) as log:
         wanted = _Wanted(
@@ -176,7 +176,7 @@ def _follow(log: LogReader, wanted: _Wanted) -> Iterator[StoredEvent]:
         if _file(log.path) != opened:
             # SQLite reads on in the old file, to which nothing is added any more.
             raise CliError(
-                f"{log.path}: moved or replaced meanwhile; call `unsorry events` again to follow the new one"
+                f"{log.path}: moved or replaced meanwhile; call `everlean events` again to follow the new one"
             )
         time.sleep(FOLLOW_INTERVAL_S)
 
@@ -200,7 +200,7 @@ def _note_unknown(log: LogReader, wanted: _Wanted) -> None:
     """A misspelt type or stream would silently give an empty answer; one that comes later is allowed."""
     if wanted.stream is not None and log.stream_version(wanted.stream) == 0:
         note(
-            f'unsorry: the log has no stream "{clean(wanted.stream)}" yet; `unsorry events --json` shows those in use'
+            f'everlean: the log has no stream "{clean(wanted.stream)}" yet; `everlean events --json` shows those in use'
         )
     if not wanted.types:
         return
@@ -211,8 +211,8 @@ def _note_unknown(log: LogReader, wanted: _Wanted) -> None:
     for name in wanted.types:
         if name not in EVENT_TYPES:
             near = difflib.get_close_matches(name, EVENT_TYPES, n=1)
-            hint = f'; did you mean "{near[0]}"?' if near else "; `unsorry events` shows those in use"
-            note(f'unsorry: "{name}" is no event type of this version{hint}')
+            hint = f'; did you mean "{near[0]}"?' if near else "; `everlean events` shows those in use"
+            note(f'everlean: "{name}" is no event type of this version{hint}')
 
 
 def _line(event: StoredEvent) -> str:

@@ -1,4 +1,4 @@
-"""`unsorry import` and `unsorry export`: other programs' files, in and out. The work is done in `store.leandojo`."""
+"""`everlean import` and `everlean export`: other programs' files, in and out. The work is done in `store.leandojo`."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def take_in(
         raise CliError(f"{source}: there is no such file or folder; name what LeanDojo wrote")
     try:
         # Held to the end: the daemon and an import would write the same log.
-        lock = DaemonLock.acquire(instance.paths.lock, purpose="unsorry import")
+        lock = DaemonLock.acquire(instance.paths.lock, purpose="everlean import")
     except AlreadyRunningError as error:
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     progress = _Progress()
@@ -102,7 +102,7 @@ def take_in(
         progress.clear()
         lock.release()
     for text in report.notes:
-        note(f"unsorry: note: {clean(text)}")
+        note(f"everlean: note: {clean(text)}")
     if as_json:
         emit_json(_document(report), instance.head)
     else:
@@ -352,7 +352,7 @@ def parquet(
         return
     table(("LIST", "THEOREMS"), [(name, f"{number:,}") for name, number in report.theorems.items()])
     if report.simulated:
-        note("unsorry: simulated proofs are among them")
+        note("everlean: simulated proofs are among them")
     what = f"{counted(report.premises, 'premise')} of {counted(report.files, 'file')}"
     say(f"{report.path}: {what} as of event {report.position}, in {span(report.seconds)}")
 
@@ -391,7 +391,7 @@ def to_sorrydb(
         emit_json(WrittenSorries(path, len(made.records), repositories, dict(made.left_out)), instance.head)
         return
     for reason, number in made.left_out.items():
-        note(f"unsorry: {counted(number, 'sorry')} left out: {reason}")
+        note(f"everlean: {counted(number, 'sorry')} left out: {reason}")
     say(f"{path}: {counted(len(made.records), 'sorry')} of {counted(repositories, 'repository')}")
 
 
@@ -448,7 +448,7 @@ def to_lean_eval(
         emit_json(Submission(path if found else None, row.scanned, workspaces, left_out), instance.head)
         return
     for folder, reason in left_out.items():
-        note(f"unsorry: left out {clean(folder)}: {clean(reason)}")
+        note(f"everlean: left out {clean(folder)}: {clean(reason)}")
     if not found:
         say("no workspace is solved; nothing is written")
         return
@@ -548,17 +548,19 @@ def _show_export(report: ExportReport) -> None:
     for split, number in report.withheld.items():
         if number:
             note(
-                f"unsorry: {split}: {counted(number, 'theorem')} in no list: training on them would give a test away"
+                f"everlean: {split}: {counted(number, 'theorem')} in no list: training on them would give a test away"
             )
     if report.files_renamed:
         note(
-            f"unsorry: {counted(report.files_renamed, 'file')} of the corpus renamed: another repository has the path"
+            f"everlean: {counted(report.files_renamed, 'file')} of the corpus renamed: another repository has the path"
         )
     if report.imports_left_out:
-        note(f"unsorry: {counted(report.imports_left_out, 'import')} left out, of files that were not traced")
+        note(
+            f"everlean: {counted(report.imports_left_out, 'import')} left out, of files that were not traced"
+        )
     if report.files_untraced:
         note(
-            f"unsorry: {counted(report.files_untraced, 'file')} of the corpus without premises: proofs name them and "
+            f"everlean: {counted(report.files_untraced, 'file')} of the corpus without premises: proofs name them and "
             "they were not traced"
         )
     what = counted(len(report.repositories), "repository")
@@ -569,7 +571,7 @@ def _show_progress(report: ProgressReport) -> None:
     rows = [(side, f"{report.proofs[side]:,}", f"{report.steps[side]:,}") for side in report.proofs]
     table(("SIDE", "PROOFS", "STEPS"), rows)
     if report.repeated:
-        note(f"unsorry: {counted(report.repeated, 'proof')} left out that another one repeats word for word")
+        note(f"everlean: {counted(report.repeated, 'proof')} left out that another one repeats word for word")
     if report.simulated:
-        note("unsorry: simulated proofs are among them")
+        note("everlean: simulated proofs are among them")
     say(f"{report.path}: as of event {report.position}, in {span(report.seconds)}")

@@ -1,4 +1,4 @@
-"""`unsorry new`, `search`, `open`, `logs`: what changed, where a word stands, a line at its forge, the journal."""
+"""`everlean new`, `search`, `open`, `logs`: what changed, where a word stands, a line at its forge, the journal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from store.view.rows import DeclarationRow, TooLargeRow, too_large_said
 _TURNS = {
     "opened": "opened",
     "removed": "removed",
-    "by_us": "filled by unsorry",
+    "by_us": "filled by everlean",
     "by_people": "filled by people",
     "by_simulation": "filled SIMULATED",
 }
@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 @dataclass(frozen=True, slots=True)
 class Turn:
     what: str
-    """`opened`, `removed`, `filled by people`, `filled by unsorry`, `proof verified`, `disproved`; with `SIMULATED`"""
+    """`opened`, `removed`, `filled by people`, `filled by everlean`, `proof verified`, `disproved`; with `SIMULATED`"""
     at: str
     repository: str
     branch: str
@@ -172,7 +172,7 @@ def search(
         emit_json(Hits([of_row(SorryHit, row) for row in found], theorem_hits, too_large), instance.head)
         return
     for where, said in too_large_said(too_large).items():
-        note(f"unsorry: not all is searched: {clean(where)} {clean(said)}")
+        note(f"everlean: not all is searched: {clean(where)} {clean(said)}")
     if not found and not theorems:
         say(f"nothing has {clean(text)} in its name, path or statement")
         return
@@ -200,7 +200,7 @@ def search(
         )
     for what, number in (("sorry", len(found)), ("theorem", len(theorems))):
         if number == limit:
-            note(f"unsorry: only the first {counted(limit, what)}; --limit N shows more")
+            note(f"everlean: only the first {counted(limit, what)}; --limit N shows more")
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,9 +240,9 @@ def open_(
         return
     say(address)
     if doubts:
-        note(f"unsorry: its verified proof is {clean(told_doubts(doubts))}")
+        note(f"everlean: its verified proof is {clean(told_doubts(doubts))}")
     if not webbrowser.open(address):
-        note("unsorry: no browser is here to open it")
+        note("everlean: no browser is here to open it")
 
 
 def logs(
@@ -257,11 +257,11 @@ def logs(
 ) -> None:
     instance = locate(config)
     scope = [] if instance.config == SYSTEM_CONFIG else ["--user"]
-    command = ["journalctl", *scope, "--unit", "unsorry", "--lines", str(lines), *(["-f"] if follow else [])]
+    command = ["journalctl", *scope, "--unit", "everlean", "--lines", str(lines), *(["-f"] if follow else [])]
     try:
         os.execvp(command[0], command)  # noqa: S606 - no shell; the journal's own program
     except OSError as error:
         raise CliError(
             f"journalctl: {error.strerror or error}; a daemon that systemd does not run writes its log where it was"
-            " started. `unsorry events` shows what it recorded"
+            " started. `everlean events` shows what it recorded"
         ) from error

@@ -1,4 +1,4 @@
-"""`unsorry jobs`, `poll`, `pause`, `resume` and `trigger`: what runs, waits, ran and failed, and why; have the running
+"""`everlean jobs`, `poll`, `pause`, `resume` and `trigger`: what runs, waits, ran and failed, and why; have the running
 daemon do work now, or not."""
 
 from __future__ import annotations
@@ -210,8 +210,8 @@ def logs(
         return
     if not text:
         note(
-            f"unsorry: attempt {number} of job {row.job} ({row.state}) wrote nothing; `unsorry jobs show {row.job}` has"
-            " what is known"
+            f"everlean: attempt {number} of job {row.job} ({row.state}) wrote nothing; `everlean jobs show {row.job}`"
+            " has what is known"
         )
     sys.stdout.write(clean_block(text))
 
@@ -324,7 +324,7 @@ def _next_try(row: JobRow) -> str:
 
 def try_again(job: str) -> str:
     """Name the remedy for a job that no plan will try again."""
-    return f"`unsorry jobs retry {job}` tries it again"
+    return f"`everlean jobs retry {job}` tries it again"
 
 
 def _summary(summary: dict[str, Any]) -> Iterator[str]:
@@ -387,7 +387,7 @@ def poll(
     if not polling:
         say("nothing to poll: no repository is watched and enabled")
         return
-    say(f"polling {', '.join(polling)} now; `unsorry repos` shows what came of it")
+    say(f"polling {', '.join(polling)} now; `everlean repos` shows what came of it")
 
 
 def _key(instance: Instance, name: str | None) -> str | None:
@@ -427,7 +427,7 @@ class Paused:
 def pause(
     work: Work = "all",
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="The reason, shown by `unsorry status`.")
+        str, typer.Option("--reason", metavar="TEXT", help="The reason, shown by `everlean status`.")
     ] = "",
     config: Config = None,
     as_json: Json = False,
@@ -439,9 +439,9 @@ def pause(
         emit_json(Paused(work, paused), instance.head)
         return
     if paused:
-        say(f"{work} is paused: {_WHAT[work]} until `unsorry resume {work}`")
+        say(f"{work} is paused: {_WHAT[work]} until `everlean resume {work}`")
     else:
-        say(f"{work} was paused before, and stays so; `unsorry status` says by whom")
+        say(f"{work} was paused before, and stays so; `everlean status` says by whom")
 
 
 @dataclass(frozen=True, slots=True)

@@ -543,7 +543,7 @@ class Tools:
             found = answer.json()
         except (httpx2.HTTPError, ValueError) as error:
             raise CliError(
-                f"the server for editors does not answer ({type(error).__name__}); start it with `unsorry serve`"
+                f"the server for editors does not answer ({type(error).__name__}); start it with `everlean serve`"
             ) from error
         if answer.status_code != 200:
             raise CliError(
@@ -576,8 +576,8 @@ class Tools:
 def make_server(tools: Tools) -> MCPServer:
     """Return the server with its tools."""
     server = MCPServer(
-        "unsorry",
-        version=version("unsorry"),
+        "everlean",
+        version=version("everlean"),
         instructions=INSTRUCTIONS,
         log_level="WARNING",
         subscriptions=False,
@@ -638,7 +638,7 @@ def _answered(
             else:
                 found = await asyncio.to_thread(work, *args, **kwargs)
         except _OURS as error:
-            print(f"unsorry mcp: {error}", file=sys.stderr)
+            print(f"everlean mcp: {error}", file=sys.stderr)
             raise ToolError(_fit(str(error), hidden)) from error
         assert isinstance(found, Shown)
         return type(found).model_validate(_fit(found.model_dump(), hidden))  # type: ignore[return-value]
@@ -701,7 +701,7 @@ def filled_with(
 
 
 def _rejected(reason: str) -> Verdict:
-    finding = Check(step="statement", verdict="failed", by="unsorry mcp", evidence=reason)
+    finding = Check(step="statement", verdict="failed", by="everlean mcp", evidence=reason)
     return Verdict(verdict="rejected", reason=reason, findings=[finding])
 
 

@@ -1,4 +1,4 @@
-"""`unsorry models`: the trained checkpoints, how each did on which task, and which one is in use.
+"""`everlean models`: the trained checkpoints, how each did on which task, and which one is in use.
 
 Shares such as recall@10 are in 0..1 here as everywhere, and mae is in steps; what a task lost is in the unit of its
 model's promotion rule, as the tolerance is: points of recall@10 or tactic@8, steps of mae.
@@ -353,7 +353,7 @@ def _tolerance(instance: Instance, model: ModelKind) -> float:
         return load(instance.config).train.tolerance(model)
     except ConfigError as error:
         raise CliError(
-            f"{instance.config}: not valid, so its [train] tolerance is not known; `unsorry config check` says why, or"
+            f"{instance.config}: not valid, so its [train] tolerance is not known; `everlean config check` says why, or"
             " give --tolerance",
             code=ExitCode.BAD_CONFIG,
         ) from error
@@ -561,9 +561,9 @@ def curriculum(
     elif shown:
         _show(found, shown)
     elif left_out:
-        say("only the simulator has traced anything; `unsorry curriculum --simulated` shows that")
+        say("only the simulator has traced anything; `everlean curriculum --simulated` shows that")
     else:
-        say("no repository is traced yet; `unsorry import leandojo FILE|DIR` brings in what LeanDojo traced")
+        say("no repository is traced yet; `everlean import leandojo FILE|DIR` brings in what LeanDojo traced")
 
 
 def _simulated(database: sqlite3.Connection) -> int:
@@ -581,7 +581,7 @@ def _only(found: Curriculum, name: str | None) -> list[CurriculumRepository]:
     if name not in keys and len(near) > 1:
         raise CliError(f'"{name}" may be {", ".join(near)}; write the whole key')
     if name not in keys and not near:
-        raise CliError(f'no traced repository is called "{name}"; `unsorry curriculum` lists them')
+        raise CliError(f'no traced repository is called "{name}"; `everlean curriculum` lists them')
     key = name if name in keys else near[0]
     return [row for row in found.repositories if row.repository == key]
 
@@ -744,7 +744,7 @@ def push(
     # For this verb alone.
     import tempfile
 
-    with _failures(), tempfile.TemporaryDirectory(prefix="unsorry-") as folder:
+    with _failures(), tempfile.TemporaryDirectory(prefix="everlean-") as folder:
         from pipeline.models import sharing
 
         shared = _shared(instance, checkpoint, repository)
@@ -778,13 +778,13 @@ def _failures() -> Iterator[None]:
         raise CliError(str(error)) from error
     except ImportError as error:
         raise CliError(
-            f"{error.name} is not installed; install unsorry with what trains models: pip install 'unsorry[train]'"
+            f"{error.name} is not installed; install everlean with what trains models: pip install 'everlean[train]'"
         ) from error
 
 
 def _tell_written(instance: Instance, written: Written, as_json: bool) -> None:
     if written.simulated:
-        note("unsorry: it learned from the simulator, and not from Lean; its card says so")
+        note("everlean: it learned from the simulator, and not from Lean; its card says so")
     if as_json:
         emit_json(written, instance.head)
     else:

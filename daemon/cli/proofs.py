@@ -1,4 +1,4 @@
-"""`unsorry proofs`: what was found for which sorry, what its checks said, the patch, the search, the pull request.
+"""`everlean proofs`: what was found for which sorry, what its checks said, the patch, the search, the pull request.
 
 A simulated proof was never seen by Lean. Every output says SIMULATED beside it, in words and not by colour.
 """
@@ -70,7 +70,7 @@ Searched = Annotated[
 Number = Annotated[
     int | None,
     typer.Option(
-        "--attempt", metavar="N", help="Of a sorry: which attempt, as `unsorry sorries show` counts them."
+        "--attempt", metavar="N", help="Of a sorry: which attempt, as `everlean sorries show` counts them."
     ),
 ]
 Page = Annotated[
@@ -144,7 +144,7 @@ def _attempt(
     proofs, sorries = queries.proofs_by_prefix(database, which), queries.sorries_by_prefix(database, which)
     if not proofs and not sorries:
         raise CliError(
-            f'no proof and no sorry has an id that starts with "{which}"; `unsorry proofs` and `unsorry sorries` list'
+            f'no proof and no sorry has an id that starts with "{which}"; `everlean proofs` and `everlean sorries` list'
             " them"
         )
     if proofs and sorries:
@@ -156,12 +156,12 @@ def _attempt(
         sorry = one_match(sorries, which, what="sorry", key="sorry").sorry
         attempts = queries.attempts(database, sorry=sorry)
         if not attempts:
-            raise CliError(f"sorry {sorry} was not tried yet; `unsorry status` says what is due")
+            raise CliError(f"sorry {sorry} was not tried yet; `everlean status` says what is due")
         if number is None:
             number = len(attempts)
         if not 1 <= number <= len(attempts):
             raise CliError(
-                f"sorry {sorry} has no attempt {number}, it has {len(attempts)}; `unsorry sorries show {sorry}` lists"
+                f"sorry {sorry} has no attempt {number}, it has {len(attempts)}; `everlean sorries show {sorry}` lists"
                 " them"
             )
         return number, attempts[number - 1], None
@@ -173,7 +173,7 @@ def _attempt(
         return queries.attempts(database, sorry=proof.sorry).index(found) + 1, found, proof
     raise CliError(
         f"no attempt of job {proof.job} is recorded that found proof {proof.proof}; how that job ended says"
-        f" `unsorry jobs show {proof.job}`"
+        f" `everlean jobs show {proof.job}`"
     )
 
 
@@ -193,7 +193,7 @@ def _read(instance: Instance, row: AttemptRow, number: int) -> Tree:
         return Tree.from_json(json.loads(data))
     except (TreeError, ValueError) as error:
         raise CliError(
-            f"the tree of attempt {number} on sorry {row.sorry} cannot be read: {error}; a newer version of unsorry may"
+            f"the tree of attempt {number} on sorry {row.sorry} cannot be read: {error}; a newer everlean may"
             " have written it"
         ) from error
 
@@ -282,7 +282,7 @@ async def _propose(
         if name is None:
             raise CliError(
                 f"{row.repository}: is not on the forge of {github.api_url}; pull requests go through the API of"
-                " [github] api_url only, so send the patch by hand (`unsorry proofs patch`)"
+                " [github] api_url only, so send the patch by hand (`everlean proofs patch`)"
             )
         requests = PullRequests(Calls(github, secrets=(token,)))
         wanted = NewPullRequest(row.proof, name, row.path, branch_name(row))
@@ -356,7 +356,7 @@ def _alone(instance: Instance) -> Iterator[None]:
         yield
         return
     try:
-        lock = DaemonLock.acquire(instance.paths.lock, purpose="unsorry proofs pr")
+        lock = DaemonLock.acquire(instance.paths.lock, purpose="everlean proofs pr")
     except AlreadyRunningError as error:
         raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     try:
@@ -552,13 +552,13 @@ def apply(
         _tell_left_out(left)
         if not rows:
             raise CliError(
-                f"{key}: no proof is verified yet; `unsorry proofs` lists candidates, which --candidate takes by id"
+                f"{key}: no proof is verified yet; `everlean proofs` lists candidates, which --candidate takes by id"
             )
         if not changes:
             raise CliError(
                 f"{local.path}: no verified proof of {key} is new there"
                 f" ({counted(len(rows), 'verified proof')}, {sum(one.there for one in left)} of them there already);"
-                " `unsorry proofs --all` says more"
+                " `everlean proofs --all` says more"
             )
         taken = [row for change in changes for row in (change.row, *change.others)]
         applied = local.apply(
@@ -584,7 +584,7 @@ def apply(
     )
     if any(one.row.checked_sha != local.head for one in applied):
         note(
-            "unsorry: the commit here is not the one that was checked, and no Lean has seen these there; build before"
+            "everlean: the commit here is not the one that was checked, and no Lean has seen these there; build before"
             " you push"
         )
 
@@ -632,7 +632,7 @@ def _to_apply(database: sqlite3.Connection, prefix: str, repository: str, *, can
         )
     if row.patch_sha256 is None:
         raise CliError(
-            f"proof {row.proof}: is {row.state} and has no patch; `unsorry proofs show {row.proof}` says why"
+            f"proof {row.proof}: is {row.state} and has no patch; `everlean proofs show {row.proof}` says why"
         )
     if row.state != "verified" and not candidate:
         raise CliError(
@@ -644,7 +644,7 @@ def _to_apply(database: sqlite3.Connection, prefix: str, repository: str, *, can
 def _tell_left_out(left: Sequence[LeftOut]) -> None:
     for one in left:
         if not one.there:
-            note(f"unsorry: left out: proof {one.row.proof} of {clean(one.row.declaration)}: {one.reason}")
+            note(f"everlean: left out: proof {one.row.proof} of {clean(one.row.declaration)}: {one.reason}")
 
 
 def _evidence(instance: Instance, rows: Sequence[ProofRow]) -> dict[str, str]:
@@ -859,7 +859,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
             ("kernel", row.graded_by),
             ("in doubt", _doubt(row)),
             ("not checked", ", ".join(row.not_checked)),
-            ("patch", f"unsorry proofs patch {row.proof}" if row.patch_sha256 else "none"),
+            ("patch", f"everlean proofs patch {row.proof}" if row.patch_sha256 else "none"),
             (
                 "proposed",
                 f"{clean(row.pull_request_url)}, {ago(row.pull_request_at)}" if row.pull_request_url else "",
@@ -924,7 +924,7 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
     if row.patch_sha256 is None:
         why = f": {clean(row.reason)}" if row.reason else ""
         raise CliError(
-            f"proof {row.proof} has no patch, it is {row.state}{why}; `unsorry proofs show {row.proof}` says more"
+            f"proof {row.proof} has no patch, it is {row.state}{why}; `everlean proofs show {row.proof}` says more"
         )
     with LogReader.open(instance.paths.events_db) as log:
         data = mail(row, log.blob(row.patch_sha256), author_from_config(instance.config))
@@ -933,9 +933,9 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
         emit_json(of_row(Patch, row, sha=row.checked_sha, patch=text), instance.head)
         return
     if row.simulated:
-        note(f"unsorry: {WARNING}")
+        note(f"everlean: {WARNING}")
     if row.proof in stale:
-        note(f"unsorry: stale, {stale[row.proof]}: it does not fit the tip of {row.branch}")
+        note(f"everlean: stale, {stale[row.proof]}: it does not fit the tip of {row.branch}")
     # As bytes: a patch must reach git exactly as it was made.
     sys.stdout.buffer.write(data)
 

@@ -338,9 +338,9 @@ def _cut(text: str, width: int, *, end: bool = False) -> str:
     return "…" + kept if end else kept + "…"
 
 
-# ---- Groups whose bare name lists: `unsorry jobs` is `unsorry jobs list`
-# Options of the list may be given before the verb as well: `unsorry jobs --json show ID` means the same as
-# `unsorry jobs show ID --json`.
+# ---- Groups whose bare name lists: `everlean jobs` is `everlean jobs list`
+# Options of the list may be given before the verb as well: `everlean jobs --json show ID` means the same as
+# `everlean jobs show ID --json`.
 
 
 def listing_group(rows: Callable[..., None], *, help_text: str, list_help: str) -> typer.Typer:

@@ -1,4 +1,4 @@
-"""`unsorry report`: HTML pages of what was recorded, and their pictures as files."""
+"""`everlean report`: HTML pages of what was recorded, and their pictures as files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def report(
     then = now if instance.moment is None else parse_time(instance.moment.recorded_at)
     begins = time_option(since, "--since", now=then)
     with view(instance) as database:
-        blueprints = Blueprints(instance.paths.mirrors, lambda problem: note(f"unsorry: {clean(problem)}"))
+        blueprints = Blueprints(instance.paths.mirrors, lambda problem: note(f"everlean: {clean(problem)}"))
         data = gather_at(database, instance.paths.events_db, made_at=now, since=begins, blueprints=blueprints)
     try:
         page, *others = write(render(data), out.absolute())

@@ -1,4 +1,4 @@
-"""`unsorry repos`: the watched repositories, their tips, polls and traces; the watchlist; `unsorry init`."""
+"""`everlean repos`: the watched repositories, their tips, polls and traces; the watchlist; `everlean init`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def list_(
         return
     shown = [item for item in found if item.watched or every]
     if not shown:
-        say("no repository is watched; `unsorry repos add URL` adds one")
+        say("no repository is watched; `everlean repos add URL` adds one")
         return
     show(shown, polls=instance.moment is None, running=instance.running)
 
@@ -73,17 +73,17 @@ def init(
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", metavar="FILE", help="The file to make; default: ~/.config/unsorry/config.toml."
+            "--config", metavar="FILE", help="The file to make; default: ~/.config/everlean/config.toml."
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     from daemon.settings.watchlist import BEGINNING, with_entry
 
-    named = config or (Path(given) if (given := os.environ.get("UNSORRY_CONFIG")) else user_config())
+    named = config or (Path(given) if (given := os.environ.get("EVERLEAN_CONFIG")) else user_config())
     path = named.absolute()
     if os.path.lexists(path):
-        raise CliError(f"{path} is there already; `unsorry repos add URL --config {path}` adds to it")
+        raise CliError(f"{path} is there already; `everlean repos add URL --config {path}` adds to it")
     text = BEGINNING
     for url in urls or []:
         text = with_entry(text, _spelled(url))
@@ -100,8 +100,8 @@ def init(
     say(f"made {path}: {counted(len(keys), 'repository')} to watch")
     option = "" if path == user_config() and not SYSTEM_CONFIG.is_file() else f" --config {path}"
     if not keys:
-        say(f"next: unsorry repos add URL{option}")
-    say(f"then: unsorry doctor{option} says what is missing, unsorry run{option} starts the daemon")
+        say(f"next: everlean repos add URL{option}")
+    say(f"then: everlean doctor{option} says what is missing, everlean run{option} starts the daemon")
 
 
 def add(
@@ -182,7 +182,7 @@ def import_(
         emit_json(Imported(instance.config, added, left_out, keys))
         return
     for one in left_out:
-        note(f"unsorry: left out {clean(one.url)}: {clean(one.reason)}")
+        note(f"everlean: left out {clean(one.url)}: {clean(one.reason)}")
     say(f"added {counted(len(added), 'repository')} to {instance.config}; {_takes_effect(instance)}")
 
 
@@ -201,7 +201,7 @@ def remove(
         keys = [repo.key for repo in load(instance.config).repos]
     except ConfigError as error:
         raise _refused(error) from error
-    key = _one_of(keys, name, lists="unsorry config show")
+    key = _one_of(keys, name, lists="everlean config show")
     try:
         text = without_entry(_text_of(instance.config), keys.index(key))
     except EditError as error:
@@ -250,7 +250,7 @@ def _refused(error: ConfigError) -> CliError:
 def _takes_effect(instance: Instance) -> str:
     if instance.running:
         return "the daemon reloads it now"
-    return f"`unsorry run --config {instance.config}` starts the daemon"
+    return f"`everlean run --config {instance.config}` starts the daemon"
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,7 +451,7 @@ def resolve(database: sqlite3.Connection, name: str | None) -> str | None:
     if name is None:
         return None
     return _one_of(
-        [row.repository for row in queries.repositories(database)], name, lists="unsorry repos --all"
+        [row.repository for row in queries.repositories(database)], name, lists="everlean repos --all"
     )
 
 

@@ -1,4 +1,4 @@
-"""`unsorry run`, `serve`, `mcp`, `standby`: the daemon, the servers for editors and agents, what follows a log."""
+"""`everlean run`, `serve`, `mcp`, `standby`: the daemon, the servers for editors and agents, what follows a log."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def mcp(
     from importlib.util import find_spec
 
     if find_spec("mcp") is None:
-        raise CliError("mcp not installed: install unsorry with its extra `mcp` (docs/mcp.md)")
+        raise CliError("mcp not installed: install everlean with its extra `mcp` (docs/mcp.md)")
     instance = locate(config)
     _check_store(instance.paths)
     address = None if http is None else _address(http)
@@ -215,7 +215,7 @@ def _check_store(paths: Paths) -> None:
     if not paths.database_db.exists():
         raise CliError(
             f"{paths.database_db}: missing, and the server reads from it which models there are; run the daemon once"
-            " (`unsorry run`)"
+            " (`everlean run`)"
         )
 
 
@@ -229,7 +229,7 @@ def _check_port(spec: ServeSpec) -> None:
         except OSError as error:
             raise CliError(
                 f"{_shown(spec.host)}:{spec.port} cannot be listened on: {error.strerror or error}; choose another"
-                " port with --port, or end what listens there (perhaps unsorry-serve.service)"
+                " port with --port, or end what listens there (perhaps everlean-serve.service)"
             ) from error
 
 
@@ -242,7 +242,7 @@ def _command(config: Path, host: str | None, port: int | None) -> tuple[str, ...
 
 def _become(spec: ServeSpec) -> None:
     """Become the server. The specification is in no file: this process reads it from an inherited descriptor."""
-    descriptor = os.memfd_create("unsorry-serve-spec", 0)
+    descriptor = os.memfd_create("everlean-serve-spec", 0)
     os.write(descriptor, spec.as_json().encode("utf-8"))
     path = Path("/proc/self/fd") / str(descriptor)
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""`unsorry scan PATH`: the scanner on any file or folder. No daemon, no database, no Lean."""
+"""`everlean scan PATH`: the scanner on any file or folder. No daemon, no database, no Lean."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def scan(
     if not path.exists():
         raise CliError(f"{path}: no such file or folder; name a Lean file or a folder that holds some")
     if not path.is_dir() and path.suffix != ".lean":
-        note(f"unsorry: {clean(_text(str(path)))} is no .lean file; it is read as if it were one")
+        note(f"everlean: {clean(_text(str(path)))} is no .lean file; it is read as if it were one")
     files = [_scan_one(file, name) for file, name in _lean_files(path)]
     totals = Totals(
         files=len(files),

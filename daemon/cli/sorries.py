@@ -1,4 +1,4 @@
-"""`unsorry sorries`: every sorry with its place, its state and its history."""
+"""`everlean sorries`: every sorry with its place, its state and its history."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def show(
         for number, row in enumerate(attempts, start=1):
             _show_attempt(number, row)
         if any(row.tree_sha256 for row in attempts):
-            say(f"  `unsorry proofs tree {chosen} --attempt N` shows a search")
+            say(f"  `everlean proofs tree {chosen} --attempt N` shows a search")
     if proofs:
         say()
         say(styled("proofs", "bold"))
@@ -326,7 +326,7 @@ def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow], paths: Pa
     from pipeline.jobs.blueprint import Blueprints
     from store.view import queries
 
-    blueprints = Blueprints(paths.mirrors, lambda problem: note(f"unsorry: {clean(problem)}"))
+    blueprints = Blueprints(paths.mirrors, lambda problem: note(f"everlean: {clean(problem)}"))
     tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     by_branch: dict[tuple[str, str], list[SorryRow]] = defaultdict(list)
     for row in rows:

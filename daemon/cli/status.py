@@ -1,4 +1,4 @@
-"""`unsorry status`: a sentence on its health, what is wrong and what to do, then the tables."""
+"""`everlean status`: a sentence on its health, what is wrong and what to do, then the tables."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _message(mark: str, problem: Problem) -> None:
     for line in errors[:_ERRORS_SHOWN]:
         say(f"      {clean(line)}")
     if len(rest) > min(len(errors), _ERRORS_SHOWN) and problem.code == "job_failed":
-        say(f"      all that was said: unsorry jobs show {problem.subject}")
+        say(f"      all that was said: everlean jobs show {problem.subject}")
 
 
 def _daemon(daemon: Daemon, *, earlier: bool) -> str:

@@ -1,4 +1,4 @@
-"""The report of `unsorry status` as data: health, problems with their remedies, and the numbers.
+"""The report of `everlean status` as data: health, problems with their remedies, and the numbers.
 
 Collected from the view, the end of the log, the lock and, where a daemon answers, its control socket. Standard
 library and `store.view.queries` only: this is the answer that must come within 200 ms.
@@ -45,13 +45,13 @@ class ProblemCode(enum.StrEnum):
     """What is wrong, as a word that programs may rely on. Links are those of docs/operations.md."""
 
     DAEMON_NOT_RUNNING = "daemon_not_running"
-    """no process holds the state folder. `sudo systemctl start unsorry`; if it ends again, `journalctl -u
-    unsorry -n 50`."""
+    """no process holds the state folder. `sudo systemctl start everlean`; if it ends again, `journalctl -u
+    everlean -n 50`."""
     DAEMON_SILENT = "daemon_silent"
     """it does not answer. Wait a minute, then restart it, which loses nothing; beside `disk_full` it waits
     for room."""
     DAEMON_NOT_ASKED = "daemon_not_asked"
-    """this user may not use the control socket. `sudo -u unsorry`, or join the group `unsorry` (to read) or
+    """this user may not use the control socket. `sudo -u everlean`, or join the group `everlean` (to read) or
     `[daemon] control_group` (to act)."""
     DAEMON_PROBLEM = "daemon_problem"
     """the daemon names it itself. As it says."""
@@ -64,7 +64,7 @@ class ProblemCode(enum.StrEnum):
     CONFIG_REJECTED = "config_rejected"
     """the file has mistakes; the settings before it hold. Correct the lines that are named."""
     CONFIG_BROKEN = "config_broken"
-    """the file is no TOML. `unsorry config check`."""
+    """the file is no TOML. `everlean config check`."""
     REPOSITORY_UNREACHABLE = "repository_unreachable"
     """no connection. The network, DNS, the proxy."""
     REPOSITORY_OTHER_OWNER = "repository_other_owner"
@@ -82,13 +82,13 @@ class ProblemCode(enum.StrEnum):
     REPOSITORY_INVALID = "repository_invalid"
     """it answers as no repository does. As the message says."""
     JOB_FAILED = "job_failed"
-    """a job ended without success. `unsorry jobs logs JOB`; then `unsorry jobs retry JOB`."""
+    """a job ended without success. `everlean jobs logs JOB`; then `everlean jobs retry JOB`."""
     WORK_PAUSED = "work_paused"
-    """polls, training or proving were paused. `unsorry resume all`."""
+    """polls, training or proving were paused. `everlean resume all`."""
     NO_LEAN = "no_lean"
-    """nothing here runs Lean. `unsorry setup`."""
+    """nothing here runs Lean. `everlean setup`."""
     TOOLCHAIN_MISSING = "toolchain_missing"
-    """a branch's Lean version is not installed. `unsorry setup`, or `install = "auto"` under `[lean]`."""
+    """a branch's Lean version is not installed. `everlean setup`, or `install = "auto"` under `[lean]`."""
     SIMULATOR = "simulator"
     """the simulator stands in for Lean. `[lean] backend = "auto"`."""
     RUNS_AS_ROOT = "runs_as_root"
@@ -118,20 +118,20 @@ class ProblemCode(enum.StrEnum):
     NOTIFY_FAILING = "notify_failing"
     """a channel of `[notify]` takes no message. The receiver's address and secret, or the command."""
     VIEW_MISSING = "view_missing"
-    """the database is not there. `unsorry db rebuild`."""
+    """the database is not there. `everlean db rebuild`."""
     VIEW_UNREADABLE = "view_unreadable"
-    """it is damaged. Stop the daemon; `unsorry db rebuild`."""
+    """it is damaged. Stop the daemon; `everlean db rebuild`."""
     VIEW_BEHIND = "view_behind"
-    """it lags behind the log. Start the daemon; if it runs, `unsorry db rebuild`."""
+    """it lags behind the log. Start the daemon; if it runs, `everlean db rebuild`."""
     VIEW_STOPPED = "view_stopped"
     """the log holds what this version does not know. Install the version that it names."""
     LOG_MISSING = "log_missing"
     """the log is gone and the database is there. [Restore](#restore)."""
     LOG_UNREADABLE = "log_unreadable"
-    """the log is damaged or of a newer version. `unsorry db check`; [Restore](#restore), or the newer
+    """the log is damaged or of a newer version. `everlean db check`; [Restore](#restore), or the newer
     version."""
     LOG_BEHIND = "log_behind"
-    """the log lost its end (power, a bad disk). `unsorry db check`; [A damaged log](#a-damaged-log)."""
+    """the log lost its end (power, a bad disk). `everlean db check`; [A damaged log](#a-damaged-log)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,7 +382,7 @@ def _empty(instance: Instance) -> Status:
 def _collect_now(report: Status, problems: list[Problem], *, instance: Instance) -> Status:
     live = ask(instance)
     has_view = instance.paths.database_db.exists()
-    again = "restart the daemon: it makes the database anew" if instance.running else "unsorry db rebuild"
+    again = "restart the daemon: it makes the database anew" if instance.running else "everlean db rebuild"
     if has_view:
         try:
             with view(instance, quiet=True) as database:
@@ -398,12 +398,12 @@ def _collect_now(report: Status, problems: list[Problem], *, instance: Instance)
             with LogReader.open(instance.paths.events_db) as log:
                 report = _from_log(report, problems, log, instance=instance, has_view=has_view)
         except LogError as error:
-            problems.append(problem(ProblemCode.LOG_UNREADABLE, str(error), "unsorry db check"))
+            problems.append(problem(ProblemCode.LOG_UNREADABLE, str(error), "everlean db check"))
     elif has_view:
         message = f"{instance.paths.events_db}: missing, while the database made of it is there"
         remedy = (
             "move events.db-wal and events.db-shm aside, put events.db.rescued-* (if the daemon saved it) or the last "
-            "backup there, run `unsorry db rebuild`"
+            "backup there, run `everlean db rebuild`"
         )
         problems.append(problem(ProblemCode.LOG_MISSING, message, remedy))
     return _of_the_daemon(report, problems, instance=instance, live=live)
@@ -426,8 +426,8 @@ def _of_the_daemon(
             message = f"the daemon has never run here ({instance.paths.state})"
         elif died:
             message += " and recorded no end: it was killed, or could not write any more"
-        by_hand = f"unsorry run --config {instance.config}"
-        remedy = "systemctl start unsorry" if instance.config == SYSTEM_CONFIG else by_hand
+        by_hand = f"everlean run --config {instance.config}"
+        remedy = "systemctl start everlean" if instance.config == SYSTEM_CONFIG else by_hand
         problems.append(problem(ProblemCode.DAEMON_NOT_RUNNING, message, remedy))
     elif live.error is not None and not live.permitted:
         remedy = "ask as the daemon's user for what only it knows: progress, queue, its own problems"
@@ -435,7 +435,7 @@ def _of_the_daemon(
     elif live.status is None:
         remedy = (
             "wait a minute and ask again; if it stays so, restart the daemon: it goes on where it was. What it does"
-            " stands in `unsorry logs`"
+            " stands in `everlean logs`"
         )
         if any(one.code == "disk_full" for one in refused):
             remedy = (
@@ -467,7 +467,7 @@ def _of_the_daemon(
     syntax = _syntax_error(instance)
     if syntax is not None and not report.config.errors:
         problems.append(
-            problem(ProblemCode.CONFIG_BROKEN, syntax, "unsorry config check", subject=str(instance.config))
+            problem(ProblemCode.CONFIG_BROKEN, syntax, "everlean config check", subject=str(instance.config))
         )
     return report
 
@@ -492,7 +492,7 @@ def _standby_problem(instance: Instance) -> Problem | None:
         return problem(
             ProblemCode.FENCED,
             standby.problem,
-            "leave the daemon stopped, or let this machine follow: unsorry standby",
+            "leave the daemon stopped, or let this machine follow: everlean standby",
         )
     if standby.token:
         return None
@@ -503,7 +503,7 @@ def _standby_problem(instance: Instance) -> Problem | None:
         + (f" when last read, {ago(standby.read_at)}" if standby.read_at else "; not read to the end yet")
     )
     if instance.held is None:
-        return problem(ProblemCode.STANDBY, f"{message}; nothing follows now", "unsorry standby")
+        return problem(ProblemCode.STANDBY, f"{message}; nothing follows now", "everlean standby")
     if standby.problem:
         message += f"; refused: {standby.problem}"
     read_at = parse_time(standby.read_at) if standby.read_at else None
@@ -511,7 +511,7 @@ def _standby_problem(instance: Instance) -> Problem | None:
     return problem(
         ProblemCode.STANDBY,
         message,
-        "once the other daemon is lost or stopped: unsorry standby --take-over",
+        "once the other daemon is lost or stopped: everlean standby --take-over",
         severity="error" if standby.problem or late else "warning",
     )
 
@@ -524,7 +524,7 @@ def _ran(instance: Instance) -> bool:
 def _said_problem(text: str) -> Problem:
     """What the daemon says of itself ends with the remedy behind the last semicolon, where it knows one."""
     message, _, remedy = text.rpartition("; ")
-    return problem(ProblemCode.DAEMON_PROBLEM, message or text, remedy if message else "unsorry doctor")
+    return problem(ProblemCode.DAEMON_PROBLEM, message or text, remedy if message else "everlean doctor")
 
 
 def _syntax_error(instance: Instance) -> str | None:
@@ -551,7 +551,9 @@ def _from_view(
     if checkpoint is not None and checkpoint.stopped_reason:
         reason = f"the view stopped before the end of the log: {checkpoint.stopped_reason}"
         problems.append(
-            problem(ProblemCode.VIEW_STOPPED, reason, "unsorry db rebuild, with the version that it asks for")
+            problem(
+                ProblemCode.VIEW_STOPPED, reason, "everlean db rebuild, with the version that it asks for"
+            )
         )
     service = queries.service(database)
     if service is not None:
@@ -674,7 +676,7 @@ def _from_log(
             problem(
                 ProblemCode.LOG_BEHIND,
                 text,
-                "unsorry db check; restore the last backup if it is newer, else unsorry db recover",
+                "everlean db check; restore the last backup if it is newer, else everlean db recover",
             )
         )
     if has_view and seen < position and not any(item.code == ProblemCode.VIEW_STOPPED for item in problems):
@@ -688,7 +690,7 @@ def _lag(log: LogReader, *, seen: int, position: int, instance: Instance) -> lis
     behind = counted(position - seen, "event")
     if not instance.running:
         text = f"the view is {behind} behind the log; the daemon catches up when it starts"
-        return [problem(ProblemCode.VIEW_BEHIND, text, "unsorry run", severity="warning")]
+        return [problem(ProblemCode.VIEW_BEHIND, text, "everlean run", severity="warning")]
     age_s = (datetime.now(UTC) - parse_time(event.recorded_at)).total_seconds()
     if age_s < VIEW_MAY_LAG_S:
         return []
@@ -696,7 +698,7 @@ def _lag(log: LogReader, *, seen: int, position: int, instance: Instance) -> lis
     if any(one.code == "disk_full" for one in refusals(instance.paths)):
         # A rebuild would want more of what is missing.
         return [problem(ProblemCode.VIEW_BEHIND, text, "free some space; the daemon then goes on by itself")]
-    remedy = "restart the daemon; if it stays so, stop it and run `unsorry db rebuild`"
+    remedy = "restart the daemon; if it stays so, stop it and run `everlean db rebuild`"
     return [problem(ProblemCode.VIEW_BEHIND, text, remedy)]
 
 
@@ -712,14 +714,14 @@ def _summary(report: Status, *, ran: bool) -> str:
         return f"As of event {report.as_of.seq}: {numbers}."
     if not report.daemon.running:
         if any(item.code == ProblemCode.STANDBY for item in report.problems):
-            return f"unsorry follows another machine here: {numbers}."
-        return f"unsorry is not running; it left {numbers}." if ran else "unsorry has never run here."
+            return f"everlean follows another machine here: {numbers}."
+        return f"everlean is not running; it left {numbers}." if ran else "everlean has never run here."
     errors = sum(item.severity == "error" for item in report.problems)
     if errors:
-        return f"unsorry is running with {counted(errors, 'problem')}: {numbers}."
+        return f"everlean is running with {counted(errors, 'problem')}: {numbers}."
     if report.problems:
-        return f"unsorry is running, with {counted(len(report.problems), 'warning')}: {numbers}."
-    return f"unsorry is running well: {numbers}."
+        return f"everlean is running, with {counted(len(report.problems), 'warning')}: {numbers}."
+    return f"everlean is running well: {numbers}."
 
 
 FAILED_JOBS_NAMED = 5
@@ -732,7 +734,7 @@ def lean_problems(lean: str, detail: str) -> list[Problem]:
             problem(
                 ProblemCode.SIMULATOR,
                 "the simulator stands in for Lean: nothing here was checked by Lean",
-                'write [lean] backend = "auto" once Lean is installed (unsorry setup)',
+                'write [lean] backend = "auto" once Lean is installed (everlean setup)',
                 severity="warning",
             )
         ]
@@ -743,7 +745,7 @@ def lean_problems(lean: str, detail: str) -> list[Problem]:
                 f"sorries are found, and none is filled: {detail or 'there is no Lean'}",
                 'write [lean] backend = "auto" to search for proofs'
                 if "switched off" in detail
-                else "unsorry setup; unsorry doctor says what else is missing",
+                else "everlean setup; everlean doctor says what else is missing",
                 severity="warning",
             )
         ]
@@ -824,7 +826,7 @@ def repository_problems(repositories: list[Repository]) -> list[Problem]:
         problem(
             ProblemCode(f"repository_{item.state}"),
             because(item),
-            item.remedy or f"unsorry poll {item.repository}",
+            item.remedy or f"everlean poll {item.repository}",
             subject=item.repository,
         )
         for item in repositories
@@ -902,14 +904,14 @@ def job_problems(failed: list[JobRow]) -> list[Problem]:
         rest = len(failed) - FAILED_JOBS_NAMED
         problems.append(
             problem(
-                ProblemCode.JOB_FAILED, f"{counted(rest, 'more job')} failed", "unsorry jobs --state failed"
+                ProblemCode.JOB_FAILED, f"{counted(rest, 'more job')} failed", "everlean jobs --state failed"
             )
         )
     return problems
 
 
 def _job_remedy(job: JobRow) -> str:
-    remedy = job.remedy or f"unsorry jobs logs {job.job}"
+    remedy = job.remedy or f"everlean jobs logs {job.job}"
     # A permanent failure stays one after its cause is mended, until it is retried by hand.
     return remedy if job.retry_at is not None else f"{remedy}; {try_again(job.job)}"
 
@@ -927,7 +929,7 @@ def work_problems(work: Work) -> list[Problem]:
             ProblemCode.WORK_PAUSED,
             f"{item.work} is paused by {item.by}, {ago(item.since)}"
             + (f": {item.reason}" if item.reason else ""),
-            f"unsorry resume {item.work}",
+            f"everlean resume {item.work}",
             severity="warning",
             subject=item.work,
         )

@@ -1,4 +1,4 @@
-"""`unsorry theorems`: the theorems of the watched repositories, and the history of each."""
+"""`everlean theorems`: the theorems of the watched repositories, and the history of each."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def _chosen(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
     if near:
         named = " or ".join(dict.fromkeys(row.name for row in near))
         raise CliError(f'no theorem has the name or the id "{asked}"; did you mean {named}?')
-    raise CliError(f'no theorem has the name or the id "{asked}"; `unsorry theorems lives` lists them')
+    raise CliError(f'no theorem has the name or the id "{asked}"; `everlean theorems lives` lists them')
 
 
 def _show_one(row: TheoremRow, spot: DeclarationRow | None, versions: list[TheoremVersionRow]) -> None:
@@ -359,4 +359,4 @@ def _most(limit: int | None, *, as_json: bool) -> int:
 
 def _say_more(more: bool, most: int) -> None:
     if more:
-        note(f"unsorry: only the first {most}; --limit 0 shows all")
+        note(f"everlean: only the first {most}; --limit 0 shows all")

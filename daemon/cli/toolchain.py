@@ -1,4 +1,4 @@
-"""`unsorry doctor`, `version`, `setup`, `toolchain`: what is installed and missing; Lean versions and REPL builds."""
+"""`everlean doctor`, `version`, `setup`, `toolchain`: what is installed and missing; Lean versions and REPL builds."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def register(app: typer.Typer) -> None:
         check_node
     )
     app.add_typer(node, name="node")
-    app.command("version", help="Show the version of unsorry, Python and SQLite.")(version)
+    app.command("version", help="Show the version of everlean, Python and SQLite.")(version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def list_(
     else:
         _show(cache, found, needed, checked=check)
         if elan is None:
-            say("elan is not installed: unsorry setup installs it")
+            say("elan is not installed: everlean setup installs it")
     if any(problem for _, problem in found):
         raise typer.Exit(ExitCode.FAILURE)
 
@@ -287,7 +287,7 @@ def setup(
     settings, cache = _settings(instance), _cache(instance)
     if instance.config == SYSTEM_CONFIG and os.geteuid() == 0:
         raise CliError(
-            "root's Lean is not the service's; run it as its user: sudo -H -u unsorry unsorry setup"
+            "root's Lean is not the service's; run it as its user: sudo -H -u everlean everlean setup"
         )
     programs, versions = _programs(settings), _versions(instance, settings)
     missing = [step for step in (*programs, *versions) if not step.there]
@@ -311,7 +311,7 @@ def setup(
             raise CliError(clean_block(str(error)), code=ExitCode.ALREADY_RUNNING) from error
         except ToolchainError as error:
             raise CliError(
-                f"{clean_block(str(error))}\nunsorry setup goes on from here when it is run again"
+                f"{clean_block(str(error))}\neverlean setup goes on from here when it is run again"
             ) from error
         if as_json:
             emit_json(SetUp([*programs, *versions], done))
@@ -399,7 +399,7 @@ def _asked(url: str, settings: Settings) -> str | CliError:
             await github.close()
 
     try:
-        with tempfile.TemporaryDirectory(prefix="unsorry-setup-") as folder:
+        with tempfile.TemporaryDirectory(prefix="everlean-setup-") as folder:
             found = asyncio.run(ask(folder))
     except (GitError, OSError, ValueError) as error:
         return CliError(f"{clean(str(error))}; {clean(getattr(error, 'remedy', ''))}".removesuffix("; "))
@@ -496,7 +496,7 @@ def _settings(instance: Instance) -> Settings:
         return load(instance.config)
     except ConfigError as error:
         raise CliError(
-            f"{clean(error.errors[0])}; `unsorry config check` lists every mistake", code=ExitCode.BAD_CONFIG
+            f"{clean(error.errors[0])}; `everlean config check` lists every mistake", code=ExitCode.BAD_CONFIG
         ) from error
 
 
@@ -564,7 +564,7 @@ def _show(
         for item, problem in found:
             if problem:
                 say(
-                    f"{item.version} is not used: run `unsorry toolchain install {item.version}` to make it anew"
+                    f"{item.version} is not used: run `everlean toolchain install {item.version}` to make it anew"
                 )
     else:
         say(f"no builds in {cache.folder}")
@@ -593,18 +593,20 @@ def doctor(config: Config = None, as_json: Json = False) -> None:
     else:
         others = sum(item.verdict != "ok" for item in findings) - len(lacking)
         if lacking:
-            say(styled(f"unsorry cannot run here: {', '.join(item.name for item in lacking)}", "bold", "red"))
+            say(
+                styled(f"everlean cannot run here: {', '.join(item.name for item in lacking)}", "bold", "red")
+            )
         elif not proves:
             say(
                 styled(
-                    "unsorry can watch here and prove nothing: there is no Lean (unsorry setup)",
+                    "everlean can watch here and prove nothing: there is no Lean (everlean setup)",
                     "bold",
                     "red",
                 )
             )
         else:
             rest = f"; {counted(others, 'optional thing')} could be better" if others else ""
-            say(styled(f"unsorry can run here{rest}", "bold"))
+            say(styled(f"everlean can run here{rest}", "bold"))
         width = max(len(item.name) for item in findings)
         for item in findings:
             mark, colour = _MARKS[item.verdict]
@@ -671,7 +673,7 @@ def _ray_problem() -> str:
     try:
         there = metadata.version("ray")
     except metadata.PackageNotFoundError:
-        return "Ray is not installed: pip install 'unsorry[ray]'"
+        return "Ray is not installed: pip install 'everlean[ray]'"
     return "" if version_tuple(there) >= RAY_MINIMUM else f"Ray is {there}, and 2.60 is needed"
 
 
@@ -689,11 +691,11 @@ class NodeCheck:
     """nothing keeps it from running jobs; the daemon also compares versions, clock and Lean with its own"""
     host: str
     version: str
-    """of unsorry and Python: a node has to have the daemon's"""
+    """of everlean and Python: a node has to have the daemon's"""
     clock: str
     """UTC; more than a minute away from the daemon's is too far"""
     folder: str
-    """where it works: `$UNSORRY_NODE_FOLDER`, else `~/.cache/unsorry-node`"""
+    """where it works: `$EVERLEAN_NODE_FOLDER`, else `~/.cache/everlean-node`"""
     free_bytes: int
     """on the folder's disk"""
     leans: list[NodeLean]
@@ -706,7 +708,7 @@ class NodeCheck:
 
 def version(as_json: Json = False) -> None:
     if as_json:
-        emit_json(Versions(metadata.version("unsorry"), platform.python_version(), sqlite3.sqlite_version))
+        emit_json(Versions(metadata.version("everlean"), platform.python_version(), sqlite3.sqlite_version))
         return
     say(version_text())
 
@@ -714,7 +716,7 @@ def version(as_json: Json = False) -> None:
 @dataclass(frozen=True, slots=True)
 class Versions:
     version: str
-    """of unsorry"""
+    """of everlean"""
     python: str
     """of the interpreter"""
     sqlite: str
@@ -722,8 +724,8 @@ class Versions:
 
 
 def version_text() -> str:
-    """The line that `unsorry version` and `unsorry --version` show."""
+    """The line that `everlean version` and `everlean --version` show."""
     return (
-        f"unsorry {metadata.version('unsorry')} (Python {platform.python_version()},"
+        f"everlean {metadata.version('everlean')} (Python {platform.python_version()},"
         f" SQLite {sqlite3.sqlite_version})"
     )

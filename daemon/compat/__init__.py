@@ -1,4 +1,4 @@
-"""LeanDojo-v2's agents on unsorry's store: set a repository up, train, prove, each with one call.
+"""LeanDojo-v2's agents on everlean's store: set a repository up, train, prove, each with one call.
 
     from daemon.compat import HFAgent
     from pipeline.models.tactics import SFTTrainer

@@ -1,6 +1,6 @@
 """LeanDojo-v2's agents: `HFAgent`, `LeanAgent`, `ExternalAgent`.
 
-An agent runs the daemon's jobs through the daemon's plan and appends the same events, so that `unsorry status`,
+An agent runs the daemon's jobs through the daemon's plan and appends the same events, so that `everlean status`,
 `sorries`, `proofs`, `models` and `jobs` show all its results.
 """
 
@@ -84,7 +84,7 @@ class SorryResult:
     """The outcome of one sorry.
 
     Attributes:
-        sorry: its row; the other rows are those of `unsorry proofs` and `unsorry sorries`.
+        sorry: its row; the other rows are those of `everlean proofs` and `everlean sorries`.
         proof: the best one of its text; None without one.
         attempt: the last one with this model and budget; None without one.
         tried_now: whether this call made the attempt; a try with the same model and budget is not repeated.
@@ -208,7 +208,7 @@ def _decision(row: CheckpointRow) -> str:
 
 
 class BaseAgent(abc.ABC):
-    """LeanDojo-v2's agent on unsorry's store.
+    """LeanDojo-v2's agent on everlean's store.
 
     Attributes:
         settings: the daemon's, with the caller's overrides.
@@ -399,10 +399,10 @@ def _why_not_traced(session: AgentSession, pinned: Pinned, ended: Sequence[JobRo
         if row.state == "failed" and (row.repository, row.sha) == (pinned.key, pinned.commit):
             remedy = f"; {row.remedy}" if row.remedy else ""
             return (
-                f"{pinned}: {row.kind} failed: {row.message or row.reason}{remedy}; `unsorry jobs logs {row.job}` has "
-                f"more, and `unsorry jobs retry {row.job}` tries it again where that could help"
+                f"{pinned}: {row.kind} failed: {row.message or row.reason}{remedy}; `everlean jobs logs {row.job}` has "
+                f"more, and `everlean jobs retry {row.job}` tries it again where that could help"
             )
-    return f"{pinned}: was not traced, and no job says why; see `unsorry jobs`"
+    return f"{pinned}: was not traced, and no job says why; see `everlean jobs`"
 
 
 class ExternalAgent(BaseAgent):
@@ -471,7 +471,7 @@ class ExternalAgent(BaseAgent):
     def _measured_checkpoint(self, session: AgentSession) -> NoReturn:  # noqa: ARG002
         raise AgentError(
             "ExternalAgent has no model of its own to measure; prove() says what it proves, and the attempts' cost is "
-            "in `unsorry sorries`"
+            "in `everlean sorries`"
         )
 
 
@@ -479,7 +479,7 @@ class LeanAgent(BaseAgent):
     """An agent that trains the lifelong premise retriever and proves with a generator that gets its premises.
 
     Training, evaluation and promotion are the daemon's jobs and rules: a checkpoint that has forgotten too much is
-    refused, and `unsorry models` says so.
+    refused, and `everlean models` says so.
     """
 
     GENERATOR = "kaiyuy/leandojo-lean4-retriever-tacgen-byt5-small"
@@ -536,7 +536,7 @@ class LeanAgent(BaseAgent):
         session.settle_models()
         for row in ended.values():
             if row.state == "failed":
-                remedy = row.remedy or f"see `unsorry jobs logs {row.job}`"
+                remedy = row.remedy or f"see `everlean jobs logs {row.job}`"
                 raise AgentError(f"{pinned}: was not learned: {row.message or row.reason}; {remedy}")
         checkpoints = session.ask(partial(model_queries.checkpoints, model=RETRIEVER))
         made = [row for row in checkpoints if row.job in ended]

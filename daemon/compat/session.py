@@ -60,7 +60,7 @@ def settings_for(
     """Return the daemon's settings with the agent's overrides.
 
     Args:
-        config: a config.toml; None: the one that `unsorry` would find, or the defaults.
+        config: a config.toml; None: the one that `everlean` would find, or the defaults.
         state_dir: the folder of the store, with its cache below it, as `[daemon] state_dir` sets it.
         lean: `[lean] backend`; "simulator" is for trials without Lean.
 
@@ -70,7 +70,7 @@ def settings_for(
     try:
         settings = load(find_config(None if config is None else Path(config)))
     except ConfigNotFoundError as error:
-        if config is not None or os.environ.get("UNSORRY_CONFIG"):
+        if config is not None or os.environ.get("EVERLEAN_CONFIG"):
             raise AgentError(str(error)) from error
         settings = parse(b"", path=Path("config.toml"))
     except ConfigError as error:

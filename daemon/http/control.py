@@ -7,7 +7,7 @@ kernel says whose it is, and `daemon.peers` what they may: GET reads, the rest a
     GET  /health   200 or 503: {"healthy", "problems"}
     GET  /status   200: what only the living daemon knows
     GET  /metrics  200: numbers for Prometheus, as text; 503 where the view cannot be read
-    GET  /report   200: the page of `unsorry report`; 304 for one that the client has; 503 where it cannot be made
+    GET  /report   200: the page of `everlean report`; 304 for one that the client has; 503 where it cannot be made
     GET  /badge.svg, /feed.atom    200: how many sorries there are, and which came and went (`daemon.http.feed`)
     POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 for one that is not watched, 503 while
                    the disk is full
@@ -204,7 +204,7 @@ def work_routes(desk: Operator, read: Read) -> list[Route]:
         try:
             came = await desk.trigger(work, repository, by=_who(request))
         except KeyError:
-            message = f"{repository}: not watched; `unsorry repos` lists what is"
+            message = f"{repository}: not watched; `everlean repos` lists what is"
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"work": work, "repository": repository, **came}, status_code=202)
 
@@ -214,7 +214,7 @@ def work_routes(desk: Operator, read: Read) -> list[Route]:
         try:
             was = await desk.cancel(job, by=_who(request))
         except KeyError:
-            message = f"{job}: no such job; `unsorry jobs` lists them"
+            message = f"{job}: no such job; `everlean jobs` lists them"
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"job": job, "was": was}, status_code=202)
 
@@ -224,7 +224,7 @@ def work_routes(desk: Operator, read: Read) -> list[Route]:
         try:
             await desk.retry(job)
         except KeyError:
-            message = f"{job}: no such job; `unsorry jobs` lists them"
+            message = f"{job}: no such job; `everlean jobs` lists them"
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"job": job}, status_code=202)
 
@@ -258,7 +258,7 @@ def bump_route(desk: Operator, read: Read) -> Route:
         try:
             asked, waits = await desk.bump(repository, **given, by=_who(request))
         except KeyError:
-            message = f"{repository}: not watched; `unsorry repos` lists what is"
+            message = f"{repository}: not watched; `everlean repos` lists what is"
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({**asked.model_dump(mode="json"), "waits": waits}, status_code=202)
 
@@ -304,7 +304,7 @@ def claim_routes(claims: Claims, read: Read) -> list[Route]:
         try:
             claimed = await claims.claim(sorry, agent=agent, by=_who(request), seconds=seconds, claim=renewed)
         except KeyError:
-            message = f"{sorry[:100]}: no such sorry; `unsorry sorries` lists them"
+            message = f"{sorry[:100]}: no such sorry; `everlean sorries` lists them"
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse(claimed.model_dump(mode="json"))
 
@@ -337,7 +337,7 @@ def claim_routes(claims: Claims, read: Read) -> list[Route]:
         try:
             found = await claims.submit(proofs, agent=agent, by=_who(request), claim=claim)
         except KeyError:
-            message = f"{sorry[:100]}: no such sorry; `unsorry sorries` lists them"
+            message = f"{sorry[:100]}: no such sorry; `everlean sorries` lists them"
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"proofs": [one.model_dump(mode="json") for one in found]})
 
@@ -523,7 +523,7 @@ def _application(parts: Parts) -> Starlette:
                 raise NoRoomError(problem)
             polling = parts.polls.poll_now(repository)
         except KeyError:
-            message = f"{repository}: not watched, or not enabled; `unsorry repos` lists what is"
+            message = f"{repository}: not watched, or not enabled; `everlean repos` lists what is"
             return JSONResponse({"error": message}, status_code=404)
         return JSONResponse({"polling": list(polling)}, status_code=202)
 
@@ -564,7 +564,7 @@ def _model_routes(parts: Parts) -> list[Route]:
                 raise ValueError(f"no promotion in the body; {remedy}")
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
-        missing = f"{checkpoint}: no such checkpoint; `unsorry models` lists them"
+        missing = f"{checkpoint}: no such checkpoint; `everlean models` lists them"
         return await _promotion(parts.upkeep.models.promote(checkpoint, force=force), missing=missing)
 
     async def rollback(request: Request) -> JSONResponse:
@@ -575,7 +575,7 @@ def _model_routes(parts: Parts) -> list[Route]:
                 raise ValueError(f"no model in the body; {remedy}")
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400)
-        missing = f"{model}: no such model; `unsorry models` lists the checkpoints of each"
+        missing = f"{model}: no such model; `everlean models` lists the checkpoints of each"
         return await _promotion(parts.upkeep.models.roll_back(model), missing=missing)
 
     return [
@@ -595,7 +595,7 @@ def _pull_request_route(parts: Parts) -> Route:
         try:
             await record(parts.store, opened)
         except KeyError:
-            message = f"{opened.proof}: no such proof; `unsorry proofs` lists them"
+            message = f"{opened.proof}: no such proof; `everlean proofs` lists them"
             return JSONResponse({"error": message}, status_code=404)
         except PullRequestStateError as error:
             return JSONResponse({"error": str(error)}, status_code=409)

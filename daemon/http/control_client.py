@@ -44,7 +44,7 @@ def request(
     """
     payload = b"" if body is None else json.dumps(body).encode()
     head = (
-        f"{method} {route} HTTP/1.1\r\nHost: unsorry\r\nConnection: close\r\nAccept: application/json\r\n"
+        f"{method} {route} HTTP/1.1\r\nHost: everlean\r\nConnection: close\r\nAccept: application/json\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
     )
     try:
@@ -57,7 +57,7 @@ def request(
     except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, BrokenPipeError) as error:
         # Reset: it went away while it was asked, or a child of a killed one still held the socket for a moment.
         raise DaemonNotRunningError(
-            f"{paths.socket}: no daemon listens there; start it with `unsorry run`"
+            f"{paths.socket}: no daemon listens there; start it with `everlean run`"
         ) from error
     except TimeoutError as error:
         raise ControlError(

@@ -34,7 +34,7 @@ _WORDS = {
     "opened": "a sorry came",
     "removed": "a sorry went",
     "by_people": "a sorry was filled",
-    "by_us": "a sorry was filled by unsorry",
+    "by_us": "a sorry was filled by everlean",
     "by_simulation": "a sorry was filled by the simulator, which is not Lean",
 }
 _LETTER, _EDGE = 7, 12
@@ -81,7 +81,7 @@ def feed(database: sqlite3.Connection, repository: str | None) -> bytes:
     _add(top, "id", f"urn:uuid:{event_id('feed', repository or '')}")
     _add(top, "title", f"sorries of {repository or 'all watched repositories'}")
     _add(top, "updated", news[0].at if news else since)
-    _add(ET.SubElement(top, "author"), "name", "unsorry")
+    _add(ET.SubElement(top, "author"), "name", "everlean")
     for one in news:
         spot, entry = one.spot, ET.SubElement(top, "entry")
         about = (spot.repository, spot.branch, spot.sorry, one.what, one.at)
@@ -148,5 +148,5 @@ def _meant(database: sqlite3.Connection, name: str | None) -> str | None:
     if name in found:
         return name
     if len(found) != 1:
-        raise NotWatchedError("repo names no watched repository, or several; `unsorry repos` lists them")
+        raise NotWatchedError("repo names no watched repository, or several; `everlean repos` lists them")
     return found[0]

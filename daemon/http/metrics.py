@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
 # ---- Numbers as Prometheus reads them, in its text exposition format; `daemon.http.metrics` is who collects them
-# Owns the names: `unsorry_`, base units at the end, `_total` on what only goes up; docs/monitoring.md lists them, and
+# Owns the names: `everlean_`, base units at the end, `_total` on what only goes up; docs/monitoring.md lists them, and
 # docs/grafana-dashboard.json draws them. What the simulator is the source of has simulated="true". The library that
 # writes the format is loaded at the first request, so that a daemon without scrapes does without it.
 
@@ -131,7 +131,7 @@ def _gauge(
 ) -> Metric:
     from prometheus_client.core import GaugeMetricFamily
 
-    family = GaugeMetricFamily(f"unsorry_{name}", about, labels=labels)
+    family = GaugeMetricFamily(f"everlean_{name}", about, labels=labels)
     for values, number in rows:
         family.add_metric(list(values), number)
     return family
@@ -142,7 +142,7 @@ def _counter(
 ) -> Metric:
     from prometheus_client.core import CounterMetricFamily
 
-    family = CounterMetricFamily(f"unsorry_{name}", about, labels=labels)
+    family = CounterMetricFamily(f"everlean_{name}", about, labels=labels)
     for values, number in rows:
         family.add_metric(list(values), number)
     return family
@@ -155,14 +155,14 @@ def _one(name: str, about: str, number: float) -> Metric:
 def _daemon(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     yield _gauge(
         "build_info",
-        "The version of unsorry, Python and SQLite, and which Lean there is: pantograph, server, simulator or none.",
+        "The version of everlean, Python and SQLite, and which Lean there is: pantograph, server, simulator or none.",
         ("version", "python", "sqlite", "lean"),
         [((live.version, platform.python_version(), sqlite3.sqlite_version, live.lean), 1)],
     )
     yield _one(
         "start_time_seconds", "When the daemon started, in seconds since 1970.", live.started_at.timestamp()
     )
-    yield _one("problems", "Problems that the daemon has found; `unsorry status` lists them.", live.problems)
+    yield _one("problems", "Problems that the daemon has found; `everlean status` lists them.", live.problems)
     yield _counter(
         "log_events", "Events in the log: the position of the last one.", (), [((), live.log_position)]
     )
@@ -262,7 +262,7 @@ def _jobs(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     yield _gauge(
         "jobs",
         "Jobs by kind and state now: queued, held (by hours, a budget or a pause), running, failed (for good, or until "
-        "their next attempt), interrupted, cancelled. Those that ended well are in unsorry_job_ends_total.",
+        "their next attempt), interrupted, cancelled. Those that ended well are in everlean_job_ends_total.",
         ("kind", "state"),
         [
             ((kind, state), states.get((kind, state), 0))
@@ -291,7 +291,7 @@ def _jobs(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
         sorted(ends.items()),
     )
     family = HistogramMetricFamily(
-        "unsorry_job_duration_seconds",
+        "everlean_job_duration_seconds",
         "How long attempts of jobs took, since the log began; interrupted ones are not timed.",
         labels=("kind", "outcome", "simulated"),
     )
@@ -418,7 +418,7 @@ class Metrics:
         waiting.update((held.due.kind, "held") for held in parts.work.plan.held)
         return LiveNumbers(
             now=datetime.now(UTC),
-            version=version("unsorry"),
+            version=version("everlean"),
             started_at=parts.context.started_at,
             lean=parts.work.leans.summary.kind,
             problems=len(parts.health().problems),
@@ -504,7 +504,7 @@ class MetricsListener:
         """Name the pages, for a person who asks this port in a browser."""
         pages = ["/metrics", *(["/report", "/feed.atom", "/badge.svg"] if self._serves_report() else [])]
         links = "".join(f'<li><a href="{page}">{page}</a></li>' for page in pages)
-        return HTMLResponse(f"<!doctype html><title>unsorry</title><h1>unsorry</h1><ul>{links}</ul>\n")
+        return HTMLResponse(f"<!doctype html><title>everlean</title><h1>everlean</h1><ul>{links}</ul>\n")
 
     def _public(self) -> bool:
         return self._context.settings.metrics.public

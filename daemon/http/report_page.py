@@ -160,7 +160,7 @@ class ReportPage:
                 html, said = await process.communicate()
         except TimeoutError as error:
             raise ReportError(
-                f"it was not made within {PATIENCE_S:g} s; `unsorry report` makes it too"
+                f"it was not made within {PATIENCE_S:g} s; `everlean report` makes it too"
             ) from error
         finally:
             if process.returncode is None:

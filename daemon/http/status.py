@@ -81,7 +81,7 @@ class RuntimeStatus:
             healthy=health.healthy,
             problems=health.problems,
             pid=os.getpid(),
-            version=version("unsorry"),
+            version=version("everlean"),
             started_at=self.context.started_at.astimezone(UTC).isoformat(),
             lean=lean.kind,
             lean_detail=lean.detail,

@@ -32,7 +32,7 @@ _CHUNK = 2**20
 _UNUSED_S = 14 * 24 * 3600.0
 _TOUCH_AFTER_S = 24 * 3600.0
 _IN_USE_S = 2 * _TOUCH_AFTER_S
-_MARK = b"artifacts of unsorry\n"
+_MARK = b"artifacts of everlean\n"
 
 
 class ArtifactError(Exception):

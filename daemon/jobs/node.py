@@ -1,6 +1,6 @@
 """The other machine's end: what a node is, and one attempt on it, around the engine that the daemon itself uses there.
 
-A node works in one folder (`$UNSORRY_NODE_FOLDER`, else `~/.cache/unsorry-node`): builds, worktrees and toolchains
+A node works in one folder (`$EVERLEAN_NODE_FOLDER`, else `~/.cache/everlean-node`): builds, worktrees and toolchains
 lie in it as in the daemon's cache (`daemon.paths`), and packs, of which each attempt makes a mirror of its own. It
 knows no configuration, no log and no secret. Each attempt is a process of its own (`Carrier`), which speaks
 `daemon.jobs.wire`; one more a machine (`Keeper`) says what the machine is, and removes what attempts left whose process
@@ -68,7 +68,7 @@ from pipeline.lean.build.build_cache import remove_tree, sweep
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from store.domain.identity import slug
 
-FOLDER = "UNSORRY_NODE_FOLDER"
+FOLDER = "EVERLEAN_NODE_FOLDER"
 """The environment variable with the folder that a node works in."""
 LEAST_FREE_BYTES = 2 * 2**30
 _TAKE_S = 30.0
@@ -83,15 +83,13 @@ log = structlog.get_logger("daemon.jobs.node")
 
 def program_version() -> str:
     """Return the versions that a node and its daemon have to have in common."""
-    return (
-        f"unsorry {version('unsorry')}, Python {platform.python_version_tuple()[0]}.{sys.version_info.minor}"
-    )
+    return f"everlean {version('everlean')}, Python {platform.python_version_tuple()[0]}.{sys.version_info.minor}"
 
 
 def node_paths() -> Paths:
     """Return the places of this node."""
     named = os.environ.get(FOLDER)
-    folder = Path(named).absolute() if named else Path.home() / ".cache" / "unsorry-node"
+    folder = Path(named).absolute() if named else Path.home() / ".cache" / "everlean-node"
     return Paths(state=folder, cache=folder / "cache", runtime=folder / "run")
 
 
@@ -276,7 +274,7 @@ class NodeAttempt:
                 await asyncio.to_thread(guard, directory, {**os.environ, FOLDER: str(self._paths.state)})
                 await self._within(begin, directory, over)
         except (ArtifactError, GitError, OSError, subprocess.SubprocessError) as error:
-            remedy = error.remedy if isinstance(error, GitError) else "see `unsorry status`"
+            remedy = error.remedy if isinstance(error, GitError) else "see `everlean status`"
             self._refuse("node", str(error), remedy, of_node=True)
         except StartError as error:
             self._refuse(error.reason, str(error), error.remedy, of_node=error.reason != "build_missing")
@@ -284,7 +282,7 @@ class NodeAttempt:
             Exception
         ) as error:  # the process border: an attempt that ends without a message would never end
             log.exception("attempt_defect", job=begin.job)
-            self._refuse("node", f"{type(error).__name__}: {error}", "see `unsorry status`", of_node=True)
+            self._refuse("node", f"{type(error).__name__}: {error}", "see `everlean status`", of_node=True)
         finally:
             over.cancel()
             await asyncio.to_thread(remove, self._paths, directory)
@@ -413,7 +411,7 @@ class NodeAttempt:
             # The process border: the daemon gives the attempt up, and this process is killed.
             log.exception("stop_defect")
             message = f"it cannot be stopped: {type(error).__name__}: {error}"
-            self._refuse("node", message, "see `unsorry status`", of_node=True)
+            self._refuse("node", message, "see `everlean status`", of_node=True)
         else:
             self._say(Plain(what="stopped", lease=self._lease))
 

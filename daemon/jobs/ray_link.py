@@ -32,8 +32,8 @@ from daemon.jobs.wire import (
 )
 from pipeline.jobs.protocol import end_with_the_daemon
 
-SLOTS = "unsorry"
-"""The resource of Ray by which a node says how many jobs it takes: `ray start --resources '{"unsorry": 8}'`."""
+SLOTS = "everlean"
+"""The resource of Ray by which a node says how many jobs it takes: `ray start --resources '{"everlean": 8}'`."""
 LOOK_EVERY_S = 5.0
 _REPORT_S = 30.0
 _MOST_SAID_BYTES = 3 * FRAME_BYTES
@@ -216,7 +216,7 @@ async def _main(address: str) -> None:
 
     out_fd = os.dup(1)
     os.dup2(2, 1)  # the pipe belongs to the frames; whatever Ray prints goes to the log
-    ray.init(address=address, log_to_driver=False, namespace="unsorry", configure_logging=False)
+    ray.init(address=address, log_to_driver=False, namespace="everlean", configure_logging=False)
     loop = asyncio.get_running_loop()
     given = asyncio.StreamReader(limit=2**20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(given), os.fdopen(0, "rb"))

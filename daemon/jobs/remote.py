@@ -211,7 +211,7 @@ class RemoteAttempt:
         if room >= 0:
             self._said.write(body[:room])
             if self._room_bytes < 0:
-                self._said.write(b"\nunsorry: no more than %d MiB are kept\n" % (MOST_SAID_BYTES // 2**20))
+                self._said.write(b"\neverlean: no more than %d MiB are kept\n" % (MOST_SAID_BYTES // 2**20))
             self._said.flush()
 
     def _breach(self, message: FromNode) -> str:

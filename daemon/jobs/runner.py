@@ -331,7 +331,7 @@ def _ended_by_us(due: DueJob, heard: AttemptOutput) -> Failure:
 def _crash(due: DueJob, heard: AttemptOutput, said: str) -> Failure:
     end = heard.exit
     last = f"; its last words: {said}" if said else ""
-    look = f"see `unsorry jobs logs {due.job}`"
+    look = f"see `everlean jobs logs {due.job}`"
     if end is not None:
         # A kernel that kills for memory takes the whole group, or one process whose parent then fails in its own way.
         peak = max(heard.seen_bytes, heard.peak_bytes or 0)
@@ -399,7 +399,7 @@ class RunningAttempt:
 
 
 def shown_of(live: RunningAttempt) -> LiveJob:
-    """Return the attempt as `unsorry jobs` and `status` show it."""
+    """Return the attempt as `everlean jobs` and `status` show it."""
     said = live.progress
     return LiveJob(
         job=live.due.job,
@@ -666,7 +666,7 @@ class JobRunner:
                 found = inputs
         except LogError as error:
             message = f"what {due.describes} reads of the view: {error}"
-            found = Failure("database", message, "see `unsorry doctor`", deterministic=False)
+            found = Failure("database", message, "see `everlean doctor`", deterministic=False)
         except (StartError, OSError) as error:
             found = await self._not_started(due, error)
             suspect = isinstance(error, NodeRefusedError) and error.suspect
@@ -898,7 +898,7 @@ class JobRunner:
             NODES_LOST,
             f"{due.describes}: its node was lost {times} times in a row, the last time so: {end.reason}",
             f"if it took their memory: {KINDS[due.kind].memory_remedy}; once that or the network is mended:"
-            f" `unsorry jobs retry {due.job}`",
+            f" `everlean jobs retry {due.job}`",
             deterministic=False,
         )
 

@@ -43,7 +43,7 @@ def why_no_bump(view: sqlite3.Connection, repo: Repo, leans: Leans, *, toolchain
         return "has opt_out; no proof is searched there"
     branch = default_branch(view, repo)
     if branch is None:
-        return "no tip of its default branch is scanned yet; `unsorry repos` shows its state"
+        return "no tip of its default branch is scanned yet; `everlean repos` shows its state"
     if toolchain and toolchain == branch.toolchain:
         return f"its tip has {toolchain} already; name another, or a package alone"
     lean = leans.for_toolchain(toolchain or branch.toolchain or "")

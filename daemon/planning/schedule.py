@@ -59,7 +59,7 @@ class Timetable:
         for pause in self.pauses:
             if pause.work in ("all", sort):
                 why = f" ({pause.reason})" if pause.reason else ""
-                text = f"paused by {pause.by}{why}; `unsorry resume {pause.work}`"
+                text = f"paused by {pause.by}{why}; `everlean resume {pause.work}`"
                 return Wait("pause", text)
         if sort is None:
             return None
@@ -159,7 +159,7 @@ def why_not(
         return _nothing_to_learn(view, repo, leans, untrainable)
     scanned = [row for row in _branches(view, repo) if _is_scanned(row)]
     if not scanned:
-        return "no tip of it is scanned yet; `unsorry repos` shows its state"
+        return "no tip of it is scanned yet; `everlean repos` shows its state"
     found = [leans.for_toolchain(row.toolchain or "") for row in scanned]
     if all(lean.kind == "none" for lean in found):
         return f"no Lean for it: {found[0].detail}"
@@ -210,9 +210,9 @@ def _nothing_to_learn(view: sqlite3.Connection, repo: Repo, leans: Leans, untrai
         return f"nothing can be trained here: {untrainable}"
     trace = trace_queries.newest_trace(view, repo.key, simulated=True)
     if trace is None:
-        return "has no trace to learn from; `unsorry trigger trace` makes one"
+        return "has no trace to learn from; `everlean trigger trace` makes one"
     if not _by_its_lean(view, trace, leans):
-        return "its newest trace is not by the Lean that works there now; `unsorry trigger trace` makes one"
+        return "its newest trace is not by the Lean that works there now; `everlean trigger trace` makes one"
     return ""
 
 
@@ -248,7 +248,7 @@ def _nothing_to_prove(
         return "every open sorry of it is an exercise, for people to solve; write exercises = [] in its [[repos]]"
     settled = {(row.branch, sorry) for row in branches for sorry in _settled(view, repo, row, leans)}
     if all((row.branch, row.sorry) in settled for row in for_us):
-        return "has no open sorry without a proof, or a proof of its negation: `unsorry proofs` has them"
+        return "has no open sorry without a proof, or a proof of its negation: `everlean proofs` has them"
     return ""
 
 

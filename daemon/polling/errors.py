@@ -35,7 +35,7 @@ _REMEDIES: dict[RepositoryProblem, str] = {
     "not_found": "check the url in config.toml: no repository is there",
     "gone": "check the url in config.toml; remove the entry if the repository is gone for good",
     "auth_failed": (
-        "give the daemon access: a token with read access (see `unsorry doctor`), or an ssh key without a passphrase;"
+        "give the daemon access: a token with read access (see `everlean doctor`), or an ssh key without a passphrase;"
         " forges also answer so for a repository that does not exist"
     ),
     "other_owner": "add the path to [poll] safe_directories, or make the daemon's user the owner of its files",

@@ -24,8 +24,8 @@ from daemon.polling.errors import GitError
 from daemon.polling.git_process import GitProcess, check_branch, check_sha, is_sha
 from pipeline.lean.build.build_cache import remove_tree
 
-KEEP = "refs/unsorry/keep/"
-UNFINISHED = "unsorry-unfinished"
+KEEP = "refs/everlean/keep/"
+UNFINISHED = "everlean-unfinished"
 """A file in a new mirror, for as long as it lacks what the one before it may have had."""
 REMOTE = "refs/remotes/origin/"
 _MOST_REFS_BYTES = 16 * 2**20

@@ -255,7 +255,7 @@ def _telling(safe: tuple[str, ...]) -> str:
     for path in safe:
         quoted = path.rstrip("/").replace("\\", "\\\\").replace('"', '\\"')
         lines += [f'\tdirectory = "{quoted}"', f'\tdirectory = "{quoted}/.git"']
-    descriptor = os.memfd_create("unsorry-gitconfig", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create("everlean-gitconfig", os.MFD_CLOEXEC)
     os.write(descriptor, ("\n".join(lines) + "\n").encode())
     return f"/proc/{os.getpid()}/fd/{descriptor}"
 

@@ -29,7 +29,7 @@ from store.events.repositories import RepositoryProblem
 
 REFUSED_REMEDY = (
     "the token is invalid, expired or revoked: make a new one and put it where the old one was"
-    " ([github] token_file, the credential github-token or $UNSORRY_GITHUB_TOKEN)"
+    " ([github] token_file, the credential github-token or $EVERLEAN_GITHUB_TOKEN)"
 )
 _NO_ACCESS = (
     "the token lacks read access to this repository, or its organisation wants the token authorised;"
@@ -292,7 +292,7 @@ class Transport:
             headers={
                 "Accept": "application/vnd.github+json",
                 "X-GitHub-Api-Version": _API_VERSION,
-                "User-Agent": f"unsorry/{version('unsorry')}",
+                "User-Agent": f"everlean/{version('everlean')}",
             },
             timeout=self.timeout_s,
             follow_redirects=False,

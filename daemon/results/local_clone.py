@@ -202,7 +202,7 @@ class LocalClone:
         """
         applied: list[Applied] = []
         parent = self.head
-        with tempfile.TemporaryDirectory(prefix="unsorry-") as folder:
+        with tempfile.TemporaryDirectory(prefix="everlean-") as folder:
             index = {"GIT_INDEX_FILE": str(Path(folder) / "index")}
             self._git("read-tree", self.head, env=index)
             texts: dict[str, tuple[bytes, int]] = {}

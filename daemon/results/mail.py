@@ -2,7 +2,7 @@
 
 The log keeps what the gate wrote, which is the evidence above the diff. Who a patch is from is this installation's to
 say ([daemon] author), so the mail is made where a patch leaves. It has no date: git takes the present. Bytes of the
-diff stay as they are, and `git apply` takes the mail as well. Standard library only: `unsorry proofs patch` starts at
+diff stay as they are, and `git apply` takes the mail as well. Standard library only: `everlean proofs patch` starts at
 once.
 """
 

@@ -174,7 +174,7 @@ class Models:
         in_use = state.in_use
         if in_use is None:
             raise ModelStateError(
-                f"{model}: no checkpoint is in use; `unsorry models promote ID{_flag(model)}` promotes one"
+                f"{model}: no checkpoint is in use; `everlean models promote ID{_flag(model)}` promotes one"
             )
         promoted = await self._store.look_up(partial(_promotions, model=model))
         # As in the view: a promotion of what was never saved changed nothing.
@@ -182,7 +182,7 @@ class Models:
         if before is None:
             raise ModelStateError(
                 f"{model}: nothing to roll back to: no other checkpoint was in use before {in_use.checkpoint};"
-                f" `unsorry models promote ID{_flag(model)}` promotes one"
+                f" `everlean models promote ID{_flag(model)}` promotes one"
             )
         row = state.known[before]
         await self._check_weights(row)
@@ -272,7 +272,7 @@ class Models:
             return await self._put_in_use(row, state, reason=f"by hand: {reason}", actor="control")
         except ConcurrencyError as error:
             raise ModelStateError(
-                f"{row.model}: changed while this was decided; look at `unsorry models` and ask again"
+                f"{row.model}: changed while this was decided; look at `everlean models` and ask again"
             ) from error
 
     async def _put_in_use(
@@ -311,7 +311,7 @@ def _off_the_chain(row: CheckpointRow, in_use: CheckpointRow | None) -> str:
 
 
 def _by_hand(row: CheckpointRow, *, force: bool = True) -> str:
-    return f"`unsorry models promote {row.checkpoint}{_flag(row.model)}{' --force' if force else ''}`"
+    return f"`everlean models promote {row.checkpoint}{_flag(row.model)}{' --force' if force else ''}`"
 
 
 def _flag(model: str) -> str:

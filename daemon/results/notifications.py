@@ -67,8 +67,8 @@ from store.view.rows import NotifierRow, ProofRow
 # signature` the HMAC-SHA256 of "id.timestamp.body".
 
 
-URL_CREDENTIAL, URL_VARIABLE = "unsorry-notify-url", "UNSORRY_NOTIFY_URL"
-KEY_CREDENTIAL, KEY_VARIABLE = "unsorry-notify-secret", "UNSORRY_NOTIFY_SECRET"  # names, no secrets
+URL_CREDENTIAL, URL_VARIABLE = "everlean-notify-url", "EVERLEAN_NOTIFY_URL"
+KEY_CREDENTIAL, KEY_VARIABLE = "everlean-notify-secret", "EVERLEAN_NOTIFY_SECRET"  # names, no secrets
 
 LONGEST_RETRY_AFTER_S = 3600.0
 _WORDS_BYTES = 2000
@@ -189,7 +189,7 @@ class WebhookChannel:
         moment = str(int(time.time()))
         headers = {
             "Content-Type": "application/json",
-            "User-Agent": f"unsorry/{version('unsorry')}",
+            "User-Agent": f"everlean/{version('everlean')}",
             "webhook-id": message.id,
             "webhook-timestamp": moment,
         }
@@ -499,7 +499,7 @@ def _doubted(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
         event,
         kind="proof_doubted",
         simulated=False,
-        text=f"verified proof in doubt ({', '.join(proof.doubts)}): {where}; unsorry proofs show {proof.proof}",
+        text=f"verified proof in doubt ({', '.join(proof.doubts)}): {where}; everlean proofs show {proof.proof}",
         about=_about(proof),
     )
 
@@ -522,9 +522,9 @@ def _proof(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
         event,
         kind="proof_verified" if verified else "proof_checked",
         simulated=not verified,
-        text=f"proof verified ({proof.graded}): {where}; unsorry proofs show {proof.proof}"
+        text=f"proof verified ({proof.graded}): {where}; everlean proofs show {proof.proof}"
         if verified
-        else f"SIMULATED, no proof at all: the simulator accepted {where}; unsorry proofs show {proof.proof}",
+        else f"SIMULATED, no proof at all: the simulator accepted {where}; everlean proofs show {proof.proof}",
         about=_about(proof),
     )
 

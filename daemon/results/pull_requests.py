@@ -41,7 +41,7 @@ from store.view.rows import AttemptRow, ProofRow
 _FORK_WAIT_S = 120.0
 _FORK_EVERY_S = 2.0
 _FILES = frozenset({"100644", "100755"})
-_MARK = "Unsorry-Proof: "
+_MARK = "Everlean-Proof: "
 """Begins the line of our commits that says whose branch it is."""
 
 
@@ -232,7 +232,7 @@ class PullRequests:
                 return item
         if content.get("truncated"):
             raise ProposalError(
-                f"{what}: its folder is too large for the API; propose it by hand (`unsorry proofs patch`)"
+                f"{what}: its folder is too large for the API; propose it by hand (`everlean proofs patch`)"
             )
         raise _not_there(what)
 
@@ -359,7 +359,7 @@ _LONGEST_SLUG = 80
 _LONGEST_EVIDENCE = 300
 
 _BY_A_PROGRAM = (
-    "The proof was found by a program, unsorry, and {judged}. No person wrote it, and perhaps none has read it"
+    "The proof was found by a program, everlean, and {judged}. No person wrote it, and perhaps none has read it"
     " yet."
 )
 _NO_MORE = (
@@ -400,7 +400,7 @@ def check_proof(row: ProofRow, patch: bytes | None) -> None:
     if row.state != "verified" or patch is None:
         raise ProposalError(
             f"proof {row.proof}: is {row.state}, and only what Lean verified is proposed;"
-            f" `unsorry proofs show {row.proof}` says what is missing"
+            f" `everlean proofs show {row.proof}` says what is missing"
         )
     try:
         refuse_simulated(patch)
@@ -459,7 +459,7 @@ async def check_authors(
     except GitError as error:
         raise ProposalError(
             f"{row.path} in {row.repository}: who wrote the lines is not known ({error}), and [prove] opt_out_authors"
-            " must hold; run `unsorry poll`, then the same command again"
+            " must hold; run `everlean poll`, then the same command again"
         ) from error
     refused = {one.strip().casefold() for one in opted_out}
     for name, mail in sorted(authors):
@@ -491,7 +491,7 @@ def patched(row: ProofRow, ground: TargetState) -> bytes:
         raise ProposalError(
             f"proof {row.proof}: was checked at {row.checked_sha[:12]}, and {ground.name}'s branch {ground.base} is at"
             f" {ground.head[:12]}, where no Lean has checked it; the daemon does so after its next poll"
-            " (`unsorry poll`), if the sorry is still there and the branch is watched: run the same command again then"
+            " (`everlean poll`), if the sorry is still there and the branch is watched: run the same command again then"
         )
     end = row.checked_start + row.byte_end - row.byte_start
     if ground.blob != row.checked_blob or not ground.data[row.checked_start : end].startswith(_TOKENS):
@@ -505,7 +505,7 @@ def patched(row: ProofRow, ground: TargetState) -> bytes:
 def branch_name(row: ProofRow) -> str:
     """Return the branch that a proof has for itself: the same one at every try."""
     name = _UNSAFE.sub("_", row.declaration).strip("._-")[:_LONGEST_SLUG].strip("._-") or "proof"
-    branch = f"unsorry/{name}-{_UNSAFE.sub('_', row.proof)}"
+    branch = f"everlean/{name}-{_UNSAFE.sub('_', row.proof)}"
     if not is_branch_name(branch):
         raise ProposalError(f"proof {row.proof}: {branch!r} is no branch name; report this as a defect")
     return branch
@@ -515,7 +515,7 @@ def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullReque
     """Return text for a pull request: plain words, and every value in a code span, where no name mentions a user."""
     title = title_of(row)
     judged = VERIFIED[row.grade] + (f"; {row.in_doubt}" if row.doubts else "")
-    message = f"{title}\n\nFound by unsorry, a program, and {judged}."
+    message = f"{title}\n\nFound by everlean, a program, and {judged}."
     found = evidence.attempt
     model = found.model if found is not None else ""
     whose = "weights of the retriever" if "+" in model else "weights"

@@ -31,12 +31,12 @@ _REMOVED: dict[Location, str] = {
     (
         "serve",
         "enabled",
-    ): "the daemon does not run the server; remove the line and run: systemctl enable --now unsorry-serve",
+    ): "the daemon does not run the server; remove the line and run: systemctl enable --now everlean-serve",
     (
         "serve",
         "memory",
     ): "the service manager bounds the server's memory; remove the line and set MemoryMax= of"
-    " unsorry-serve.service",
+    " everlean-serve.service",
 }
 """Settings of earlier versions, and what replaces them."""
 _PROGRAMS = {
@@ -169,12 +169,12 @@ def _place_of_a_secret(location: Location) -> str:
         case ("prove",):
             return (
                 "make it a credential of the service, and name that: "
-                '[prove.external] credential = "unsorry-model-key"'
+                '[prove.external] credential = "everlean-model-key"'
             )
         case ("serve",):
             return 'put it in a file of mode 600 and name that file: [serve] token_file = "serve-token"'
         case ("notify",):
-            return "make it the service's credential unsorry-notify-secret, or its variable UNSORRY_NOTIFY_SECRET"
+            return "make it the service's credential everlean-notify-secret, or its variable EVERLEAN_NOTIFY_SECRET"
     return 'put it in a file of mode 600 and name that file: [github] token_file = "github-token"'
 
 

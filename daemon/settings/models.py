@@ -173,9 +173,9 @@ class External(Section):
     tactics to a search, `candidates` of `[prove.generator]` for each state, at its `temperature`, each at most
     `max_tokens` of `[prove.whole]` long. The search sends one request for every state that it expands, and does not
     try the negation"""
-    credential: Name = Field("unsorry-model-key", examples=["unsorry-model-key"])
+    credential: Name = Field("everlean-model-key", examples=["everlean-model-key"])
     """Name of systemd's credential that holds the key"""
-    key_variable: Name = Field("UNSORRY_MODEL_KEY", examples=["UNSORRY_MODEL_KEY"])
+    key_variable: Name = Field("EVERLEAN_MODEL_KEY", examples=["EVERLEAN_MODEL_KEY"])
     """Name of the environment variable that holds the key"""
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=3600, example="2m"))] = Field(
         120.0, alias="timeout", examples=["2m"]
@@ -232,7 +232,7 @@ class Prove(Section):
         None, gt=0, allow_inf_nan=False, examples=[8]
     )
     """Search time above rung 0, summed over the attempts of all jobs, from one midnight (UTC) to the next. A job
-    begins only if the time that it may take at most is left. `""`: no limit. `unsorry status` shows the time spent"""
+    begins only if the time that it may take at most is left. `""`: no limit. `everlean status` shows the time spent"""
     memory_bytes: Annotated[int, BeforeValidator(size(minimum_bytes=2**28, example="16G"))] = Field(
         2**34, alias="memory", examples=["16G"]
     )
@@ -481,8 +481,8 @@ class Train(Section):
         return float(getattr(self, model).get("tolerance", RULES[model].tolerance))
 
 
-TOKEN_CREDENTIAL = "unsorry-serve-token"  # noqa: S105 - the name of a systemd credential, not a secret
-TOKEN_VARIABLE = "UNSORRY_SERVE_TOKEN"  # noqa: S105 - the name of an environment variable
+TOKEN_CREDENTIAL = "everlean-serve-token"  # noqa: S105 - the name of a systemd credential, not a secret
+TOKEN_VARIABLE = "EVERLEAN_SERVE_TOKEN"  # noqa: S105 - the name of an environment variable
 _EXAMPLE = 'write for instance name = "tactics" and kind = "tactics"'
 
 
@@ -541,7 +541,7 @@ class ServeModel(Section):
     `retrieval` and `retriever` only: the checkpoint in use; a promoted checkpoint replaces it without dropping a
     request"""
     repository: Text = Field("", examples=["github.com/owner/name"])
-    """For `tactics`: the repository whose adapter is served, by its key in `unsorry repos`, of a checkpoint that was
+    """For `tactics`: the repository whose adapter is served, by its key in `everlean repos`, of a checkpoint that was
     trained with `lora_by_repository`"""
     generator: ModelName = Field("", examples=["./my-generator"])
     """Generator of `retrieval`, which requires it: a hub name or a folder"""
@@ -563,9 +563,9 @@ class ServeModel(Section):
     """Address of an `endpoint`: `https://api.openai.com/v1`, `https://api.anthropic.com/v1`,
     `https://generativelanguage.googleapis.com/v1beta/openai`, `https://router.huggingface.co/v1`, or a vLLM
     server's, such as `http://127.0.0.1:8000/v1`; http is accepted for this machine only"""
-    credential: Name = Field("unsorry-model-key", examples=["unsorry-model-key"])
+    credential: Name = Field("everlean-model-key", examples=["everlean-model-key"])
     """Name of systemd's credential that holds the key of an `endpoint`"""
-    key_variable: Name = Field("UNSORRY_MODEL_KEY", examples=["UNSORRY_MODEL_KEY"])
+    key_variable: Name = Field("EVERLEAN_MODEL_KEY", examples=["EVERLEAN_MODEL_KEY"])
     """Name of the environment variable that holds the key, used without the credential"""
     retries: Annotated[int, Strict()] = Field(4, ge=0, le=100, examples=[4])
     """Retries of a call to an `endpoint` that fails for a transient reason; 0 to 100"""
@@ -652,7 +652,7 @@ class Serve(Section):
     port: Annotated[int, Strict()] = Field(23337, ge=1, le=65535, examples=[23337])
     """Port to listen on, 1 to 65535; LeanCopilot's default is 23337"""
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
-        "", examples=["/etc/unsorry/serve-token"]
+        "", examples=["/etc/everlean/serve-token"]
     )
     """File whose only line is the token, readable by its owner only (mode 600). A changed token takes effect at the
     server's next reload"""

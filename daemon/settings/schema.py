@@ -155,7 +155,7 @@ class Quiet(Section):
     """[schedule.quiet]: hours in which no work of a sort begins."""
 
     poll: Hours = Field((), examples=[["22:00-06:00"]])
-    """No repository is polled on schedule; `unsorry poll` still polls"""
+    """No repository is polled on schedule; `everlean poll` still polls"""
     train: Hours = Field((), examples=[["mon-fri 08:00-18:00"]])
     """No training and no evaluation of models begins"""
     prove: Hours = Field((), examples=[["22:00-06:00"]])
@@ -234,7 +234,7 @@ _SECRET_ADDRESSES = re.compile(
 )
 """Addresses which are known to be all that it takes to write there."""
 _BY_CREDENTIAL = (
-    'leave url = "" and give it as systemd\'s credential unsorry-notify-url or as $UNSORRY_NOTIFY_URL'
+    'leave url = "" and give it as systemd\'s credential everlean-notify-url or as $EVERLEAN_NOTIFY_URL'
 )
 
 
@@ -329,7 +329,7 @@ class Webhook(Section):
 
     url: Annotated[Text, AfterValidator(_configured_url)] = Field("", examples=["https://example.org/hook"])
     """Address of the webhook; http is accepted for this machine only. `""`: systemd's credential
-    `unsorry-notify-url`, else `$UNSORRY_NOTIFY_URL`, else there is no webhook. A URL that is itself a secret (a user
+    `everlean-notify-url`, else `$EVERLEAN_NOTIFY_URL`, else there is no webhook. A URL that is itself a secret (a user
     name, a query, the webhooks of Slack, Discord, Teams, Google Chat) is refused here"""
     kinds: _NotifiedKinds = Field(NOTIFY_KINDS, examples=[["proof_verified"]])
     """Events that the webhook receives"""
@@ -387,12 +387,12 @@ class Metrics(Section):
     numbers of all watched repositories, without a password"""
     listen: Annotated[Text, AfterValidator(_listen)] = Field("", examples=["127.0.0.1:9464"])
     """A second address for the metrics, over HTTP, such as `"127.0.0.1:9464"` or `"[::1]:9464"`; with `[report]
-    serve` for the report too. If it is in use, the daemon runs without it, tries again, and `unsorry status` reports
+    serve` for the report too. If it is in use, the daemon runs without it, tries again, and `everlean status` reports
     it"""
 
 
 class Report(Section):
-    """[report]: the page of `unsorry report`, beside the numbers of [metrics]."""
+    """[report]: the page of `everlean report`, beside the numbers of [metrics]."""
 
     serve: Flag = Field(False, examples=[False])
     """`true`: serve the report, a badge and a feed also at `[metrics] listen`, which must be set, as `/report`:
@@ -413,9 +413,9 @@ def unreachable(report: Report, metrics: Metrics) -> list[str]:
 
 
 TOKEN_CREDENTIAL = "github-token"  # noqa: S105 - the name of a systemd credential, not a secret
-TOKEN_VARIABLE = "UNSORRY_GITHUB_TOKEN"  # noqa: S105 - the name of an environment variable
+TOKEN_VARIABLE = "EVERLEAN_GITHUB_TOKEN"  # noqa: S105 - the name of an environment variable
 WEBHOOK_CREDENTIAL = "webhook-secret"
-WEBHOOK_VARIABLE = "UNSORRY_WEBHOOK_SECRET"
+WEBHOOK_VARIABLE = "EVERLEAN_WEBHOOK_SECRET"
 
 
 EXERCISES = ("**/*[Ee]xercise*/**", "**/*[Ee]xercise*.lean")
@@ -461,7 +461,7 @@ def _api_url(value: str) -> str:
 
 
 def _artifacts(value: str) -> str:
-    # The nodes, the daemon's log and `unsorry status` get it as written.
+    # The nodes, the daemon's log and `everlean status` get it as written.
     if re.search(r"://[^/@]*:[^/]*@", value):
         raise ValueError(
             "holds a password (not shown); leave it out, and give it to the daemon and the nodes in the environment, by"
@@ -512,17 +512,17 @@ _POLL_EVERY = duration(minimum_s=1, maximum_s=30 * 86400, example="5m")
 class Daemon(Section):
     """[daemon]: folders, logs, stopping."""
 
-    state_dir: Text = Field("", examples=["/var/lib/unsorry"])
+    state_dir: Text = Field("", examples=["/var/lib/everlean"])
     """Folder of the event log, the database, patches and job folders; on a local file system. `""`:
-    `$STATE_DIRECTORY` (set by systemd), else `/var/lib/unsorry` for `/etc/unsorry/config.toml`, else
-    `$XDG_STATE_HOME/unsorry` (`~/.local/state/unsorry`)"""
-    cache_dir: Text = Field("", examples=["/var/cache/unsorry"])
+    `$STATE_DIRECTORY` (set by systemd), else `/var/lib/everlean` for `/etc/everlean/config.toml`, else
+    `$XDG_STATE_HOME/everlean` (`~/.local/state/everlean`)"""
+    cache_dir: Text = Field("", examples=["/var/cache/everlean"])
     """Folder of mirrors, worktrees, builds, packages and toolchains; may be deleted while the daemon is stopped.
-    `""`: `$CACHE_DIRECTORY`, else `/var/cache/unsorry`, else `cache` inside a `state_dir` that is set, else
-    `$XDG_CACHE_HOME/unsorry`"""
-    runtime_dir: Text = Field("", examples=["/run/unsorry"])
-    """Folder of the control socket. `""`: `$RUNTIME_DIRECTORY`, else `/run/unsorry`, else `run` inside a `state_dir`
-    that is set, else `$XDG_RUNTIME_DIR/unsorry`"""
+    `""`: `$CACHE_DIRECTORY`, else `/var/cache/everlean`, else `cache` inside a `state_dir` that is set, else
+    `$XDG_CACHE_HOME/everlean`"""
+    runtime_dir: Text = Field("", examples=["/run/everlean"])
+    """Folder of the control socket. `""`: `$RUNTIME_DIRECTORY`, else `/run/everlean`, else `run` inside a `state_dir`
+    that is set, else `$XDG_RUNTIME_DIR/everlean`"""
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", examples=["info"])
     """`debug`, `info`, `warning` or `error`. `debug` also logs polls that found nothing; `warning` logs only what
     failed"""
@@ -533,14 +533,14 @@ class Daemon(Section):
     ] = Field(20.0, alias="shutdown_timeout", examples=["20s"])
     """Time that running jobs have to end when the daemon stops; 1s to 1h"""
     author: Annotated[Text, AfterValidator(_author)] = Field(
-        DEFAULT_AUTHOR, examples=["unsorry <unsorry@example.org>"]
+        DEFAULT_AUTHOR, examples=["everlean <everlean@example.org>"]
     )
-    """Author of patch files and of the commits of `unsorry proofs apply`, as git writes one. A pull request's commit is
-    GitHub's, by the account of the token"""
+    """Author of patch files and of the commits of `everlean proofs apply`, as git writes one. A pull request's commit
+    is GitHub's, by the account of the token"""
     control_group: Annotated[Text, AfterValidator(_existing_group)] = Field("", examples=["root"])
     """Group whose members may use the control socket to act (`poll`, `jobs retry`, `models promote` …). `""`: only
     the daemon's own user and root may act; members of the daemon's group may still read. The daemon's user must be a
-    member of this group, since the socket is handed to it. With the shipped unit write `"unsorry"`: the service sees
+    member of this group, since the socket is handed to it. With the shipped unit write `"everlean"`: the service sees
     no other group"""
 
 
@@ -597,18 +597,18 @@ class GitHub(Section):
     """Ask the API about repositories that are paths too, with the token, where it is on this machine's loopback
     address. Without it, a path is read by git, and no forge hears of it while there is a token"""
     token_file: Annotated[Text, AfterValidator(_token_file)] = Field(
-        "", examples=["/etc/unsorry/github-token"]
+        "", examples=["/etc/everlean/github-token"]
     )
     """File whose only line is the token, readable by its owner only (mode 600). Read access is enough, except for
-    `unsorry proofs pr`, which needs write access to contents and pull requests"""
+    `everlean proofs pr`, which needs write access to contents and pull requests"""
     webhook_port: Annotated[int, Strict()] = Field(0, ge=0, le=65535, examples=[8477])
     """Port on 127.0.0.1 that receives GitHub's webhooks; `0`: none"""
     webhook_secret_file: Annotated[Text, AfterValidator(_token_file)] = Field(
-        "", examples=["/etc/unsorry/webhook-secret"]
+        "", examples=["/etc/everlean/webhook-secret"]
     )
     """File whose only line is the webhooks' secret, readable by its owner only (mode 600). Otherwise systemd's
-    credential `webhook-secret` or `$UNSORRY_WEBHOOK_SECRET` is used; without a secret the port stays closed, and
-    `unsorry status` reports it"""
+    credential `webhook-secret` or `$EVERLEAN_WEBHOOK_SECRET` is used; without a secret the port stays closed, and
+    `everlean status` reports it"""
 
     def read_token(self) -> str | None:
         """Return the token, read now: systemd's credential, else `token_file`, else the environment.
@@ -640,10 +640,10 @@ class Lean(Section):
     """Path of the `pantograph-repl` program, or its name on `PATH`; `""`: the search order is below"""
     install: Literal["manual", "auto"] = Field("manual", examples=["auto"])
     """`auto`: the daemon installs elan, and each released Lean version that a watched branch names, by itself; about
-    2.8 GB each. `manual`: a person does, with `unsorry setup`"""
+    2.8 GB each. `manual`: a person does, with `everlean setup`"""
     sandbox: Literal["bubblewrap", "none"] = Field("bubblewrap", examples=["bubblewrap"])
     """Sandbox of lake and Lean; without bubblewrap they are not run. `none` runs code of the watched repositories
-    unconfined, and `unsorry status` reports it"""
+    unconfined, and `everlean status` reports it"""
     as_root: Flag = Field(False, examples=[False])
     """Run Lean also where root runs the daemon, as in a container: what gets out of the sandbox is root there. Without
     it, root's daemon only scans"""
@@ -691,7 +691,7 @@ class Build(Section):
 
 
 class Scan(Section):
-    """[scan]: how much of a commit is taken. What is beyond is counted, and `unsorry status` and `unsorry repos` say
+    """[scan]: how much of a commit is taken. What is beyond is counted, and `everlean status` and `everlean repos` say
     "too large: N of M taken"; a sorry that is followed already stays followed. A raised limit counts for a file from
     its next change on."""
 
@@ -733,7 +733,7 @@ class Cache(Section):
         200 * 2**30, alias="size", examples=["200G"]
     )
     """Disk space of builds and their packages, together. The least recently used are removed first, but nothing that
-    a running or planned job needs; while those alone exceed the limit, `unsorry status` warns. A removed build is
+    a running or planned job needs; while those alone exceed the limit, `everlean status` warns. A removed build is
     built again when it is needed. Mirrors, installed toolchains and the worktrees of running jobs are not counted;
     at least 1M"""
 
@@ -741,7 +741,7 @@ class Cache(Section):
 def _ship(value: str, info: ValidationInfo) -> str:
     if not value:
         return value
-    remedy = 'write "/srv/backup/unsorry" or "s3://bucket/folder"'
+    remedy = 'write "/srv/backup/everlean" or "s3://bucket/folder"'
     if not value.isprintable() or "::" in value:
         raise ValueError(f"is no folder and no URL; {remedy}")
     scheme, separator, rest = value.partition("://")
@@ -779,15 +779,15 @@ def _path_beside(value: str, info: ValidationInfo) -> str:
 
 
 class Certificates(Section):
-    """[certificates]: what `unsorry certificate` writes, and what puts a verified proof in doubt."""
+    """[certificates]: what `everlean certificate` writes, and what puts a verified proof in doubt."""
 
     signing_key: Annotated[Text, AfterValidator(_path_beside)] = Field(
-        "", examples=["/etc/unsorry/certificate-key"]
+        "", examples=["/etc/everlean/certificate-key"]
     )
     """Private key of OpenSSH's, ed25519, without a passphrase (`ssh-keygen -t ed25519 -N ''`), that signs each
     certificate that is written; whoever writes one must be able to read it. `""`: certificates are not signed"""
     advisories: Annotated[Text, AfterValidator(_path_beside)] = Field(
-        "", examples=["/etc/unsorry/advisories.toml"]
+        "", examples=["/etc/everlean/advisories.toml"]
     )
     """File of the known faults of kernels, in place of the one that came with this version and in its form
     (`pipeline/gate/advisories.toml`); read again every minute. `""`: the one that came with it"""
@@ -839,14 +839,14 @@ class Engine(Section):
     This table is read when the daemon starts"""
     address: Text = Field("", examples=["10.0.0.5:6379"])
     """Where the cluster's head is, for `ray`: `host:port`. The daemon's machine has to be one of the cluster"""
-    token_file: Text = Field("", examples=["/etc/unsorry/ray-token"])
+    token_file: Text = Field("", examples=["/etc/everlean/ray-token"])
     """The file with the cluster's token; `""`: where Ray looks for it (`~/.ray/auth_token`)"""
     lease_s: Annotated[float, BeforeValidator(duration(minimum_s=5, maximum_s=3600, example="1m"))] = Field(
         60.0, alias="lease", examples=["1m"]
     )
     """A node that has not heard of the daemon for so long ends what it runs; a node that the daemon has not heard of
     for so long is lost, and its jobs begin anew elsewhere"""
-    artifacts: Annotated[Text, AfterValidator(_artifacts)] = Field("", examples=["s3://bucket/unsorry"])
+    artifacts: Annotated[Text, AfterValidator(_artifacts)] = Field("", examples=["s3://bucket/everlean"])
     """Where commits, builds and inputs lie for the nodes, by their hash: a folder that all of them see, or a URL of
     fsspec without a password. `""`: the folder `artifacts` in `cache_dir`"""
 
@@ -867,7 +867,7 @@ class RepoEntry(Section):
     branches: Branches = Field((), examples=[["main", "release/*"]])
     """Names or globs (`"release/*"`); `[]`: the remote's default branch. A branch that no longer matches (also a
     default branch after the remote chose another) becomes `unwatched`: its history stays, no job works on it, and
-    its sorries are not counted as open. The default branch is looked up once an hour, and by `unsorry poll`"""
+    its sorries are not counted as open. The default branch is looked up once an hour, and by `everlean poll`"""
     every_s: Annotated[float | None, BeforeValidator(_duration_or_default)] = Field(
         None, alias="every", examples=["5m"]
     )
@@ -887,7 +887,7 @@ class RepoEntry(Section):
     opt_out: Flag = Field(False, examples=[False])
     """`true`: watched and scanned, but no proof is searched or proposed"""
     pull_requests: Flag = Field(False, examples=[True])
-    """`true`: the owners agree that `unsorry proofs pr` opens pull requests in this repository"""
+    """`true`: the owners agree that `everlean proofs pr` opens pull requests in this repository"""
     try_bumps: Literal["never", "weekly"] = Field("never", examples=["weekly"])
     """`weekly`: once a week the default branch is tried with the newest installed Lean after its own
     ([bumps](bump.md)), where that is another one or the branch has moved since the last trial"""

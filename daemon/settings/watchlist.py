@@ -21,8 +21,8 @@ _ENTRY = re.compile(r"\s*\[\[\s*repos\s*\]\]")
 _HEADER = re.compile(r"\s*\[")
 
 BEGINNING = """\
-# unsorry: what differs from the defaults. docs/configuration.md describes every setting, `unsorry config show` has
-# those in force. The daemon reloads this file when it changes; `unsorry config check` lists its mistakes.
+# everlean: what differs from the defaults. docs/configuration.md describes every setting, `everlean config show` has
+# those in force. The daemon reloads this file when it changes; `everlean config check` lists its mistakes.
 """
 
 

@@ -1,7 +1,7 @@
 """The retriever that learns for life: one repository after the other, each on top of what was learned before.
 
 A second repository is set up and learned in the same way; what the retriever has lost on the first is measured, and a
-checkpoint that lost too much is refused (`unsorry models`).
+checkpoint that lost too much is refused (`everlean models`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Supervised fine-tuning of a tactic model on one repository, then its sorries: LeanDojo-v2's first example.
 
 What differs from a script for LeanDojo-v2: the two import lines. A commit may also be named by its branch. Whatever
-happens here is in the store that `unsorry` shows: `unsorry sorries`, `unsorry proofs`, `unsorry models`.
+happens here is in the store that `everlean` shows: `everlean sorries`, `everlean proofs`, `everlean models`.
 """
 
 from __future__ import annotations

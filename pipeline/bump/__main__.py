@@ -73,7 +73,7 @@ def work(spec: JobSpec[BumpSpec], reporter: Reporter) -> dict[str, Any]:
             return Bump(spec, reporter, held).run()
     except (ReplError, SandboxError) as error:
         raise JobError(
-            "lean_failed", f"the bump could not be tried: {error}", remedy="see `unsorry doctor`"
+            "lean_failed", f"the bump could not be tried: {error}", remedy="see `everlean doctor`"
         ) from error
     finally:
         for file in held:

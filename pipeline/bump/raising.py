@@ -32,7 +32,7 @@ from pipeline.lean.toolchain.toolchains import is_at_most
 TOOLCHAIN = "lean-toolchain"
 _LONGEST_TERM = 200
 """Tokens in brackets."""
-_MARK = "#unsorry-"
+_MARK = "#everlean-"
 _REV = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _OF_GIT = "git#"
 """Stands before a revision where a lakefile has it as a version."""

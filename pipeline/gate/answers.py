@@ -108,7 +108,7 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
     lines = text.split("\n")
     if lines[-1] != "" or len(lines) < 5:
         return f"the answer has no end: {_end(text)}"
-    if lines[0] != f"unsorry-questions {FORMAT} {nonce}" or lines[-2] != f"end {nonce}":
+    if lines[0] != f"everlean-questions {FORMAT} {nonce}" or lines[-2] != f"end {nonce}":
         return f"the answer does not carry the question's mark: {_end(text)}"
     version = _VERSION.fullmatch(lines[1])
     if version is None:

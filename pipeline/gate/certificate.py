@@ -5,7 +5,7 @@ and its patch. The same event gives the same bytes, so that a log can say whethe
 what a kernel replayed with all that it rests on has one; what the simulator found never does, nor what was judged by a
 Lean with a library that is not its own, since nothing of that is ever verified.
 
-A signature is a file beside it, as `ssh-keygen -Y sign` makes it: whoever has OpenSSH checks it, without unsorry.
+A signature is a file beside it, as `ssh-keygen -Y sign` makes it: whoever has OpenSSH checks it, without everlean.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from store.view.projections.proofs import why_not_verified
 from store.view.rows import GRADES
 
 VERSION = 1
-NAMESPACE = "unsorry-certificate"
+NAMESPACE = "everlean-certificate"
 """What a signature is for: one made for a git commit or a login is none for a certificate."""
 MOST_BYTES = 16 * 2**20
 """The largest file that is read as a certificate; a patch is a few kilobytes."""
@@ -154,7 +154,7 @@ def _made(log: LogReader, found: ProofFound, event: StoredEvent) -> Certificate:
         )
     if body.material is None or body.version is None or not body.toolchain:
         raise CertificateError(
-            f"proof {found.proof}: it was checked by a version of unsorry that recorded no hashes of what it checked;"
+            f"proof {found.proof}: it was checked by a version of everlean that recorded no hashes of what it checked;"
             " it gets a certificate when it is checked again"
         )
     patch = log.blob(body.patch.sha256)
@@ -215,7 +215,7 @@ def read_certificate(data: bytes) -> Certificate:
     # A key that is there twice means one thing here, and to another reader the other.
     if found.text() != data:
         raise CertificateError(
-            "it is no certificate: its bytes are not those that unsorry writes for what it says"
+            "it is no certificate: its bytes are not those that everlean writes for what it says"
         )
     return found
 
@@ -356,7 +356,7 @@ def patched(before: bytes, certificate: Certificate) -> bytes:
     Raises:
         CertificateError: it does not apply.
     """
-    with tempfile.TemporaryDirectory(prefix="unsorry-certificate-") as folder:
+    with tempfile.TemporaryDirectory(prefix="everlean-certificate-") as folder:
         place = Path(folder) / "file"
         place.write_bytes(before)
         # The name is the certificate's to choose, and may be any: the hunk alone is applied, to a name of our own.

@@ -50,7 +50,7 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
             verdict = asyncio.run(gate.run())
     except (ReplError, SandboxError) as error:
         raise JobError(
-            "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `unsorry doctor`"
+            "lean_failed", f"proof {proof.proof} could not be judged: {error}", remedy="see `everlean doctor`"
         ) from error
     bodies = [
         _conclusion(spec, reporter, replace(gate, proof=one.proof), verdict, found_with(one.search))

@@ -30,7 +30,7 @@ from pipeline.gate.certificate import (
 from pipeline.gate.lake_checks import ALLOWED_AXIOMS
 from pipeline.lean.source.imports import module_of, read_lakefile_toml, source_folders
 
-SOLUTION = "UnsorrySolution"
+SOLUTION = "EverleanSolution"
 CONFIGURATION, METADATA = "comparator.json", "formalization.yaml"
 _TEMPLATE = "TEMPLATE: "
 
@@ -128,7 +128,7 @@ def _metadata(certificate: Certificate) -> bytes:
                 }
             ],
             "automation": {
-                "methods": [{"method": "autonomous", "framework": "unsorry"}],
+                "methods": [{"method": "autonomous", "framework": "everlean"}],
                 "notes": f"the proof of {certificate.declaration} was found by a program; the rest is the project's",
             },
             "status": {

@@ -162,7 +162,7 @@ _AT_ONCE = 8
 FIRST_MODULE = "Init.Prelude"
 """The module below every other of Lean's own library; a library of somebody's own in its place has another."""
 QUESTIONS = Path(__file__).with_name("Questions.lean")
-_COMPILED = "UnsorryQuestions"
+_COMPILED = "EverleanQuestions"
 """The name of the module that `Questions.lean` is compiled to."""
 _compiled: dict[tuple[object, ...], bytes] = {}
 Scope = Literal["statement", "closure"]
@@ -186,7 +186,7 @@ def leads_outside(runner: LakeRunner) -> str | None:
         place / "build",
         place / "build" / "lib",
         place / "build" / "ir",
-        place / "unsorry",
+        place / "everlean",
     ):
         if not folder.resolve().is_relative_to(project):
             return f"{folder} leads out of the worktree, and a build of a candidate must not reach what others use"
@@ -409,7 +409,7 @@ def _lean(runner: LakeRunner, folder: Path, *arguments: str, first: Path | None 
 
 
 def _new_folder(project: Path) -> Path:
-    folder = project / ".lake" / "unsorry" / secrets.token_hex(16)
+    folder = project / ".lake" / "everlean" / secrets.token_hex(16)
     folder.mkdir(parents=True)
     if not _own(project, folder):
         folder.rmdir()

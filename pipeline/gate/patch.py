@@ -59,9 +59,9 @@ class PatchHeader:
                 "do not propose it to anyone."
             )
         elif self.verified:
-            first = f"A proof of {self.declaration}, found by unsorry and {VERIFIED[self.grade]}"
+            first = f"A proof of {self.declaration}, found by everlean and {VERIFIED[self.grade]}"
         else:
-            first = f"A candidate for a proof of {self.declaration}, found by unsorry; it is not verified, see below"
+            first = f"A candidate for a proof of {self.declaration}, found by everlean; it is not verified, see below"
         fields = [
             ("Declaration", self.declaration),
             ("Repository", self.repository),
@@ -132,7 +132,7 @@ def refuse_simulated(text: str | bytes) -> None:
     if _NOT_SIMULATED not in _header(text):
         raise RefusedPatchError(
             f"the patch's header has no line {_NOT_SIMULATED!r}, so nothing says where it comes from;"
-            " only patch files as unsorry writes them are proposed"
+            " only patch files as everlean writes them are proposed"
         )
 
 

@@ -30,8 +30,8 @@ import psutil
 from pipeline.jobs.protocol import KEY_PIPE, KEY_PROBLEM
 from pipeline.lean.toolchain.standins import SWITCH as STAND_INS_SWITCH
 
-MARK = "UNSORRY_ATTEMPT"
-DAEMON_PID = "UNSORRY_DAEMON_PID"
+MARK = "EVERLEAN_ATTEMPT"
+DAEMON_PID = "EVERLEAN_DAEMON_PID"
 # What a job may know of the parent's environment. Tokens, credentials and sockets are not among it; a job that needs
 # a key of someone's (rung 4) is handed that one by a pipe.
 _PASSED_ON = (

@@ -27,15 +27,15 @@ def lean_held(backend: LeanBackend) -> Iterator[None]:
         problem = bubblewrap_problem()
         if problem is not None:
             raise JobError(
-                "sandbox_missing", f"no sandbox for Lean: {problem}", remedy="see `unsorry doctor`"
+                "sandbox_missing", f"no sandbox for Lean: {problem}", remedy="see `everlean doctor`"
             )
     with ExitStack() as held:
         try:
             held.enter_context(backend.in_use())
         except ToolchainError as error:
-            raise JobError("toolchain_missing", str(error), remedy="see `unsorry toolchain list`") from error
+            raise JobError("toolchain_missing", str(error), remedy="see `everlean toolchain list`") from error
         except SandboxError as error:
-            raise JobError("sandbox_missing", str(error), remedy="see `unsorry doctor`") from error
+            raise JobError("sandbox_missing", str(error), remedy="see `everlean doctor`") from error
         yield
 
 
@@ -44,4 +44,4 @@ def hold_that_lean_is_there(backend: LeanBackend) -> None:
     JobError: nothing here runs Lean.
     """
     if backend.kind == "none":
-        raise JobError("no_lean", f"no Lean: {backend.detail}", remedy="see `unsorry doctor`")
+        raise JobError("no_lean", f"no Lean: {backend.detail}", remedy="see `everlean doctor`")

@@ -105,7 +105,7 @@ class Mirror:
             raise JobError(
                 "mirror_missing",
                 f"{path} is no bare git repository",
-                remedy="run `unsorry poll` so that the daemon clones the mirror again",
+                remedy="run `everlean poll` so that the daemon clones the mirror again",
             )
         self.path = path
         self._processes: dict[str, _Git] = {}
@@ -130,7 +130,7 @@ class Mirror:
             raise JobError(
                 reason,
                 f"{self.path} has no commit {sha}",
-                remedy="run `unsorry poll` to fetch again; a commit that was force-pushed away may be gone for good",
+                remedy="run `everlean poll` to fetch again; a commit that was force-pushed away may be gone for good",
             )
 
     def files(self, sha: str) -> Iterator[TreeFile]:
@@ -215,7 +215,7 @@ class Mirror:
             raise JobError(
                 "object_missing",
                 f"{self.path}: git cat-file has {said} of the name {blob}",
-                remedy="run `unsorry poll`; if it stays, delete the mirror and it is cloned again",
+                remedy="run `everlean poll`; if it stays, delete the mirror and it is cloned again",
             )
         return found[2]
 
@@ -288,7 +288,7 @@ class Mirror:
         return JobError(
             "git_failed",
             f"{self.path}: git {command} {said}",
-            remedy="run `unsorry poll`; if it stays, delete the mirror and it is cloned again",
+            remedy="run `everlean poll`; if it stays, delete the mirror and it is cloned again",
         )
 
     def _too_many(self, command: str) -> JobError:

@@ -3,7 +3,7 @@
 A job is `python -m pipeline.<kind> --spec spec.json`. It owns no database: it asks for events to be appended,
 and the daemon alone writes them. Lines that a job prints, each one JSON object with the key `line`:
 
-    progress  {"done": 3, "total": 10, "note": "Basic.lean"}       shown by `unsorry jobs`, not recorded
+    progress  {"done": 3, "total": 10, "note": "Basic.lean"}       shown by `everlean jobs`, not recorded
     events    {"events": [{stream, event_id, type, schema_version, data, occurred_at?}]}
                                                                    one batch: appended all or nothing
     result    {"summary": {...}, "peak_rss_bytes"}                 the last line of a job that succeeded
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 SPEC_SCHEMA = 3
 BAD_INPUT = "bad_input"
 """Why a job fails one of whose inputs is not what its specification names."""
-KEY_PIPE = "UNSORRY_KEY_PIPE"
+KEY_PIPE = "EVERLEAN_KEY_PIPE"
 """The environment variable with the number of the descriptor that a job reads its key from."""
-KEY_PROBLEM = "UNSORRY_KEY_PROBLEM"
+KEY_PROBLEM = "EVERLEAN_KEY_PROBLEM"
 """The environment variable that says why a job's key cannot be used."""
 _SEE = "start the daemon again, so that it writes the specification anew; pipeline/jobs/specs.py says what it takes"
 SpecCo = TypeVar("SpecCo", covariant=True)
@@ -390,7 +390,7 @@ def end_with_the_daemon() -> None:
 
     By the process itself: between fork and exec in the daemon, beside its other threads, would be the wrong place.
     """
-    daemon = os.environ.get("UNSORRY_DAEMON_PID", "")
+    daemon = os.environ.get("EVERLEAN_DAEMON_PID", "")
     if not daemon.isdecimal() or not sys.platform.startswith("linux"):
         return
     import ctypes

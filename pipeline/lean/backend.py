@@ -43,12 +43,12 @@ NO_BUBBLEWRAP = (
     ' install bubblewrap, or write sandbox = "none" under [lean]'
 )
 NOT_AS_ROOT = (
-    "root runs unsorry, and what gets out of a sandbox of root's is root on this machine;"
+    "root runs everlean, and what gets out of a sandbox of root's is root on this machine;"
     " run it as a user of its own, or write as_root = true under [lean]"
 )
 REPL_NAME = "pantograph-repl"
 REPL_FAILED_REMEDY = (
-    "a REPL runs only with the Lean version that it was built with: see `unsorry toolchain list --check`, or"
+    "a REPL runs only with the Lean version that it was built with: see `everlean toolchain list --check`, or"
     " [lean] repl where that is set"
 )
 SLOW_START = "raise [lean] start_timeout if the imports are large or the disk is slow"
@@ -110,7 +110,7 @@ class LeanBackend:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Hold the build for the length of the block, so that `unsorry toolchain remove` leaves it there.
+        """Hold the build for the length of the block, so that `everlean toolchain remove` leaves it there.
 
         A REPL that is from no cache of ours cannot be held; it is asked for its version, which a stand-in gives away.
 
@@ -207,7 +207,7 @@ class Leans:
     def remedy(self, version: LeanVersion) -> str:
         """Return what gets something that runs this version: a REPL where one can be built, else Lean."""
         if self.servers:
-            return "run `unsorry setup`"
+            return "run `everlean setup`"
         run = f"run `{install_command(version)}`"
         if revision_for(version) is not None:
             return run
@@ -255,7 +255,7 @@ def find_leans(
         builds.append(bundled)
     for found in Toolchains(toolchains).installed():
         if found.problem:
-            remedy = f"damaged, so it is not used: {found.problem}; run `unsorry toolchain install {found.version}`"
+            remedy = f"damaged, so it is not used: {found.problem}; run `everlean toolchain install {found.version}`"
             problems.append((found.version.release, remedy))
         else:
             builds.append(
@@ -303,9 +303,9 @@ def find_leans(
 def _missing(repl: str, *, servers: bool) -> str:
     """Return what to do where nothing runs Lean; `repl` says why there is no REPL, "" where that has no reason."""
     if servers:
-        return "no Lean is installed here; run `unsorry setup`" + (f" ({repl})" if repl else "")
+        return "no Lean is installed here; run `everlean setup`" + (f" ({repl})" if repl else "")
     why = repl or f"no pantograph-repl found: install PyPantograph ({INSTALL_PYPANTOGRAPH}) or set lean.repl"
-    return f"{why}; or run `unsorry toolchain install VERSION`"
+    return f"{why}; or run `everlean toolchain install VERSION`"
 
 
 def _servers(sandbox: Sandbox) -> Iterator[LeanBackend]:

@@ -105,7 +105,7 @@ HOSTS = (
     "releases.lean-lang.org",
 )
 """Where elan finds Lean, and where Pantograph and the one package that it needs are."""
-GET_ELAN = "run `unsorry setup`, which installs it"
+GET_ELAN = "run `everlean setup`, which installs it"
 DISK_BYTES = 20 * 2**30
 _LOGS = ".logs"
 _SHOWN_CHARACTERS = 2000
@@ -163,7 +163,7 @@ def install(
             the way.
     """
     sha = _revision(version, revision)
-    with cache.installing(f"unsorry toolchain install {version}"):
+    with cache.installing(f"everlean toolchain install {version}"):
         there = cache.find(version)
         if there is not None and there.revision == sha:
             damage = cache.check(there)
@@ -190,7 +190,7 @@ def install_lean(
         ToolchainError: it cannot be had; what is there is as it was.
     """
     with (
-        cache.installing(f"unsorry setup, {version}"),
+        cache.installing(f"everlean setup, {version}"),
         _work(cache, str(version), cache.temporary(version.release)) as work,
         Gateway(Rules(HOSTS)) as gateway,
     ):
@@ -215,7 +215,7 @@ def install_elan(
     Raises:
         ToolchainError: it cannot be had; what is there is as it was.
     """
-    with cache.installing("unsorry setup, elan"), _work(cache, "elan", cache.temporary("elan")) as work:
+    with cache.installing("everlean setup, elan"), _work(cache, "elan", cache.temporary("elan")) as work:
         archive = archive or ELAN_ARCHIVE.format(machine=platform.machine())
         say(f"elan, from {archive}")
         _unpack_elan(_fetched(archive, work), work / "elan-init")
@@ -417,7 +417,7 @@ class _Build:
         fetched = run("fetch", "--quiet", "--no-tags", "--depth", "1", "--", self.source, self.sha)
         if not fetched.ok and fetched.ending == "exited":
             # Not every server gives a commit that no branch points to: take all its branches.
-            fetched = run("fetch", "--quiet", "--no-tags", "--", self.source, "+refs/*:refs/unsorry/*")
+            fetched = run("fetch", "--quiet", "--no-tags", "--", self.source, "+refs/*:refs/everlean/*")
         self._hold(fetched, bounds, f"{self.source}: git could not fetch it", online)
         out = run("-c", "core.hooksPath=/dev/null", "checkout", "--quiet", "--detach", self.sha, "--")
         self._hold(out, bounds, f"{self.source}: has no commit {self.sha}", online)

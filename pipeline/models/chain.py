@@ -160,7 +160,7 @@ def versions(libraries: Sequence[str]) -> dict[str, str]:
     """Return the versions of this program, of Python, and of the libraries that a checkpoint's weights follow from."""
     return {
         "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in ("unsorry", *libraries)},
+        **{name: importlib.metadata.version(name) for name in ("everlean", *libraries)},
     }
 
 
@@ -390,7 +390,7 @@ class Chain:
             found = Checkpoint.of_json(json.loads((path / DESCRIPTION).read_bytes()))
         except FileNotFoundError as error:
             raise CheckpointError(
-                f"no checkpoint {checkpoint} in {self.folder}. `unsorry models list` names those that there are"
+                f"no checkpoint {checkpoint} in {self.folder}. `everlean models list` names those that there are"
             ) from error
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise CheckpointError(

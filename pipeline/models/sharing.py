@@ -275,8 +275,8 @@ def card(shared: Shared, written: Format, name: str) -> str:
         library_name=written,
         pipeline_tag=task,
         base_model=None if Path(row.base).is_absolute() else row.base,
-        tags=["lean4", "theorem-proving", "unsorry", *(["simulated"] if row.simulated else [])],
-        model_name=f"unsorry {row.model} {row.checkpoint}",
+        tags=["lean4", "theorem-proving", "everlean", *(["simulated"] if row.simulated else [])],
+        model_name=f"everlean {row.model} {row.checkpoint}",
         eval_results=results or None,
     )
     simulated = (
@@ -290,10 +290,10 @@ def card(shared: Shared, written: Format, name: str) -> str:
     settings = {**row.config, "seed": row.seed, "device": row.device, **row.versions}
     parts = [
         f"---\n{data}\n---",
-        f"# unsorry {row.model} {row.checkpoint}",
+        f"# everlean {row.model} {row.checkpoint}",
         "",
         *simulated,
-        f"A model for {ours} in Lean 4, trained by unsorry from `{_public(row.base)}`.",
+        f"A model for {ours} in Lean 4, trained by everlean from `{_public(row.base)}`.",
         "",
         "## Learned from, in this order",
         "",
@@ -392,7 +392,7 @@ def push(
         api.upload_folder(
             folder_path=work,
             repo_id=made.repo_id,
-            commit_message=f"unsorry {shared.row.model} {shared.row.checkpoint}",
+            commit_message=f"everlean {shared.row.model} {shared.row.checkpoint}",
         )
     except HfHubHTTPError as error:
         status = None if error.response is None else error.response.status_code

@@ -93,7 +93,7 @@ def failures(what: str) -> Iterator[None]:
     except LearningError as error:
         raise JobError(error.reason, f"{what}: {error}", deterministic=error.for_good) from error
     except LogError as error:
-        raise JobError("dataset_not_exported", f"{what}: {error}", remedy="see `unsorry doctor`") from error
+        raise JobError("dataset_not_exported", f"{what}: {error}", remedy="see `everlean doctor`") from error
     except OSError as error:
         raise JobError(
             "disk", f"{what}: {error}", remedy="make room, or give back the right to write, and retry the job"
@@ -278,7 +278,7 @@ class TrainingJob(abc.ABC, Generic[C]):
     """A job that trains one model; see the module. `C` is the model's configuration."""
 
     model: ClassVar[ModelKind]
-    position: ClassVar[tuple[str, ...]] = ("unsorry", "position")
+    position: ClassVar[tuple[str, ...]] = ("everlean", "position")
     """The keys of the log position in a dataset's metadata.json."""
 
     def __init__(self, config: C, spec: JobSpec[TrainSpec], reporter: Reporter) -> None:

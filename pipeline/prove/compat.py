@@ -117,7 +117,7 @@ class Server:
                 trials), or a backend that `pipeline.lean.backend` found.
             repl: path of a pantograph-repl; "" looks for one, as `[lean] repl` of the settings.
             sandbox: "bubblewrap", or "none" for trusted projects.
-            toolchains: the folder of `unsorry toolchain install`; None for its default.
+            toolchains: the folder of `everlean toolchain install`; None for its default.
             limits: of the processes.
 
         Raises:
@@ -126,7 +126,7 @@ class Server:
         self._attached = ExitStack()
         if project is None:
             self.project = Path(
-                self._attached.enter_context(tempfile.TemporaryDirectory(prefix="unsorry-lean-"))
+                self._attached.enter_context(tempfile.TemporaryDirectory(prefix="everlean-lean-"))
             )
         else:
             self.project = Path(project).resolve()
@@ -198,9 +198,9 @@ def _toolchain_of(project: Path) -> str:
 
 
 def _default_toolchains() -> Path:
-    """Return the folder of `unsorry toolchain install` under the default settings."""
+    """Return the folder of `everlean toolchain install` under the default settings."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(cache).expanduser() / "unsorry" / "toolchains"
+    return Path(cache).expanduser() / "everlean" / "toolchains"
 
 
 def checked(server: object) -> Server:
@@ -840,7 +840,7 @@ class ExternalProver(Prover):
         model_name: str,
         *,
         base_url: str = ROUTER,
-        credential: str = "unsorry-model-key",
+        credential: str = "everlean-model-key",
         key_variable: str = "",
         usd_per_day: float | None = None,
         usd_per_million_prompt: float | None = None,
@@ -863,8 +863,8 @@ class ExternalProver(Prover):
             model_name: as the endpoint names it.
             base_url: of the endpoint.
             credential: name of systemd's credential with the key.
-            key_variable: name of the environment variable with the key; "": UNSORRY_MODEL_KEY, and HF_TOKEN for Hugging
-                Face's router.
+            key_variable: name of the environment variable with the key; "": EVERLEAN_MODEL_KEY, and HF_TOKEN for
+                Hugging Face's router.
             usd_per_day: a cap for the UTC day, over all of the ledger; None: no cap. It needs the prices and a ledger.
             usd_per_million_prompt, usd_per_million_completion: the prices.
             ledger: a file that several processes may share.
@@ -880,7 +880,7 @@ class ExternalProver(Prover):
         """
         decoding = Decoding(candidates, "sampling", temperature, max_tokens=max_tokens)
         super().__init__(decoding=decoding, budget=budget, seed=seed)
-        own_key = "HF_TOKEN" if base_url.startswith(ROUTER) else "UNSORRY_MODEL_KEY"
+        own_key = "HF_TOKEN" if base_url.startswith(ROUTER) else "EVERLEAN_MODEL_KEY"
         self._spec = EndpointSpec(
             base_url=base_url,
             model=model_name,

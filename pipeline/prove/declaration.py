@@ -37,7 +37,7 @@ from pipeline.prove.whole_proof import Cost
 NODES, CALLS = 16, 200
 """The budget in states and tactics."""
 
-_NAME = "unsorry_negation"
+_NAME = "everlean_negation"
 _PRINTED = re.compile(r"\A'(.+)' d(?:epends on|oes not depend on any) axioms")
 _WRITABLE = re.compile(r"[^\W\d][\w'!?₀-₉]*")
 

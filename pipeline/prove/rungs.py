@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 ENDPOINT_REMEDY = "see [prove.external] in the configuration; the job is tried again"
 _CAP_REMEDY = "raise usd_per_day under [prove.external]; else its sorries are tried again tomorrow (UTC)"
-_UNANSWERED_REMEDY = "see `unsorry doctor` and what it answered; the job is tried again, later and later"
+_UNANSWERED_REMEDY = "see `everlean doctor` and what it answered; the job is tried again, later and later"
 # Other reasons (too long, refused) concern one prompt, and so one sorry.
 _OUTAGES = frozenset({"overloaded", "timeout", "hung_up", "forbidden", "not_understood", "model_failed"})
 
@@ -392,10 +392,10 @@ def _loads(what: str, where: str | Path) -> Iterator[None]:
         lasting = error.for_good or Path(where).is_dir()
         raise JobError(error.reason, f"the {what} {where}: {error}", deterministic=lasting) from error
     except LogError as error:
-        raise JobError("database", f"the {what} {where}: {error}", remedy="see `unsorry doctor`") from error
+        raise JobError("database", f"the {what} {where}: {error}", remedy="see `everlean doctor`") from error
     except (OSError, RuntimeError, ImportError, MemoryError) as error:
         raise JobError(
             "model_not_loaded",
             f"the {what} {where} cannot be loaded: {type(error).__name__}: {error}",
-            remedy="see `unsorry doctor`; is there room for it, and is the device free?",
+            remedy="see `everlean doctor`; is there room for it, and is the device free?",
         ) from error

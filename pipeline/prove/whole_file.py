@@ -114,17 +114,17 @@ class WholeFile:
             patched = splice(self.data, replacement)
             end = declaration.byte_end + len(patched) - len(self.data)
             copy = patched[declaration.byte_start : end].decode().strip("\n")
-            text += f"namespace UnsorryTry{number}\nset_option maxHeartbeats {_HEARTBEATS} in\n"
+            text += f"namespace EverleanTry{number}\nset_option maxHeartbeats {_HEARTBEATS} in\n"
             first = text.count("\n") + 1
             text += f"{copy}\n"
             copies.append(_Copy(tactic, replacement, first, text.count("\n")))
-            text += f"end UnsorryTry{number}\n"
+            text += f"end EverleanTry{number}\n"
         return text, copies
 
     async def _compile(self, text: str, limit_s: float) -> frozenset[int] | None:
         """Return the lines of errors and of what uses a sorry; None if the compiler did not come to the end."""
         options = [f"-D{one}" for one in lean_options(self.project)]
-        with tempfile.TemporaryDirectory(prefix="unsorry-tries-", ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(prefix="everlean-tries-", ignore_cleanup_errors=True) as folder:
             file = Path(folder, "Tries.lean")
             await asyncio.to_thread(file.write_text, text, "utf-8")
             status, said = await run_to_end(

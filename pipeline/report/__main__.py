@@ -34,7 +34,7 @@ def main(database: str, events: str, mirrors: str, page: str = FIRST) -> int:
     except MemoryError:
         most = resource.getrlimit(resource.RLIMIT_DATA)[0] >> 20
         sys.stderr.write(
-            f"it takes more than the {most:,} MiB that it may; `unsorry report` makes it without limit\n"
+            f"it takes more than the {most:,} MiB that it may; `everlean report` makes it without limit\n"
         )
         return 1
     if page not in html:

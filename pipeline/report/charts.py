@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 
-ORIGIN = "made by unsorry report"
+ORIGIN = "made by everlean report"
 """Written near the beginning of every file of a report; without it a file belongs to someone else."""
 LIGHT = ("#0b5cad", "#444b57", "#00714f", "#9b2f7d", "#5c4b00", "#b00020", "#006d77", "#7a3b00")
 DARK = ("#6cb6ff", "#c3cad6", "#4fd1a5", "#f08fd0", "#e3c64f", "#ff8a80", "#5fd0dd", "#d7a37a")

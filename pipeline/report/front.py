@@ -31,7 +31,7 @@ FINE = frozenset({"ok", "new"})
 """States of a repository that is not in trouble."""
 FILLED = {
     "by_people": "by people",
-    "by_us": "by unsorry",
+    "by_us": "by everlean",
     "by_simulation": f"with a {SIMULATED} text, which is no proof",
 }
 _KINDS = {
@@ -136,7 +136,7 @@ def _needs(
     if service is not None and service.config_errors:
         yield Need(
             "config.toml has mistakes, so the earlier settings stay", "", service.config_errors[0],
-            "unsorry config check lists them all",
+            "everlean config check lists them all",
         )  # fmt: skip
     for row in repositories:
         if row.enabled and row.state not in FINE:
@@ -159,7 +159,7 @@ def _needs(
     for pause in queries.pauses(view):
         yield Need(
             f"{pause.work} is paused by {pause.by}", "", pause.reason or f"since {pause.since[:10]}",
-            f"unsorry resume {pause.work}",
+            f"everlean resume {pause.work}",
         )  # fmt: skip
 
 
@@ -195,7 +195,7 @@ def changes(front: Front) -> list[str]:
 def digest(front: Front) -> list[str]:
     """Return the first screen as lines of text."""
     lines = [
-        f"unsorry from {front.since[:10]} to {front.until[:10]}: {lead(front)}",
+        f"everlean from {front.since[:10]} to {front.until[:10]}: {lead(front)}",
         f"{'; '.join(changes(front))}.",
     ]
 
@@ -210,11 +210,11 @@ def digest(front: Front) -> list[str]:
     part("Shown false", [f"{_mark(one.simulated)}{placed(one.spot)}" for one in front.shown_false])
     part(
         "Patches ready",
-        [f"{placed(one.spot)}: unsorry proofs apply {one.proof}, {one.graded}" for one in front.ready],
+        [f"{placed(one.spot)}: everlean proofs apply {one.proof}, {one.graded}" for one in front.ready],
     )
     part(
         "Accepted, not verified",
-        [f"{placed(one.spot)}: unsorry proofs show {one.proof}" for one in front.candidates],
+        [f"{placed(one.spot)}: everlean proofs show {one.proof}" for one in front.candidates],
     )
     part("New", [placed(one.spot) for one in front.opened if one.here])
     part("Filled", [f"{placed(one.spot)}, {FILLED[one.what]}" for one in front.filled])

@@ -130,7 +130,7 @@ class _Report:
         html = self._written(
             "front.html",
             name=FIRST,
-            title="unsorry: report",
+            title="everlean: report",
             lead=lead(data.front),
             changes=changes(data.front),
             most=MOST_LINES,

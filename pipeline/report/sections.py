@@ -59,7 +59,7 @@ _FLOWS = {
     "open": "Still in the source",
     "opened": "Opened until then",
     "by_people": "Filled by people",
-    "by_us": "Filled by unsorry",
+    "by_us": "Filled by everlean",
     "removed": "Removed with their declaration",
     "by_simulation": f"Filled with a {SIMULATED} text",
 }
@@ -187,7 +187,7 @@ def search(found: Tree, *, proof: str, simulated: bool) -> str:
     )
     states = len(found.nodes) + found.nodes_left_out
     if states > len(drawn.states):
-        more = f"; {len(drawn.states)} are shown, `unsorry proofs tree {proof}` has all."
+        more = f"; {len(drawn.states)} are shown, `everlean proofs tree {proof}` has all."
     else:
         more = "."
     steps = [

@@ -45,7 +45,7 @@ class StartError(Exception):
 def main(arguments: list[str] | None = None) -> int:
     """Serve until a signal comes; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m pipeline.serve", description=__doc__)
-    parser.add_argument("spec", type=Path, help="written by `unsorry serve`")
+    parser.add_argument("spec", type=Path, help="written by `everlean serve`")
     environment = dict(os.environ)
     reloads = False
     logging.basicConfig(
@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
             reloads = _run(_serve(spec, token, listener))
     except (SpecError, CredentialError, JobError, StartError) as error:
         remedy = f"; {error.remedy}" if isinstance(error, JobError) and error.remedy else ""
-        print(f"unsorry serve: {error}{remedy}", file=sys.stderr)  # noqa: T201 - the caller reads this
+        print(f"everlean serve: {error}{remedy}", file=sys.stderr)  # noqa: T201 - the caller reads this
         return _CANNOT_START
     finally:
         if held is not None:

@@ -103,8 +103,8 @@ def _told() -> str:
     return "\n".join(lines)
 
 
-CHECKPOINT = "X-Unsorry-Checkpoint"
-SIMULATED = "X-Unsorry-Simulated"
+CHECKPOINT = "X-Everlean-Checkpoint"
+SIMULATED = "X-Everlean-Simulated"
 _PROBLEMS_TOLD = 5
 _STATE = "n : ℕ\n⊢ Nat.gcd n n = n"
 
@@ -140,8 +140,8 @@ def make_app(spec: ServeSpec, *, token: str | None = None, look_s: float = LOOK_
                 workspace.premises.close()
 
     app = FastAPIOffline(
-        title="unsorry",
-        version=version("unsorry"),
+        title="everlean",
+        version=version("everlean"),
         summary="Tactics, premises and checked proofs for editors: LeanCopilot's protocol, and more.",
         description="Tactics and premises are a model's word. What `/check` and `/fill` say was judged as the daemon "
         "judges; what the simulator judged is marked so, and is no proof.",
@@ -252,7 +252,7 @@ def _about_itself(registry: Registry) -> APIRouter:
     @router.get("/health", responses=responses(body=False))
     async def health() -> HealthResponse:
         """Answer that the process is alive."""
-        return HealthResponse(version=version("unsorry"))
+        return HealthResponse(version=version("everlean"))
 
     @router.get(
         "/ready",

@@ -23,7 +23,7 @@ from pipeline.serve.schemas import Problem, problem_response
 from pipeline.serve.spec import ServeSpec
 
 OPEN = frozenset({"/health", "/ready"})
-_CHALLENGE = 'Bearer realm="unsorry"'
+_CHALLENGE = 'Bearer realm="everlean"'
 
 
 def read_token(spec: ServeSpec, *, environment: Mapping[str, str] | None = None) -> str | None:

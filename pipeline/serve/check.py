@@ -371,7 +371,7 @@ def _words(verdict: Verdict | None, failed: JobFailure | None, lean: LeanBackend
         return "rejected", verdict.reason, ""
     if failed is not None or verdict is None:
         failure = failed or JobFailure(
-            "no_verdict", "the check ended without a verdict", "see `unsorry doctor`"
+            "no_verdict", "the check ended without a verdict", "see `everlean doctor`"
         )
         return "unknown", f"{failure.reason}: {failure.message}", failure.remedy
     if isinstance(verdict, ProofVerified) and not lean.simulated:
@@ -386,6 +386,6 @@ def _words(verdict: Verdict | None, failed: JobFailure | None, lean: LeanBackend
         return (
             "unknown",
             f"no Lean judged it: {lean.detail}",
-            "ask again when it is there; see `unsorry doctor`",
+            "ask again when it is there; see `everlean doctor`",
         )
     return "unknown", "nothing failed, and not everything could be judged", "the findings say why"

@@ -256,7 +256,7 @@ def find_commit(
                 404,
                 "unknown_branch",
                 f"{repository} has no branch {branch!r} that is watched",
-                "see `unsorry repos`, or leave it out",
+                "see `everlean repos`, or leave it out",
             )
     if sha is not None:
         _require(known, sha)
@@ -274,7 +274,7 @@ def find_commit(
             409,
             "not_polled",
             f"no commit of {repository} is known yet",
-            "start the daemon, or run `unsorry poll`; or name a commit",
+            "start the daemon, or run `everlean poll`; or name a commit",
         )
     newest = max(rows, key=lambda row: row.scanned_seq or -1)
     return Commit(known, newest.branch, newest.scanned or newest.tip)
@@ -363,7 +363,7 @@ def _branches(view: Path, repository: str) -> list[BranchRow]:
 def no_view(error: LogError) -> Problem:
     """Return why nothing can be asked of the view."""
     return Problem(
-        503, "no_view", f"the view cannot be read: {error}", "start the daemon; see `unsorry doctor`"
+        503, "no_view", f"the view cannot be read: {error}", "start the daemon; see `everlean doctor`"
     )
 
 
@@ -377,7 +377,7 @@ def _require(repository: RepositorySpec, sha: str) -> None:
 
 def _told(error: JobError) -> Problem:
     status = 404 if error.reason == "unknown_commit" else 503
-    return Problem(status, error.reason, str(error), error.remedy or "run `unsorry poll`")
+    return Problem(status, error.reason, str(error), error.remedy or "run `everlean poll`")
 
 
 def _write_out(commit: Commit, folder: Path, left: threading.Event) -> None:
@@ -440,7 +440,7 @@ class SorryPlace(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     id: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")] | None = Field(
-        default=None, description="As `unsorry sorries` has it; then the path may be left out."
+        default=None, description="As `everlean sorries` has it; then the path may be left out."
     )
     declaration: Annotated[str, Field(min_length=1, max_length=1000)] | None = Field(
         default=None, description="The full name of its declaration."
@@ -638,7 +638,7 @@ def known_sorry(view: Path, *, repository: str, sorry: str, branch: str | None) 
             404,
             "unknown_sorry",
             f"{where} has no sorry {sorry} that is open",
-            "see `unsorry sorries`; give the whole id",
+            "see `everlean sorries`; give the whole id",
         )
     if len({(row.path, row.declaration, row.ordinal, row.statement_hash) for row in rows}) > 1:
         branches = ", ".join(row.branch for row in rows[:_SHOWN])

@@ -576,7 +576,7 @@ class _Filling:
                     409,
                     "no_lean",
                     f"there is no Lean to search with: {made.lean.detail}",
-                    "see `unsorry doctor`",
+                    "see `everlean doctor`",
                 )
             rungs = await asyncio.to_thread(rungs_now, workspace.spec, made.lean, asked.rungs)
             challenges = await asyncio.to_thread(challenges_on, workspace.spec.view, commit)
@@ -663,7 +663,7 @@ class _Filling:
             try:
                 failed = await self._search(rung, made, different, found)
             except CredentialError as error:
-                failed = JobFailure(error.reason, str(error), "see `unsorry doctor`")
+                failed = JobFailure(error.reason, str(error), "see `everlean doctor`")
             except JobError as error:
                 failed = JobFailure(error.reason, str(error), error.remedy)
             if failed is not None:

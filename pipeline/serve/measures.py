@@ -1,6 +1,6 @@
 """The server's numbers in Prometheus' text format: requests, how long they took, the queue, the batches.
 
-Owns the names: `unsorry_serve_`, base units at the end; docs/editors.md lists them. A route is counted by its path in
+Owns the names: `everlean_serve_`, base units at the end; docs/editors.md lists them. A route is counted by its path in
 the schema, so that no client can make new ones; what met no route is counted as "none".
 """
 
@@ -36,36 +36,36 @@ class Measures:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self._registry = CollectorRegistry()
         self._requests = Counter(
-            "unsorry_serve_requests",
+            "everlean_serve_requests",
             "Requests that were answered; status 499: the client left before.",
             ("route", "method", "status"),
             registry=registry,
         )
         self._seconds = Histogram(
-            "unsorry_serve_request_seconds",
+            "everlean_serve_request_seconds",
             "From a request's first byte to its answer's last.",
             ("route",),
             buckets=_SECONDS,
             registry=registry,
         )
         self._queue = Gauge(
-            "unsorry_serve_queue_requests", "Requests that are worked on or wait.", registry=registry
+            "everlean_serve_queue_requests", "Requests that are worked on or wait.", registry=registry
         )
         self._waiting = Gauge(
-            "unsorry_serve_model_waiting_requests",
+            "everlean_serve_model_waiting_requests",
             "Requests that have a model or wait for it.",
             ("model",),
             registry=registry,
         )
         self._batches = Histogram(
-            "unsorry_serve_batch_requests",
+            "everlean_serve_batch_requests",
             "Requests that a model was asked for together.",
             ("model",),
             buckets=_SIZES,
             registry=registry,
         )
         self._swaps = Counter(
-            "unsorry_serve_swaps",
+            "everlean_serve_swaps",
             "Times that another checkpoint took a model's place.",
             ("model",),
             registry=registry,

@@ -262,7 +262,7 @@ def _named(spec: ServeSpec, view: sqlite3.Connection, source: str, inside: Path)
     if row is None:
         return (
             f"{inside} lies where the checkpoints do, and the view knows none of that name, so its "
-            "provenance is unknown; name a checkpoint of `unsorry models`, or keep it in another folder"
+            "provenance is unknown; name a checkpoint of `everlean models`, or keep it in another folder"
         )
     return _allowed(spec, row, source, f"the checkpoint {checkpoint}")
 

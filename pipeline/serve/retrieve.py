@@ -383,7 +383,7 @@ class Premises:
                         404,
                         UNKNOWN,
                         f"{repository!r} is no repository that is known",
-                        "see `unsorry repos` for the keys",
+                        "see `everlean repos` for the keys",
                     )
                 chosen = choose(view, (repository,), every_commit=False, simulated=spec.simulated)
         except NothingToExportError as error:
@@ -391,7 +391,7 @@ class Premises:
                 404,
                 NOT_TRACED,
                 f"{repository} has no trace yet: {error}",
-                "let the daemon trace it (see `unsorry jobs`), or import one with `unsorry import leandojo`",
+                "let the daemon trace it (see `everlean jobs`), or import one with `everlean import leandojo`",
             ) from error
         except LogError as error:
             raise no_view(error) from error
@@ -427,7 +427,7 @@ def _told_as_problems() -> Iterator[None]:
     try:
         yield
     except LearningError as error:
-        raise Problem(500, error.reason, str(error), "see GET /models and `unsorry doctor`") from error
+        raise Problem(500, error.reason, str(error), "see GET /models and `everlean doctor`") from error
     except LogError as error:
         raise no_view(error) from error
 

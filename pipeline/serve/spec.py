@@ -1,6 +1,6 @@
 """The specification of the server: its address, its models, the limits of a request, and the backend of Lean.
 
-Written by `unsorry serve` and by the daemon (`daemon.serve_spec`), read by `python -m pipeline.serve SPEC.json`.
+Written by `everlean serve` and by the daemon (`daemon.serve_spec`), read by `python -m pipeline.serve SPEC.json`.
 It holds no secret: it names the places of the token and the keys (`pipeline.models.endpoint.credentials`).
 Nothing here imports torch.
 """
@@ -282,7 +282,7 @@ class ServeSpec:
         try:
             return cls.from_json(path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise SpecError(f"{path}: cannot be read: {error}; it is written by `unsorry serve`") from error
+            raise SpecError(f"{path}: cannot be read: {error}; it is written by `everlean serve`") from error
         except SpecError as error:
             raise SpecError(f"{path}: {error}") from error.__cause__
 

@@ -224,14 +224,14 @@ class RunningJob:
                         ended = True
         except (ValueError, LineTooLongError) as error:
             self.failed = JobFailure(
-                "protocol", f"the job said what cannot be read: {error}", "see `unsorry doctor`"
+                "protocol", f"the job said what cannot be read: {error}", "see `everlean doctor`"
             )
             return
         end = await self._process.ended()
         if not ended:
             how = f"status {end.status}" if end.signal is None else f"signal {end.signal}"
             self.failed = JobFailure(
-                "crashed", f"the job ended with {how}: {self._last_words()}", "see `unsorry doctor`"
+                "crashed", f"the job ended with {how}: {self._last_words()}", "see `everlean doctor`"
             )
 
     def _last_words(self) -> str:

@@ -67,7 +67,7 @@ async def ask(
     """
     module = module_path(module_of(path, source_folders(project)))
     settings = [word for option in lean_options(project) for word in _setting(option)]
-    with tempfile.TemporaryDirectory(prefix="unsorry-trace-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="everlean-trace-", ignore_cleanup_errors=True) as folder:
         # As Lean reads it, which counts no carriage return before a line feed.
         program, text, answer = (Path(folder, name) for name in (PROGRAM.name, "File.lean", "answer"))
         program.write_bytes(PROGRAM.read_bytes())

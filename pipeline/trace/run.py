@@ -53,7 +53,7 @@ class Run:
         except ValueError as error:
             raise bad_spec(spec.kind, str(error)) from error
         # The simulator's trace is never taken for Lean's.
-        self._tracer_name = "unsorry-simulator" if given.lean.simulated else "unsorry"
+        self._tracer_name = "everlean-simulator" if given.lean.simulated else "everlean"
         self._reporter = reporter
         self._started = time.monotonic()
         tracer = f"{self._tracer_name} {TRACER_VERSION}"

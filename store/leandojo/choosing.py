@@ -85,7 +85,7 @@ def choose(
     if not rows:
         hidden = " (but a simulated one, which is exported with --simulated)" if traces(db) else ""
         raise NothingToExportError(
-            f"no traced commit is known{hidden}: trace one, or import one with `unsorry import leandojo`"
+            f"no traced commit is known{hidden}: trace one, or import one with `everlean import leandojo`"
         )
     wanted = {_full_key(name, {row.repository for row in rows}) for name in repositories}
     rows = [row for row in rows if not wanted or row.repository in wanted]

@@ -5,7 +5,7 @@ JSON. Positions are written as "(l, c)" and read in every form; lines and column
 
 `DynamicDatabase` differs in this: opening a file leaves it as it is; files are written whole or not at all; the splits
 of an export are for life (`compat=True` gives LeanDojo's own). Keys that LeanDojo does not have are not kept, as it
-keeps none either: `unsorry import leandojo` and `unsorry export leandojo --as-imported` do.
+keeps none either: `everlean import leandojo` and `everlean export leandojo --as-imported` do.
 """
 
 from __future__ import annotations
@@ -715,7 +715,7 @@ class DynamicDatabase:
         with ExitStack() as held:
             folder = self._state
             if folder is None:
-                folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="unsorry-")))
+                folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="everlean-")))
                 self._import_into(folder)
             log = held.enter_context(LogReader.open(folder / "events.db"))
             view = held.enter_context(closing(queries.connect(folder / "database.db")))

@@ -317,7 +317,7 @@ def _dataset_metadata(
         "num_premises": sum(item.premises for item in counts),
         "num_files_traced": sum(item.files_traced for item in counts),
         "from_repo": {"url": first["url"], "commit": first["commit"]},
-        "unsorry": dict(ours),
+        "everlean": dict(ours),
     }
 
 
@@ -499,7 +499,7 @@ def export_chosen(
         repositories=tuple((item.head, item.in_dataset) for item in chosen),
         simulated=any(item.row.simulated for item in chosen),
     )
-    marker = {"made_by": "unsorry export leandojo", "mode": mode.value, "position": report.position}
+    marker = {"made_by": "everlean export leandojo", "mode": mode.value, "position": report.position}
     with replaced(out, marker) as folder:
         with ExitStack() as held:
             source = _Source(log, view, mode, folder, held)

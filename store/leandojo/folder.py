@@ -25,7 +25,7 @@ from typing import Any, BinaryIO
 from store.errors import DatabaseLockedError, LogError
 from store.sqlite import sync, translated
 
-MARKER = ".unsorry-export.json"
+MARKER = ".everlean-export.json"
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2

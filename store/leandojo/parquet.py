@@ -84,7 +84,7 @@ def export_parquet(
         importlib.import_module("pyarrow")
     except ImportError as error:
         raise LogError(
-            "pyarrow is not installed; install unsorry with what trains models: pip install 'unsorry[train]'"
+            "pyarrow is not installed; install everlean with what trains models: pip install 'everlean[train]'"
         ) from error
     check_replaceable(out)
     with replaced(out, {"form": "parquet"}) as folder:
@@ -208,7 +208,7 @@ def _card(repositories: Iterable[str], position: int, simulated: bool) -> str:
         ]
     configs += [f"- config_name: {name}\n  data_files: {name}.parquet" for name in ("corpus", "files")]
     return _CARD.format(
-        name="Traces of Lean 4 by unsorry",
+        name="Traces of Lean 4 by everlean",
         tag=", simulated" if simulated else "",
         configs="\n".join(configs),
         simulated="**SIMULATED: the simulator, and not Lean, made some of it.**\n\n" if simulated else "",

@@ -12,7 +12,7 @@ anchor cannot tell of the very last batch before a power cut whether it was ackn
 The file has 4,096 bytes. Records of 72 bytes lie at 0 and 512, written in turn, so that a torn write leaves the other
 one; at 1024 lies the link up to which the chain was last checked. A record, big-endian:
 
-    8 bytes "unsorry1", 8 bytes seq, 8 bytes blobs, 32 bytes hash, 8 bytes: 1 if settled; 8 bytes: the first of the
+    8 bytes "everlean", 8 bytes seq, 8 bytes blobs, 32 bytes hash, 8 bytes: 1 if settled; 8 bytes: the first of the
     SHA-256 of the 64 before
 """
 
@@ -34,7 +34,7 @@ from store.sqlite import connect_readonly, sync, translated
 
 _RECORD = struct.Struct(">8sQQ32sQ")
 _LENGTH = _RECORD.size + 8
-_MAGIC = b"unsorry1"
+_MAGIC = b"everlean"
 _SLOTS = (0, 512)
 _CHECKED = 1024
 _SIZE = 4096

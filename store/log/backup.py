@@ -1,7 +1,7 @@
 """Copies of the log that are whole, and the check that a log is.
 
 `backup` is one consistent file, taken while the daemon writes. To restore: stop the daemon, move the state folder's
-events.db and all events.db-* away, put the backup in events.db's place, `unsorry db rebuild`.
+events.db and all events.db-* away, put the backup in events.db's place, `everlean db rebuild`.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ def _damage(connection: sqlite3.Connection, before: Link, row: Sequence[Column])
     if event[0] != before.seq + 1:
         return Damage(before.seq + 1, "missing")
     if not isinstance(blobs, int) or not isinstance(recorded, bytes):
-        return Damage(before.seq + 1, "has no hash: it was not recorded by unsorry")
+        return Damage(before.seq + 1, "has no hash: it was not recorded by everlean")
     held = []
     if blobs != before.blobs:
         held = connection.execute(

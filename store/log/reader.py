@@ -23,7 +23,7 @@ from store.log import blobs
 from store.log.envelope import COLUMNS, StoredEvent
 from store.sqlite import connect_readonly, translated
 
-APPLICATION_ID = 0x756E_7372  # "unsr", which `file` and SQLite tools can show
+APPLICATION_ID = 0x6576_6C6E  # "evln", which `file` and SQLite tools can show
 LOG_VERSION = 2
 """2 has the chain (`store.log.chain`). The writer gives it to a log of format 1; readers read both."""
 _COLUMNS = ", ".join(COLUMNS)
@@ -43,16 +43,16 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application == 0 and not connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
         raise DatabaseMissingError(
-            f"{path}: empty, no log was begun in it yet; start the daemon (`unsorry run`)"
+            f"{path}: empty, no log was begun in it yet; start the daemon (`everlean run`)"
         )
     if application != APPLICATION_ID:
         raise NotALogError(
-            f"{path}: not an unsorry event log (application id {application:#x}); check the state folder"
+            f"{path}: not an everlean event log (application id {application:#x}); check the state folder"
         )
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version > LOG_VERSION:
         raise LogVersionError(
-            f"{path}: log format {version}, this program reads up to {LOG_VERSION}; install a newer unsorry"
+            f"{path}: log format {version}, this program reads up to {LOG_VERSION}; install a newer everlean"
         )
     if version < 1:
         raise LogDamagedError(

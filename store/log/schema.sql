@@ -17,7 +17,7 @@ CREATE TABLE events (
     UNIQUE (stream, version)
 ) STRICT;
 
--- For reads by type (`unsorry events --type`, followers of one kind): rowids come in order from it.
+-- For reads by type (`everlean events --type`, followers of one kind): rowids come in order from it.
 CREATE INDEX events_by_type ON events (type);
 
 -- Content is zlib-compressed; sha256 and size_bytes are those of the payload itself.

@@ -191,7 +191,7 @@ class SegmentStore:
             self._require_create(f"create-{epoch.token}{_TEMPORARY}")
         if not self._created(epoch.name, text):
             raise EpochTakenError(
-                f"{self.url}: another machine began {epoch.name} at this moment; look at it with `unsorry standby`"
+                f"{self.url}: another machine began {epoch.name} at this moment; look at it with `everlean standby`"
             )
 
     def _require_create(self, name: str) -> None:
@@ -350,7 +350,7 @@ def _require_log(store: SegmentStore, last: Segment, shipped: Link, log_path: Pa
             store.url,
             last.name,
             f"the log ends at event {position}, before it",
-            "restore the log from the store (`unsorry db restore`), or name an empty folder for this log",
+            "restore the log from the store (`everlean db restore`), or name an empty folder for this log",
         )
     if held != shipped:
         raise SegmentError(
@@ -593,7 +593,7 @@ def _require_order(store: SegmentStore, segments: Iterable[Segment]) -> None:
                 store.url,
                 segment.name,
                 f"it holds events that {before.name} holds too",
-                "move one of the two away: the right one is that which `unsorry db verify --segments` accepts",
+                "move one of the two away: the right one is that which `everlean db verify --segments` accepts",
             )
         before = segment
 
@@ -608,7 +608,7 @@ def _lines(store: SegmentStore, segment: Segment, before: End | None) -> Iterato
                     store.url,
                     segment.name,
                     f"it has format {header['format']}, this program reads {FORMAT}",
-                    "install a newer unsorry",
+                    "install a newer everlean",
                 )
             link, after = _link(header["before"]), _link(header["after"])
             if header.get("epoch", 0) != segment.epoch:

@@ -102,7 +102,7 @@ class Copies:
             return shared
         if os.access(nearest, os.X_OK) and shared.ready(log, moment) is not None:
             return shared
-        own = Path(tempfile.gettempdir(), f"unsorry-as-of-{os.geteuid()}")
+        own = Path(tempfile.gettempdir(), f"everlean-as-of-{os.geteuid()}")
         own.mkdir(mode=0o700, exist_ok=True)
         found = own.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
@@ -212,7 +212,7 @@ def _prefix(log: LogReader, seq: int) -> str:
 def _event(log: LogReader, seq: int) -> StoredEvent:
     event = next(log.read(after=seq - 1, limit=1), None)
     if event is None or event.seq != seq:
-        raise NoSuchMomentError(f"{log.path}: there is no event {seq}; run `unsorry db check`")
+        raise NoSuchMomentError(f"{log.path}: there is no event {seq}; run `everlean db check`")
     return event
 
 

@@ -312,7 +312,7 @@ class VerifyReport:
         return self.n_differences == 0
 
 
-_SCRATCH = "unsorry-verify-"
+_SCRATCH = "everlean-verify-"
 _LEFT_FREE_BYTES = 256 * 2**20
 """What a verification leaves of a disk, whosever it is."""
 

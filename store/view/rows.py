@@ -63,7 +63,7 @@ class RepositoryRow:
     exclude: list[str]
     default_branch: str | None
     state: str
-    """`new`, `ok`, or what is wrong (the problems of `unsorry status`)."""
+    """`new`, `ok`, or what is wrong (the problems of `everlean status`)."""
     reason: str
     remedy: str
     failing_since: str | None

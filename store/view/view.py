@@ -55,7 +55,7 @@ def read_checkpoint(connection: sqlite3.Connection) -> Checkpoint:
         (tables.PROJECTION,),
     ).fetchone()
     if row is None:
-        raise ViewError("the view has no checkpoint; make it anew with `unsorry db rebuild`")
+        raise ViewError("the view has no checkpoint; make it anew with `everlean db rebuild`")
     return Checkpoint(*row)
 
 
@@ -73,7 +73,7 @@ def check_log(connection: sqlite3.Connection, log: LogReader) -> None:
         what = "ends before it" if found is None else f"has {found.event_id} there"
         raise ViewError(
             f"the view is at event {checkpoint.seq} ({checkpoint.event_id}), but {log.path} {what}: it belongs "
-            "to another log, or the log was restored from a backup. Make the view anew with `unsorry db rebuild`"
+            "to another log, or the log was restored from a backup. Make the view anew with `everlean db rebuild`"
         )
 
 
@@ -292,7 +292,7 @@ def open_view(path: Path) -> sqlite3.Connection:
             connection.close()
         translation = translate(error, path)
         if isinstance(translation, NotALogError) or error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_CORRUPT:
-            raise ViewError(f"{path}: {error}; make the view anew with `unsorry db rebuild`") from error
+            raise ViewError(f"{path}: {error}; make the view anew with `everlean db rebuild`") from error
         raise translation from error
     except BaseException:
         if connection is not None:
@@ -310,6 +310,6 @@ def check_schema(connection: sqlite3.Connection, path: Path) -> None:
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found != tables.fingerprint():
         raise ViewError(
-            f"{path}: made by another version of unsorry (tables {found:#x}, here {tables.fingerprint():#x}); make "
-            "the view anew with `unsorry db rebuild`, or start the daemon, which does so"
+            f"{path}: made by another version of everlean (tables {found:#x}, here {tables.fingerprint():#x}); make "
+            "the view anew with `everlean db rebuild`, or start the daemon, which does so"
         )

@@ -49,7 +49,7 @@ from tests.acceptance.real_lean_site import (
 
 EX_UNAVAILABLE = 69
 RELEASES = "https://api.github.com/repos/leanprover/lean4/releases?per_page=100"
-MARKER = ".unsorry-acceptance"
+MARKER = ".everlean-acceptance"
 MARK = "@pytest.mark.lean\n"
 INSTALL = {
     "elan": "curl -sSf https://elan.lean-lang.org/elan-init.sh | sh -s -- -y --default-toolchain none",
@@ -143,11 +143,11 @@ def repl(site: Site) -> str:
     """Build Pantograph's REPL where a commit of it is known for this version."""
     site.need(
         revision_for(parse_version(site.version)),
-        f"a known commit of Pantograph for {site.version} (`unsorry toolchain list --json`, known)",
+        f"a known commit of Pantograph for {site.version} (`everlean toolchain list --json`, known)",
     )
-    status, document = site.unsorry(SMALL, "toolchain", "install", site.version)
+    status, document = site.everlean(SMALL, "toolchain", "install", site.version)
     if status != 0 or document is None:
-        raise NotHeldError(f"`unsorry toolchain install {site.version}` ended with {status}")
+        raise NotHeldError(f"`everlean toolchain install {site.version}` ended with {status}")
     return str(document["toolchain"]["says"])
 
 
@@ -219,13 +219,13 @@ def plain_build(site: Site, project: Project) -> str:
 
 
 def doctor(site: Site, project: Project) -> str:
-    status, document = site.unsorry(project, "doctor")
+    status, document = site.everlean(project, "doctor")
     if document is None:
-        raise NotHeldError(f"`unsorry doctor` ended with {status} and no answer")
+        raise NotHeldError(f"`everlean doctor` ended with {status} and no answer")
     bad = [one for one in document["checks"] if one["verdict"] == "missing" and one["essential"]]
     if bad or status != 0:
         missing = "; ".join(f"{one['name']}: {one['detail']}" for one in bad)
-        raise NotHeldError(f"`unsorry doctor` ended with {status}: {missing}")
+        raise NotHeldError(f"`everlean doctor` ended with {status}: {missing}")
     about = [one["detail"] for one in document["checks"] if "lean" in one["name"].lower()]
     return "; ".join(about) or "nothing essential is missing"
 
@@ -298,7 +298,7 @@ def searched(site: Site, project: Project) -> str:
     _tell_jobs(site, project, "prove")
     if none := sorted(set(project.provable) - set(proofs)):
         for name in none:
-            site.unsorry(project, "sorries", "show", sorries[name]["sorry"]) if name in sorries else None
+            site.everlean(project, "sorries", "show", sorries[name]["sorry"]) if name in sorries else None
         why = {
             name: (sorries[name]["tried"] or {}).get("outcome", "not tried")
             for name in none
@@ -370,9 +370,9 @@ def database(site: Site, project: Project) -> str:
         (site.place(project) / "state" / "events.db").exists(), f"a log (the step {project.name}-watch)"
     )
     for words in (("db", "verify"), ("db", "check")):
-        status, document = site.unsorry(project, *words)
+        status, document = site.everlean(project, *words)
         if status != 0:
-            raise NotHeldError(f"`unsorry {' '.join(words)}` ended with {status}: {document}")
+            raise NotHeldError(f"`everlean {' '.join(words)}` ended with {status}: {document}")
     site.watch(project)
     status = site.asked(project, "status", quiet=False)
     problems = [
@@ -440,7 +440,7 @@ def _tell_jobs(site: Site, project: Project, kind: str) -> None:
     """Put all jobs of a kind into the output, with what they wrote."""
     for job in site.jobs(project, kind):
         site.say(json.dumps(job, indent=1, ensure_ascii=False))
-        site.unsorry(project, "jobs", "logs", job["job"])
+        site.everlean(project, "jobs", "logs", job["job"])
 
 
 def _proofs(site: Site, project: Project) -> list[dict[str, Any]]:
@@ -613,13 +613,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _about() -> list[str]:
-    """Say which unsorry this is, when, and on what."""
+    """Say which everlean this is, when, and on what."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     describe = ("git", "describe", "--always", "--dirty")
     commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     return [
-        f"unsorry {version} ({commit or 'no commit'}), {when}",
+        f"everlean {version} ({commit or 'no commit'}), {when}",
         f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors",
     ]
 

@@ -25,7 +25,7 @@ from pipeline.lean.sandbox.bounded import Bounds, run_bounded
 from tests.acceptance.real_lean_projects import Project
 
 ROOT = Path(__file__).resolve().parents[2]
-UNSORRY = str(Path(sys.executable).with_name("unsorry"))
+EVERLEAN = str(Path(sys.executable).with_name("everlean"))
 _LOOK_S = 0.5
 _QUIET_LOOKS = 6
 """Looks in a row at which nothing runs and nothing is queued before the daemon counts as done."""
@@ -100,7 +100,7 @@ class Site:
     def environment(self) -> dict[str, str]:
         """Return the environment of all that is run: homes below our folder, elan's where the toolchains are."""
         home = self.folder / "home"
-        left_out = ("UNSORRY_CONFIG", "LEAN_PATH", "LEAN_SYSROOT", "STATE_DIRECTORY", "CACHE_DIRECTORY")
+        left_out = ("EVERLEAN_CONFIG", "LEAN_PATH", "LEAN_SYSROOT", "STATE_DIRECTORY", "CACHE_DIRECTORY")
         kept = {name: value for name, value in os.environ.items() if name not in left_out}
         folders = {"CACHE": ".cache", "CONFIG": ".config", "STATE": ".state", "DATA": ".data"}
         return kept | {
@@ -153,7 +153,7 @@ class Site:
             raise NotHeldError(f"{name} {' '.join(map(str, command[1:4]))}: status {status}: {last(said)}")
         return said
 
-    # ---- unsorry and its daemon
+    # ---- everlean and its daemon
 
     def place(self, project: Project) -> Path:
         return self.folder / project.name
@@ -167,15 +167,15 @@ class Site:
         self.need((folder / ".git").is_dir(), f"the step {project.name}-project")
         return folder
 
-    def unsorry(self, project: Project, *words: str, quiet: bool = False) -> tuple[int, Any]:
+    def everlean(self, project: Project, *words: str, quiet: bool = False) -> tuple[int, Any]:
         """Run a verb with --json; return its exit status and its document (None where it gave none)."""
-        command = [UNSORRY, *words, "--json", "--config", str(self.config(project))]
+        command = [EVERLEAN, *words, "--json", "--config", str(self.config(project))]
         status = self._bounded(command, '>"$0.json" 2>>"$0"', self.folder, {})
         answer = self.output.with_name(f"{self.output.name}.json")
         said = answer.read_text("utf-8")
         answer.unlink()
         if not quiet or status not in (0, 3):
-            self.say(f"$ unsorry {' '.join(words)} --json    [status {status}]\n{said}")
+            self.say(f"$ everlean {' '.join(words)} --json    [status {status}]\n{said}")
         try:
             return status, json.loads(said)
         except ValueError:
@@ -183,10 +183,10 @@ class Site:
 
     def asked(self, project: Project, *words: str, quiet: bool = True) -> Any:
         """Run a verb that has to answer, and return its document."""
-        status, document = self.unsorry(project, *words, quiet=quiet)
+        status, document = self.everlean(project, *words, quiet=quiet)
         # The status of `status` says how the daemon is, and not whether it answered.
         if document is None or (status != 0 and words[0] != "status"):
-            raise NotHeldError(f"`unsorry {' '.join(words)}` ended with {status} and no answer")
+            raise NotHeldError(f"`everlean {' '.join(words)}` ended with {status} and no answer")
         return document
 
     def watch(self, project: Project) -> None:
@@ -196,7 +196,7 @@ class Site:
         process = self.daemons.get(project.name)
         if process is not None and process.poll() is None:
             return
-        command = [UNSORRY, "run", "--config", str(self.config(project))]
+        command = [EVERLEAN, "run", "--config", str(self.config(project))]
         with (self.place(project) / "daemon.log").open("ab") as log:
             self.daemons[project.name] = subprocess.Popen(
                 command,

@@ -124,7 +124,7 @@ def assert_climbed(events: list[StoredEvent], said: str, page: Path) -> None:
 
 def assert_served(said: str) -> None:
     """The server for editors had tactics and premises, and the gate judged three proofs as it judges the daemon's."""
-    served = said[said.index("POST /generate") : said.index("$ unsorry status")]
+    served = said[said.index("POST /generate") : said.index("$ everlean status")]
     assert "nothing has checked them  [simulated]" in served
     assert "that may be used there  [simulated]" in served
     _, found, forbidden, wrong = served.split("POST /check")

@@ -14,13 +14,13 @@ from daemon.settings import parse
 from tests.support.reference import commands, tables
 
 ROOT = Path(__file__).resolve().parents[2]
-UNSORRY = Path(sys.executable).with_name("unsorry")
+EVERLEAN = Path(sys.executable).with_name("everlean")
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*/*.md")])
 READING_VERBS = ("status", "repos", "sorries", "theorems", "proofs", "jobs", "events", "curriculum")
 
 
 def named_verbs() -> set[tuple[str, ...]]:
-    """Every `unsorry VERB` that stands as code in a document, with its sub-verb where it has one."""
+    """Every `everlean VERB` that stands as code in a document, with its sub-verb where it has one."""
     found: set[tuple[str, ...]] = set()
     groups = {"db", "config", "proofs", "jobs", "sorries", "theorems", "import", "export"}
     for document in DOCUMENTS:
@@ -28,7 +28,7 @@ def named_verbs() -> set[tuple[str, ...]]:
         code = re.findall(r"```[a-z]*\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
         # A command stands at the start of its line, but for a prompt, sudo or a folder; the rest is prose or output.
         for words in re.findall(
-            r"^(?:\$ )?(?:sudo )?\S*?\bunsorry ([a-z]+\b(?!:)(?: [a-z]+(?:-[a-z]+)?)?)",
+            r"^(?:\$ )?(?:sudo )?\S*?\beverlean ([a-z]+\b(?!:)(?: [a-z]+(?:-[a-z]+)?)?)",
             "\n".join(code),
             re.MULTILINE,
         ):
@@ -103,7 +103,7 @@ def test_the_readme_s_first_steps_work_on_the_shipped_configuration(tmp_path: Pa
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [UNSORRY, *arguments, "--config", config],
+            [EVERLEAN, *arguments, "--config", config],
             capture_output=True,
             text=True,
             env=environment,
@@ -123,7 +123,7 @@ def test_the_readme_s_first_steps_work_on_the_shipped_configuration(tmp_path: Pa
 
 def test_scanning_the_example_needs_neither_daemon_nor_database(tmp_path: Path) -> None:
     done = subprocess.run(
-        [UNSORRY, "scan", ROOT / "examples" / "demo-project"],
+        [EVERLEAN, "scan", ROOT / "examples" / "demo-project"],
         capture_output=True,
         text=True,
         env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},

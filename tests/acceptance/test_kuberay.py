@@ -19,13 +19,13 @@ from daemon.settings import parse
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "kuberay"
 OBJECTS: dict[str, Any] = {
-    one["kind"]: one for one in yaml.safe_load_all((EXAMPLE / "unsorry.yaml").read_text(encoding="utf-8"))
+    one["kind"]: one for one in yaml.safe_load_all((EXAMPLE / "everlean.yaml").read_text(encoding="utf-8"))
 }
 CLUSTER = OBJECTS["RayCluster"]["spec"]
 HEAD, WORKERS = CLUSTER["headGroupSpec"], CLUSTER["workerGroupSpecs"]
 DAEMON = OBJECTS["StatefulSet"]["spec"]
 PODS = [HEAD["template"]["spec"], *(one["template"]["spec"] for one in WORKERS), DAEMON["template"]["spec"]]
-PLACE = Path("/etc/unsorry/config.toml")
+PLACE = Path("/etc/everlean/config.toml")
 SETTINGS = parse(OBJECTS["ConfigMap"]["data"][PLACE.name].encode(), path=PLACE)
 
 

@@ -33,7 +33,7 @@ STEPS = re.findall(r"^```sh\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 def test_the_page_is_one_page_and_says_only_commands_that_there_are() -> None:
     assert len(PAGE.split()) <= 700
     options = {name: {text for item in verb.params for text in item.opts} for name, verb in commands()}
-    told = [line.split()[1:] for step in STEPS for line in step.splitlines() if line.startswith("unsorry ")]
+    told = [line.split()[1:] for step in STEPS for line in step.splitlines() if line.startswith("everlean ")]
     assert len(told) == 11
     for words in told:
         verb = next(name for name in (" ".join(words[:2]), words[0]) if name in options)
@@ -50,7 +50,7 @@ def test_every_command_of_the_tutorial_works_in_its_order(tmp_path: Path) -> Non
     shutil.copytree(ROOT / "examples" / "small-project", remote.path, dirs_exist_ok=True)
     sha = remote.commit("A small project", {"notes.md": "ours\n"})
     elan = real_elan(tmp_path)
-    config = home / ".config" / "unsorry" / "config.toml"
+    config = home / ".config" / "everlean" / "config.toml"
     environment = {
         "HOME": str(home), "ELAN_HOME": str(elan), SWITCH: "1", "NO_COLOR": "1", "COLUMNS": "200",
         "PATH": f"{elan}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -70,7 +70,7 @@ def test_every_command_of_the_tutorial_works_in_its_order(tmp_path: Path) -> Non
         return done.stdout
 
     watch, run, look, one, read, proofs, take = STEPS
-    assert run == "unsorry run\n"
+    assert run == "everlean run\n"
     assert "is valid: 1 repository" in shell(watch)
     # Tests are run by root, who runs no Lean by default, and where there is no sandbox; a socket's path is short.
     ours = f'[daemon]\nstate_dir = "{tmp_path / "state"}"\n[lean]\nas_root = true\nsandbox = "none"\n\n'
@@ -101,7 +101,7 @@ def test_every_command_of_the_tutorial_works_in_its_order(tmp_path: Path) -> Non
 
 def start(environment: dict[str, str], home: Path, log: Path) -> subprocess.Popen[bytes]:
     with log.open("ab") as said:
-        return subprocess.Popen(["unsorry", "run"], env=environment, cwd=home, stdout=said, stderr=said)
+        return subprocess.Popen(["everlean", "run"], env=environment, cwd=home, stdout=said, stderr=said)
 
 
 def id_of(declaration: str, listed: str) -> str:

@@ -43,9 +43,9 @@ def set_up_once(tmp_path_factory: pytest.TempPathFactory) -> TracedProject:
 
 @pytest.fixture
 def study(set_up_once: TracedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TracedProject:
-    """A copy that the test may change; `unsorry` and the agents find its configuration."""
+    """A copy that the test may change; `everlean` and the agents find its configuration."""
     made = set_up_once.copied(tmp_path)
-    monkeypatch.setenv("UNSORRY_CONFIG", str(made.config))
+    monkeypatch.setenv("EVERLEAN_CONFIG", str(made.config))
     monkeypatch.chdir(tmp_path)
     return made
 

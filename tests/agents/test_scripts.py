@@ -53,7 +53,7 @@ def proved_once(set_up_once: TracedProject, tmp_path_factory: pytest.TempPathFac
         redirect_stdout(io.StringIO()) as said,
         ChatServer([Says("```lean\nby rfl\n```")]) as server,
     ):
-        patch.setenv("UNSORRY_CONFIG", str(study.config))
+        patch.setenv("EVERLEAN_CONFIG", str(study.config))
         run("external", study, model_name="a-model", base_url=server.url)
         return Proved(study, said.getvalue(), frozenset(request.body["model"] for request in server.requests))
 
@@ -62,14 +62,14 @@ def proved_once(set_up_once: TracedProject, tmp_path_factory: pytest.TempPathFac
 def proved(proved_once: Proved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TracedProject:
     """A store in which the one sorry has its proof, so that nothing is tried again."""
     made = proved_once.study.copied(tmp_path)
-    monkeypatch.setenv("UNSORRY_CONFIG", str(made.config))
+    monkeypatch.setenv("EVERLEAN_CONFIG", str(made.config))
     monkeypatch.chdir(tmp_path)
     return made
 
 
 def attempts(study: TracedProject) -> dict[str, dict[str, Any]]:
     """What was tried, by declaration."""
-    names = {row["sorry"]: row["declaration"] for row in study.unsorry("sorries")["sorries"]}
+    names = {row["sorry"]: row["declaration"] for row in study.everlean("sorries")["sorries"]}
     return {names[event.data["sorry"]]: dict(event.data) for event in study.events("attempt_finished")}
 
 
@@ -83,7 +83,7 @@ def test_external(proved_once: Proved) -> None:
     study = proved_once.study
     assert proved_once.asked == {"a-model"}
     assert {(one["rung"], one["model"]) for one in attempts(study).values()} == {(4, "a-model")}
-    (found,) = study.unsorry("proofs")["proofs"]
+    (found,) = study.everlean("proofs")["proofs"]
     assert (found["declaration"], found["state"], found["simulated"]) == ("four", "candidate", True)
     assert (
         "four: found, and the simulator takes it: that is not Lean, and proves nothing\n    rfl"
@@ -95,7 +95,7 @@ def test_external(proved_once: Proved) -> None:
 
 def test_sft(study: TracedProject, says_rfl: str, capsys: pytest.CaptureFixture[str]) -> None:
     run("sft", study, model_name=says_rfl, output_dir="outputs")
-    (saved,) = study.unsorry("models")["checkpoints"]
+    (saved,) = study.everlean("models")["checkpoints"]
     assert (saved["model"], saved["promoted"], saved["simulated"]) == ("tactics", True, True)
     measured = study.events("evaluation_finished")
     assert {(event.data["repository"], event.data["split"]) for event in measured} == {
@@ -106,7 +106,7 @@ def test_sft(study: TracedProject, says_rfl: str, capsys: pytest.CaptureFixture[
     assert {name: (one["rung"], one["prover"], one["model"]) for name, one in attempts(study).items()} == {
         "four": (2, "generator", saved["checkpoint"])
     }
-    (found,) = study.unsorry("proofs")["proofs"]
+    (found,) = study.everlean("proofs")["proofs"]
     assert (found["declaration"], found["state"], found["rung"]) == ("four", "candidate", 2)
     said = capsys.readouterr().out
     assert f"{KEY}, test: tactic@1" in said
@@ -151,7 +151,7 @@ def test_lean_agent(study: TracedProject, tmp_path: Path, capsys: pytest.Capture
     generator = make_tiny_seq2seq(tmp_path / "generator", d_model=16, layers=1)
     Lengths(prompt=256, answer=8).save(generator)
     run("lean_agent", study, config=config, generator=str(generator))
-    (saved,) = study.unsorry("models")["checkpoints"]
+    (saved,) = study.everlean("models")["checkpoints"]
     assert (saved["model"], saved["promoted"]) == ("retriever", True)
     assert {event.data["model"] for event in study.events("evaluation_finished")} == {"retriever"}
     assert {(one["rung"], one["model"]) for one in attempts(study).values()} == {

@@ -23,7 +23,7 @@ def agent(**named: Any) -> BaseAgent:
     return ExternalAgent(base_url="http://127.0.0.1:1/v1", **{"say": lambda _line: None, **named})
 
 
-def test_a_repository_that_was_set_up_is_shown_by_unsorry(study: TracedProject) -> None:
+def test_a_repository_that_was_set_up_is_shown_by_everlean(study: TracedProject) -> None:
     assert [
         event.type for event in study.events("repository_watched", "branch_created", "commit_traced")
     ] == [
@@ -31,9 +31,9 @@ def test_a_repository_that_was_set_up_is_shown_by_unsorry(study: TracedProject) 
         "branch_created",
         "commit_traced",
     ]
-    assert [row["repository"] for row in study.unsorry("repos")["repositories"]] == [KEY]
-    assert [row["declaration"] for row in study.unsorry("sorries", "list")["sorries"]] == ["four"]
-    assert {row["kind"] for row in study.unsorry("jobs", "list")["jobs"]} == {"scan", "trace"}
+    assert [row["repository"] for row in study.everlean("repos")["repositories"]] == [KEY]
+    assert [row["declaration"] for row in study.everlean("sorries", "list")["sorries"]] == ["four"]
+    assert {row["kind"] for row in study.everlean("jobs", "list")["jobs"]} == {"scan", "trace"}
 
 
 def test_a_second_set_up_records_nothing_and_prints_the_counts(study: TracedProject) -> None:

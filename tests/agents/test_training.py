@@ -73,7 +73,7 @@ def test_a_training_that_fails_is_a_failed_job_with_its_reason(
         DivergedError.reason,
         DivergedError.for_good,
     )
-    (job,) = [row for row in study.unsorry("jobs")["jobs"] if row["kind"] == "train_tactics"]
+    (job,) = [row for row in study.everlean("jobs")["jobs"] if row["kind"] == "train_tactics"]
     assert (job["state"], job["simulated"]) == ("failed", True)
 
 

@@ -1,4 +1,4 @@
-"""`unsorry bump`: what a trial found, and its patches as mails that git takes."""
+"""`everlean bump`: what a trial found, and its patches as mails that git takes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def finish(folder: StateFolder) -> None:
 
 
 def command(state: StateFolder, *words: str) -> Answer:
-    done = CliRunner().invoke(APP, ["bump", *words], env={"UNSORRY_CONFIG": str(state.config)})
+    done = CliRunner().invoke(APP, ["bump", *words], env={"EVERLEAN_CONFIG": str(state.config)})
     if isinstance(done.exception, CliError):
         return Answer(int(done.exception.code), done.stdout, f"{done.stderr}{done.exception}")
     return Answer(done.exit_code, done.stdout, done.stderr)
@@ -142,7 +142,7 @@ def test_what_failed_is_shown_with_its_remedy_asked_for_or_not(state: StateFolde
         f"Lean to {NEW}, base to aaaaaaaaaaaa, at aaaaaaaaaa\n  failed, cannot_raise: \ufffdno `require`\n"
         in first
     )
-    assert "  write it\n  is not tried again by itself; `unsorry jobs retry bump-" in first
+    assert "  write it\n  is not tried again by itself; `everlean jobs retry bump-" in first
     assert second.startswith(f"bump {KEY} aaaaaaaaaa: Lean to {NEW}\n  failed, cannot_raise")
     assert "is tried again by itself after 2100-01-01" in second
     found = {one["bump"]: one for one in command(state, "demo", "--json").json["failed"]}
@@ -202,7 +202,7 @@ def test_a_trial_needs_the_running_daemon(state: StateFolder) -> None:
     state.write()
     said = command(state, "demo", "--to", "v4.35.0")
     assert said.code != 0
-    assert "unsorry run" in said.err
+    assert "everlean run" in said.err
 
 
 def test_the_page_s_commands_are_the_verb_s(state: StateFolder) -> None:
@@ -210,9 +210,9 @@ def test_the_page_s_commands_are_the_verb_s(state: StateFolder) -> None:
     state.write()
     page = (DOCS / "bump.md").read_text("utf-8")
     lines = [
-        line.removeprefix("$ unsorry bump ")
+        line.removeprefix("$ everlean bump ")
         for line in page.splitlines()
-        if line.startswith("$ unsorry bump ")
+        if line.startswith("$ everlean bump ")
     ]
     assert lines == [
         "REPO --to v4.35.0",
@@ -227,5 +227,5 @@ def test_the_page_s_commands_are_the_verb_s(state: StateFolder) -> None:
             words[-1] = str(state.state / "patches-out")
         said = command(state, *words)
         # What asks for a trial ends where no daemon runs, and not before.
-        assert said.code == 0 or "unsorry run" in said.err
+        assert said.code == 0 or "everlean run" in said.err
     assert len(page.split()) <= 500

@@ -57,7 +57,7 @@ class RecordedStory:
         # A verb may write where it is called: `report` does, and its folder must not land in the repository.
         with chdir(self.root):
             done = CliRunner().invoke(
-                build(), [*arguments], env={"UNSORRY_CONFIG": str(self.root / "config.toml")}
+                build(), [*arguments], env={"EVERLEAN_CONFIG": str(self.root / "config.toml")}
             )
         if isinstance(done.exception, Exception) and not isinstance(done.exception, CliError | LogError):
             raise done.exception
@@ -186,7 +186,7 @@ def test_as_of_a_time_is_as_of_the_last_event_recorded_by_then(story: RecordedSt
 def test_the_text_says_in_one_line_that_it_is_not_now(story: RecordedStory) -> None:
     answer = story.ask("sorries", "--as-of", "20")
     assert answer.exit_code == 0
-    assert answer.stderr == f"unsorry: this is the state as of event 20 ({story.recorded_at(20)})\n"
+    assert answer.stderr == f"everlean: this is the state as of event 20 ({story.recorded_at(20)})\n"
     assert "LAST POLL" in story.ask("repos", "--all").stdout
     assert "LAST POLL" not in story.ask("repos", "--all", "--as-of", "20").stdout
     status = story.ask("status", "--as-of", "20").stdout
@@ -322,7 +322,7 @@ def test_a_damaged_copy_is_made_again(story: RecordedStory) -> None:
 @pytest.mark.slow
 def test_processes_that_ask_at_once_get_the_same_answer(story: RecordedStory) -> None:
     command = [str(COMMAND), "sorries", "--as-of", "40", "--json"]
-    env = {**os.environ, "UNSORRY_CONFIG": str(story.root / "config.toml")}
+    env = {**os.environ, "EVERLEAN_CONFIG": str(story.root / "config.toml")}
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env) for _ in range(4)
     ]

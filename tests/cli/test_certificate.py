@@ -1,4 +1,4 @@
-"""`unsorry certificate`: made of the log alone, signed with OpenSSH, and refused in every way it could be forged."""
+"""`everlean certificate`: made of the log alone, signed with OpenSSH, and refused in every way it could be forged."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def log(honest: tuple[StateFolder, Certificate]) -> Path:
 def command(*words: str | Path, state: StateFolder | None = None) -> Answer:
     """Run the verb in this process."""
     config = "/nonexistent" if state is None else str(state.config)
-    done = CliRunner().invoke(APP, ["certificate", *map(str, words)], env={"UNSORRY_CONFIG": config})
+    done = CliRunner().invoke(APP, ["certificate", *map(str, words)], env={"EVERLEAN_CONFIG": config})
     if isinstance(done.exception, CliError):
         return Answer(int(done.exception.code), done.stdout, f"{done.stderr}{done.exception}")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -96,7 +96,7 @@ def edited(file: Path, edit: Edit) -> Path:
 
 
 def in_our_words(document: dict[str, Any]) -> bytes:
-    """As unsorry writes a certificate."""
+    """As everlean writes a certificate."""
     return json.dumps(document, indent=2).encode() + b"\n"
 
 
@@ -248,7 +248,7 @@ def test_a_signature_is_openssh_s_and_is_checked_without_us(signed: tuple[StateF
     assert "good    signature: by daemon@example.org" in answer.out
     done = subprocess.run(
         ["ssh-keygen", "-Y", "verify", "-f", str(signers), "-I", "daemon@example.org", "-n",
-         "unsorry-certificate", "-s", f"{file}.sig"],
+         "everlean-certificate", "-s", f"{file}.sig"],
         input=file.read_bytes(), capture_output=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -420,7 +420,7 @@ def test_a_key_that_is_there_twice_makes_no_certificate(file: Path, log: Path) -
     file.write_bytes(file.read_bytes().replace(b"{\n", b'{\n  "declaration": "Demo.riemann",\n', 1))
     answer = verify(file, "--log", log)
     assert (answer.code, answer.out) == (1, "")
-    assert "its bytes are not those that unsorry writes" in answer.err
+    assert "its bytes are not those that everlean writes" in answer.err
 
 
 def test_an_object_that_a_clone_puts_in_the_place_of_another_is_not_the_commit_s(
@@ -476,5 +476,5 @@ def test_the_commands_of_the_page_do_what_it_says(state: StateFolder, judged: Ju
             continue
         file = next((state.root / "certificates").glob("*.json"), Path("FILE"))
         given = {"ID": PROOF, "FILE": str(file)}
-        answer = state.unsorry(*(given.get(word, word) for word in words[1:]))
+        answer = state.everlean(*(given.get(word, word) for word in words[1:]))
         assert answer.code == 0, (command, answer.out, answer.err)

@@ -1,4 +1,4 @@
-"""What a shell offers after `unsorry`: verbs, options, values, and what the database knows."""
+"""What a shell offers after `everlean`: verbs, options, values, and what the database knows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def offered(filled: StateFolder) -> Offered:
 
     def offer(*words: str, config: Path | None = None) -> list[str]:
         line = {
-            "_UNSORRY_COMPLETE": "complete_bash",
-            "COMP_WORDS": "\n".join(["unsorry", *words]),
+            "_EVERLEAN_COMPLETE": "complete_bash",
+            "COMP_WORDS": "\n".join(["everlean", *words]),
             "COMP_CWORD": str(len(words)),
         }
-        answer = filled.unsorry(env={**line, **({"UNSORRY_CONFIG": str(config)} if config else {})})
+        answer = filled.everlean(env={**line, **({"EVERLEAN_CONFIG": str(config)} if config else {})})
         assert (answer.code, answer.err) == (0, "")
         return list(answer.out.split())
 
@@ -100,7 +100,7 @@ def test_a_name_that_a_shell_would_evaluate_is_not_offered(filled: StateFolder, 
 
 
 def test_the_script_of_an_earlier_version_runs_nothing(filled: StateFolder) -> None:
-    answer = filled.unsorry("db", "rebuild", env={"UNSORRY_COMPLETING": "bash"})
+    answer = filled.everlean("db", "rebuild", env={"EVERLEAN_COMPLETING": "bash"})
     assert (answer.code, answer.out, answer.err) == (0, "", "")
 
 
@@ -112,7 +112,7 @@ def test_the_script_is_one_that_its_shell_can_read(shell: str, filled: StateFold
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not installed")
-    answer = filled.unsorry(env={"_UNSORRY_COMPLETE": f"source_{shell}"})
+    answer = filled.everlean(env={"_EVERLEAN_COMPLETE": f"source_{shell}"})
     script = tmp_path / "completion"
     script.write_text(answer.out, encoding="utf-8")
     done = subprocess.run([program, "-n", str(script)], capture_output=True, text=True)
@@ -124,18 +124,18 @@ def test_bash_itself_completes_verbs_and_ids(filled: StateFolder) -> None:
     if bash is None:
         pytest.skip("bash is not installed")
     script = """
-        eval "$(_UNSORRY_COMPLETE=source_bash unsorry)"
+        eval "$(_EVERLEAN_COMPLETE=source_bash everlean)"
         try() {
-            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _unsorry_completion unsorry
+            COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _everlean_completion everlean
             printf '<%s>' "${COMPREPLY[@]}"; echo
         }
-        try unsorry stat
-        try unsorry jobs show prove-1
-        try unsorry sorries --repo git
+        try everlean stat
+        try everlean jobs show prove-1
+        try everlean sorries --repo git
     """
     path = f"{COMMAND.parent}:{os.environ['PATH']}"
     done = subprocess.run(
         [bash, "--norc", "--noprofile", "-c", script], capture_output=True, text=True, cwd=filled.root,
-        env={**environment(filled.root), "UNSORRY_CONFIG": str(filled.config), "PATH": path},
+        env={**environment(filled.root), "EVERLEAN_CONFIG": str(filled.config), "PATH": path},
     )  # fmt: skip
     assert done.stdout.splitlines() == ["<status>", "<prove-1111>", f"<{REPOSITORY}>"], done.stderr

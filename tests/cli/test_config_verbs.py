@@ -1,4 +1,4 @@
-"""`unsorry config`, and what every verb does about a configuration that is wrong or absent."""
+"""`everlean config`, and what every verb does about a configuration that is wrong or absent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ branches = ["-x"]
 
 def test_check_prints_one_line_for_each_mistake_and_exits_78(folder: StateFolder) -> None:
     folder.config.write_text(FIVE_MISTAKES)
-    answer = folder.unsorry("config", "check")
+    answer = folder.everlean("config", "check")
     assert answer.code == 78
     lines = answer.out.splitlines()
     assert [line.split(":")[1] for line in lines] == ["3", "5", "7", "9", "10"]
@@ -34,7 +34,7 @@ def test_check_prints_one_line_for_each_mistake_and_exits_78(folder: StateFolder
     assert all(";" in line for line in lines)
     assert 'did you mean "log_level"?' in lines[0]
     assert "s3cret" not in answer.out + answer.err
-    document = folder.unsorry("config", "check", "--json")
+    document = folder.everlean("config", "check", "--json")
     assert document.code == 78
     assert document.json["valid"] is False
     assert [item["setting"] for item in document.json["errors"]] == [
@@ -45,21 +45,21 @@ def test_check_prints_one_line_for_each_mistake_and_exits_78(folder: StateFolder
 
 def test_run_with_five_mistakes_prints_them_exits_78_and_makes_nothing(folder: StateFolder) -> None:
     folder.config.write_text(FIVE_MISTAKES)
-    answer = folder.unsorry("run")
+    answer = folder.everlean("run")
     assert answer.code == 78
     assert [line.split(":")[1] for line in answer.err.splitlines()] == ["3", "5", "7", "9", "10"]
     assert not folder.state.exists()
 
 
 def test_a_valid_file_is_said_to_be_valid(folder: StateFolder) -> None:
-    answer = folder.unsorry("config", "check")
+    answer = folder.everlean("config", "check")
     assert answer.code == 0
     assert "is valid" in answer.out
 
 
 def test_show_gives_every_setting_with_its_origin(folder: StateFolder) -> None:
     folder.config.write_text('[daemon]\nstate_dir = "state"\n[poll]\nevery = "90s"\n[[repos]]\nurl = "./r"\n')
-    document = folder.unsorry("config", "show", "--json").json
+    document = folder.everlean("config", "show", "--json").json
     found = {item["name"]: item for item in document["settings"]}
     assert found["poll.every"] == {
         "name": "poll.every", "value": 90.0, "toml": '"1m30s"', "origin": "file", "line": 4,
@@ -68,77 +68,77 @@ def test_show_gives_every_setting_with_its_origin(folder: StateFolder) -> None:
     assert found["repos[0].url"]["value"] == str(folder.root.resolve() / "r")
     assert (found["repos[0].every"]["value"], found["repos[0].every"]["origin"]) == (90.0, "default")
     assert document["folders"]["state"] == str(folder.state)
-    text = folder.unsorry("config", "show").out
+    text = folder.everlean("config", "show").out
     assert "# line 4" in text
     assert "# default" in text
 
 
 def test_show_says_where_the_token_comes_from_and_never_what_it_is(folder: StateFolder) -> None:
-    env = {"UNSORRY_GITHUB_TOKEN": "ghp_s3cret"}
-    answer = folder.unsorry("config", "show", "--json", env=env)
-    assert "UNSORRY_GITHUB_TOKEN" in answer.json["github_token"]
-    assert "s3cret" not in answer.out + folder.unsorry("config", "show", env=env).out
+    env = {"EVERLEAN_GITHUB_TOKEN": "ghp_s3cret"}
+    answer = folder.everlean("config", "show", "--json", env=env)
+    assert "EVERLEAN_GITHUB_TOKEN" in answer.json["github_token"]
+    assert "s3cret" not in answer.out + folder.everlean("config", "show", env=env).out
 
 
 def test_a_named_configuration_that_is_missing_is_exit_code_78(folder: StateFolder) -> None:
     for verb in (["status"], ["sorries"], ["run"], ["config", "check"], ["poll"]):
-        answer = folder.unsorry(*verb, "--config", "none.toml")
+        answer = folder.everlean(*verb, "--config", "none.toml")
         assert answer.code == 78, verb
         assert "none.toml" in answer.err
 
 
 def test_without_a_daemon_poll_is_exit_code_3(folder: StateFolder) -> None:
-    answer = folder.unsorry("poll")
+    answer = folder.everlean("poll")
     assert (answer.code, answer.out) == (3, "")
-    assert "unsorry run" in answer.err
+    assert "everlean run" in answer.err
 
 
 def test_wrong_usage_is_exit_code_2(folder: StateFolder) -> None:
     for arguments in (["statsu"], ["status", "--jsn"], ["scan"], ["events", "--since", "x"], ["db"], []):
-        assert folder.unsorry(*arguments).code == 2, arguments
+        assert folder.everlean(*arguments).code == 2, arguments
 
 
 def test_doctor_names_each_thing_with_its_remedy(folder: StateFolder) -> None:
-    answer = folder.unsorry("doctor", "--json")
+    answer = folder.everlean("doctor", "--json")
     checks = {item["name"]: item for item in answer.json["checks"]}
     assert {"python", "git", "sqlite", "bubblewrap", "elan", "lean backend", "gpu"} <= set(checks)
     assert answer.code == (0 if answer.json["ok"] else 1)
     assert all(item["remedy"] for item in checks.values() if item["verdict"] != "ok")
-    without_git = folder.unsorry("doctor", "--json", env={"PATH": str(folder.root)})
+    without_git = folder.everlean("doctor", "--json", env={"PATH": str(folder.root)})
     assert without_git.code == 1
-    assert "git" in folder.unsorry("doctor", env={"PATH": str(folder.root)}).out.splitlines()[0]
+    assert "git" in folder.everlean("doctor", env={"PATH": str(folder.root)}).out.splitlines()[0]
 
 
 def test_a_node_says_what_keeps_it_from_running_jobs(folder: StateFolder) -> None:
-    env = {"UNSORRY_NODE_FOLDER": str(folder.root / "node")}
-    answer = folder.unsorry("node", "check", "--json", env=env)
+    env = {"EVERLEAN_NODE_FOLDER": str(folder.root / "node")}
+    answer = folder.everlean("node", "check", "--json", env=env)
     assert answer.code == 1
     assert any("RAY_AUTH_MODE=token" in problem for problem in answer.json["problems"])
-    assert answer.json["folder"] == env["UNSORRY_NODE_FOLDER"]
+    assert answer.json["folder"] == env["EVERLEAN_NODE_FOLDER"]
     (folder.root / "file").write_text("", encoding="ascii")
-    broken = folder.unsorry("node", "check", env={"UNSORRY_NODE_FOLDER": str(folder.root / "file")})
+    broken = folder.everlean("node", "check", env={"EVERLEAN_NODE_FOLDER": str(folder.root / "file")})
     assert broken.code == 1
     assert "cannot run jobs" in broken.out.splitlines()[0]
     assert "cannot be used" in broken.out
 
 
 def test_an_option_of_every_verb_stands_before_it_or_after_it(filled: StateFolder) -> None:
-    after = filled.unsorry("sorries", "show", "5a", "--json", "--as-of", "9", "--config", "config.toml")
+    after = filled.everlean("sorries", "show", "5a", "--json", "--as-of", "9", "--config", "config.toml")
     for before in (
         ("--config", "config.toml", "--as-of", "9", "--json", "sorries", "show", "5a"),
         ("--json", "--config=config.toml", "sorries", "--as-of=9", "show", "5a"),
     ):
-        answer = filled.unsorry(*before)
+        answer = filled.everlean(*before)
         assert (answer.code, answer.out) == (0, after.out), answer.err
-    assert filled.unsorry("--json", "config", "check").json["valid"]
-    refused = filled.unsorry("--json", "run")
+    assert filled.everlean("--json", "config", "check").json["valid"]
+    refused = filled.everlean("--json", "run")
     assert (refused.code, "No such option: --json" in refused.err) == (2, True)
 
 
 def test_help_names_each_verb_under_what_it_is_for_with_an_example_and_its_whole_text(
     folder: StateFolder,
 ) -> None:
-    text = folder.unsorry("--help", env={"COLUMNS": "80"}).out
+    text = folder.everlean("--help", env={"COLUMNS": "80"}).out
     for title, verbs in GROUPS.items():
         section = text.partition(f"\n{title}:\n")[2].partition("\n\n")[0]
         assert [line.split()[0] for line in section.splitlines() if line[:3].strip()][: len(verbs)] == [
@@ -147,14 +147,14 @@ def test_help_names_each_verb_under_what_it_is_for_with_an_example_and_its_whole
         assert f"Example: {next(iter(verbs.values()))}" in section
     assert "..." not in text.partition("Watch:")[2]
     assert max(map(len, text.splitlines())) <= 80
-    assert text == folder.unsorry("help", env={"COLUMNS": "80"}).out
+    assert text == folder.everlean("help", env={"COLUMNS": "80"}).out
 
 
 def test_each_example_is_a_command_that_there_is() -> None:
     command: Any = typer.main.get_command(build())
     for verb, example in EXAMPLES.items():
         words = example.split()
-        assert words[:2] == ["unsorry", verb]
+        assert words[:2] == ["everlean", verb]
         asked = CliRunner().invoke(command, [verb, "--help"], env={"COLUMNS": "80"}).output
         assert f"Example: {example}" in asked
         assert all(word in asked for word in words[2:] if word.startswith("-"))

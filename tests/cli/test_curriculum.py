@@ -1,4 +1,4 @@
-"""`unsorry curriculum` as a process: the table, the limits, and what it says where nothing is traced."""
+"""`everlean curriculum` as a process: the table, the limits, and what it says where nothing is traced."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def traced(folder: StateFolder) -> StateFolder:
 
 
 def test_the_repository_with_most_easy_theorems_comes_first(traced: StateFolder) -> None:
-    document = traced.unsorry("curriculum", "--json").json
+    document = traced.everlean("curriculum", "--json").json
     rows = document["repositories"]
     assert [row["order"] for row in rows] == [1, 2, 3]
     easy = [row["easy"] for row in rows]
@@ -44,14 +44,14 @@ def test_the_repository_with_most_easy_theorems_comes_first(traced: StateFolder)
 
 
 def test_every_field_is_documented(traced: StateFolder) -> None:
-    document = traced.unsorry("curriculum", "--json").json
+    document = traced.everlean("curriculum", "--json").json
     limits = document["thresholds"]
     rows = document["repositories"]
     assert undocumented("curriculum", document, rows[0], limits, limits["easy"], in_tables=False) == set()
 
 
 def test_the_table_has_a_line_for_each_repository_and_the_limits(traced: StateFolder) -> None:
-    answer = traced.unsorry("curriculum")
+    answer = traced.everlean("curriculum")
     assert answer.code == 0
     lines = answer.out.splitlines()
     assert lines[0].split() == (
@@ -59,36 +59,36 @@ def test_the_table_has_a_line_for_each_repository_and_the_limits(traced: StateFo
     )  # fmt: skip
     assert re.match(r"  1  example\.org/\S+ +1111111111 +\d+ ", lines[1])
     assert lines[1].endswith("(100%)")
-    narrow = traced.unsorry("curriculum", env={"COLUMNS": "80"}).out.splitlines()
+    narrow = traced.everlean("curriculum", env={"COLUMNS": "80"}).out.splitlines()
     assert max(map(len, narrow[:2])) <= 80
     assert "EASY" in narrow[0]
     assert "easy: proofs of up to 3 steps (e^3 = 20.09); medium: up to 3 steps" in answer.out
 
 
 def test_of_one_repository_the_order_stays_that_of_all(traced: StateFolder) -> None:
-    everything = traced.unsorry("curriculum", "--json").json
-    one = traced.unsorry("curriculum", "--repo", "demo/one", "--json").json
+    everything = traced.everlean("curriculum", "--json").json
+    one = traced.everlean("curriculum", "--repo", "demo/one", "--json").json
     expected = [row for row in everything["repositories"] if row["repository"] == "example.org/demo/one"]
     assert one["repositories"] == expected
     assert one["thresholds"] == everything["thresholds"]
 
 
 def test_a_name_that_fits_two_repositories_or_none_is_refused(traced: StateFolder) -> None:
-    both = traced.unsorry("curriculum", "--repo", "two")
+    both = traced.everlean("curriculum", "--repo", "two")
     assert (both.code, both.out) == (1, "")
     assert "example.org/demo/two, example.org/other/two; write the whole key" in both.err
-    none = traced.unsorry("curriculum", "--repo", "three")
+    none = traced.everlean("curriculum", "--repo", "three")
     assert none.code == 1
     assert 'no traced repository is called "three"' in none.err
 
 
 def test_compat_is_leandojos_own(traced: StateFolder) -> None:
-    document = traced.unsorry("curriculum", "--compat", "--json").json
+    document = traced.everlean("curriculum", "--compat", "--json").json
     assert document["compat"] is True
     assert any(row["no_proof"] for row in document["repositories"])
     for row in document["repositories"]:
         assert row["no_proof"] == row["sorries"]
-    answer = traced.unsorry("curriculum", "--compat")
+    answer = traced.everlean("curriculum", "--compat")
     assert "NO PROOF" in answer.out
     assert "LeanDojo-v2's buckets" in answer.out
 
@@ -101,16 +101,16 @@ def test_what_could_not_be_extracted_is_said(folder: StateFolder) -> None:
             log, trace=head(), files=files, stage=folder.root, errors={files[2].path: "no such module"}
         )  # fmt: skip
     folder.write()
-    assert "6 (83.3%, 1 failed)" in folder.unsorry("curriculum").out
-    assert folder.unsorry("curriculum", "--json").json["repositories"][0]["files_failed"] == 1
+    assert "6 (83.3%, 1 failed)" in folder.everlean("curriculum").out
+    assert folder.everlean("curriculum", "--json").json["repositories"][0]["files_failed"] == 1
 
 
 def test_without_a_trace_it_says_what_to_do(filled: StateFolder) -> None:
     for option in ([], ["--compat"], ["--repo", "demo/one"]):
-        answer = filled.unsorry("curriculum", *option)
+        answer = filled.everlean("curriculum", *option)
         assert answer.code == 0
-        assert answer.out.startswith("no repository is traced yet; `unsorry import leandojo")
-    assert filled.unsorry("curriculum", "--json").json["repositories"] == []
+        assert answer.out.startswith("no repository is traced yet; `everlean import leandojo")
+    assert filled.everlean("curriculum", "--json").json["repositories"] == []
 
 
 def test_a_trace_without_theorems_is_not_taken_for_the_simulator_s(folder: StateFolder) -> None:
@@ -119,22 +119,22 @@ def test_a_trace_without_theorems_is_not_taken_for_the_simulator_s(folder: State
         record_trace(log, trace=head(), files=[], stage=folder.root)
     folder.write()
     # LeanDojo's order leaves such a repository out.
-    assert folder.unsorry("curriculum", "--compat").out.startswith("no repository is traced yet")
-    assert "example.org/demo/logic" in folder.unsorry("curriculum").out
+    assert folder.everlean("curriculum", "--compat").out.startswith("no repository is traced yet")
+    assert "example.org/demo/logic" in folder.everlean("curriculum").out
 
 
 def test_what_the_simulator_traced_is_shown_only_on_request_and_marked(folder: StateFolder) -> None:
     trace(folder, "example.org/demo/one", simulated=True)
-    assert folder.unsorry("curriculum").out.startswith("only the simulator has traced anything")
-    shown = folder.unsorry("curriculum", "--simulated")
+    assert folder.everlean("curriculum").out.startswith("only the simulator has traced anything")
+    shown = folder.everlean("curriculum", "--simulated")
     assert "example.org/demo/one SIMULATED" in shown.out
-    assert folder.unsorry("curriculum", "--simulated", "--json").json["repositories"][0]["simulated"] is True
+    assert folder.everlean("curriculum", "--simulated", "--json").json["repositories"][0]["simulated"] is True
 
 
 def test_as_of_an_earlier_event_there_was_less(traced: StateFolder) -> None:
-    position = traced.unsorry("status", "--json").json["log"]["position"]
+    position = traced.everlean("status", "--json").json["log"]["position"]
     trace(traced, "example.org/demo/late", sha="2" * 40)
-    assert len(traced.unsorry("curriculum", "--json").json["repositories"]) == 4
-    then = traced.unsorry("curriculum", "--as-of", str(position), "--json").json
+    assert len(traced.everlean("curriculum", "--json").json["repositories"]) == 4
+    then = traced.everlean("curriculum", "--as-of", str(position), "--json").json
     assert len(then["repositories"]) == 3
     assert then["as_of"]["seq"] == position

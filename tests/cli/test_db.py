@@ -1,4 +1,4 @@
-"""`unsorry db` on real files: verify, rebuild, check, back up, and the exit codes that scripts rely on."""
+"""`everlean db` on real files: verify, rebuild, check, back up, and the exit codes that scripts rely on."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def rows(path: Path) -> dict[str, list[Any]]:
 
 
 def test_a_view_that_follows_from_the_log_verifies(filled: StateFolder) -> None:
-    answer = filled.unsorry("db", "verify", "--json")
+    answer = filled.everlean("db", "verify", "--json")
     assert (answer.code, answer.json["same"], answer.json["differences"]) == (0, True, [])
 
 
 def test_a_changed_view_is_a_difference_and_exit_code_6(filled: StateFolder) -> None:
     with closing(sqlite3.connect(filled.state / "database.db")) as connection, connection:
         connection.execute("UPDATE sorries SET state = 'filled' WHERE state = 'open'")
-    answer = filled.unsorry("db", "verify", "--json")
+    answer = filled.everlean("db", "verify", "--json")
     assert (answer.code, answer.json["same"]) == (6, False)
     assert [item["table"] for item in answer.json["differences"]] == ["sorries"]
-    text = filled.unsorry("db", "verify")
+    text = filled.everlean("db", "verify")
     assert text.code == 6
-    assert "unsorry db rebuild" in text.out
+    assert "everlean db rebuild" in text.out
 
 
 def test_a_verification_writes_nothing_into_the_state_folder_and_leaves_nothing_behind(
@@ -54,7 +54,7 @@ def test_a_verification_writes_nothing_into_the_state_folder_and_leaves_nothing_
 ) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    (scratch / "unsorry-verify-999999999-x").mkdir()
+    (scratch / "everlean-verify-999999999-x").mkdir()
     state = filled.state
     places: list[Path] = []
     new: list[set[str]] = []
@@ -73,13 +73,13 @@ def test_a_verification_writes_nothing_into_the_state_folder_and_leaves_nothing_
     (only,) = new
     assert only <= {"events.db-shm", "events.db-wal", "database.db-shm", "database.db-wal"}
     assert list(scratch.iterdir()) == [], "what a killed one had left is gone too"
-    assert filled.unsorry("db", "verify", "--scratch", str(scratch)).code == 0
+    assert filled.everlean("db", "verify", "--scratch", str(scratch)).code == 0
 
 
 def test_a_verification_asks_for_room_first_and_names_the_option(
     filled: StateFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nowhere = filled.unsorry("db", "verify", "--scratch", str(tmp_path / "nowhere"))
+    nowhere = filled.everlean("db", "verify", "--scratch", str(tmp_path / "nowhere"))
     assert nowhere.code == 1
     assert "--scratch" in nowhere.err
     monkeypatch.setattr(rebuild, "_LEFT_FREE_BYTES", 10**15)
@@ -103,16 +103,16 @@ def test_a_deleted_view_is_rebuilt_row_for_row(filled: StateFolder) -> None:
     before = rows(filled.state / "database.db")
     for path in filled.state.glob("database.db*"):
         path.unlink()
-    assert filled.unsorry("sorries").code == 1
-    assert filled.unsorry("db", "rebuild").code == 0
+    assert filled.everlean("sorries").code == 1
+    assert filled.everlean("db", "rebuild").code == 0
     assert rows(filled.state / "database.db") == before
-    assert filled.unsorry("db", "verify").code == 0
+    assert filled.everlean("db", "verify").code == 0
 
 
 def test_a_rebuild_is_refused_while_a_daemon_holds_the_state_folder(filled: StateFolder) -> None:
     before = (filled.state / "database.db").read_bytes()
     with filled.held():
-        answer = filled.unsorry("db", "rebuild")
+        answer = filled.everlean("db", "rebuild")
     assert answer.code == 75
     assert str(os.getpid()) in answer.err
     assert (filled.state / "database.db").read_bytes() == before
@@ -120,14 +120,14 @@ def test_a_rebuild_is_refused_while_a_daemon_holds_the_state_folder(filled: Stat
 
 def test_a_second_daemon_is_refused_with_the_first_ones_pid(filled: StateFolder) -> None:
     with filled.held():
-        answer = filled.unsorry("run")
+        answer = filled.everlean("run")
     assert answer.code == 75
     assert str(os.getpid()) in answer.err
 
 
 def test_a_backup_is_one_private_file_that_restores_to_the_same_view(filled: StateFolder) -> None:
     target = filled.root / "copy.db"
-    answer = filled.unsorry("db", "backup", "copy.db", "--json")
+    answer = filled.everlean("db", "backup", "copy.db", "--json")
     assert answer.code == 0
     assert (answer.json["file"], answer.json["size_bytes"]) == (str(target), target.stat().st_size)
     assert not stat.S_IMODE(target.stat().st_mode) & 0o022
@@ -139,14 +139,14 @@ def test_a_backup_is_one_private_file_that_restores_to_the_same_view(filled: Sta
         if path.is_file():
             path.unlink()
     target.rename(filled.state / "events.db")
-    assert filled.unsorry("db", "rebuild").code == 0
+    assert filled.everlean("db", "rebuild").code == 0
     assert rows(filled.state / "database.db") == before
 
 
 def test_what_backup_says_about_restoring_holds_beside_the_wal_that_a_killed_daemon_left(
     filled: StateFolder,
 ) -> None:
-    told = filled.unsorry("db", "backup", "copy.db").out
+    told = filled.everlean("db", "backup", "copy.db").out
     left = filled.root / "left"
     left.mkdir()
     with EventLog.open(filled.state / "events.db") as log:
@@ -156,35 +156,35 @@ def test_what_backup_says_about_restoring_holds_beside_the_wal_that_a_killed_dae
             shutil.copy(filled.state / name, left)
     for path in left.iterdir():
         path.replace(filled.state / path.name)  # as it lies there after a SIGKILL
-    assert filled.unsorry("db", "check", "--json").json["events"] > 30
+    assert filled.everlean("db", "check", "--json").json["events"] > 30
     aside = re.findall(r"events\.db(?:-\w+)?", told.split(" aside ")[0])
     assert aside == ["events.db", "events.db-wal", "events.db-shm", "events.db-anchor"]
     for name in aside:
         (filled.state / name).replace(left / name)
     (filled.root / "copy.db").replace(filled.state / "events.db")
-    assert filled.unsorry("db", "rebuild").code == 0
-    answer = filled.unsorry("db", "check", "--json")
+    assert filled.everlean("db", "rebuild").code == 0
+    answer = filled.everlean("db", "check", "--json")
     assert (answer.json["sound"], answer.json["events"] < 30) == (True, True)
-    assert filled.unsorry("db", "verify").code == 0
+    assert filled.everlean("db", "verify").code == 0
 
 
 def test_a_backup_overwrites_nothing(filled: StateFolder) -> None:
     (filled.root / "copy.db").write_text("precious")
-    answer = filled.unsorry("db", "backup", "copy.db")
+    answer = filled.everlean("db", "backup", "copy.db")
     assert answer.code == 1
     assert "exists" in answer.err
     assert (filled.root / "copy.db").read_text() == "precious"
-    missing = filled.unsorry("db", "backup", "nowhere/copy.db")
+    missing = filled.everlean("db", "backup", "nowhere/copy.db")
     assert missing.code == 1
     assert "create" in missing.err
 
 
 def test_a_damaged_log_is_found_by_check(filled: StateFolder) -> None:
-    assert filled.unsorry("db", "check", "--json").json["sound"] is True
+    assert filled.everlean("db", "check", "--json").json["sound"] is True
     with closing(sqlite3.connect(filled.state / "events.db")) as connection, connection:
         connection.execute("DROP TRIGGER events_no_delete")
         connection.execute("DELETE FROM events WHERE seq = 3")
-    answer = filled.unsorry("db", "check", "--json")
+    answer = filled.everlean("db", "check", "--json")
     assert (answer.code, answer.json["sound"]) == (1, False)
     assert answer.json["problems"]
 
@@ -192,19 +192,19 @@ def test_a_damaged_log_is_found_by_check(filled: StateFolder) -> None:
 def test_a_check_compares_the_log_with_its_view_and_says_that_the_anchor_is_gone(filled: StateFolder) -> None:
     log = filled.state / "events.db"
     log.with_name("events.db-anchor").unlink()
-    sound = filled.unsorry("db", "check")
+    sound = filled.everlean("db", "check")
     assert (sound.code, "events.db-anchor is not there" in sound.err) == (0, True)
     with closing(sqlite3.connect(filled.state / "database.db")) as connection, connection:
         (last,) = connection.execute("SELECT max(seq) FROM view_position").fetchone()
         connection.execute("UPDATE view_position SET seq = seq + 7")
-    answer = filled.unsorry("db", "check", "--json")
+    answer = filled.everlean("db", "check", "--json")
     assert (answer.code, answer.json["sound"]) == (1, False)
     assert f"it ends at event {last}, while database.db" in answer.json["problems"][-1]
 
 
 def test_without_a_log_every_verb_says_so(folder: StateFolder) -> None:
     for verb in ("verify", "rebuild", "check"):
-        answer = folder.unsorry("db", verb)
+        answer = folder.everlean("db", verb)
         assert answer.code == 1
         assert "no log there" in answer.err
 
@@ -222,16 +222,16 @@ def test_segments_are_checked_with_or_without_a_log_and_restored_to_an_event(
         segment, shipped = made
         store.put(segment, spool)
     position = shipped.link.seq
-    answer = filled.unsorry("db", "verify", "--segments", store.url, "--json")
+    answer = filled.everlean("db", "verify", "--segments", store.url, "--json")
     assert (answer.code, answer.json["position"], answer.json["log"]) == (0, position, position)
     assert answer.json["hash"] == shipped.link.hash.hex()
-    answer = filled.unsorry("db", "restore", store.url, str(tmp_path / "new.db"), "--upto", "5", "--json")
+    answer = filled.everlean("db", "restore", store.url, str(tmp_path / "new.db"), "--upto", "5", "--json")
     assert (answer.code, answer.json["position"]) == (0, 5)
     with LogReader.open(tmp_path / "new.db") as log, LogReader.open(log_path) as old:
         assert list(log.read()) == list(old.read(upto=5))
     log_path.unlink()
-    assert "up to event" in filled.unsorry("db", "verify", "--segments", store.url).out
+    assert "up to event" in filled.everlean("db", "verify", "--segments", store.url).out
     (tmp_path / "store" / segment.name).rename(tmp_path / "store" / segment._replace(first=position).name)
-    refused = filled.unsorry("db", "verify", "--segments", store.url)
+    refused = filled.everlean("db", "verify", "--segments", store.url)
     assert refused.code == 1
     assert f"{position:012d}-{position:012d}" in refused.err

@@ -1,4 +1,4 @@
-"""`unsorry diff BASE`: pull requests in real git repositories, compared without daemon, database or Lean."""
+"""`everlean diff BASE`: pull requests in real git repositories, compared without daemon, database or Lean."""
 
 from __future__ import annotations
 
@@ -487,10 +487,10 @@ def test_github_gets_annotations_with_what_fails_first(clone: Clone) -> None:
     assert [level for level, _, _ in found] == ["error", "warning", "warning", "notice"]
     assert found[0] == (
         "error",
-        {"title": "unsorry: axiom", "file": "B.lean", "line": "1", "col": "1"},
+        {"title": "everlean: axiom", "file": "B.lean", "line": "1", "col": "1"},
         "the axiom b",
     )
-    (statement,) = [message for _, about, message in found if about["title"] == "unsorry: statement"]
+    (statement,) = [message for _, about, message in found if about["title"] == "everlean: statement"]
     assert statement == "the statement of Demo.done changed\n- : 1 = 1\n+ : 2 = 2"
 
 
@@ -541,7 +541,7 @@ def test_sarif_has_what_a_forge_asks_for(clone: Clone, tmp_path: Path) -> None:
 def test_a_summary_fits_into_a_comment(clone: Clone) -> None:
     clone.commit({"B.lean": "".join(f"axiom {'b' * 90}{number} : False\n" for number in range(1000))})
     text = clone.run("HEAD~1", "--format", "markdown").stdout
-    assert text.startswith("**unsorry**: 1,000 axiom in 1 changed Lean file")
+    assert text.startswith("**everlean**: 1,000 axiom in 1 changed Lean file")
     assert len(text) < 65_536
     shown = text.count("- **axiom**")
     assert f"and {1000 - shown:,} more" in text
@@ -584,7 +584,7 @@ def test_the_action_s_own_script_checks_a_pull_request(clone: Clone, tmp_path: P
     }
     assert {match[1] for match in named.values() if match} == set(action["inputs"])
     assert "${{" not in install["run"] + check["run"], "an input in the text of a script could be code"
-    (tmp_path / "unsorry").symlink_to(INSTALLED.parent)
+    (tmp_path / "everlean").symlink_to(INSTALLED.parent)
     given = {
         "BASE": base,
         "HEAD": head,
@@ -598,7 +598,7 @@ def test_the_action_s_own_script_checks_a_pull_request(clone: Clone, tmp_path: P
                                   "GITHUB_ACTION_PATH": str(ROOT), "GITHUB_STEP_SUMMARY": str(tmp_path / "summary")},
     )  # fmt: skip
     assert done.returncode == ExitCode.DIFFERENCES, done.stderr
-    assert done.stdout.startswith("::error title=unsorry%3A axiom,file=B.lean,line=1,col=1::the axiom b\n")
+    assert done.stdout.startswith("::error title=everlean%3A axiom,file=B.lean,line=1,col=1::the axiom b\n")
     assert "- **axiom** `B.lean:1:0`: `the axiom b`" in (tmp_path / "summary").read_text()
     assert json.loads((tmp_path / "s").read_text())["version"] == "2.1.0"
 
@@ -607,7 +607,7 @@ def test_the_template_for_gitlab_checks_a_merge_request(clone: Clone, tmp_path: 
     base = clone.head()
     clone.commit({"B.lean": "axiom b : False\n"})
     head = clone.head()
-    job = loaded("release/gitlab.yml")["unsorry"]
+    job = loaded("release/gitlab.yml")["everlean"]
     given = job["variables"] | {"CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "CI_COMMIT_SHA": head}
     (script,) = job["script"]
     done = subprocess.run(
@@ -645,7 +645,7 @@ def test_the_page_s_commands_run(clone: Clone) -> None:
     clone.commit({"B.lean": "axiom b : False\n"})
     blocks = re.findall(r"^```\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     commands = [
-        line.split() for block in blocks for line in block.splitlines() if line.startswith("unsorry ")
+        line.split() for block in blocks for line in block.splitlines() if line.startswith("everlean ")
     ]
     assert len(commands) >= 4
     for command in commands:

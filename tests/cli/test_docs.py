@@ -55,7 +55,7 @@ def sections(text: str, marker: str) -> dict[str, str]:
     return {parts[index].strip("` "): parts[index + 1] for index in range(1, len(parts), 2)}
 
 
-VERB_SECTIONS = {name.removeprefix("unsorry "): body for name, body in sections(CLI, "###").items()}
+VERB_SECTIONS = {name.removeprefix("everlean "): body for name, body in sections(CLI, "###").items()}
 
 
 def test_every_verb_has_a_section_and_every_section_a_verb() -> None:
@@ -71,7 +71,7 @@ def test_the_generated_parts_of_each_page_are_those_of_the_code() -> None:
 
 def test_a_page_without_the_place_of_a_generated_part_is_an_error() -> None:
     text, found = (DOCS / "cli.md").read_text(encoding="utf-8"), parts()["cli.md"]
-    for broken in (text.replace("### `unsorry jobs`", "### `unsorry tasks`"), text.replace(BEGIN, "", 1)):
+    for broken in (text.replace("### `everlean jobs`", "### `everlean tasks`"), text.replace(BEGIN, "", 1)):
         with pytest.raises(ValueError, match="heading"):
             generated(broken, found)
 
@@ -102,9 +102,9 @@ def test_every_link_leads_to_a_file_and_a_heading_that_there_is(page: Path) -> N
 def test_every_verb_that_a_page_names_is_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     blocks = "".join(re.findall(r"^```.*?^```$", text, flags=re.MULTILINE | re.DOTALL))
-    named = re.findall(r"`unsorry ([a-z]+)", text)
+    named = re.findall(r"`everlean ([a-z]+)", text)
     named += re.findall(
-        r"^(?:sudo (?:-H )?-u unsorry |venv/bin/)?unsorry ([a-z]+)", blocks, flags=re.MULTILINE
+        r"^(?:sudo (?:-H )?-u everlean |venv/bin/)?everlean ([a-z]+)", blocks, flags=re.MULTILINE
     )
     assert set(named) - set(VERBS) <= {"help"}
 
@@ -123,7 +123,7 @@ def keys_of(value: Any) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", sorted(DOCUMENTS))
 def test_every_field_of_the_json_is_documented(name: str, filled: StateFolder) -> None:
-    answer = filled.unsorry(*DOCUMENTS[name], "--json")
+    answer = filled.everlean(*DOCUMENTS[name], "--json")
     document = json.loads(answer.out)
     assert undocumented(name, document) == set()
     # Records that several verbs share are described once.
@@ -132,7 +132,7 @@ def test_every_field_of_the_json_is_documented(name: str, filled: StateFolder) -
 
 def test_the_fields_of_scan_are_documented(folder: Any) -> None:
     (folder.root / "A.lean").write_text("theorem a : 1 = 1 := sorry\n")
-    document = folder.unsorry("scan", ".", "--json").json
+    document = folder.everlean("scan", ".", "--json").json
     assert undocumented("scan", keys_of(document), in_tables=False) == set()
 
 

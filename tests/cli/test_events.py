@@ -1,4 +1,4 @@
-"""`unsorry events`: which events are shown, in which order, and how it waits for more."""
+"""`everlean events`: which events are shown, in which order, and how it waits for more."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def log(filled: StateFolder) -> list[StoredEvent]:
 
 
 def shown(folder: StateFolder, *arguments: str) -> list[int]:
-    answer = folder.unsorry("events", "--json", *arguments)
+    answer = folder.everlean("events", "--json", *arguments)
     assert answer.code == 0, answer.err
     events = [json.loads(line) for line in answer.out.splitlines()]
     assert {event["schema"] for event in events} <= {1}
@@ -80,7 +80,7 @@ def test_a_repository_s_events_are_those_that_name_it_and_the_rest_of_its_jobs(
     assert shown(filled, "--repo", "demo/two", "--type", "job_interrupted") == [log[-1].seq]
     assert shown(filled, "--repo", "demo/two", "--since", str(log[-2].seq)) == [log[-1].seq]
     assert shown(filled, "--repo", "demo/two", "--last", "1") == [log[-1].seq]
-    assert filled.unsorry("events", "--repo", "nowhere").code == 1
+    assert filled.everlean("events", "--repo", "nowhere").code == 1
 
 
 def test_since_and_until_take_a_seq_or_a_time(filled: StateFolder, log: list[StoredEvent]) -> None:
@@ -107,8 +107,8 @@ def test_as_of_ends_there_and_a_moment_that_is_not_reached_is_an_error(
     filled: StateFolder, log: list[StoredEvent]
 ) -> None:
     assert shown(filled, "--as-of", "4") == [1, 2, 3, 4]
-    assert "as of event 4" in filled.unsorry("events", "--as-of", "4").err
-    answer = filled.unsorry("events", "--as-of", str(log[-1].seq + 1))
+    assert "as of event 4" in filled.everlean("events", "--as-of", "4").err
+    answer = filled.everlean("events", "--as-of", str(log[-1].seq + 1))
     assert answer.code == 1
     assert "the log ends at event" in answer.err
 
@@ -119,7 +119,7 @@ def test_as_of_ends_there_and_a_moment_that_is_not_reached_is_an_error(
      ("--since", "the day before"), ("--limit", "0")],
 )  # fmt: skip
 def test_what_contradicts_itself_is_a_usage_error(filled: StateFolder, arguments: tuple[str, ...]) -> None:
-    assert filled.unsorry("events", *arguments).code == 2
+    assert filled.everlean("events", *arguments).code == 2
 
 
 def test_a_number_beyond_sqlite_s_is_behind_the_end_of_the_log_and_no_number_of_rows(
@@ -129,22 +129,22 @@ def test_a_number_beyond_sqlite_s_is_behind_the_end_of_the_log_and_no_number_of_
     assert shown(filled, "--since", beyond) == []
     assert shown(filled, "--until", beyond) == [event.seq for event in log]
     for verb in (("events",), ("events", "--follow"), ("jobs",), ("theorems",)):
-        answer = filled.unsorry(*verb, "--limit", beyond)
+        answer = filled.everlean(*verb, "--limit", beyond)
         assert (answer.code, "is no whole number from" in answer.err) == (2, True)
 
 
 def test_the_time_that_is_shown_is_the_one_that_since_and_as_of_take(
     filled: StateFolder, log: list[StoredEvent]
 ) -> None:
-    line = filled.unsorry("events", "--last", "1", env={"TZ": "Asia/Kolkata"}).out
+    line = filled.everlean("events", "--last", "1", env={"TZ": "Asia/Kolkata"}).out
     moment = log[-1].recorded_at
     assert f"{moment[:10]} {moment[11:19]}Z" in line
-    answer = filled.unsorry("events", "--json", "--as-of", f"{moment[:10]} {moment[11:]}", "--last", "1")
+    answer = filled.everlean("events", "--json", "--as-of", f"{moment[:10]} {moment[11:]}", "--last", "1")
     assert json.loads(answer.out)["seq"] == log[-1].seq
 
 
 def test_a_type_or_a_stream_that_is_not_there_is_said(filled: StateFolder) -> None:
-    answer = filled.unsorry("events", "--type", "job_startet", "--stream", "job:none")
+    answer = filled.everlean("events", "--type", "job_startet", "--stream", "job:none")
     assert (answer.code, answer.out) == (0, "")
     assert 'did you mean "job_started"?' in answer.err
     assert 'no stream "job:none" yet' in answer.err
@@ -159,7 +159,7 @@ class Follower:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**environment, "UNSORRY_CONFIG": str(folder.config)},
+            env={**environment, "EVERLEAN_CONFIG": str(folder.config)},
             cwd=folder.root,
         )
 
@@ -229,7 +229,7 @@ def test_follow_for_people_gives_each_line_to_a_pipe_at_once(
         [COMMAND, "events", "--follow", "--last", "1"],
         stdout=subprocess.PIPE,
         text=True,
-        env={**buffered, "UNSORRY_CONFIG": str(filled.config)},
+        env={**buffered, "EVERLEAN_CONFIG": str(filled.config)},
     ) as process:
         assert process.stdout is not None
         ready, _, _ = select.select([process.stdout], [], [], 20)
@@ -244,7 +244,7 @@ def test_follow_ends_with_an_error_when_another_log_takes_the_place_of_this_one(
     follower = follow("--last", "1")
     assert follower.next()["seq"] == log[-1].seq
     backup = filled.root / "backup.db"
-    assert filled.unsorry("db", "backup", str(backup)).code == 0
+    assert filled.everlean("db", "backup", str(backup)).code == 0
     backup.replace(filled.state / "events.db")
     _, told = follower.process.communicate(timeout=20)
     assert follower.process.returncode == 1
@@ -255,7 +255,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(filled: StateFolder, log: list[
     command = f"{COMMAND} events --json --since 0 | head -n 1"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, check=False, cwd=filled.root,
-        env={**os.environ, "UNSORRY_CONFIG": str(filled.config)},
+        env={**os.environ, "EVERLEAN_CONFIG": str(filled.config)},
     )  # fmt: skip
     assert json.loads(done.stdout)["seq"] == log[0].seq
     assert "Traceback" not in done.stderr

@@ -24,8 +24,8 @@ def test_the_commands_of_the_page_do_what_it_says(folder: StateFolder) -> None:
     lines = [shlex.split(line, comments=True) for line in block.splitlines()]
     assert len(lines) == 5
     for program, *words in lines:
-        answer = folder.unsorry(*words)
-        assert (program, answer.code) == ("unsorry", 0), (words, answer.err)
+        answer = folder.everlean(*words)
+        assert (program, answer.code) == ("everlean", 0), (words, answer.err)
     assert {repo.key for repo in load(folder.config).repos} >= {
         "github.com/ada/Logic",
         "github.com/ada/Tracked",

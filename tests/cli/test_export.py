@@ -1,4 +1,4 @@
-"""`unsorry export leandojo` as a process: what it writes and says, beside a running daemon too, and when it refuses."""
+"""`everlean export leandojo` as a process: output, beside a running daemon too, and when it refuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def theorems(out: Path, split: str = "random") -> list[Any]:
 
 def test_an_export_says_what_it_wrote(folder: StateFolder) -> None:
     position = trace(folder)
-    answer = folder.unsorry("export", "leandojo", "out", "--json")
+    answer = folder.everlean("export", "leandojo", "out", "--json")
     assert answer.code == 0
     document = answer.json
     assert document["path"] == str(folder.root / "out")
@@ -42,7 +42,7 @@ def test_an_export_says_what_it_wrote(folder: StateFolder) -> None:
     assert sum(document["theorems"][f"random/{side}"] for side in ("train", "val", "test")) == 24
     assert document["corpus_files"] == 6
     assert len(theorems(folder.root / "out")) == 24
-    shown = folder.unsorry("export", "leandojo", "out")
+    shown = folder.everlean("export", "leandojo", "out")
     assert shown.code == 0
     assert "random/train" in shown.out
     assert f"1 repository as of event {position}" in shown.out
@@ -50,7 +50,7 @@ def test_an_export_says_what_it_wrote(folder: StateFolder) -> None:
 
 def test_every_field_is_documented(folder: StateFolder) -> None:
     trace(folder)
-    document = folder.unsorry("export", "leandojo", "out", "--json").json
+    document = folder.everlean("export", "leandojo", "out", "--json").json
     assert undocumented("export leandojo", document) == set()
 
 
@@ -61,14 +61,14 @@ def test_it_works_beside_a_running_writer(folder: StateFolder) -> None:
         log.reader() as reader,
         View.open(folder.state / "database.db", reader),
     ):
-        assert folder.unsorry("export", "leandojo", "out").code == 0
+        assert folder.everlean("export", "leandojo", "out").code == 0
     assert theorems(folder.root / "out")
 
 
 def test_as_of_exports_what_was_known_then(folder: StateFolder) -> None:
     position = trace(folder, seed=0)
     trace(folder, seed=1, repository="example.org/demo/two")
-    answer = folder.unsorry("export", "leandojo", "out", "--as-of", str(position), "--json")
+    answer = folder.everlean("export", "leandojo", "out", "--as-of", str(position), "--json")
     assert answer.code == 0, answer.err
     assert answer.json["as_of"]["seq"] == position
     assert [item["url"] for item in answer.json["repositories"]] == ["https://example.org/demo/one"]
@@ -77,9 +77,9 @@ def test_as_of_exports_what_was_known_then(folder: StateFolder) -> None:
 def test_a_repository_is_chosen_by_the_end_of_its_key(folder: StateFolder) -> None:
     trace(folder)
     trace(folder, seed=1, repository="example.org/demo/two")
-    assert folder.unsorry("export", "leandojo", "out", "--repo", "two").code == 0
+    assert folder.everlean("export", "leandojo", "out", "--repo", "two").code == 0
     assert {item["url"] for item in theorems(folder.root / "out")} == {"https://example.org/demo/two"}
-    answer = folder.unsorry("export", "leandojo", "out", "--repo", "three")
+    answer = folder.everlean("export", "leandojo", "out", "--repo", "three")
     assert answer.code == 1
     assert (
         'no trace of "three" is known; there are traces of example.org/demo/one, example.org/demo/two'
@@ -90,8 +90,8 @@ def test_a_repository_is_chosen_by_the_end_of_its_key(folder: StateFolder) -> No
 def test_an_import_comes_back_as_it_was(folder: StateFolder) -> None:
     data = database(Random(7), repositories=2, odd=False)
     (folder.root / "in.json").write_text(json.dumps(data), encoding="utf-8")
-    assert folder.unsorry("import", "leandojo", "in.json").code == 0
-    answer = folder.unsorry("export", "leandojo", "out", "--as-imported", "--compat")
+    assert folder.everlean("import", "leandojo", "in.json").code == 0
+    answer = folder.everlean("export", "leandojo", "out", "--as-imported", "--compat")
     assert answer.code == 0, answer.err
     assert json.loads((folder.root / "out" / "dynamic_database.json").read_text(encoding="utf-8")) == data
 
@@ -99,15 +99,15 @@ def test_an_import_comes_back_as_it_was(folder: StateFolder) -> None:
 def test_an_import_comes_back_as_json_that_every_parser_reads(folder: StateFolder) -> None:
     source = ROOT / "examples" / "leandojo" / "dynamic_database.json"
     assert "Infinity" in source.read_text(encoding="utf-8")
-    assert folder.unsorry("import", "leandojo", str(source)).code == 0
-    assert folder.unsorry("export", "leandojo", "out", "--as-imported").code == 0
+    assert folder.everlean("import", "leandojo", str(source)).code == 0
+    assert folder.everlean("export", "leandojo", "out", "--as-imported").code == 0
     text = (folder.root / "out" / "dynamic_database.json").read_text(encoding="utf-8")
     assert text == source.read_text(encoding="utf-8").replace("Infinity", "null").rstrip("\n")
 
 
 def test_compat_is_leandojo_s_own_split(folder: StateFolder) -> None:
     trace(folder)
-    document = folder.unsorry("export", "leandojo", "out", "--compat", "--json").json
+    document = folder.everlean("export", "leandojo", "out", "--compat", "--json").json
     assert document["mode"] == "compat"
     assert [document["theorems"][f"random/{side}"] for side in ("train", "val", "test")] == [16, 4, 4]
 
@@ -115,7 +115,7 @@ def test_compat_is_leandojo_s_own_split(folder: StateFolder) -> None:
 @pytest.mark.parametrize("options", [["--as-imported", "--every-commit"], ["--compat", "--every-commit"]])
 def test_options_that_exclude_each_other_are_refused(folder: StateFolder, options: list[str]) -> None:
     trace(folder)
-    assert folder.unsorry("export", "leandojo", "out", *options).code == 2
+    assert folder.everlean("export", "leandojo", "out", *options).code == 2
     assert not (folder.root / "out").exists()
 
 
@@ -123,7 +123,7 @@ def test_a_folder_with_something_else_in_it_is_refused(folder: StateFolder) -> N
     trace(folder)
     (folder.root / "out").mkdir()
     (folder.root / "out" / "thesis.tex").write_text("years")
-    answer = folder.unsorry("export", "leandojo", "out")
+    answer = folder.everlean("export", "leandojo", "out")
     assert answer.code == 1
     assert "no export made it" in answer.err
     assert [path.name for path in (folder.root / "out").iterdir()] == ["thesis.tex"]
@@ -131,14 +131,14 @@ def test_a_folder_with_something_else_in_it_is_refused(folder: StateFolder) -> N
 
 def test_what_the_simulator_made_is_exported_only_on_request(folder: StateFolder) -> None:
     trace(folder, simulated=True)
-    answer = folder.unsorry("export", "leandojo", "out")
+    answer = folder.everlean("export", "leandojo", "out")
     assert answer.code == 1
     assert "--simulated" in answer.err
-    document = folder.unsorry("export", "leandojo", "out", "--simulated", "--json").json
+    document = folder.everlean("export", "leandojo", "out", "--simulated", "--json").json
     assert document["simulated"] is True
 
 
 def test_without_a_database_the_error_says_what_to_do(folder: StateFolder) -> None:
-    answer = folder.unsorry("export", "leandojo", "out")
+    answer = folder.everlean("export", "leandojo", "out")
     assert answer.code == 1
     assert "start the daemon, or import something" in answer.err

@@ -1,4 +1,4 @@
-"""`unsorry export parquet`: what the library datasets reads of it, and whose ids it has."""
+"""`everlean export parquet`: what the library datasets reads of it, and whose ids it has."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def exported(folder: StateFolder) -> StateFolder:
     """A traced repository, written both ways."""
     record_traced(folder, list(make_traced_repository(0, 8, 6)))
     for form in ("leandojo", "parquet"):
-        answer = folder.unsorry("export", form, f"as-{form}", "--json")
+        answer = folder.everlean("export", form, f"as-{form}", "--json")
         assert answer.code == 0, answer.err
     return folder
 
@@ -62,7 +62,7 @@ def test_every_theorem_and_premise_is_there_on_its_side_with_its_key(exported: S
     assert rows(ours / "files.parquet") == [
         {"path": line["path"], "imports": line["imports"]} for line in lines
     ]
-    assert {path.name for path in ours.iterdir()} - {".unsorry-export.json"} == {
+    assert {path.name for path in ours.iterdir()} - {".everlean-export.json"} == {
         "README.md", "corpus.parquet", "files.parquet", "novel_premises", "random",
     }  # fmt: skip
 
@@ -79,11 +79,11 @@ def test_datasets_loads_it_by_the_names_on_its_card(exported: StateFolder, tmp_p
 
 
 def test_a_second_export_takes_the_place_of_the_first_and_of_nothing_else(exported: StateFolder) -> None:
-    assert exported.unsorry("export", "parquet", "as-parquet").code == 0
+    assert exported.everlean("export", "parquet", "as-parquet").code == 0
     foreign = exported.root / "foreign"
     foreign.mkdir()
     (foreign / "mine").write_text("x")
-    refused = exported.unsorry("export", "parquet", "foreign")
+    refused = exported.everlean("export", "parquet", "foreign")
     assert refused.code != 0
     assert "no export made it" in refused.err
     assert [path.name for path in foreign.iterdir()] == ["mine"]

@@ -1,4 +1,4 @@
-"""`unsorry export progress` as a process: what a line says, what is left out, and when it refuses."""
+"""`everlean export progress` as a process: what a line says, what is left out, and when it refuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_each_step_of_a_proof_is_a_line_with_the_steps_before_it_and_the_number_
     folder: StateFolder, files: list[TracedFile]
 ) -> None:
     record_traced(folder, files)
-    answer = folder.unsorry("export", "progress", "out.jsonl", "--json")
+    answer = folder.everlean("export", "progress", "out.jsonl", "--json")
     assert answer.code == 0, answer.err
     written = rows(folder.root / "out.jsonl")
     assert {tuple(row) for row in written} == {
@@ -61,7 +61,7 @@ def test_sides_are_those_for_life_and_neither_the_test_side_nor_a_sorry_is_writt
     folder: StateFolder, files: list[TracedFile]
 ) -> None:
     record_traced(folder, files)
-    assert folder.unsorry("export", "progress", "out.jsonl").code == 0
+    assert folder.everlean("export", "progress", "out.jsonl").code == 0
     with closing(queries.connect(folder.state / "database.db")) as view:
         sides = {
             side: {proof.theorem for proof in training_proofs(view, "random", side)}
@@ -76,10 +76,10 @@ def test_sides_are_those_for_life_and_neither_the_test_side_nor_a_sorry_is_writt
 
 def test_a_copy_in_a_fork_is_one_proof(folder: StateFolder, files: list[TracedFile]) -> None:
     record_traced(folder, files)
-    alone = folder.unsorry("export", "progress", "out.jsonl", "--json").json
+    alone = folder.everlean("export", "progress", "out.jsonl", "--json").json
     moved = [replace(file, path=f"Fork/{file.path}") for file in files]
     record_traced(folder, moved, repository="example.org/demo/fork", sha="2" * 40)
-    both = folder.unsorry("export", "progress", "out.jsonl", "--json").json
+    both = folder.everlean("export", "progress", "out.jsonl", "--json").json
     assert (both["steps"], both["repeated"]) == (alone["steps"], sum(alone["proofs"].values()))
 
 
@@ -87,11 +87,11 @@ def test_what_the_simulator_made_is_written_only_on_request(
     folder: StateFolder, files: list[TracedFile]
 ) -> None:
     record_traced(folder, files, simulated=True)
-    refused = folder.unsorry("export", "progress", "out.jsonl")
+    refused = folder.everlean("export", "progress", "out.jsonl")
     assert refused.code == 1
     assert "--simulated" in refused.err
     assert not (folder.root / "out.jsonl").exists()
-    asked = folder.unsorry("export", "progress", "out.jsonl", "--simulated", "--json")
+    asked = folder.everlean("export", "progress", "out.jsonl", "--simulated", "--json")
     assert (asked.code, asked.json["simulated"]) == (0, True)
 
 
@@ -101,15 +101,15 @@ def test_an_earlier_export_is_replaced_and_any_other_file_is_refused(
     record_traced(folder, files[:4])
     out = folder.root / "out.jsonl"
     out.write_text('{"my": "notes"}\n', encoding="utf-8")
-    refused = folder.unsorry("export", "progress", "out.jsonl")
+    refused = folder.everlean("export", "progress", "out.jsonl")
     assert refused.code == 1
     assert "is no earlier export" in refused.err
     assert out.read_text(encoding="utf-8") == '{"my": "notes"}\n'
     out.unlink()
-    assert folder.unsorry("export", "progress", "out.jsonl").code == 0
+    assert folder.everlean("export", "progress", "out.jsonl").code == 0
     few = len(rows(out))
     record_traced(folder, files, sha="2" * 40)
-    assert folder.unsorry("export", "progress", "out.jsonl").code == 0
+    assert folder.everlean("export", "progress", "out.jsonl").code == 0
     assert len(rows(out)) > few
 
 
@@ -117,5 +117,5 @@ def test_every_field_of_the_progress_export_is_documented(
     folder: StateFolder, files: list[TracedFile]
 ) -> None:
     record_traced(folder, files)
-    document = folder.unsorry("export", "progress", "out.jsonl", "--json").json
+    document = folder.everlean("export", "progress", "out.jsonl", "--json").json
     assert undocumented("export progress", document) == set()

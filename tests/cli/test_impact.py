@@ -1,4 +1,4 @@
-"""`unsorry sorries --by impact`: the sorries on which most rests come first, and unknown is said."""
+"""`everlean sorries --by impact`: the sorries on which most rests come first, and unknown is said."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def traced(filled: StateFolder) -> StateFolder:
 def test_the_commands_of_the_page_say_what_rests_on_a_sorry(traced: StateFolder) -> None:
     section = (DOCS / "proving.md").read_text("utf-8").split("## What rests on a sorry\n")[1].split("```")[1]
     commands = [line.partition("#")[0].split() for line in section.strip().splitlines()]
-    assert [command[0] for command in commands] == ["unsorry", "unsorry"]
+    assert [command[0] for command in commands] == ["everlean", "everlean"]
     first, second = (
-        traced.unsorry(*(SORRY if word == "ID" else word for word in command[1:])) for command in commands
+        traced.everlean(*(SORRY if word == "ID" else word for word in command[1:])) for command in commands
     )
     assert (first.code, second.code) == (0, 0), first.err + second.err
     assert "Demo.beta" in first.out
@@ -46,7 +46,7 @@ def test_the_commands_of_the_page_say_what_rests_on_a_sorry(traced: StateFolder)
 
 
 def test_the_most_comes_first_and_the_unknown_last(traced: StateFolder) -> None:
-    found = traced.unsorry("sorries", "--by", "impact", "--all", "--json").json["sorries"]
+    found = traced.everlean("sorries", "--by", "impact", "--all", "--json").json["sorries"]
     assert [(row["sorry"], row["impact"]["theorems"], row["impact"]["direct"]) for row in found] == [
         (OTHER_SORRY, 2, 1),
         (SORRY, None, None),
@@ -58,34 +58,34 @@ def test_the_most_comes_first_and_the_unknown_last(traced: StateFolder) -> None:
 def test_people_read_it_as_words(traced: StateFolder) -> None:
     first, second = [
         line
-        for line in traced.unsorry("sorries", "--by", "impact", "--all").out.splitlines()
+        for line in traced.everlean("sorries", "--by", "impact", "--all").out.splitlines()
         if "Demo." in line
     ]
     assert ("2 theorems SIMULATED" in first, "Demo.beta" in first) == (True, True)
     assert ("unknown" in second, "Demo.alpha" in second) == (True, True)
-    said = traced.unsorry("sorries", "show", OTHER_SORRY).out
+    said = traced.everlean("sorries", "show", OTHER_SORRY).out
     assert "2 theorems SIMULATED (1 directly, trace of 1111111111)" in said
-    assert "unknown: the trace does not name the declaration" in traced.unsorry("sorries", "show", SORRY).out
+    assert "unknown: the trace does not name the declaration" in traced.everlean("sorries", "show", SORRY).out
 
 
 @pytest.mark.parametrize("columns", [20, 40, 60, 80, 100])
 def test_a_narrow_terminal_leaves_columns_out(traced: StateFolder, columns: int) -> None:
-    answer = traced.unsorry("sorries", "--by", "impact", "--all", env={"COLUMNS": str(columns)})
+    answer = traced.everlean("sorries", "--by", "impact", "--all", env={"COLUMNS": str(columns)})
     assert answer.code == 0, answer.err
     assert "2 theorems SIMULATED" in answer.out
 
 
 def test_without_a_trace_all_is_unknown_and_in_the_order_of_places(filled: StateFolder) -> None:
-    found = filled.unsorry("sorries", "--by", "impact", "--all", "--json").json["sorries"]
+    found = filled.everlean("sorries", "--by", "impact", "--all", "--json").json["sorries"]
     assert [(row["line"], row["impact"]["unknown"]) for row in found] == [
         (14, "the branch has no trace yet"),
         (20, "the branch has no trace yet"),
     ]
-    assert filled.unsorry("sorries", "--json").json["sorries"][0]["impact"] is None, "nobody asked"
+    assert filled.everlean("sorries", "--json").json["sorries"][0]["impact"] is None, "nobody asked"
 
 
 def test_another_order_is_refused(filled: StateFolder) -> None:
-    answer = filled.unsorry("sorries", "--by", "size")
+    answer = filled.everlean("sorries", "--by", "size")
     assert (answer.code, "place, impact" in answer.err) == (2, True)
 
 
@@ -104,18 +104,18 @@ def test_the_blueprint_of_the_scanned_commit_is_counted_beside_the_trace(folder:
         toolchain="", manifest="", files_scanned=0, files_removed=0, files_failed=0, seconds=0.1,
     ))  # fmt: skip
     folder.write()
-    first, second = folder.unsorry("sorries", "--by", "impact", "--all", "--json").json["sorries"]
+    first, second = folder.everlean("sorries", "--by", "impact", "--all", "--json").json["sorries"]
     assert (first["sorry"], first["impact"]["theorems"], first["impact"]["statements"]) == (
         OTHER_SORRY,
         None,
         1,
     )
     assert second["impact"]["statements"] is None
-    said = folder.unsorry("sorries", "show", OTHER_SORRY).out
+    said = folder.everlean("sorries", "show", OTHER_SORRY).out
     assert "1 statement of the blueprint: the branch has no trace yet" in said
     mirror.rename(mirror.with_name("away"))
     git("init", "-q", "--bare", str(mirror))
-    lost = folder.unsorry("sorries", "show", OTHER_SORRY)
+    lost = folder.everlean("sorries", "show", OTHER_SORRY)
     assert (lost.code, f"the blueprint of {REPOSITORY} is not counted" in lost.err) == (0, True)
 
 

@@ -1,4 +1,4 @@
-"""`unsorry import leandojo` as a process: what it says, what it leaves, and when it refuses."""
+"""`everlean import leandojo` as a process: what it says, what it leaves, and when it refuses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def written(folder: StateFolder, data: Any, name: str = "dynamic_database.json")
 def test_a_database_can_be_imported_before_the_daemon_ever_ran(folder: StateFolder) -> None:
     data = database(Random(4), repositories=2, odd=False)
     written(folder, data)
-    answer = folder.unsorry("import", "leandojo", "dynamic_database.json", "--json")
+    answer = folder.everlean("import", "leandojo", "dynamic_database.json", "--json")
     assert (answer.code, answer.err) == (0, "")
     document = answer.json
     assert (document["form"], document["already_imported"], document["notes"]) == ("database", False, [])
@@ -34,9 +34,9 @@ def test_a_database_can_be_imported_before_the_daemon_ever_ran(folder: StateFold
         )  # fmt: skip
         assert (found["theorems"], found["premises"]) == (given["total_theorems"], given["num_premises"])
     assert document["totals"]["theorems"] == sum(item["theorems"] for item in document["repositories"])
-    assert folder.unsorry("status", "--json").json["log"]["view_position"] == document["position"]
-    assert folder.unsorry("db", "verify").code == 0
-    assert folder.unsorry("db", "check").code == 0
+    assert folder.everlean("status", "--json").json["log"]["view_position"] == document["position"]
+    assert folder.everlean("db", "verify").code == 0
+    assert folder.everlean("db", "check").code == 0
 
 
 def test_with_a_mistake_in_the_configuration_nothing_is_imported_anywhere(folder: StateFolder) -> None:
@@ -44,7 +44,7 @@ def test_with_a_mistake_in_the_configuration_nothing_is_imported_anywhere(folder
     # Reading verbs would take this for a configuration without a state folder, and look in the user's own.
     folder.config.write_text('[daemon]\nstate = "state"\n', encoding="utf-8")
     before = set(folder.root.rglob("*"))
-    answer = folder.unsorry("import", "leandojo", "dynamic_database.json")
+    answer = folder.everlean("import", "leandojo", "dynamic_database.json")
     assert answer.code == 78
     assert "config.toml:2: daemon.state: " in answer.err
     assert set(folder.root.rglob("*")) == before
@@ -52,22 +52,22 @@ def test_with_a_mistake_in_the_configuration_nothing_is_imported_anywhere(folder
 
 def test_the_same_import_again_says_that_nothing_was_written(filled: StateFolder) -> None:
     write_dataset(filled.root / "dataset", Random(2))
-    first = filled.unsorry("import", "leandojo", "dataset")
+    first = filled.everlean("import", "leandojo", "dataset")
     assert first.code == 0
     assert "imported: 1 repository, " in first.out
     assert "github.com/demo/r0" in first.out
-    position = filled.unsorry("status", "--json").json["log"]["position"]
+    position = filled.everlean("status", "--json").json["log"]["position"]
     assert f"the log is at event {position}" in first.out
-    second = filled.unsorry("import", "leandojo", "dataset")
+    second = filled.everlean("import", "leandojo", "dataset")
     assert "already imported, nothing was written" in second.out
-    assert filled.unsorry("status", "--json").json["log"]["position"] == position
+    assert filled.everlean("status", "--json").json["log"]["position"] == position
 
 
 def test_what_is_odd_is_noted_on_standard_error(folder: StateFolder) -> None:
     data = database(Random(4), repositories=1, odd=False)
     data["repositories"][0]["num_premises"] = 99
     written(folder, data)
-    answer = folder.unsorry("import", "leandojo", "dynamic_database.json", "--json")
+    answer = folder.everlean("import", "leandojo", "dynamic_database.json", "--json")
     assert answer.code == 0
     assert "repositories[0].num_premises says 99" in answer.err
     assert len(answer.json["notes"]) == 1
@@ -78,7 +78,7 @@ def test_a_file_with_a_mistake_changes_nothing_and_the_message_names_the_place(f
     data["repositories"][1]["premise_files"] = [{"path": "A.lean", "imports": []}]
     path = written(filled, data)
     before = (filled.state / "events.db").read_bytes()
-    answer = filled.unsorry("import", "leandojo", str(path))
+    answer = filled.everlean("import", "leandojo", str(path))
     assert (answer.code, answer.out) == (1, "")
     assert f"{path}: repositories[1].premise_files[0].premises: is missing" in answer.err
     assert "is missing; " in answer.err
@@ -86,7 +86,7 @@ def test_a_file_with_a_mistake_changes_nothing_and_the_message_names_the_place(f
 
 
 def test_a_path_that_is_not_there_is_an_error_that_names_it(folder: StateFolder) -> None:
-    answer = folder.unsorry("import", "leandojo", "nowhere.json")
+    answer = folder.everlean("import", "leandojo", "nowhere.json")
     assert answer.code == 1
     assert "nowhere.json: there is no such file or folder" in answer.err
     assert not folder.state.exists()
@@ -96,7 +96,7 @@ def test_an_import_is_refused_while_a_daemon_holds_the_state_folder(filled: Stat
     path = written(filled, database(Random(4)))
     before = (filled.state / "events.db").read_bytes()
     with filled.held():
-        answer = filled.unsorry("import", "leandojo", str(path))
+        answer = filled.everlean("import", "leandojo", str(path))
     assert answer.code == 75
     assert str(os.getpid()) in answer.err
     assert (filled.state / "events.db").read_bytes() == before
@@ -111,7 +111,7 @@ def test_at_a_terminal_it_shows_how_far_it_has_come(folder: StateFolder) -> None
             stdout=subprocess.PIPE,
             stderr=follower,
             cwd=folder.root,
-            env={**os.environ, "UNSORRY_CONFIG": str(folder.config), "HOME": str(folder.root)},
+            env={**os.environ, "EVERLEAN_CONFIG": str(folder.config), "HOME": str(folder.root)},
             check=True,
         )
         shown = os.read(leader, 65536).decode()
@@ -126,6 +126,6 @@ def test_at_a_terminal_it_shows_how_far_it_has_come(folder: StateFolder) -> None
 
 def test_every_field_of_the_document_is_documented(folder: StateFolder) -> None:
     written(folder, database(Random(4), odd=False))
-    document = folder.unsorry("import", "leandojo", "dynamic_database.json", "--json").json
+    document = folder.everlean("import", "leandojo", "dynamic_database.json", "--json").json
     documents = document, document["totals"], document["repositories"][0]
     assert undocumented("import leandojo", *documents, in_tables=False) == set()

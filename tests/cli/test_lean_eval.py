@@ -1,4 +1,4 @@
-"""`unsorry export lean-eval`: the workspaces in which every sorry has a verified proof, as a submission is read."""
+"""`everlean export lean-eval`: the workspaces in which every sorry has a verified proof, as a submission is read."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Benchmark:
     def export(self, out: str = "out") -> dict[str, object]:
         self.folder.add("r", events.commit_scanned(self.sha))
         self.folder.write()
-        answer = self.folder.unsorry("export", "lean-eval", out, "--repo", REPOSITORY, "--json")
+        answer = self.folder.everlean("export", "lean-eval", out, "--repo", REPOSITORY, "--json")
         assert answer.code == 0, answer.err
         return answer.json
 
@@ -155,9 +155,9 @@ def test_a_folder_that_is_there_and_an_unknown_branch_are_refused(folder: StateF
     made = Benchmark(folder, workspace("one_more"))
     made.export()
     (folder.root / "there").mkdir()
-    answer = folder.unsorry("export", "lean-eval", "there", "--repo", REPOSITORY)
+    answer = folder.everlean("export", "lean-eval", "there", "--repo", REPOSITORY)
     assert (answer.code, "is there already" in answer.err) == (1, True)
-    answer = folder.unsorry("export", "lean-eval", "new", "--repo", REPOSITORY, "--branch", "none")
+    answer = folder.everlean("export", "lean-eval", "new", "--repo", REPOSITORY, "--branch", "none")
     assert (answer.code, "has no branch none" in answer.err) == (1, True)
 
 

@@ -1,4 +1,4 @@
-"""`unsorry mcp` as agents meet it, through the protocol's official client: reading what is there."""
+"""`everlean mcp` as agents meet it, through the protocol's official client: reading what is there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support.state_folder import (
     make_folder,
 )
 
-COMMAND = Path(sys.executable).parent / "unsorry"
+COMMAND = Path(sys.executable).parent / "everlean"
 
 
 def call(folder: StateFolder, tool: str, **arguments: Any) -> tuple[bool, Any]:
@@ -120,7 +120,7 @@ def test_no_answer_and_no_error_names_the_daemon_s_folders(filled: StateFolder) 
     answered, said = call(filled, "list_sorries")
     assert not answered
     assert str(filled.root) not in said
-    assert "unsorry run" in said
+    assert "everlean run" in said
 
 
 def as_documented() -> dict[str, Any]:
@@ -129,11 +129,11 @@ def as_documented() -> dict[str, Any]:
     blocks = re.findall(r"^```(?:json)?\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
     (as_json,) = (block for block in blocks if block.startswith('{"mcpServers"'))
     (as_toml,) = (block for block in blocks if block.startswith("[mcp_servers"))
-    found = json.loads(as_json)["mcpServers"]["unsorry"]
-    assert tomllib.loads(as_toml)["mcp_servers"]["unsorry"] == found
-    assert f"claude mcp add unsorry -- {' '.join([found['command'], *found['args']])}\n" in page
-    (address,) = re.findall(r"^unsorry mcp --http (\S+)$", page, flags=re.MULTILINE)
-    assert f"claude mcp add --transport http unsorry http://{address}/mcp --header" in page
+    found = json.loads(as_json)["mcpServers"]["everlean"]
+    assert tomllib.loads(as_toml)["mcp_servers"]["everlean"] == found
+    assert f"claude mcp add everlean -- {' '.join([found['command'], *found['args']])}\n" in page
+    (address,) = re.findall(r"^everlean mcp --http (\S+)$", page, flags=re.MULTILINE)
+    assert f"claude mcp add --transport http everlean http://{address}/mcp --header" in page
     assert found["command"] == COMMAND.name
     assert isinstance(found, dict)
     return found
@@ -182,7 +182,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     fill(folder)
     folder.write()
     command = [str(COMMAND), "mcp", "--http", "127.0.0.1:0", "--config", str(folder.config)]
-    variables = {**environment(folder.root), "UNSORRY_SERVE_TOKEN": TOKEN}
+    variables = {**environment(folder.root), "EVERLEAN_SERVE_TOKEN": TOKEN}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables) as process:
         try:
             assert process.stdout is not None
@@ -237,7 +237,7 @@ def test_who_has_no_token_and_pages_of_other_origins_are_refused(
 def test_without_a_token_or_an_address_nothing_is_served(
     filled: StateFolder, words: str, code: int, why: str
 ) -> None:
-    given = {} if code == 78 else {"UNSORRY_SERVE_TOKEN": TOKEN}
-    done = filled.unsorry("mcp", *words.split(), env=given)
+    given = {} if code == 78 else {"EVERLEAN_SERVE_TOKEN": TOKEN}
+    done = filled.everlean("mcp", *words.split(), env=given)
     assert (done.code, done.out) == (code, "")
     assert why in " ".join(done.err.split())

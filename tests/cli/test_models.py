@@ -1,4 +1,4 @@
-"""`unsorry models`: what the view holds of checkpoints, and what it refuses before it asks the daemon."""
+"""`everlean models`: what the view holds of checkpoints, and what it refuses before it asks the daemon."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def trained(folder: Any) -> Any:
 
 
 def test_the_list_says_which_is_in_use(trained: Any) -> None:
-    listed = trained.unsorry("models", "--json").json["checkpoints"]
+    listed = trained.everlean("models", "--json").json["checkpoints"]
     assert {item["checkpoint"]: item["promoted"] for item in listed} == {
         "r-1": True,
         "r-22": False,
         "t-1": False,
     }
-    assert [item["checkpoint"] for item in trained.unsorry("models", "list", "--model", "tactics", "--json").json[
+    assert [item["checkpoint"] for item in trained.everlean("models", "list", "--model", "tactics", "--json").json[
         "checkpoints"
     ]] == ["t-1"]  # fmt: skip
-    lines = trained.unsorry("models").out.splitlines()
+    lines = trained.everlean("models").out.splitlines()
     assert lines[1].split()[:5] == ["r-1", "retriever", "in", "use", "-"]
     assert lines[2].split()[:4] == ["r-22", "retriever", "undecided", "r-1"]
     assert "0.3500 on 1 task" in lines[2]
@@ -73,7 +73,7 @@ def decided(folder: Any) -> Any:
 
 
 def test_the_list_says_what_was_decided_and_marks_what_is_simulated(decided: Any) -> None:
-    listed = {item["checkpoint"]: item for item in decided.unsorry("models", "--json").json["checkpoints"]}
+    listed = {item["checkpoint"]: item for item in decided.everlean("models", "--json").json["checkpoints"]}
     assert {name: (item["state"], item["simulated"]) for name, item in listed.items()} == {
         "s-1": ("was in use", True),
         "r-1": ("in use", False),
@@ -85,7 +85,7 @@ def test_the_list_says_what_was_decided_and_marks_what_is_simulated(decided: Any
         (None, 0.40),
         ("example.org/two", 0.25),
     ]
-    lines = {line.split()[0]: line for line in decided.unsorry("models").out.splitlines()}
+    lines = {line.split()[0]: line for line in decided.everlean("models").out.splitlines()}
     assert "was in use SIMULATED" in lines["s-1"]
     assert "undecided SIMULATED" in lines["s-2"]
     assert "SIMULATED" not in lines["r-1"] + lines["r-2"]
@@ -93,11 +93,11 @@ def test_the_list_says_what_was_decided_and_marks_what_is_simulated(decided: Any
 
 
 def test_show_says_why_one_was_refused_and_warns_of_what_is_simulated(decided: Any) -> None:
-    text = decided.unsorry("models", "show", "r-2").out
+    text = decided.everlean("models", "show", "r-2").out
     assert text.startswith("r-2  retriever, refused\n")
     assert "recall@10 0.31 < 0.38" in text
-    assert "SIMULATED" not in text + decided.unsorry("models", "show", "r-1").out
-    text = decided.unsorry("models", "show", "s-1").out
+    assert "SIMULATED" not in text + decided.everlean("models", "show", "r-1").out
+    text = decided.everlean("models", "show", "s-1").out
     assert text.startswith(
         "s-1  retriever, was in use SIMULATED\nSIMULATED: it learned from the simulator, and not from Lean.\n"
     )
@@ -110,7 +110,7 @@ def test_show_sets_the_baselines_below_the_task_that_they_were_measured_on(folde
     metrics = {**body.metrics, "bm25 recall@10": 0.25, "mepo recall@10": 0.125}
     folder.add("model:retriever", body.model_copy(update={"metrics": metrics}))
     folder.write()
-    lines = folder.unsorry("models", "show", "r-1").out.splitlines()
+    lines = folder.everlean("models", "show", "r-1").out.splitlines()
     task = next(number for number, line in enumerate(lines) if "(random)" in line)
     assert "0.5000" in lines[task]
     assert [line.split()[0] for line in lines[task + 1 :]] == ["BM25", "MePo"]
@@ -124,17 +124,17 @@ def test_show_says_how_the_loss_fell_where_it_was_kept(folder: Any) -> None:
     folder.write()
     losses = [
         next(line.split(maxsplit=1)[1] for line in shown.out.splitlines() if line.split()[:1] == ["loss"])
-        for shown in (folder.unsorry("models", "show", name) for name in ("r-1", "r-2"))
+        for shown in (folder.everlean("models", "show", name) for name in ("r-1", "r-2"))
     ]
     assert losses == ["2.5 -> 0.75", "not kept"]
-    assert folder.unsorry("models", "show", "r-1", "--json").json["checkpoint"]["curve"] == curve.sha256
+    assert folder.everlean("models", "show", "r-1", "--json").json["checkpoint"]["curve"] == curve.sha256
 
 
 def test_compare_marks_what_is_simulated_and_never_prefers_it(decided: Any) -> None:
-    text = decided.unsorry("models", "compare", "r-1", "s-1").out
+    text = decided.everlean("models", "compare", "r-1", "s-1").out
     assert text.startswith("r-1 -> s-1 SIMULATED  retriever\n")
     assert "may not be promoted: it learned from the simulator" in text
-    document = decided.unsorry("models", "compare", "s-1", "r-1", "--json").json
+    document = decided.everlean("models", "compare", "s-1", "r-1", "--json").json
     assert (document["verdict"], document["before_simulated"], document["after_simulated"]) == (
         "promote",
         True,
@@ -146,15 +146,15 @@ def test_an_empty_list_says_so(folder: Any) -> None:
     folder.add("model:tactics", checkpoint_saved("t-1", model="tactics"))
     folder.write()
     assert (
-        folder.unsorry("models", "--model", "retriever").out == "no checkpoint of this model was saved yet\n"
+        folder.everlean("models", "--model", "retriever").out == "no checkpoint of this model was saved yet\n"
     )
 
 
 def test_show_has_the_provenance_and_the_measurements(trained: Any) -> None:
-    document = trained.unsorry("models", "show", "r-2", "--json").json
+    document = trained.everlean("models", "show", "r-2", "--json").json
     assert document["checkpoint"]["parent"] == "r-1"
     assert [item["metrics"]["recall@10"] for item in document["evaluations"]] == [0.35]
-    text = trained.unsorry("models", "show", "r-22").out
+    text = trained.everlean("models", "show", "r-22").out
     for said in (
         "r-22  retriever, undecided\n",
         "learning_rate 0.001",
@@ -164,30 +164,30 @@ def test_show_has_the_provenance_and_the_measurements(trained: Any) -> None:
         "0.3500",
     ):
         assert said in text, said
-    assert "recall@10 0.41 > 0.38" in trained.unsorry("models", "show", "r-1").out
+    assert "recall@10 0.41 > 0.38" in trained.everlean("models", "show", "r-1").out
 
 
 def test_as_of_answers_about_an_earlier_moment(trained: Any) -> None:
-    (only,) = trained.unsorry("models", "--json", "--as-of", "2").json["checkpoints"]
+    (only,) = trained.everlean("models", "--json", "--as-of", "2").json["checkpoints"]
     assert (only["checkpoint"], only["promoted"]) == ("r-1", False)
-    shown = trained.unsorry("models", "show", "r-1", "--as-of", "1", "--json").json
+    shown = trained.everlean("models", "show", "r-1", "--as-of", "1", "--json").json
     assert shown["as_of"]["seq"] == 1
     assert shown["evaluations"] == []
-    assert trained.unsorry("models", "--as-of", "2", "compare", "r-1", "r-22").code == 1
+    assert trained.everlean("models", "--as-of", "2", "compare", "r-1", "r-22").code == 1
 
 
 def test_compare_sets_the_tasks_side_by_side_and_says_what_the_rule_says(trained: Any) -> None:
-    document = trained.unsorry("models", "compare", "r-1", "r-22", "--json").json
+    document = trained.everlean("models", "compare", "r-1", "r-22", "--json").json
     assert (document["before"], document["after"], document["model"]) == ("r-1", "r-22", "retriever")
     assert (document["verdict"], document["tolerance"]) == ("refuse", 2)
     assert (document["metric"], document["unit"]) == ("recall@10", "points")
     (task,) = document["tasks"]
     assert task["lost"] == pytest.approx(5)
     assert (task["before"]["recall@10"], task["after"]["recall@10"]) == (0.40, 0.35)
-    text = trained.unsorry("models", "compare", "r-1", "r-22").out
+    text = trained.everlean("models", "compare", "r-1", "r-22").out
     assert "-5.00" in text
     assert "may not be promoted: recall@10 on all repositories (random) falls by 5.00 points" in text
-    assert trained.unsorry("models", "compare", "r-22", "r-1", "--json").json["verdict"] == "promote"
+    assert trained.everlean("models", "compare", "r-22", "r-1", "--json").json["verdict"] == "promote"
 
 
 def test_each_model_is_compared_by_its_own_metric_and_tolerance(folder: Any) -> None:
@@ -202,7 +202,7 @@ def test_each_model_is_compared_by_its_own_metric_and_tolerance(folder: Any) -> 
             folder.add(f"model:{model}", measured.model_copy(update={"metrics": {metric: value}}))
     folder.write()
     found = {
-        model: folder.unsorry("models", "compare", f"{model}-a", f"{model}-b")
+        model: folder.everlean("models", "compare", f"{model}-a", f"{model}-b")
         for model in ("tactics", "progress")
     }
     assert "-5.00" in found["tactics"].out
@@ -212,13 +212,13 @@ def test_each_model_is_compared_by_its_own_metric_and_tolerance(folder: Any) -> 
     assert said in " ".join(found["progress"].out.split())
     with folder.config.open("a", encoding="utf-8") as file:
         file.write("[train.progress]\ntolerance = 0.3\n")
-    document = folder.unsorry("models", "compare", "progress-a", "progress-b", "--json").json
+    document = folder.everlean("models", "compare", "progress-a", "progress-b", "--json").json
     assert (document["verdict"], document["tolerance"], document["unit"]) == ("promote", 0.3, "steps")
-    listed = folder.unsorry("models", "list", "--model", "progress", "--json").json["checkpoints"]
+    listed = folder.everlean("models", "list", "--model", "progress", "--json").json["checkpoints"]
     assert [item["tasks"][0]["mae"] for item in listed] == [1.0, 1.25]
-    assert "mae 1.2500 on 1 task" in folder.unsorry("models").out
-    assert "WITHIN_1" in folder.unsorry("models", "show", "progress-a").out
-    answer = folder.unsorry("models", "compare", "tactics-a", "tactics-b", "--tolerance", "101")
+    assert "mae 1.2500 on 1 task" in folder.everlean("models").out
+    assert "WITHIN_1" in folder.everlean("models", "show", "progress-a").out
+    answer = folder.everlean("models", "compare", "tactics-a", "tactics-b", "--tolerance", "101")
     assert (answer.code, "more than 100 points" in " ".join(answer.err.replace("│", " ").split())) == (
         2,
         True,
@@ -228,14 +228,14 @@ def test_each_model_is_compared_by_its_own_metric_and_tolerance(folder: Any) -> 
 def test_compare_takes_the_configured_tolerance_unless_another_is_given(trained: Any) -> None:
     with trained.config.open("a", encoding="utf-8") as file:
         file.write("[train]\ntolerance = 5.5\n")
-    document = trained.unsorry("models", "compare", "r-1", "r-22", "--json").json
+    document = trained.everlean("models", "compare", "r-1", "r-22", "--json").json
     assert (document["verdict"], document["tolerance"]) == ("promote", 5.5)
-    document = trained.unsorry("models", "compare", "r-1", "r-22", "--tolerance", "4", "--json").json
+    document = trained.everlean("models", "compare", "r-1", "r-22", "--tolerance", "4", "--json").json
     assert (document["verdict"], document["tolerance"]) == ("refuse", 4)
     trained.config.write_text(
         trained.config.read_text(encoding="utf-8").replace("5.5", "500"), encoding="utf-8"
     )
-    answer = trained.unsorry("models", "compare", "r-1", "r-22")
+    answer = trained.everlean("models", "compare", "r-1", "r-22")
     assert answer.code == 78
     assert "give --tolerance" in answer.err
 
@@ -243,22 +243,22 @@ def test_compare_takes_the_configured_tolerance_unless_another_is_given(trained:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("show", "x"), 1, 'no checkpoint has an id that starts with "x"; `unsorry models` lists them'),
+        (("show", "x"), 1, 'no checkpoint has an id that starts with "x"; `everlean models` lists them'),
         (("show", "r-"), 1, '"r-" is the beginning of several checkpoint ids (r-1, r-22); write more of it'),
         (("compare", "r-1", "t-1"), 1, "r-1 is a checkpoint of retriever and t-1 of tactics"),
         (("promote", "t-1", "--model", "retriever"), 1, "t-1 is a checkpoint of tactics, not of retriever"),
-        (("promote", "t-1"), 3, "no daemon listens there; start it with `unsorry run`"),
+        (("promote", "t-1"), 3, "no daemon listens there; start it with `everlean run`"),
         (("promote", "r-"), 1, "several checkpoint ids"),
         (("promote", "x"), 1, "no checkpoint has an id"),
-        (("promote", "r-22"), 3, "no daemon listens there; start it with `unsorry run`"),
-        (("rollback",), 3, "no daemon listens there; start it with `unsorry run`"),
+        (("promote", "r-22"), 3, "no daemon listens there; start it with `everlean run`"),
+        (("rollback",), 3, "no daemon listens there; start it with `everlean run`"),
         (("rollback", "--model", "x"), 2, '"x" is none of retriever, tactics, progress'),
         (("list", "--model", "x"), 2, '"x" is none of retriever, tactics, progress'),
         (("--as-of", "2", "rollback"), 2, "what is past cannot be changed"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_says_why(trained: Any, arguments: tuple[str, ...], code: int, said: str) -> None:
-    answer = trained.unsorry("models", *arguments)
+    answer = trained.everlean("models", *arguments)
     assert answer.code == code, answer.err
     assert said in " ".join(answer.err.replace("│", " ").split())
 
@@ -277,6 +277,6 @@ def keys_of(value: Any) -> set[str]:
     "verb", [("models",), ("models", "show", "r-1"), ("models", "compare", "r-1", "r-22")]
 )
 def test_every_field_of_the_json_is_documented(trained: Any, verb: tuple[str, ...]) -> None:
-    keys = keys_of(trained.unsorry(*verb, "--json").json) - {"schema", "daemon", "running", "pid"}
-    body = CLI[CLI.index("### `unsorry models`") : CLI.index("### `unsorry events`")]
+    keys = keys_of(trained.everlean(*verb, "--json").json) - {"schema", "daemon", "running", "pid"}
+    body = CLI[CLI.index("### `everlean models`") : CLI.index("### `everlean events`")]
     assert {key for key in keys if f"`{key}`" not in body} == set()

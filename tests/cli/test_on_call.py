@@ -1,4 +1,4 @@
-"""Who is on call reads `unsorry status`: of each thing that breaks it names the thing, the reason and the remedy.
+"""Who is on call reads `everlean status`: of each thing that breaks it names the thing, the reason and the remedy.
 
 The daemon is the real one; Lean, lake and the REPL are stand-ins (`tests.support.lean.toolchain`).
 """
@@ -65,8 +65,8 @@ def repl_of(tools: StandIn) -> Path:
     return tools.home / "repl" / "pantograph-repl"
 
 
-def unsorry(settings: Settings, *arguments: str) -> str:
-    done = warm.unsorry(
+def everlean(settings: Settings, *arguments: str) -> str:
+    done = warm.everlean(
         *arguments,
         "--config",
         str(settings.path),
@@ -79,7 +79,7 @@ def unsorry(settings: Settings, *arguments: str) -> str:
 
 
 def problem(settings: Settings, code: str) -> dict[str, Any]:
-    found = json.loads(unsorry(settings, "status", "--json"))["problems"]
+    found = json.loads(everlean(settings, "status", "--json"))["problems"]
     return next(item for item in found if item["code"] == code)
 
 
@@ -90,16 +90,16 @@ def test_a_failed_build_is_a_line_with_the_compiler_s_errors_and_the_whole_outpu
         deployment, tools, {"Demo.lean": "--! error unknown identifier 'foo'\n" + MODULE}
     ) as settings:
         deployment.wait_for(lambda: deployment.events("job_failed"), what="the build to fail", seconds=60)
-        text, shown = unsorry(settings, "status"), problem(settings, "job_failed")
+        text, shown = everlean(settings, "status"), problem(settings, "job_failed")
         job = shown["subject"]
-        table, whole = unsorry(settings, "jobs"), unsorry(settings, "jobs", "show", job)
-        record = json.loads(unsorry(settings, "jobs", "show", job, "--json"))["job"]
+        table, whole = everlean(settings, "jobs"), everlean(settings, "jobs", "show", job)
+        record = json.loads(everlean(settings, "jobs", "show", job, "--json"))["job"]
     lines = [line.strip() for line in text.splitlines()]
     (at,) = (number for number, line in enumerate(lines) if "lake build: exit status 1" in line)
     assert lines[at].startswith("error: build local/remotes/demo main ")
     assert lines[at + 1] == "Demo.lean:1:0: unknown identifier 'foo'"
-    assert lines[at + 2] == f"all that was said: unsorry jobs show {job}"
-    assert lines[at + 3].endswith(f"; `unsorry jobs retry {job}` tries it again")
+    assert lines[at + 2] == f"all that was said: everlean jobs show {job}"
+    assert lines[at + 3].endswith(f"; `everlean jobs retry {job}` tries it again")
     assert "Some required targets logged failures" not in text + table
     assert f"\n{' ' * 14}Some required targets logged failures:\n" in whole, "its lines stay lines"
     assert "not automatically (the same inputs would fail again)" in whole
@@ -116,7 +116,7 @@ def test_a_bound_that_a_build_passes_is_named_with_its_setting(
         shown = problem(settings, "job_failed")
     assert "build_too_large" in shown["message"]
     assert "wrote more than 2 MiB" in shown["message"]
-    assert shown["remedy"].startswith("raise [build] disk; `unsorry jobs retry build-")
+    assert shown["remedy"].startswith("raise [build] disk; `everlean jobs retry build-")
 
 
 def test_a_lean_version_that_nothing_here_runs_is_a_warning_that_names_who_needs_it_and_how_to_get_it(
@@ -127,11 +127,11 @@ def test_a_lean_version_that_nothing_here_runs_is_a_warning_that_names_who_needs
         deployment.wait_for(
             lambda: request(settings.paths, "GET", "/status")[1]["lacking"], what="the plan after it"
         )
-        shown, text = problem(settings, "toolchain_missing"), unsorry(settings, "status")
+        shown, text = problem(settings, "toolchain_missing"), everlean(settings, "status")
     assert shown["severity"] == "warning"
     assert "local/remotes/demo (main)" in shown["message"]
     assert "v4.9.0 is not installed (there is v4.21.0)" in shown["message"]
-    assert shown["remedy"] == "run `unsorry toolchain install v4.9.0`"
+    assert shown["remedy"] == "run `everlean toolchain install v4.9.0`"
     assert "running well" not in text
     confined = sum(f"warning: {said}" in text for said in ("root runs the daemon", "the memory of a job"))
     assert f"running, with {2 + confined} warnings" in text
@@ -150,8 +150,8 @@ def test_a_repl_that_crashes_is_reported_with_its_last_output_and_a_remedy(
         )
         shown = problem(settings, "job_failed")
     assert "Init.olean: invalid header" in shown["message"]
-    assert "unsorry toolchain list --check" in shown["remedy"]
-    assert "unsorry jobs retry " in shown["remedy"]
+    assert "everlean toolchain list --check" in shown["remedy"]
+    assert "everlean jobs retry " in shown["remedy"]
 
 
 def test_modules_that_a_build_did_without_are_named_beside_it(deployment: Deployment, tools: StandIn) -> None:
@@ -165,11 +165,11 @@ def test_modules_that_a_build_did_without_are_named_beside_it(deployment: Deploy
         deployment.wait_for(
             lambda: (
                 "without Other, which failed"
-                in unsorry(settings, "jobs", "--kind", "build", "--state", "succeeded")
+                in everlean(settings, "jobs", "--kind", "build", "--state", "succeeded")
             ),
             what="the job's line",
         )
-        (job,) = json.loads(unsorry(settings, "jobs", "--kind", "build", "--json"))["jobs"]
+        (job,) = json.loads(everlean(settings, "jobs", "--kind", "build", "--json"))["jobs"]
     assert job["summary"]["modules_failed"] == ["Other"]
 
 
@@ -179,7 +179,7 @@ def test_a_cache_that_stays_over_its_limit_is_a_warning(deployment: Deployment, 
         deployment.wait_for(
             lambda: (
                 "cache_over_limit"
-                in {item["code"] for item in json.loads(unsorry(settings, "status", "--json"))["problems"]}
+                in {item["code"] for item in json.loads(everlean(settings, "status", "--json"))["problems"]}
             ),
             what="the sweep",
             seconds=60,

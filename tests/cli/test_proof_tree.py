@@ -1,4 +1,4 @@
-"""`unsorry proofs tree`, and what `unsorry sorries show` tells of attempts."""
+"""`everlean proofs tree`, and what `everlean sorries show` tells of attempts."""
 
 from __future__ import annotations
 
@@ -75,13 +75,13 @@ def tried(filled: StateFolder) -> StateFolder:
 
 def test_a_search_is_shown_for_a_proof_and_for_the_newest_attempt_on_a_sorry(tried: StateFolder) -> None:
     for which in ("e0e0", SORRY):
-        answer = tried.unsorry("proofs", "tree", which)
+        answer = tried.everlean("proofs", "tree", which)
         assert answer.code == 0, answer.err
         assert "generator tactics-3, rung 2, attempt 2" in answer.out
         assert "roved in 1 step" in answer.out
         assert "intro <h>" in answer.out
         assert "SIMULATED" not in answer.out
-    document = tried.unsorry("proofs", "tree", "e0e0", "--json").json
+    document = tried.everlean("proofs", "tree", "e0e0", "--json").json
     assert (document["proof"], document["sorry"], document["number"]) == ("e0" * 8, SORRY, 2)
     assert Tree.from_json(document["tree"]) == TREE
     assert undocumented("proofs tree", document) == set()
@@ -89,15 +89,15 @@ def test_a_search_is_shown_for_a_proof_and_for_the_newest_attempt_on_a_sorry(tri
 
 def test_a_page_of_the_search_is_written_and_says_what_is_simulated(tried: StateFolder) -> None:
     page = tried.root / "tree.html"
-    assert tried.unsorry("proofs", "tree", "e0e0", "--html", str(page)).code == 0
+    assert tried.everlean("proofs", "tree", "e0e0", "--html", str(page)).code == 0
     text = page.read_text(encoding="utf-8")
     assert "<svg" in text
     assert "intro &lt;h&gt;" in text
     assert "SIMULATED" not in text
-    answer = tried.unsorry("proofs", "tree", OTHER_SORRY[:6], "--html", str(page))
+    answer = tried.everlean("proofs", "tree", OTHER_SORRY[:6], "--html", str(page))
     assert "SIMULATED" in answer.out
     assert "<h1>SIMULATED" in page.read_text(encoding="utf-8")
-    nowhere = tried.unsorry("proofs", "tree", "e0e0", "--html", str(tried.root / "missing" / "t.html"))
+    nowhere = tried.everlean("proofs", "tree", "e0e0", "--html", str(tried.root / "missing" / "t.html"))
     assert (nowhere.code, "name a file that can be written" in nowhere.err) == (1, True)
 
 
@@ -113,21 +113,21 @@ def test_a_page_of_the_search_is_written_and_says_what_is_simulated(tried: State
     ],
 )
 def test_what_has_no_tree_says_why(tried: StateFolder, arguments: list[str], said: str) -> None:
-    answer = tried.unsorry("proofs", "tree", *arguments)
+    answer = tried.everlean("proofs", "tree", *arguments)
     assert (answer.code, answer.out) == (1, "")
     assert said in answer.err
 
 
 def test_a_sorry_says_what_was_tried_how_far_it_got_and_what_it_cost(tried: StateFolder) -> None:
-    text = tried.unsorry("sorries", "show", SORRY).out
+    text = tried.everlean("sorries", "show", SORRY).out
     assert re.search(r"1  tactics, rung 0  error .*\n +why +no goal\n", text)
     assert re.search(r"2  generator tactics-3, rung 2  found ", text)
     assert "proved in 1 step" in text
     assert "7 nodes, 9 REPL calls, 0.5s, 1,000 tokens, $0.0125" in text
     assert "--attempt N" in text
-    (row,) = [line for line in tried.unsorry("sorries", "--all").out.splitlines() if SORRY[:8] in line]
+    (row,) = [line for line in tried.everlean("sorries", "--all").out.splitlines() if SORRY[:8] in line]
     assert "2x, rung 2: found" in row
-    assert "1x, rung 0: exhausted SIMULATED" in tried.unsorry("sorries", "--all").out
-    newest = tried.unsorry("sorries", "show", SORRY, "--json").json["attempts"][1]
+    assert "1x, rung 0: exhausted SIMULATED" in tried.everlean("sorries", "--all").out
+    newest = tried.everlean("sorries", "show", SORRY, "--json").json["attempts"][1]
     assert (newest["model"], newest["goals_left"], newest["usd"]) == ("tactics-3", 0, 0.0125)
     assert {f"`{key}`" for key in newest} <= set(re.findall(r"`[a-z0-9_]+`", CLI))

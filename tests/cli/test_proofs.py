@@ -1,4 +1,4 @@
-"""`unsorry proofs`: of each sorry the best proof that fits the tip; of one proof, what found and what judged it."""
+"""`everlean proofs`: of each sorry the best proof that fits the tip; of one proof, what found and what judged it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def tell(folder: StateFolder, *bodies: EventBody) -> None:
 
 
 def listed(folder: StateFolder, *options: str) -> list[str]:
-    return [row["proof"] for row in folder.unsorry("proofs", *options, "--json").json["proofs"]]
+    return [row["proof"] for row in folder.everlean("proofs", *options, "--json").json["proofs"]]
 
 
 def changed_file(folder: StateFolder) -> FileScanned:
@@ -72,11 +72,11 @@ def test_a_sorry_has_one_row_its_best_proof(filled: StateFolder) -> None:
     tell(filled, verified(filled))
     assert listed(filled) == [SIMULATED_PROOF, SECOND], "a kernel replayed it"
     assert listed(filled, "--all") == [PROOF, SIMULATED_PROOF, SECOND]
-    said = filled.unsorry("proofs").out
+    said = filled.everlean("proofs").out
     assert said.splitlines()[-1].endswith(
         "; not shown: 0 stale, 1 that others of their sorry surpass (--all)"
     )
-    assert "not shown" not in filled.unsorry("proofs", "--all").out
+    assert "not shown" not in filled.everlean("proofs", "--all").out
 
 
 def test_a_filter_comes_before_the_choice(filled: StateFolder) -> None:
@@ -90,7 +90,7 @@ def test_a_sorry_is_named_by_the_beginning_of_its_id_and_one_that_is_not_there_i
     filled: StateFolder,
 ) -> None:
     assert listed(filled, "--sorry", SORRY[:8]) == [PROOF]
-    none = filled.unsorry("proofs", "--sorry", "zz")
+    none = filled.everlean("proofs", "--sorry", "zz")
     assert (none.code, none.out) == (1, "")
     assert 'no sorry has an id that starts with "zz"' in none.err
 
@@ -99,10 +99,10 @@ def test_a_proof_with_a_patch_shows_the_lines_that_it_changes_and_one_without_sh
     filled: StateFolder,
 ) -> None:
     tell(filled, found(replacement="constructor\n  · simp"))
-    shown = filled.unsorry("proofs", "show", SECOND).out
+    shown = filled.everlean("proofs", "show", SECOND).out
     assert "replacement\n  constructor\n    · simp\n" in shown
     hunk = PATCH[PATCH.index("@@") :].split("\n", 1)[1]
-    shown = filled.unsorry("proofs", "show", PROOF).out
+    shown = filled.everlean("proofs", "show", PROOF).out
     assert "change\n" + "".join(f"  {line}\n" for line in hunk.splitlines()) in shown
     assert "replacement" not in shown
 
@@ -125,21 +125,21 @@ def test_a_stale_proof_is_left_out_and_marked_with_its_reason_where_all_are_list
     tell(filled, STALE[reason](filled))
     assert PROOF not in listed(filled)
     (row,) = (
-        row for row in filled.unsorry("proofs", "--all", "--json").json["proofs"] if row["proof"] == PROOF
+        row for row in filled.everlean("proofs", "--all", "--json").json["proofs"] if row["proof"] == PROOF
     )
     assert row["stale"] == reason
-    (line,) = (line for line in filled.unsorry("proofs", "--all").out.splitlines() if PROOF[:8] in line)
+    (line,) = (line for line in filled.everlean("proofs", "--all").out.splitlines() if PROOF[:8] in line)
     assert f"stale: {reason}" in line
-    shown = filled.unsorry("proofs", "show", PROOF)
+    shown = filled.everlean("proofs", "show", PROOF)
     assert f"no, it is stale: {reason}" in shown.out
-    assert f"unsorry: stale, {reason}" in filled.unsorry("proofs", "patch", PROOF).err
-    (proof,) = filled.unsorry("sorries", "show", SORRY, "--json").json["proofs"]
+    assert f"everlean: stale, {reason}" in filled.everlean("proofs", "patch", PROOF).err
+    (proof,) = filled.everlean("sorries", "show", SORRY, "--json").json["proofs"]
     assert proof["stale"] == reason
 
 
 def test_where_all_are_stale_the_list_says_so(filled: StateFolder) -> None:
     tell(filled, changed_file(filled))
-    assert filled.unsorry("proofs").out == (
+    assert filled.everlean("proofs").out == (
         "0 proofs; not shown: 2 stale, 0 that others of their sorry surpass (--all)\n"
     )
 
@@ -148,8 +148,8 @@ def test_a_proof_that_was_checked_again_on_the_changed_file_fits(filled: StateFo
     again = CheckedVersion(sha="c" * 40, blob="c" * 40, byte_start=12)
     tell(filled, changed_file(filled), verified(filled, PROOF, version=again))
     assert listed(filled) == [PROOF]
-    assert "the tip of main" in filled.unsorry("proofs", "show", PROOF).out
-    assert "stale" not in filled.unsorry("proofs", "patch", PROOF).err
+    assert "the tip of main" in filled.everlean("proofs", "show", PROOF).out
+    assert "stale" not in filled.everlean("proofs", "patch", PROOF).err
 
 
 def test_a_text_that_fills_two_sorries_of_a_declaration_is_one_row(filled: StateFolder) -> None:
@@ -157,7 +157,7 @@ def test_a_text_that_fills_two_sorries_of_a_declaration_is_one_row(filled: State
     twin = found("e1" * 8, sorry=OTHER_SORRY)
     tell(filled, twin, verified(filled, twin.proof, sorry=OTHER_SORRY))
     assert listed(filled) == [SECOND, twin.proof]
-    lines = filled.unsorry("proofs").out.splitlines()
+    lines = filled.everlean("proofs").out.splitlines()
     (line,) = (line for line in lines if "by decide" in line)
     assert SECOND[:8] in line
     assert "Demo.alpha (2 sorries)" in line
@@ -170,14 +170,14 @@ def test_what_found_a_proof_and_what_judged_it_are_named_apart(filled: StateFold
         seconds=0.1, prompt_tokens=0, completion_tokens=0, usd=None, tree=None, simulated=False, job="prove-second",
     )  # fmt: skip
     tell(filled, found(), attempt, verified(filled))
-    shown = filled.unsorry("proofs", "show", SECOND).out
+    shown = filled.everlean("proofs", "show", SECOND).out
     told = " ".join(shown.split())
     assert (
         f"found by generator, rung 2, model tactics-3, v4.21.0, job prove-second; by the tactics of proof {PROOF}"
         in told
     )
     assert "job check-second" in told.split("checked by ")[1].split(" reason ")[0]
-    document = filled.unsorry("proofs", "show", SECOND, "--json").json["proof"]
+    document = filled.everlean("proofs", "show", SECOND, "--json").json["proof"]
     assert (document["job"], document["checked_job"], document["stale"]) == (
         "prove-second",
         "check-second",
@@ -186,11 +186,11 @@ def test_what_found_a_proof_and_what_judged_it_are_named_apart(filled: StateFold
 
 
 def test_why_a_sorry_with_a_proof_was_searched_again_is_said(filled: StateFolder) -> None:
-    assert "found again" not in filled.unsorry("proofs", "show", PROOF).out
+    assert "found again" not in filled.everlean("proofs", "show", PROOF).out
     tell(filled, found(blob="c" * 40))
     assert (
         f"found again after proof {PROOF}: Demo.lean changed, and a proof is of one version of a file"
-        in " ".join(filled.unsorry("proofs", "show", SECOND).out.split())
+        in " ".join(filled.everlean("proofs", "show", SECOND).out.split())
     )
     third = found("e2" * 8, blob="c" * 40, replacement="by omega")
     rejected = ProofRejected(
@@ -205,5 +205,5 @@ def test_why_a_sorry_with_a_proof_was_searched_again_is_said(filled: StateFolder
     )
     tell(filled, rejected, third)
     assert f"after proof {SECOND}, which is rejected, for the same version of the file" in " ".join(
-        filled.unsorry("proofs", "show", third.proof).out.split()
+        filled.everlean("proofs", "show", third.proof).out.split()
     )

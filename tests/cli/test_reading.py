@@ -38,37 +38,37 @@ READING = (
 
 @pytest.mark.parametrize("verb", READING, ids=" ".join)
 def test_every_reading_verb_gives_one_document_with_its_schema(verb: list[str], filled: StateFolder) -> None:
-    answer = filled.unsorry(*verb, "--json")
+    answer = filled.everlean(*verb, "--json")
     expected = 3 if verb == ["status"] else 0  # the daemon does not run
     assert answer.code == expected, answer.err
     assert answer.json["schema"] == 1
     assert answer.out.endswith("\n")
-    text = filled.unsorry(*verb)
+    text = filled.everlean(*verb)
     assert text.code == expected, text.err
     assert "\x1b" not in text.out
 
 
 @pytest.mark.parametrize("verb", ["repos", "sorries", "theorems", "proofs", "jobs", "events"])
 def test_a_reading_verb_says_that_the_daemon_is_down(verb: str, filled: StateFolder) -> None:
-    assert "the daemon is not running" in filled.unsorry(verb).err
+    assert "the daemon is not running" in filled.everlean(verb).err
     if verb != "events":
-        assert filled.unsorry(verb, "--json").json["daemon"] == {"running": False, "pid": None}
+        assert filled.everlean(verb, "--json").json["daemon"] == {"running": False, "pid": None}
 
 
 def test_a_sorry_shows_place_declaration_statement_state_and_history(filled: StateFolder) -> None:
-    rows = {row["sorry"]: row for row in filled.unsorry("sorries", "--json").json["sorries"]}
+    rows = {row["sorry"]: row for row in filled.everlean("sorries", "--json").json["sorries"]}
     row = rows[SORRY]
     assert (row["path"], row["line"], row["column"]) == ("Demo.lean", 14, 2)
     assert (row["declaration"], row["statement"], row["state"]) == ("Demo.alpha", ": ∀ x, x = x", "verified")
     assert [step["step"] for step in row["history"]] == ["opened", "moved", "verified"]
-    head, repository, file, *lines = filled.unsorry("sorries", "--all").out.splitlines()
+    head, repository, file, *lines = filled.everlean("sorries", "--all").out.splitlines()
     assert head.split() == ["ID", "LINE", "STATE", "DECLARATION", "STATEMENT", "TRIED", "SINCE"]
     assert (repository, file) == (f"{REPOSITORY} (main)", "  Demo.lean")
     assert lines[0].split()[:4] == [SORRY[:8], "14", "verified", "Demo.alpha"]
 
 
 def test_open_and_disproved_sorries_are_listed_and_how_many_are_left_out_is_said(filled: StateFolder) -> None:
-    lines = filled.unsorry("sorries").out.splitlines()
+    lines = filled.everlean("sorries").out.splitlines()
     assert [line.split()[0] for line in lines if line.startswith("    5")] == [OTHER_SORRY[:8]]
     assert lines[-1] == "1 sorry; 1 verified (--all lists them)"
 
@@ -86,7 +86,7 @@ def attempt(outcome: str, **changes: Any) -> AttemptFinished:
 
 def test_a_disproved_sorry_has_a_state_of_its_own_for_the_text_that_was_tried(filled: StateFolder) -> None:
     def listed(state: str) -> list[tuple[str, str, str | None]]:
-        rows = filled.unsorry("sorries", "--state", state, "--json").json["sorries"]
+        rows = filled.everlean("sorries", "--state", state, "--json").json["sorries"]
         return [(row["sorry"], row["state"], row["disproved"]) for row in rows]
 
     stream = f"repository:{REPOSITORY}"
@@ -96,17 +96,17 @@ def test_a_disproved_sorry_has_a_state_of_its_own_for_the_text_that_was_tried(fi
     filled.add(stream, attempt("disproved", simulated=True))
     filled.write()
     assert (listed("open"), listed("disproved")) == ([], [(OTHER_SORRY, "open", "simulator")])
-    assert "disproved SIMULATED" in filled.unsorry("sorries").out
+    assert "disproved SIMULATED" in filled.everlean("sorries").out
     filled.add(stream, attempt("disproved", seed=1, budget="c"))
     filled.write()
     assert listed("disproved") == [(OTHER_SORRY, "open", "lean")]
-    said = filled.unsorry("sorries", "show", OTHER_SORRY).out
+    said = filled.everlean("sorries", "show", OTHER_SORRY).out
     assert said.splitlines()[0] == (
         f"{OTHER_SORRY}  disproved: the statement is false as it stands, by a proof of its negation"
     )
-    assert "goal left" not in said + filled.unsorry("sorries").out, "nothing is nearly done"
-    assert filled.unsorry("status", "--json").json["disproved"] == 1
-    assert "1 of the open disproved: false as they stand" in filled.unsorry("status").out
+    assert "goal left" not in said + filled.everlean("sorries").out, "nothing is nearly done"
+    assert filled.everlean("status", "--json").json["disproved"] == 1
+    assert "1 of the open disproved: false as they stand" in filled.everlean("status").out
 
 
 def test_tables_fit_80_columns(filled: StateFolder) -> None:
@@ -120,14 +120,16 @@ def test_tables_fit_80_columns(filled: StateFolder) -> None:
     filled.add(f"repository:{REPOSITORY}", attempt("exhausted"))
     filled.write()
     for verb in ("sorries", "repos", "theorems", "jobs", "proofs"):
-        lines = filled.unsorry(verb, env={"COLUMNS": "80"}).out.splitlines()
+        lines = filled.everlean(verb, env={"COLUMNS": "80"}).out.splitlines()
         assert max(map(len, lines)) <= 80, verb
         if verb == "repos":
             assert lines[0].split()[-2:] == ["NEXT", "TIP"]
             assert all(line[lines[0].index("NEXT")] == "-" for line in lines[1:3]), (
                 "none, the daemon is stopped"
             )
-    ids = [line.split()[0] for line in filled.unsorry("sorries").out.splitlines() if line.startswith("    5")]
+    ids = [
+        line.split()[0] for line in filled.everlean("sorries").out.splitlines() if line.startswith("    5")
+    ]
     assert sorted(ids) == ["5b5b5b5b1111", "5b5b5b5b5b5b"], "no two of a table are the same"
 
 
@@ -150,7 +152,7 @@ def test_a_sorry_is_shown_with_its_goal_aligned_the_lines_around_it_and_its_addr
         context_hash="3" * 16, goal="p q : Prop\nh : p ∧ q\n⊢ q ∧ p", before=None, same_text=True, simulated=False,
     ))  # fmt: skip
     filled.write()
-    said = filled.unsorry("sorries", "show", OTHER_SORRY).out.splitlines()
+    said = filled.everlean("sorries", "show", OTHER_SORRY).out.splitlines()
     at = next(number for number, line in enumerate(said) if line.startswith("  goal "))
     column = said[at].index("p q : Prop")
     assert [line[column:] for line in said[at : at + 3]] == ["p q : Prop", "h : p ∧ q", "⊢ q ∧ p"]
@@ -168,12 +170,12 @@ def test_sorries_are_filtered_by_state_and_repository(filled: StateFolder) -> No
         (["--repo", "demo/one"], [SORRY, OTHER_SORRY]),
         (["--repo", "one", "--state", "verified"], [SORRY]),
     ):
-        found = filled.unsorry("sorries", *options, "--json").json["sorries"]
+        found = filled.everlean("sorries", *options, "--json").json["sorries"]
         assert sorted(row["sorry"] for row in found) == sorted(expected), options
-    wrong = filled.unsorry("sorries", "--repo", "two")
+    wrong = filled.everlean("sorries", "--repo", "two")
     assert (wrong.code, wrong.out) == (1, "")
-    assert "unsorry repos" in wrong.err
-    assert filled.unsorry("sorries", "--state", "opne").code == 2
+    assert "everlean repos" in wrong.err
+    assert filled.everlean("sorries", "--state", "opne").code == 2
 
 
 def test_sorries_show_has_history_attempts_and_proofs(filled: StateFolder) -> None:
@@ -184,53 +186,53 @@ def test_sorries_show_has_history_attempts_and_proofs(filled: StateFolder) -> No
         job="prove-1111",
     ))  # fmt: skip
     filled.write()
-    document = filled.unsorry("sorries", "show", SORRY[:6], "--json").json
+    document = filled.everlean("sorries", "show", SORRY[:6], "--json").json
     assert [item["outcome"] for item in document["attempts"]] == ["exhausted"]
     assert [item["proof"] for item in document["proofs"]] == [PROOF]
-    text = filled.unsorry("sorries", "show", SORRY).out
+    text = filled.everlean("sorries", "show", SORRY).out
     assert "exhausted SIMULATED" in text
     assert "opened" in text
 
 
 def test_an_ambiguous_or_unknown_id_is_an_error_that_says_so(filled: StateFolder) -> None:
-    several = filled.unsorry("proofs", "show", "d")
+    several = filled.everlean("proofs", "show", "d")
     assert several.code == 1
     assert PROOF in several.err
     assert SIMULATED_PROOF in several.err
-    none = filled.unsorry("proofs", "show", "zz")
+    none = filled.everlean("proofs", "show", "zz")
     assert none.code == 1
-    assert "unsorry proofs" in none.err
-    assert filled.unsorry("proofs", "show", "d0", "--json").json["proof"]["proof"] == PROOF
-    nothing = filled.unsorry("sorries", "show", "%")
-    assert (nothing.code, "`unsorry sorries` lists them" in nothing.err) == (1, True)
-    assert filled.unsorry("jobs", "show", "prove-").code == 1
+    assert "everlean proofs" in none.err
+    assert filled.everlean("proofs", "show", "d0", "--json").json["proof"]["proof"] == PROOF
+    nothing = filled.everlean("sorries", "show", "%")
+    assert (nothing.code, "`everlean sorries` lists them" in nothing.err) == (1, True)
+    assert filled.everlean("jobs", "show", "prove-").code == 1
 
 
 def test_a_simulated_proof_is_marked_in_every_output(filled: StateFolder) -> None:
-    line = next(line for line in filled.unsorry("proofs").out.splitlines() if SIMULATED_PROOF[:8] in line)
+    line = next(line for line in filled.everlean("proofs").out.splitlines() if SIMULATED_PROOF[:8] in line)
     assert "candidate SIMULATED" in line
     assert "SIMULATED" not in next(
-        line for line in filled.unsorry("proofs").out.splitlines() if PROOF[:8] in line
+        line for line in filled.everlean("proofs").out.splitlines() if PROOF[:8] in line
     )
-    assert filled.unsorry("proofs", "show", SIMULATED_PROOF).out.startswith("SIMULATED")
-    rows = {row["proof"]: row for row in filled.unsorry("proofs", "--json").json["proofs"]}
+    assert filled.everlean("proofs", "show", SIMULATED_PROOF).out.startswith("SIMULATED")
+    rows = {row["proof"]: row for row in filled.everlean("proofs", "--json").json["proofs"]}
     assert (rows[SIMULATED_PROOF]["simulated"], rows[PROOF]["simulated"]) == (True, False)
     assert rows[SIMULATED_PROOF]["label"] == "candidate SIMULATED"
-    patch = filled.unsorry("proofs", "patch", SIMULATED_PROOF)
+    patch = filled.everlean("proofs", "patch", SIMULATED_PROOF)
     assert "SIMULATED" in patch.err
     assert "\nSubject: [PATCH SIMULATED] SIMULATED, no proof: Demo.beta\n" in patch.out
     assert "\n\nSIMULATED\nEvidence\n---\n" in patch.out
-    assert "SIMULATED" in filled.unsorry("sorries", "show", OTHER_SORRY).out
-    assert "prove-2222" in (line := next(x for x in filled.unsorry("jobs").out.splitlines() if "2222" in x))
+    assert "SIMULATED" in filled.everlean("sorries", "show", OTHER_SORRY).out
+    assert "prove-2222" in (line := next(x for x in filled.everlean("jobs").out.splitlines() if "2222" in x))
     assert "SIMULATED" in line
-    assert any("SIMULATED" in line for line in filled.unsorry("events").out.splitlines())
+    assert any("SIMULATED" in line for line in filled.everlean("events").out.splitlines())
 
 
 def test_a_patch_is_printed_as_the_mail_that_git_takes(filled: StateFolder) -> None:
-    answer = filled.unsorry("proofs", "patch", PROOF)
-    assert "\nFrom: unsorry <unsorry@localhost>\nSubject: [PATCH] Prove Demo.alpha\n" in answer.out
+    answer = filled.everlean("proofs", "patch", PROOF)
+    assert "\nFrom: everlean <everlean@localhost>\nSubject: [PATCH] Prove Demo.alpha\n" in answer.out
     assert answer.out.endswith(PATCH.removeprefix("Evidence\n\n"))
-    assert answer.out == filled.unsorry("proofs", "patch", PROOF, "--json").json["patch"]
+    assert answer.out == filled.everlean("proofs", "patch", PROOF, "--json").json["patch"]
 
 
 def test_a_proof_without_a_patch_says_why(filled: StateFolder) -> None:
@@ -240,56 +242,56 @@ def test_a_proof_without_a_patch_says_why(filled: StateFolder) -> None:
         replacement="simp", tactics=("simp",), prover="tactics", rung=0, toolchain="", simulated=False, job="j",
     ))  # fmt: skip
     filled.write()
-    answer = filled.unsorry("proofs", "patch", "ee")
+    answer = filled.everlean("proofs", "patch", "ee")
     assert answer.code == 1
     assert "has no patch, it is candidate" in answer.err
 
 
 def test_options_of_a_group_also_hold_before_the_verb(filled: StateFolder) -> None:
-    answer = filled.unsorry(
-        "proofs", "--json", "--config", str(filled.config), "show", PROOF, env={"UNSORRY_CONFIG": ""}
+    answer = filled.everlean(
+        "proofs", "--json", "--config", str(filled.config), "show", PROOF, env={"EVERLEAN_CONFIG": ""}
     )
     assert answer.json["proof"]["proof"] == PROOF
 
 
 def test_a_filter_before_the_verb_of_a_group_is_not_lost(filled: StateFolder) -> None:
-    found = filled.unsorry("proofs", "--state", "verified", "list", "--json").json["proofs"]
+    found = filled.everlean("proofs", "--state", "verified", "list", "--json").json["proofs"]
     assert [row["proof"] for row in found] == [PROOF]
-    assert len(filled.unsorry("jobs", "--limit", "1", "list", "--json").json["jobs"]) == 1
-    assert filled.unsorry("sorries", "--state", "filled", "list", "--json").json["sorries"] == []
+    assert len(filled.everlean("jobs", "--limit", "1", "list", "--json").json["jobs"]) == 1
+    assert filled.everlean("sorries", "--state", "filled", "list", "--json").json["sorries"] == []
 
 
 def test_jobs_logs_prints_what_the_job_wrote(filled: StateFolder) -> None:
     log = filled.state / "jobs" / "prove-1111" / "1" / "stderr.log"
     log.parent.mkdir(parents=True)
     log.write_bytes(b"line one\n\x1b[31mred \xff\n")
-    assert filled.unsorry("jobs", "logs", "prove-1").out == "line one\n�[31mred �\n"
-    assert filled.unsorry("jobs", "logs", "prove-1", "--json").json["text"].startswith("line one")
+    assert filled.everlean("jobs", "logs", "prove-1").out == "line one\n�[31mred �\n"
+    assert filled.everlean("jobs", "logs", "prove-1", "--json").json["text"].startswith("line one")
     (filled.state / "jobs" / "prove-1111" / "1" / "stderr.log").write_bytes(b"")
-    silent = filled.unsorry("jobs", "logs", "prove-1")
+    silent = filled.everlean("jobs", "logs", "prove-1")
     assert (silent.code, silent.out) == (0, "")
     assert (
-        "attempt 1 of job prove-1111 (succeeded) wrote nothing; `unsorry jobs show prove-1111`" in silent.err
+        "attempt 1 of job prove-1111 (succeeded) wrote nothing; `everlean jobs show prove-1111`" in silent.err
     )
-    missing = filled.unsorry("jobs", "logs", "prove-2")
+    missing = filled.everlean("jobs", "logs", "prove-2")
     assert missing.code == 1
     assert "no such file" in missing.err
 
 
 def test_theorems_are_listed_with_their_place(filled: StateFolder) -> None:
-    rows = filled.unsorry("theorems", "--json").json["theorems"]
+    rows = filled.everlean("theorems", "--json").json["theorems"]
     assert [(row["name"], row["path"], row["line"]) for row in rows] == [
         ("Demo.alpha", "Demo.lean", 1), ("Demo.beta", "Demo.lean", 2),
     ]  # fmt: skip
     assert (
-        filled.unsorry("theorems", "--name", "Demo.b*", "--json").json["theorems"][0]["name"] == "Demo.beta"
+        filled.everlean("theorems", "--name", "Demo.b*", "--json").json["theorems"][0]["name"] == "Demo.beta"
     )
-    limited = filled.unsorry("theorems", "--limit", "1", "--json").json
+    limited = filled.everlean("theorems", "--limit", "1", "--json").json
     assert (len(limited["theorems"]), limited["truncated"]) == (1, True)
 
 
 def test_text_of_a_repository_cannot_reach_the_terminal_as_control_characters(filled: StateFolder) -> None:
-    answer = filled.unsorry("events", "--type", "commit_observed")
+    answer = filled.everlean("events", "--type", "commit_observed")
     assert "first �[31mred" in answer.out
 
 
@@ -297,7 +299,7 @@ def on_a_terminal(folder: StateFolder, env: dict[str, str], *arguments: str) -> 
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [str(COMMAND), *arguments], stdout=follower, stderr=subprocess.DEVNULL,
-        env={**env, "UNSORRY_CONFIG": str(folder.config)}, cwd=folder.root,
+        env={**env, "EVERLEAN_CONFIG": str(folder.config)}, cwd=folder.root,
     ) as process:  # fmt: skip
         os.close(follower)
         out = b""
@@ -322,8 +324,8 @@ def test_colour_is_for_terminals_and_no_color_is_honoured(filled: StateFolder) -
 
 
 def test_a_narrow_terminal_cuts_statements_and_never_ids(filled: StateFolder) -> None:
-    wide = filled.unsorry("sorries").out
-    narrow = filled.unsorry("sorries", env={"COLUMNS": "60"}).out
+    wide = filled.everlean("sorries").out
+    narrow = filled.everlean("sorries", env={"COLUMNS": "60"}).out
     assert OTHER_SORRY[:8] in narrow
     assert ": ∀ x, x = x" in wide
 
@@ -352,15 +354,15 @@ def test_reading_changes_nothing_in_the_state_folder(filled: StateFolder) -> Non
 
     before = contents()
     for verb in READING:
-        filled.unsorry(*verb)
+        filled.everlean(*verb)
     assert contents() == before
 
 
 def test_nothing_recorded_yet_is_said_with_the_remedy(folder: StateFolder) -> None:
     for verb in ("repos", "sorries", "theorems", "proofs", "jobs", "events"):
-        answer = folder.unsorry(verb)
+        answer = folder.everlean(verb)
         assert (answer.code, answer.out) == (1, "")
-        assert "unsorry run" in answer.err
+        assert "everlean run" in answer.err
 
 
 def test_a_sorry_that_is_there_by_design_is_shown_with_that_mark(filled: StateFolder) -> None:
@@ -370,11 +372,12 @@ def test_a_sorry_that_is_there_by_design_is_shown_with_that_mark(filled: StateFo
         challenges=("Demo",),
     ))  # fmt: skip
     filled.write()
-    assert "open, by design (challenge)" in filled.unsorry("sorries").out
+    assert "open, by design (challenge)" in filled.everlean("sorries").out
     by = {
-        row["sorry"]: row["by_design"] for row in filled.unsorry("sorries", "--all", "--json").json["sorries"]
+        row["sorry"]: row["by_design"]
+        for row in filled.everlean("sorries", "--all", "--json").json["sorries"]
     }
     assert set(by.values()) == {"challenge"}
-    assert filled.unsorry("report", "--out", "pages").code == 0
+    assert filled.everlean("report", "--out", "pages").code == 0
     pages = "".join(page.read_text("utf-8") for page in (filled.root / "pages").rglob("*.html"))
     assert pages.count("by design (challenge)") == len(by)

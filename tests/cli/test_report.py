@@ -1,4 +1,4 @@
-"""`unsorry report` as a process: its files, the browser, and what it says of an empty or unwritable place."""
+"""`everlean report` as a process: its files, the browser, and what it says of an empty or unwritable place."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_it_writes_one_page_and_its_pictures_and_says_where(folder: StateFolder)
         folder.add("model:retriever", body)
     folder.write()
     before = (folder.state / "database.db").read_bytes()
-    document = folder.unsorry("report", "--out", "out/page", "--json").json
+    document = folder.everlean("report", "--out", "out/page", "--json").json
     where = folder.root / "out" / "page"
     assert document["path"] == str(where / "index.html")
     assert sorted(path.name for path in where.iterdir()) == [
@@ -43,10 +43,10 @@ def test_it_writes_one_page_and_its_pictures_and_says_where(folder: StateFolder)
 
 def test_a_second_report_replaces_the_first_and_leaves_other_files_alone(filled: StateFolder) -> None:
     where = filled.root / "report"
-    assert filled.unsorry("report", "--as-of", "2").code == 0
+    assert filled.everlean("report", "--as-of", "2").code == 0
     (where / "notes.txt").write_text("mine")
     first = (where / "index.html").read_text(encoding="utf-8")
-    answer = filled.unsorry("report")
+    answer = filled.everlean("report")
     assert answer.code == 0, answer.err
     assert f"{where / 'index.html'}: the state at event" in answer.out
     assert "SIMULATED" in answer.out
@@ -60,7 +60,7 @@ def test_a_page_that_no_report_wrote_is_not_overwritten(filled: StateFolder) -> 
     where = filled.root / "site"
     where.mkdir()
     (where / "index.html").write_text("<h1>my project</h1>")
-    answer = filled.unsorry("report", "--out", "site")
+    answer = filled.everlean("report", "--out", "site")
     assert answer.code == 1
     assert f"{where / 'index.html'}: no report wrote it, so it is not overwritten" in answer.err
     assert "--out" in answer.err
@@ -69,14 +69,14 @@ def test_a_page_that_no_report_wrote_is_not_overwritten(filled: StateFolder) -> 
 
 def test_an_empty_database_gives_a_page_that_says_so(folder: StateFolder) -> None:
     folder.write()
-    answer = folder.unsorry("report", "--out", "out")
+    answer = folder.everlean("report", "--out", "out")
     assert answer.code == 0, answer.err
     assert "nothing is recorded yet" in answer.out
     assert "Nothing is recorded yet" in (folder.root / "out" / "index.html").read_text(encoding="utf-8")
 
 
 def test_it_can_be_made_as_of_an_earlier_event(filled: StateFolder) -> None:
-    document = filled.unsorry("report", "--as-of", "2", "--json").json
+    document = filled.everlean("report", "--as-of", "2", "--json").json
     assert (document["position"], document["as_of"]["seq"], document["pictures"]) == (2, 2, [])
 
 
@@ -84,15 +84,15 @@ def test_what_is_new_begins_where_since_says_and_before_an_earlier_event_by_its_
     filled: StateFolder,
 ) -> None:
     page = filled.root / "report" / "index.html"
-    assert filled.unsorry("report", "--since", "1h").code == 0
+    assert filled.everlean("report", "--since", "1h").code == 0
     assert "2 were there when their branches were first read" in page.read_text(encoding="utf-8")
-    assert filled.unsorry("report", "--since", "0m").code == 0
+    assert filled.everlean("report", "--since", "0m").code == 0
     assert "no new sorry; none filled." in page.read_text(encoding="utf-8")
-    document = filled.unsorry("report", "--since", "1d", "--as-of", "2", "--json").json
+    document = filled.everlean("report", "--since", "1d", "--as-of", "2", "--json").json
     assert datetime.fromisoformat(document["as_of"]["recorded_at"]) - datetime.fromisoformat(
         document["since"]
     ) == timedelta(days=1)
-    answer = filled.unsorry("report", "--since", "a while")
+    answer = filled.everlean("report", "--since", "a while")
     assert (answer.code, "such as 7d, yesterday" in answer.err) == (2, True)
 
 
@@ -104,27 +104,27 @@ def test_web_opens_the_page_in_a_browser_and_says_where_it_is_if_there_is_none(
     browser.write_text(f'#!/bin/sh\necho "$1" >{told}\n', encoding="utf-8")
     browser.chmod(0o755)
     monkeypatch.setenv("BROWSER", str(browser))
-    assert filled.unsorry("report", "--web").code == 0
+    assert filled.everlean("report", "--web").code == 0
     assert told.read_text(encoding="utf-8") == f"{page.as_uri()}\n"
     monkeypatch.setenv("BROWSER", str(filled.root / "none"))
     monkeypatch.setenv("PATH", str(filled.root))
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
-    answer = filled.unsorry("report", "--web")
+    answer = filled.everlean("report", "--web")
     assert answer.code == 0
     assert f"no browser is here to open it; open {page} yourself" in answer.err
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_its_remedy(filled: StateFolder) -> None:
     (filled.root / "file").write_text("in the way")
-    answer = filled.unsorry("report", "--out", "file/below")
+    answer = filled.everlean("report", "--out", "file/below")
     assert answer.code == 1
     assert "--out" in answer.err
     assert "Traceback" not in answer.err
 
 
 def test_no_database_is_an_error_and_writes_nothing(folder: StateFolder) -> None:
-    answer = folder.unsorry("report", "--out", "out")
+    answer = folder.everlean("report", "--out", "out")
     assert answer.code == 1
     assert "nothing recorded there yet" in answer.err
     assert not (folder.root / "out").exists()
@@ -148,6 +148,6 @@ def test_it_loads_neither_a_training_library_nor_a_plotting_one(filled: StateFol
 def test_a_view_of_another_schema_is_an_error_in_words(filled: StateFolder) -> None:
     with sqlite3.connect(filled.state / "database.db") as database:
         database.execute("DROP TABLE evaluations")
-    answer = filled.unsorry("report")
+    answer = filled.everlean("report")
     assert answer.code == 1
     assert "Traceback" not in answer.err

@@ -1,4 +1,4 @@
-"""`unsorry scan PATH`: the scanner on files and folders, without daemon, database or configuration."""
+"""`everlean scan PATH`: the scanner on files and folders, without daemon, database or configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-COMMAND = Path(sys.executable).parent / "unsorry"
+COMMAND = Path(sys.executable).parent / "everlean"
 SOURCE = """\
 import Init
 namespace Demo
@@ -117,8 +117,8 @@ def test_an_ascii_locale_still_gets_an_answer(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_no_lean_file_is_read_and_said_to_be_none(folder: Any) -> None:
-    answer = folder.unsorry("scan", "config.toml")
+    answer = folder.everlean("scan", "config.toml")
     assert (answer.code, answer.out.startswith("0 sorries in 1 file")) == (0, True)
     assert "config.toml is no .lean file" in answer.err
     (folder.root / "A.lean").write_text("theorem a : 1 = 1 := sorry\n")
-    assert folder.unsorry("scan", "A.lean").err == ""
+    assert folder.everlean("scan", "A.lean").err == ""

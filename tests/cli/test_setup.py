@@ -1,4 +1,4 @@
-"""`unsorry setup`: elan and the Lean versions of the watched repositories, by stand-ins and a local server.
+"""`everlean setup`: elan and the Lean versions of the watched repositories, by stand-ins and a local server.
 
 No release of elan is real here: its archive holds a script that puts the stand-in elan where the installer would.
 """
@@ -65,7 +65,7 @@ class Machine:
         )
 
     def __call__(self, *arguments: str) -> Any:
-        return self.folder.unsorry("setup", *arguments, env=self.env)
+        return self.folder.everlean("setup", *arguments, env=self.env)
 
     def lean(self, version: str = "v4.21.0") -> Path:
         return Path(self.home, "toolchains", f"leanprover--lean4---{version}", "bin", "lean")
@@ -126,7 +126,7 @@ def test_without_a_network_each_step_says_what_to_bring(machine: Machine, server
     refused = machine("--yes", "--elan", str(machine.archive))
     assert refused.code == 1
     assert "elan could not install it" in refused.err
-    assert "unsorry setup goes on from here" in refused.err
+    assert "everlean setup goes on from here" in refused.err
     assert (machine.home / "bin" / "elan").is_file(), "elan is there by now"
     settings.write_text(json.dumps({"releases": None, "offline": False}))
     (machine.home / "standin.json").write_text(settings.read_text())

@@ -1,4 +1,4 @@
-"""`unsorry models export`: what it refuses before torch is loaded, and what it says of a checkpoint that it writes."""
+"""`everlean models export`: what it refuses before torch is loaded, and what it says of a checkpoint that it writes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def saved(folder: Any) -> Any:
 
 def test_a_checkpoint_is_written_and_marked_where_it_is_simulated(saved: Any) -> None:
     out = saved.root / "out"
-    written = saved.unsorry("models", "export", ID[:4], str(out), "--json")
+    written = saved.everlean("models", "export", ID[:4], str(out), "--json")
     assert {name: written.json[name] for name in ("checkpoint", "format", "place", "simulated")} == {
         "checkpoint": ID, "format": "transformers", "place": str(out), "simulated": True,
     }  # fmt: skip
@@ -59,7 +59,7 @@ def test_a_checkpoint_is_written_and_marked_where_it_is_simulated(saved: Any) ->
 def test_what_cannot_be_written_is_refused_with_the_reason(
     saved: Any, arguments: tuple[str, ...], said: str
 ) -> None:
-    refused = saved.unsorry("models", "export", *arguments)
+    refused = saved.everlean("models", "export", *arguments)
     assert refused.code != 0
     assert said in refused.err
     assert not (saved.root / "out").exists()

@@ -1,4 +1,4 @@
-"""SorryDB in and out: `unsorry repos import` and `unsorry export sorrydb`, on files of the shapes that it publishes."""
+"""SorryDB in and out: `everlean repos import` and `everlean export sorrydb`, on files as it publishes them."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ def watched(folder: StateFolder) -> dict[str, tuple[str, ...]]:
 
 def test_a_list_of_repositories_becomes_a_watchlist(folder: StateFolder) -> None:
     before = folder.config.read_text()
-    found = folder.unsorry("repos", "import", put(folder, REPOS), "--json").json
+    found = folder.everlean("repos", "import", put(folder, REPOS), "--json").json
     assert found["added"] == ["github.com/ada/Logic", "github.com/ada/Numbers"]
     assert set(found["added"]) <= watched(folder).keys()
     assert folder.config.read_text().startswith(before.rstrip()), "every other byte stays"
-    again = folder.unsorry("repos", "import", put(folder, REPOS), "--json").json
+    again = folder.everlean("repos", "import", put(folder, REPOS), "--json").json
     assert (again["added"], {one["reason"] for one in again["left_out"]}) == ([], {"it is in the watchlist"})
 
 
 def test_a_database_names_the_repositories_it_tracks_and_those_of_its_sorries(folder: StateFolder) -> None:
     two = record() | {"repo": record()["repo"] | {"branch": "main"}}
     source = put(folder, database(record(), two))
-    found = folder.unsorry("repos", "import", source, "--branches", "--json").json
+    found = folder.everlean("repos", "import", source, "--branches", "--json").json
     assert found["added"] == ["github.com/ada/Tracked", "github.com/ada/Logic"]
     assert watched(folder)["github.com/ada/Logic"] == ("ada/draft", "main"), (
         "the branches that its sorries are on"
@@ -104,7 +104,7 @@ def test_what_a_list_must_not_name_is_left_out_with_the_reason_and_the_rest_is_a
     ]  # fmt: skip
     good = "https://github.com/ada/Logic"
     listed = {"repos": [{"remote": url} for url in (*bad, good, f"{good}.git")]}
-    found = folder.unsorry("repos", "import", put(folder, listed), "--json").json
+    found = folder.everlean("repos", "import", put(folder, listed), "--json").json
     assert found["added"] == ["github.com/ada/Logic"]
     assert [one["url"] for one in found["left_out"]] == [*bad, f"{good}.git"]
     assert all(one["reason"] for one in found["left_out"])
@@ -131,13 +131,13 @@ def test_what_a_list_must_not_name_is_left_out_with_the_reason_and_the_rest_is_a
 )
 def test_a_file_that_is_none_of_its_lists_changes_nothing(folder: StateFolder, text: str, said: str) -> None:
     before = folder.config.read_bytes()
-    answer = folder.unsorry("repos", "import", put(folder, text))
+    answer = folder.everlean("repos", "import", put(folder, text))
     assert (answer.code, said in answer.err) == (1, True), answer.err
     assert folder.config.read_bytes() == before
 
 
 def test_a_file_that_is_not_there_is_named(folder: StateFolder) -> None:
-    answer = folder.unsorry("repos", "import", "nowhere.json")
+    answer = folder.everlean("repos", "import", "nowhere.json")
     assert (answer.code, "nowhere.json" in answer.err) == (1, True)
 
 
@@ -169,7 +169,7 @@ def state(folder: StateFolder, *, simulated: bool = False) -> None:
 
 def test_our_open_sorries_are_written_as_a_database_of_its(folder: StateFolder) -> None:
     state(folder)
-    said = folder.unsorry("export", "sorrydb", "ours.json", "--json").json
+    said = folder.everlean("export", "sorrydb", "ours.json", "--json").json
     assert (said["sorries"], said["repositories"], said["left_out"]) == (1, 1, {})
     document = json.loads((folder.root / "ours.json").read_text())
     (ours,) = document["sorries"]
@@ -201,13 +201,13 @@ def test_our_open_sorries_are_written_as_a_database_of_its(folder: StateFolder) 
 
 def test_what_we_write_is_read_again(folder: StateFolder) -> None:
     state(folder)
-    assert folder.unsorry("export", "sorrydb", "ours.json").code == 0
+    assert folder.everlean("export", "sorrydb", "ours.json").code == 0
     written = sorrydb.read(folder.root / "ours.json")
     assert written.branches == {f"https://{REPOSITORY}": ("main",)}
     assert [one.as_json() for one in written.records] == json.loads((folder.root / "ours.json").read_text())[
         "sorries"
     ]
-    found = folder.unsorry("repos", "import", "ours.json", "--json").json
+    found = folder.everlean("repos", "import", "ours.json", "--json").json
     assert [*found["added"], *(one["url"] for one in found["left_out"])] in (
         [REPOSITORY],
         [f"https://{REPOSITORY}"],
@@ -216,9 +216,9 @@ def test_what_we_write_is_read_again(folder: StateFolder) -> None:
 
 def test_a_goal_of_the_simulator_is_none(folder: StateFolder) -> None:
     state(folder, simulated=True)
-    said = folder.unsorry("export", "sorrydb", "ours.json", "--json").json
+    said = folder.everlean("export", "sorrydb", "ours.json", "--json").json
     assert (said["sorries"], said["left_out"]) == (0, {"Lean has not stated the goal": 1})
-    said = folder.unsorry("export", "sorrydb", "ours.json", "--goalless", "--json").json
+    said = folder.everlean("export", "sorrydb", "ours.json", "--goalless", "--json").json
     assert said["sorries"] == 1
     assert json.loads((folder.root / "ours.json").read_text())["sorries"][0]["debug_info"]["goal"] == ""
 
@@ -226,6 +226,6 @@ def test_a_goal_of_the_simulator_is_none(folder: StateFolder) -> None:
 def test_another_file_is_not_written_over(folder: StateFolder) -> None:
     state(folder)
     (folder.root / "notes.json").write_text("mine")
-    answer = folder.unsorry("export", "sorrydb", "notes.json")
+    answer = folder.everlean("export", "sorrydb", "notes.json")
     assert (answer.code, "no list of SorryDB's" in answer.err) == (1, True)
     assert (folder.root / "notes.json").read_text() == "mine"

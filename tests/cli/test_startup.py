@@ -34,7 +34,7 @@ def test_status_answers_within_200_ms_over_100_000_theorems(folder: StateFolder)
     folder.write()
     # As installed: byte-compiled. Where the environment forbids to write bytecode, every run would compile anew.
     env = {"PYTHONPYCACHEPREFIX": str(folder.root / "pycache"), "PYTHONDONTWRITEBYTECODE": ""}
-    document = folder.unsorry("status", "--json", env=env).json
+    document = folder.everlean("status", "--json", env=env).json
     assert document["theorems"] >= FILES * THEOREMS_A_FILE
     took: list[float] = []
     typer: list[float] = []
@@ -42,7 +42,7 @@ def test_status_answers_within_200_ms_over_100_000_theorems(folder: StateFolder)
         if attempt >= 5 and min(took) < max(BUDGET_S, TIMES_TYPER * min(typer)):
             break
         started = time.perf_counter()
-        folder.unsorry("status", "--json", env=env)
+        folder.everlean("status", "--json", env=env)
         took.append(time.perf_counter() - started)
         started = time.perf_counter()
         subprocess.run([sys.executable, "-c", "import typer"], check=True)
@@ -63,14 +63,14 @@ def test_reading_verbs_load_nothing_heavy(filled: StateFolder) -> None:
         "import sys\n"
         "from daemon.cli import main\n"
         f"for verb in {verbs!r}:\n"
-        "    sys.argv = ['unsorry', *verb.split()]\n"
+        "    sys.argv = ['everlean', *verb.split()]\n"
         "    try: main()\n"
         "    except SystemExit as end: code = end.code or 0\n"
         f"    print(f'LOADED by {{verb}}: {{code}}', *sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=filled.root,
-        env={**environment(filled.root), "UNSORRY_CONFIG": str(filled.config)},
+        env={**environment(filled.root), "EVERLEAN_CONFIG": str(filled.config)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stderr.splitlines() if line.startswith("LOADED")]
@@ -88,7 +88,7 @@ def test_the_check_of_a_pull_request_loads_nothing_heavy(tmp_path: Path) -> None
     program = (
         "import sys\n"
         "from daemon.cli import main\n"
-        "sys.argv = ['unsorry', 'diff', '-C', sys.argv[1], 'HEAD~1']\n"
+        "sys.argv = ['everlean', 'diff', '-C', sys.argv[1], 'HEAD~1']\n"
         f"try: main()\nfinally: {loaded}\n"
     )
     done = subprocess.run([sys.executable, "-c", program, file.parent], capture_output=True, text=True)
@@ -101,20 +101,20 @@ def test_the_check_of_a_pull_request_loads_nothing_heavy(tmp_path: Path) -> None
 @pytest.mark.parametrize("words", [["jobs", "show", ""], [""], ["proofs", "show", "d"]], ids=" ".join)
 def test_completing_loads_nothing_heavy(words: list[str], filled: StateFolder) -> None:
     line = {
-        "_UNSORRY_COMPLETE": "complete_bash",
-        "COMP_WORDS": " ".join(["unsorry", *words]),
+        "_EVERLEAN_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(["everlean", *words]),
         "COMP_CWORD": str(len(words)),
     }
     program = (
         "import sys\n"
         "from daemon.cli import main\n"
-        "sys.argv = ['unsorry']\n"
+        "sys.argv = ['everlean']\n"
         "try: main()\n"
         f"finally: print('LOADED', *sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, cwd=filled.root,
-        env={**environment(filled.root), "UNSORRY_CONFIG": str(filled.config), **line},
+        env={**environment(filled.root), "EVERLEAN_CONFIG": str(filled.config), **line},
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "LOADED\n")
     assert done.stdout

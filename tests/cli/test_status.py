@@ -1,4 +1,4 @@
-"""`unsorry status`: health first, then problems with their remedies, with the daemon up or down."""
+"""`everlean status`: health first, then problems with their remedies, with the daemon up or down."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def codes(document: dict[str, Any]) -> list[str]:
 
 
 def test_a_stopped_daemon_is_said_first_and_the_database_is_shown(filled: StateFolder) -> None:
-    answer = filled.unsorry("status", "--json")
+    answer = filled.everlean("status", "--json")
     assert answer.code == 3
     document = answer.json
     assert document["schema"] == 1
@@ -103,13 +103,13 @@ def test_a_stopped_daemon_is_said_first_and_the_database_is_shown(filled: StateF
 
 def test_a_running_daemon_without_problems_is_healthy(filled: StateFolder) -> None:
     with daemon_with_status(filled, {"healthy": True, "problems": [], "jobs": [], "queued": []}):
-        document = filled.unsorry("status", "--json").json
-        text = filled.unsorry("status")
+        document = filled.everlean("status", "--json").json
+        text = filled.everlean("status")
     assert document["problems"] == []
     assert document["healthy"] is True
     assert (document["daemon"]["running"], document["daemon"]["pid"]) == (True, os.getpid())
     assert text.out.splitlines()[0] == (
-        "● unsorry is running well: 1 repository watched, 1 sorry open, 1 verified, 0 filled."
+        "● everlean is running well: 1 repository watched, 1 sorry open, 1 verified, 0 filled."
     )
     assert (text.code, text.err) == (0, "")
 
@@ -117,12 +117,12 @@ def test_a_running_daemon_without_problems_is_healthy(filled: StateFolder) -> No
 def test_the_exit_code_says_how_the_daemon_is(filled: StateFolder) -> None:
     running: dict[str, Any] = {"problems": [], "jobs": [], "queued": []}
     taken = "[metrics] listen: 127.0.0.1:9464 cannot be listened on: in use; choose another port"
-    assert filled.unsorry("status").code == 3
-    assert filled.unsorry("status", "--as-of", "5").code == 0
+    assert filled.everlean("status").code == 3
+    assert filled.everlean("status", "--as-of", "5").code == 0
     with daemon_with_status(filled, running):
-        assert filled.unsorry("status").code == 0
+        assert filled.everlean("status").code == 0
     with daemon_with_status(filled, {**running, "problems": [taken]}):
-        broken = filled.unsorry("status", "--json")
+        broken = filled.everlean("status", "--json")
     assert broken.code == 1
     (problem,) = broken.json["problems"]
     assert problem["message"].endswith("cannot be listened on: in use")
@@ -136,7 +136,7 @@ def test_each_problem_is_said_once(folder: StateFolder) -> None:
         repository=REPOSITORY, problem="auth_failed", reason="the token was refused", remedy="renew the token",
     ))  # fmt: skip
     folder.write()
-    text = folder.unsorry("status").out
+    text = folder.everlean("status").out
     above = text.partition("\n\n")[0]
     for said in ("no pantograph-repl found", "renew the token", "the token was refused"):
         assert (above.count(said), text.count(said)) == (1, 1), text
@@ -151,9 +151,9 @@ def test_progress_and_queue_come_from_the_living_daemon(filled: StateFolder) -> 
         "queued": [{"job": "check-1", "kind": "check", "describes": "check Demo.alpha", "waits": None}],
     }
     with daemon_with_status(filled, said):
-        document = filled.unsorry("status", "--json").json
-        text = filled.unsorry("status").out
-        jobs = filled.unsorry("jobs").out
+        document = filled.everlean("status", "--json").json
+        text = filled.everlean("status").out
+        jobs = filled.everlean("jobs").out
     assert [job["progress"] for job in document["jobs"]["running"]] == [said["jobs"][0]["progress"]]  # type: ignore[index]  # a literal above
     assert document["jobs"]["queued"] == said["queued"]
     assert codes(document) == ["daemon_problem"]
@@ -164,7 +164,7 @@ def test_progress_and_queue_come_from_the_living_daemon(filled: StateFolder) -> 
 
 def test_a_daemon_that_does_not_answer_is_a_problem_and_not_a_failure(filled: StateFolder) -> None:
     with daemon_with_status(filled, None):
-        answer = filled.unsorry("status", "--json")
+        answer = filled.everlean("status", "--json")
     assert answer.code == 1
     assert codes(answer.json) == ["daemon_silent"]
 
@@ -180,13 +180,13 @@ def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: StateFolder) -
     start_job(folder, "scan-1", kind="scan")
     fail_job(folder, "scan-1", reason="out_of_memory", message="killed at 4G", remedy="raise [jobs] memory")
     folder.write()
-    document = folder.unsorry("status", "--json").json
+    document = folder.everlean("status", "--json").json
     assert sorted(codes(document)) == sorted(
         ["daemon_not_running", "config_rejected", "repository_auth_failed", "job_failed", "no_lean"]
     )
     assert all(problem["remedy"] for problem in document["problems"])
     assert document["config"]["errors"] == [line]
-    text = folder.unsorry("status").out
+    text = folder.everlean("status").out
     for said in (line, "renew the token", "raise [jobs] memory", "no pantograph-repl found", "killed"):
         assert said in text
     assert text.index("error:") < text.index("warning:")
@@ -195,17 +195,17 @@ def test_every_kind_of_trouble_is_a_problem_with_a_remedy(folder: StateFolder) -
 def test_a_toolchain_that_was_installed_since_the_daemon_s_start_is_seen(folder: StateFolder) -> None:
     start_daemon(folder, "none", "no pantograph-repl found")
     folder.write()
-    before = folder.unsorry("status", "--json").json
+    before = folder.everlean("status", "--json").json
     assert "no_lean" in codes(before)
     folder.add("daemon", LeanChosen(lean="server", lean_detail="for v4.35.0", builds=(), simulated=False))
     folder.write()
     with daemon_with_status(folder, {"problems": [], "jobs": [], "queued": []}):
-        asked = folder.unsorry("status", "--json").json
-    alone = folder.unsorry("status", "--json").json
+        asked = folder.everlean("status", "--json").json
+    alone = folder.everlean("status", "--json").json
     for document in (asked, alone):
         assert (document["lean"], document["lean_detail"]) == ("server", "for v4.35.0")
         assert "no_lean" not in codes(document)
-    earlier = folder.unsorry("status", "--json", "--as-of", str(before["log"]["position"])).json
+    earlier = folder.everlean("status", "--json", "--as-of", str(before["log"]["position"])).json
     assert (earlier["lean"], earlier["lean_detail"]) == ("none", "no pantograph-repl found")
 
 
@@ -222,8 +222,8 @@ def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: 
     folder.write()
     waits = "rung 3 (whole) waits: no torch"
     with daemon_with_status(folder, {"proving": {"waits_for": [waits]}}):
-        document = folder.unsorry("status", "--json").json
-        text = folder.unsorry("status").out
+        document = folder.everlean("status", "--json").json
+        text = folder.everlean("status").out
     assert document["proving"] == {"seconds_today": 90, "seconds_per_day": 7200, "waits_for": [waits]}
     assert f"1m30s of search above rung 0 today, of 2h; {waits}" in " ".join(text.split())
 
@@ -231,10 +231,10 @@ def test_what_the_day_s_search_has_cost_and_what_rungs_wait_for_is_said(folder: 
 def test_the_simulator_is_named_in_words(folder: StateFolder) -> None:
     start_daemon(folder, "simulator", "sim")
     folder.write()
-    document = folder.unsorry("status", "--json").json
+    document = folder.everlean("status", "--json").json
     assert document["lean"] == "simulator"
     assert "simulator" in codes(document)
-    assert "nothing here was checked by Lean" in folder.unsorry("status").out
+    assert "nothing here was checked by Lean" in folder.everlean("status").out
 
 
 def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: StateFolder) -> None:
@@ -244,19 +244,19 @@ def test_a_job_that_failed_before_a_later_one_succeeded_is_history(filled: State
         if failed:
             fail_job(filled, job)
             filled.write()
-            assert "job_failed" in codes(filled.unsorry("status", "--json").json)
+            assert "job_failed" in codes(filled.everlean("status", "--json").json)
         else:
             filled.add(f"job:{job}", JobSucceeded(
                 job=job, attempt=1, seconds=1.0, peak_rss_bytes=None, summary={}, simulated=False,
             ))  # fmt: skip
             filled.write()
-    assert "job_failed" not in codes(filled.unsorry("status", "--json").json)
+    assert "job_failed" not in codes(filled.everlean("status", "--json").json)
 
 
 def test_events_that_the_view_lacks_are_named(filled: StateFolder) -> None:
     filled.add("daemon", DaemonStopped(reason="SIGTERM", pid=1))
     filled.write(project=False)
-    document = filled.unsorry("status", "--json").json
+    document = filled.everlean("status", "--json").json
     assert document["log"]["position"] == document["log"]["view_position"] + 1
     assert "view_behind" in codes(document)
 
@@ -274,25 +274,25 @@ def test_on_a_full_disk_a_view_that_stands_still_is_not_to_be_rebuilt(
             monkeypatch.setattr(status_report, "refusals", lambda _paths, refused=refused: refused)
             problems = status_report.collect(locate(filled.config)).problems
             remedies += [item.remedy for item in problems if item.code == "view_behind"]
-    assert "unsorry db rebuild" in remedies[0]
+    assert "everlean db rebuild" in remedies[0]
     assert remedies[1] == "free some space; the daemon then goes on by itself"
 
 
 def test_a_missing_view_is_named_with_the_verb_that_mends_it(filled: StateFolder) -> None:
     for path in filled.state.glob("database.db*"):
         path.unlink()
-    document = filled.unsorry("status", "--json").json
+    document = filled.everlean("status", "--json").json
     problem = next(item for item in document["problems"] if item["code"] == "view_missing")
-    assert problem["remedy"] == "unsorry db rebuild"
+    assert problem["remedy"] == "everlean db rebuild"
 
 
 def test_a_folder_in_which_no_daemon_ever_ran_says_so(folder: StateFolder) -> None:
-    answer = folder.unsorry("status", "--json")
+    answer = folder.everlean("status", "--json")
     assert answer.code == 3
     assert answer.json["sorries"] == {"open": 0, "verified": 0, "filled": 0, "removed": 0}
-    text = folder.unsorry("status").out
-    assert text.splitlines()[0] == "● unsorry has never run here."
-    assert f"-> unsorry run --config {folder.config}" in text
+    text = folder.everlean("status").out
+    assert text.splitlines()[0] == "● everlean has never run here."
+    assert f"-> everlean run --config {folder.config}" in text
     assert "never," not in text
     assert "loaded never" not in text
     assert not folder.state.exists()
@@ -300,18 +300,18 @@ def test_a_folder_in_which_no_daemon_ever_ran_says_so(folder: StateFolder) -> No
 
 def test_a_configuration_with_a_syntax_error_still_has_a_status(filled: StateFolder) -> None:
     filled.config.write_text('[daemon]\nstate_dir = "state"\n[poll\n', encoding="utf-8")
-    document = filled.unsorry("status", "--json").json
+    document = filled.everlean("status", "--json").json
     assert "config_broken" in codes(document)
     assert document["sorries"]["open"] == 1
 
 
 def test_poll_asks_the_daemon_and_names_what_is_polled(filled: StateFolder) -> None:
     with daemon_with_status(filled, {"polling": [REPOSITORY]}):
-        answer = filled.unsorry("poll", "one", "--json")
-        unknown = filled.unsorry("poll", "two")
+        answer = filled.everlean("poll", "one", "--json")
+        unknown = filled.everlean("poll", "two")
     assert (answer.code, answer.json["polling"]) == (0, [REPOSITORY])
     assert unknown.code == 1
-    assert "unsorry repos" in unknown.err
+    assert "everlean repos" in unknown.err
 
 
 def test_a_rejected_file_is_shown_with_its_mistakes_while_the_daemon_runs_on(filled: StateFolder) -> None:
@@ -319,8 +319,8 @@ def test_a_rejected_file_is_shown_with_its_mistakes_while_the_daemon_runs_on(fil
     filled.add("config", ConfigRejected(path=str(filled.config), digest="0" * 64, errors=(line,)))
     filled.write()
     with daemon_with_status(filled, {"problems": [f"config: {line}"], "jobs": [], "queued": []}):
-        document = filled.unsorry("status", "--json").json
-        text = filled.unsorry("status").out
+        document = filled.everlean("status", "--json").json
+        text = filled.everlean("status").out
     assert codes(document) == ["config_rejected"]
     assert document["problems"][0]["errors"] == [line]
     assert line in text
@@ -333,8 +333,8 @@ def line(text: str, name: str) -> str:
 
 def test_jobs_have_a_line_even_when_there_are_none(filled: StateFolder) -> None:
     with daemon_with_status(filled, {"problems": [], "jobs": [], "queued": []}):
-        document = filled.unsorry("status", "--json").json
-        text = filled.unsorry("status").out
+        document = filled.everlean("status", "--json").json
+        text = filled.everlean("status").out
     assert (document["jobs"]["running"], document["jobs"]["queued"]) == ([], [])
     assert line(text, "jobs") == "0 running, 0 queued"
 
@@ -342,43 +342,43 @@ def test_jobs_have_a_line_even_when_there_are_none(filled: StateFolder) -> None:
 def test_queued_jobs_are_listed_before_those_that_ran(filled: StateFolder) -> None:
     queued = [{"job": "check-7", "kind": "check", "describes": "check Demo.alpha", "waits": None}]
     with daemon_with_status(filled, {"problems": [], "jobs": [], "queued": queued}):
-        text = filled.unsorry("status").out
+        text = filled.everlean("status").out
         assert line(text, "jobs") == "0 running, 1 queued"
         assert "check Demo.alpha" in [row.strip() for row in text.splitlines()]
-        assert filled.unsorry("jobs", "--json").json["queued"] == queued
-        assert filled.unsorry("jobs", "--kind", "scan", "--json").json["queued"] == []
-        assert filled.unsorry("jobs").out.splitlines()[1].split()[:2] == ["check-7", "queued"]
-    assert filled.unsorry("jobs", "--json").json["queued"] == []
+        assert filled.everlean("jobs", "--json").json["queued"] == queued
+        assert filled.everlean("jobs", "--kind", "scan", "--json").json["queued"] == []
+        assert filled.everlean("jobs").out.splitlines()[1].split()[:2] == ["check-7", "queued"]
+    assert filled.everlean("jobs", "--json").json["queued"] == []
     said = {"problems": [], "jobs": [], "queued": queued, "more_queued": 69_999}
     with daemon_with_status(filled, said):
-        text = filled.unsorry("status").out
+        text = filled.everlean("status").out
         assert line(text, "jobs") == "0 running, 70,000 queued"
         assert "69,997 more" in text
-        assert filled.unsorry("jobs").out.splitlines()[-1].endswith("and 69,999 more queued")
-        assert filled.unsorry("jobs", "--json").json["more_queued"] == 69_999
+        assert filled.everlean("jobs").out.splitlines()[-1].endswith("and 69,999 more queued")
+        assert filled.everlean("jobs", "--json").json["more_queued"] == 69_999
 
 
 def test_an_unknown_kind_of_job_is_a_mistake_and_every_known_kind_can_be_listed(
     filled: StateFolder,
 ) -> None:
     assert set(KINDS) == set(JOB_KINDS)
-    refused = filled.unsorry("jobs", "--kind", "dream")
+    refused = filled.everlean("jobs", "--kind", "dream")
     assert (refused.code, '"dream" is none of scan, build' in refused.err) == (2, True)
-    assert filled.unsorry("jobs", "--kind", "build").code == 0
+    assert filled.everlean("jobs", "--kind", "build").code == 0
 
 
 def test_a_rebuild_is_not_called_the_daemon(filled: StateFolder) -> None:
-    held = DaemonLock.acquire(filled.state / "daemon.lock", purpose="unsorry db rebuild")
+    held = DaemonLock.acquire(filled.state / "daemon.lock", purpose="everlean db rebuild")
     try:
-        document = filled.unsorry("status", "--json").json
-        refused = filled.unsorry("run")
+        document = filled.everlean("status", "--json").json
+        refused = filled.everlean("run")
     finally:
         held.release()
     assert (document["daemon"]["running"], document["daemon"]["pid"]) == (False, None)
     assert codes(document)[0] == "kept_away"
     assert str(os.getpid()) in document["problems"][0]["message"]
     assert refused.code == 75
-    assert "unsorry db rebuild is at work" in refused.err
+    assert "everlean db rebuild is at work" in refused.err
 
 
 def test_a_damaged_database_is_a_problem_with_a_remedy_and_no_reason_to_say_nothing(
@@ -386,44 +386,44 @@ def test_a_damaged_database_is_a_problem_with_a_remedy_and_no_reason_to_say_noth
 ) -> None:
     database = filled.state / "database.db"
     database.write_bytes(b"no database at all " * 400)
-    answer = filled.unsorry("status", "--json")
+    answer = filled.everlean("status", "--json")
     assert answer.code == 3
     assert "view_unreadable" in codes(answer.json)
     assert answer.json["log"]["position"] > 0
     database.unlink()
     (filled.state / "events.db").write_bytes(b"nor a log " * 800)
-    assert set(codes(filled.unsorry("status", "--json").json)) >= {"view_missing", "log_unreadable"}
+    assert set(codes(filled.everlean("status", "--json").json)) >= {"view_missing", "log_unreadable"}
 
 
 def test_a_log_that_is_gone_or_shorter_than_its_view_is_a_problem(filled: StateFolder) -> None:
     events = filled.state / "events.db"
     events.rename(filled.root / "kept.db")
     (filled.state / "events.db-anchor").unlink()
-    assert "log_missing" in codes(filled.unsorry("status", "--json").json)
+    assert "log_missing" in codes(filled.everlean("status", "--json").json)
     database = (filled.state / "database.db").rename(filled.root / "kept-view.db")
     filled.add("daemon", DaemonStopped(reason="SIGTERM", pid=1))
     filled.write()
     database.replace(filled.state / "database.db")
-    assert "log_behind" in codes(filled.unsorry("status", "--json").json)
+    assert "log_behind" in codes(filled.everlean("status", "--json").json)
 
 
 def test_nothing_of_a_branch_that_is_watched_no_more_is_open_or_a_problem(filled: StateFolder) -> None:
     start_job(filled, "scan-1", kind="scan")
     fail_job(filled, "scan-1")
     filled.write()
-    assert "job_failed" in codes(filled.unsorry("status", "--json").json)
+    assert "job_failed" in codes(filled.everlean("status", "--json").json)
     filled.add(f"repository:{REPOSITORY}", BranchUnwatched(
         repository=REPOSITORY, branch="main", last="a" * 40,
     ))  # fmt: skip
     filled.write()
-    document = filled.unsorry("status", "--json").json
+    document = filled.everlean("status", "--json").json
     assert "job_failed" not in codes(document)
     assert set(document["sorries"].values()) == {0}
     assert document["theorems"] == 0
     assert document["repositories"][0]["heads"][0]["state"] == "unwatched"
     for verb, key in (("sorries", "sorries"), ("theorems", "theorems")):
-        assert filled.unsorry(verb, "--json").json[key] == []
-        assert len(filled.unsorry(verb, "--all", "--json").json[key]) == 2
+        assert filled.everlean(verb, "--json").json[key] == []
+        assert len(filled.everlean(verb, "--all", "--json").json[key]) == 2
 
 
 def test_a_channel_that_takes_no_message_is_a_warning_with_its_remedy_until_it_takes_one(
@@ -436,7 +436,7 @@ def test_a_channel_that_takes_no_message_is_a_warning_with_its_remedy_until_it_t
     filled.add("notify:webhook", switched)
     filled.add("notify:webhook", failed)
     filled.write()
-    document = filled.unsorry("status", "--json").json
+    document = filled.everlean("status", "--json").json
     problem = next(item for item in document["problems"] if item["code"] == "notify_failing")
     assert (problem["severity"], problem["subject"]) == ("warning", "webhook")
     assert "it answered 500" in problem["message"]
@@ -446,6 +446,6 @@ def test_a_channel_that_takes_no_message_is_a_warning_with_its_remedy_until_it_t
     sent = NotificationSent(channel="webhook", message="m", events=("a", "b"), position=2, attempts=3)
     filled.add("notify:webhook", sent)
     filled.write()
-    text = filled.unsorry("status").out
+    text = filled.everlean("status").out
     assert "nobody was told" not in text
     assert line(text, "told").startswith("webhook 2 events, the last ")

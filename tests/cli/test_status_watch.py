@@ -1,4 +1,4 @@
-"""`unsorry status --watch`: in place on a terminal, line by line elsewhere, through restarts, until Ctrl-C."""
+"""`everlean status --watch`: in place on a terminal, line by line elsewhere, through restarts, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ PATIENCE_S = 60.0
 
 @contextmanager
 def watching(folder: StateFolder, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """`unsorry status --watch` with pipes; ended by Ctrl-C, which has to end it well."""
+    """`everlean status --watch` with pipes; ended by Ctrl-C, which has to end it well."""
     process = subprocess.Popen(
         [str(COMMAND), "status", "--watch", *arguments],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, cwd=folder.root,
-        env={**environment(folder.root), "UNSORRY_CONFIG": str(folder.config)},
+        env={**environment(folder.root), "EVERLEAN_CONFIG": str(folder.config)},
     )  # fmt: skip
     try:
         yield process
@@ -71,14 +71,14 @@ def test_in_a_pipe_it_is_a_line_a_turn_through_a_restart_and_a_file_that_is_away
 ) -> None:
     with watching(filled, "0.2") as process:
         first = line(process)
-        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  unsorry is not running; it left ", first)
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  everlean is not running; it left ", first)
         assert line(process).startswith("  error: the daemon is not running")
         assert re.match(r"\d{4}-", line(process)), (
             "a problem that was there the turn before is not said again"
         )
         held = DaemonLock.acquire(filled.state / "daemon.lock")
         try:
-            assert "unsorry is running with 1 problem" in until(process, "is running")
+            assert "everlean is running with 1 problem" in until(process, "is running")
             assert "no daemon listens there" in until(process, "error:")
         finally:
             held.release()
@@ -101,7 +101,7 @@ def test_on_a_terminal_it_redraws_in_place_within_its_size_and_gives_the_screen_
     }
     process = subprocess.Popen(
         [str(COMMAND), "status", "--watch", "0.2"], stdin=other, stdout=other, stderr=other, cwd=filled.root,
-        env={**bare, "UNSORRY_CONFIG": str(filled.config), "TERM": "xterm"},
+        env={**bare, "EVERLEAN_CONFIG": str(filled.config), "TERM": "xterm"},
         start_new_session=True,
     )  # fmt: skip
     os.close(other)
@@ -122,7 +122,7 @@ def test_on_a_terminal_it_redraws_in_place_within_its_size_and_gives_the_screen_
     assert written.count("\x1b[?1049h") == written.count("\x1b[?1049l") == 1
     assert written.index("\x1b[?25l") < written.index("\x1b[?25h")
     inside, _, after = written.partition("\x1b[?1049l")
-    assert "unsorry is not running; it left" in after
+    assert "everlean is not running; it left" in after
     assert "Traceback" not in written
     frames = inside.split("\x1b[H")[1:]
     assert len(frames) >= 3
@@ -146,9 +146,9 @@ def read(terminal: int) -> str:
 
 
 def test_what_makes_no_sense_together_is_a_mistake(filled: StateFolder) -> None:
-    earlier = filled.unsorry("status", "--watch", "--as-of", "1")
+    earlier = filled.everlean("status", "--watch", "--as-of", "1")
     assert (earlier.code, "--as-of is of what was" in earlier.err) == (2, True)
-    often = filled.unsorry("status", "5")
+    often = filled.everlean("status", "5")
     assert (often.code, "only --watch asks more than once" in often.err) == (2, True)
 
 

@@ -53,7 +53,7 @@ def stopped(request: pytest.FixtureRequest, filled: StateFolder) -> tuple[StateF
         "committed_at": "2026-01-02T00:00:00Z", "subject": "after it", "baseline": False,
     }))  # fmt: skip
     filled.write(project=False)
-    done = filled.unsorry("db", "rebuild")
+    done = filled.everlean("db", "rebuild")
     assert f"event {seq}: {event_type} version {version}" in done.err
     return filled, seq, event_type
 
@@ -62,7 +62,7 @@ def test_s08_status_answers_up_to_the_unknown_event_and_names_position_reason_an
     stopped: tuple[StateFolder, int, str],
 ) -> None:
     folder, seq, event_type = stopped
-    document = folder.unsorry("status", "--json").json
+    document = folder.everlean("status", "--json").json
     (problem,) = [item for item in document["problems"] if item["code"] == "view_stopped"]
     assert problem["severity"] == "error"
     assert f"event {seq}: {event_type}" in problem["message"]
@@ -79,7 +79,7 @@ def test_s08_every_reading_verb_answers_up_to_the_unknown_event_and_says_that_it
     stopped: tuple[StateFolder, int, str], verb: str
 ) -> None:
     folder, seq, event_type = stopped
-    answer = folder.unsorry(verb, "--json")
+    answer = folder.everlean(verb, "--json")
     assert answer.code == 0
     assert answer.json["schema"] >= 1
     assert LATER not in answer.out
@@ -90,9 +90,9 @@ def test_s08_a_verb_as_of_a_moment_answers_before_the_unknown_event_and_refuses_
     stopped: tuple[StateFolder, int, str],
 ) -> None:
     folder, seq, event_type = stopped
-    before = folder.unsorry("sorries", "--all", "--as-of", str(seq - 1), "--json")
+    before = folder.everlean("sorries", "--all", "--as-of", str(seq - 1), "--json")
     assert len(before.json["sorries"]) == 2
-    after = folder.unsorry("sorries", "--as-of", str(seq + 1), "--json")
+    after = folder.everlean("sorries", "--as-of", str(seq + 1), "--json")
     assert (after.code, after.out) == (1, "")
     assert f"event {seq}: {event_type}" in after.err
 
@@ -101,21 +101,21 @@ def test_s08_the_log_itself_is_shown_whole_with_what_is_not_understood_as_it_was
     stopped: tuple[StateFolder, int, str],
 ) -> None:
     folder, seq, event_type = stopped
-    answer = folder.unsorry("events", "--json")
+    answer = folder.everlean("events", "--json")
     assert answer.code == 0
     events = [json.loads(line) for line in answer.out.splitlines()]
     assert [event["seq"] for event in events] == list(range(1, seq + 2))
     assert (events[seq - 1]["type"], events[seq - 1]["data"]) == (event_type, {"dream": "of sheep"})
-    assert folder.unsorry("events", "--last", "2").code == 0
+    assert folder.everlean("events", "--last", "2").code == 0
 
 
 def test_s08_the_view_up_to_there_still_verifies_and_the_log_is_sound(
     stopped: tuple[StateFolder, int, str],
 ) -> None:
     folder, seq, _ = stopped
-    answer = folder.unsorry("db", "verify", "--json")
+    answer = folder.everlean("db", "verify", "--json")
     assert (answer.code, answer.json["same"], answer.json["position"]) == (0, True, seq - 1)
-    assert folder.unsorry("db", "check").code == 0
+    assert folder.everlean("db", "check").code == 0
 
 
 def test_s08_the_daemon_refuses_to_go_on_with_the_reason_and_records_nothing(
@@ -123,10 +123,10 @@ def test_s08_the_daemon_refuses_to_go_on_with_the_reason_and_records_nothing(
 ) -> None:
     folder, seq, event_type = stopped
     before = rows_of_the_log(folder)
-    answer = folder.unsorry("run")
+    answer = folder.everlean("run")
     assert answer.code == 1
     assert f"event {seq}: {event_type}" in answer.err + answer.out
-    assert "newer unsorry" in answer.err + answer.out
+    assert "newer everlean" in answer.err + answer.out
     assert rows_of_the_log(folder) == before
 
 
@@ -145,21 +145,21 @@ def test_s07_a_log_of_an_older_version_is_opened_projected_asked_and_rebuilt_and
     assert rows_of_the_log(filled) == before
 
     def heads() -> list[tuple[str, str | None]]:
-        (repository,) = filled.unsorry("repos", "--json").json["repositories"]
+        (repository,) = filled.everlean("repos", "--json").json["repositories"]
         return [(head["tip"], head["scanned"]) for head in repository["heads"]]
 
     assert heads() == [(LATER, LATER)]
-    status = filled.unsorry("status", "--json").json
+    status = filled.everlean("status", "--json").json
     assert status["log"]["view_position"] == status["log"]["position"] == seq
     assert status["jobs"]["due"]["scan"] == 0
-    assert filled.unsorry("db", "verify").code == 0
-    assert filled.unsorry("db", "rebuild").code == 0
+    assert filled.everlean("db", "verify").code == 0
+    assert filled.everlean("db", "rebuild").code == 0
     assert heads() == [(LATER, LATER)]
     with closing(queries.connect(filled.state / "database.db")) as view:
         (branch,) = queries.branches(view)
     # What version 1 left unsaid.
     assert (branch.scanned_include, branch.scanned_exclude) == (["**/*.lean"], [])
-    shown = json.loads(filled.unsorry("events", "--json", "--last", "1").out)
+    shown = json.loads(filled.everlean("events", "--json", "--last", "1").out)
     assert (shown["schema_version"], shown["data"]) == (
         1,
         {**old, "repository": REPOSITORY, "sha": LATER},

@@ -1,4 +1,4 @@
-"""`unsorry theorems`: what stands, and what each theorem was before."""
+"""`everlean theorems`: what stands, and what each theorem was before."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def grown(filled: Any) -> Any:
 
 
 def test_a_theorem_is_shown_with_its_place_and_its_history(filled: Any) -> None:
-    document = filled.unsorry("theorems", "show", "Demo.alpha", "--json").json
+    document = filled.everlean("theorems", "show", "Demo.alpha", "--json").json
     (branch,) = document["branches"]
     assert (document["theorem"], branch["theorem"], branch["state"]) == (ALPHA, ALPHA, "present")
     assert (branch["place"]["path"], branch["place"]["line"]) == ("Demo.lean", 1)
@@ -72,7 +72,7 @@ def test_the_whole_history_is_shown_under_every_name_that_the_theorem_had(grown:
         theorem_id(REPOSITORY, "Demo.omega", "5" * 16),
         "omega",
     ):
-        document = grown.unsorry("theorems", "show", asked, "--json").json
+        document = grown.everlean("theorems", "show", asked, "--json").json
         (branch,) = document["branches"]
         assert document["theorem"] == ALPHA, asked
     assert [version["steps"] for version in branch["history"]] == [
@@ -81,7 +81,7 @@ def test_the_whole_history_is_shown_under_every_name_that_the_theorem_had(grown:
         ["restated"],
     ]
     assert branch["place"] is None, "no scan has told where it stands"
-    said = grown.unsorry("theorems", "show", "Demo.omega").out
+    said = grown.everlean("theorems", "show", "Demo.omega").out
     for line in (
         "Demo.alpha -> Demo.omega",
         "Demo.lean -> New.lean",
@@ -96,54 +96,54 @@ def test_the_whole_history_is_shown_under_every_name_that_the_theorem_had(grown:
 
 
 def test_a_deleted_theorem_is_shown_with_where_it_was(grown: Any) -> None:
-    document = grown.unsorry("theorems", "show", BETA, "--json").json
+    document = grown.everlean("theorems", "show", BETA, "--json").json
     (branch,) = document["branches"]
     assert (branch["state"], branch["place"], branch["statement"]) == ("deleted", None, ": beta = beta")
-    assert "was in Demo.lean" in grown.unsorry("theorems", "show", "Demo.beta").out
+    assert "was in Demo.lean" in grown.everlean("theorems", "show", "Demo.beta").out
 
 
 def test_a_theorem_that_is_a_lemma_now_is_shown_as_one(filled: Any) -> None:
-    assert "theorem Demo.alpha" in filled.unsorry("theorems", "show", "Demo.alpha").out
+    assert "theorem Demo.alpha" in filled.everlean("theorems", "show", "Demo.alpha").out
     scan(filled, ["alpha", "beta"], kind="lemma")
     filled.write()
-    said = filled.unsorry("theorems", "show", "Demo.alpha").out
+    said = filled.everlean("theorems", "show", "Demo.alpha").out
     assert "lemma Demo.alpha" in said
     assert said.count("appeared") == 1, "it is no step of its life"
 
 
 def test_lives_are_listed_by_state_and_name(grown: Any) -> None:
     def names(*options: str) -> list[str]:
-        return [row["name"] for row in grown.unsorry("theorems", "lives", "--json", *options).json["lives"]]
+        return [row["name"] for row in grown.everlean("theorems", "lives", "--json", *options).json["lives"]]
 
     assert names() == ["Demo.beta", "Demo.omega"]
     assert names("--state", "deleted") == ["Demo.beta"]
     assert names("--state", "present", "--repo", "one") == ["Demo.omega"]
     assert names("--name", "*.beta") == ["Demo.beta"]
     assert names("--branch", "other") == []
-    limited = grown.unsorry("theorems", "lives", "--json", "--limit", "1").json
+    limited = grown.everlean("theorems", "lives", "--json", "--limit", "1").json
     assert (len(limited["lives"]), limited["truncated"]) == (1, True)
-    table = grown.unsorry("theorems", "lives").out
+    table = grown.everlean("theorems", "lives").out
     assert ALPHA[:8] in table
     assert "deleted" in table
-    refused = grown.unsorry("theorems", "lives", "--state", "lost")
+    refused = grown.everlean("theorems", "lives", "--state", "lost")
     assert refused.code == 2
     assert '"lost" is none of present, deleted' in refused.err
 
 
 def test_the_life_as_of_an_earlier_event_is_the_one_known_then(grown: Any) -> None:
-    history = grown.unsorry("theorems", "show", "Demo.omega", "--json").json["branches"][0]["history"]
+    history = grown.everlean("theorems", "show", "Demo.omega", "--json").json["branches"][0]["history"]
     then = str(history[1]["seq"])
-    (branch,) = grown.unsorry("theorems", "show", ALPHA, "--as-of", then, "--json").json["branches"]
+    (branch,) = grown.everlean("theorems", "show", ALPHA, "--as-of", then, "--json").json["branches"]
     assert (branch["name"], branch["versions"], len(branch["history"])) == ("Demo.omega", 2, 2)
 
 
 def test_what_is_not_known_or_not_clear_is_an_error_with_its_remedy(grown: Any) -> None:
-    nothing = grown.unsorry("theorems", "show", "Demo.nothing")
+    nothing = grown.everlean("theorems", "show", "Demo.nothing")
     assert nothing.code == 1
-    assert "`unsorry theorems lives` lists them" in nothing.err
+    assert "`everlean theorems lives` lists them" in nothing.err
     scan(grown, ["gamma"], path="Gamma.lean")
     grown.write()
-    unfollowed = grown.unsorry("theorems", "show", "Demo.gamma")
+    unfollowed = grown.everlean("theorems", "show", "Demo.gamma")
     assert unfollowed.code == 1
     assert "not followed yet" in unfollowed.err
     twins = [
@@ -151,7 +151,7 @@ def test_what_is_not_known_or_not_clear_is_an_error_with_its_remedy(grown: Any) 
         for path in ("A.lean", "B.lean")
     ]
     follow(grown, "f" * 40, *(TheoremStep(("appeared",), None, twin) for twin in twins))
-    unclear = grown.unsorry("theorems", "show", "Demo.twin")
+    unclear = grown.everlean("theorems", "show", "Demo.twin")
     assert unclear.code == 1
     assert "name one by its id" in unclear.err
     assert "A.lean" in unclear.err
@@ -159,7 +159,7 @@ def test_what_is_not_known_or_not_clear_is_an_error_with_its_remedy(grown: Any) 
 
 
 def test_the_list_is_the_same_with_and_without_its_verb(filled: Any) -> None:
-    plain = filled.unsorry("theorems", "--json", "--name", "Demo.beta").json
-    assert filled.unsorry("theorems", "list", "--name", "Demo.beta", "--json").json == plain
-    assert filled.unsorry("theorems", "--json", "--name", "Demo.beta", "list").json == plain
+    plain = filled.everlean("theorems", "--json", "--name", "Demo.beta").json
+    assert filled.everlean("theorems", "list", "--name", "Demo.beta", "--json").json == plain
+    assert filled.everlean("theorems", "--json", "--name", "Demo.beta", "list").json == plain
     assert [row["name"] for row in plain["theorems"]] == ["Demo.beta"]

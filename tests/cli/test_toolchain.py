@@ -1,4 +1,4 @@
-"""`unsorry toolchain`: builds made, listed, checked and removed through the installed command."""
+"""`everlean toolchain`: builds made, listed, checked and removed through the installed command."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Machine:
         }
 
     def __call__(self, *arguments: str) -> Any:
-        return self.folder.unsorry("toolchain", *arguments, env=self.env)
+        return self.folder.everlean("toolchain", *arguments, env=self.env)
 
     def install(self, *more: str, version: str = "v4.21.0") -> Any:
         source = f"file://{self.remote.path}"
@@ -118,7 +118,7 @@ def test_what_the_repositories_need_and_lack_is_said(machine: Machine) -> None:
         "github.com/demo/three",
         "github.com/demo/two",
     ]
-    assert "unsorry setup" in lacking["detail"]
+    assert "everlean setup" in lacking["detail"]
     assert "no lean-toolchain" in needs[""]["detail"]
 
     text = machine("list").out
@@ -142,7 +142,7 @@ def test_a_version_that_pantograph_has_no_revision_for_is_no_problem_once_lean_i
     machine.needs("github.com/demo/one", version)
     (need,) = machine("list", "--json").json["needs"]
     assert (need["toolchain"], need["kind"]) == (toolchain, "none")
-    assert need["detail"].endswith("is not installed; run `unsorry setup`")
+    assert need["detail"].endswith("is not installed; run `everlean setup`")
     assert (
         f"after `elan toolchain install {toolchain}` its branches are traced"
         in machine("install", version).err
@@ -153,7 +153,7 @@ def test_a_version_that_pantograph_has_no_revision_for_is_no_problem_once_lean_i
     assert need["kind"] == "server"
     assert need["detail"].endswith(f"no revision of Pantograph is known for {version}, and none is needed")
     assert "its branches are traced, searched and checked with that toolchain alone" in machine("list").out
-    checks = machine.folder.unsorry("doctor", "--json", env=machine.env).json["checks"]
+    checks = machine.folder.everlean("doctor", "--json", env=machine.env).json["checks"]
     (check,) = (one for one in checks if one["name"] == f"lean {version}")
     assert (check["verdict"], check["remedy"]) == ("ok", "")
 
@@ -164,7 +164,7 @@ def test_of_a_version_that_pantograph_is_built_for_the_repl_is_offered(machine: 
     (need,) = machine("list", "--json").json["needs"]
     assert need["kind"] == "server"
     assert need["detail"].endswith(
-        "`unsorry toolchain install v4.22.0` builds a REPL, by which searches are faster"
+        "`everlean toolchain install v4.22.0` builds a REPL, by which searches are faster"
     )
 
 
@@ -183,7 +183,7 @@ def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
     machine.needs("github.com/demo/two", "leanprover/lean4:v4.22.0")
     checks = {
         check["name"]: check
-        for check in machine.folder.unsorry("doctor", "--json", env=machine.env).json["checks"]
+        for check in machine.folder.everlean("doctor", "--json", env=machine.env).json["checks"]
     }
 
     assert checks["toolchain v4.21.0"]["verdict"] == "ok"
@@ -191,7 +191,7 @@ def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
     assert checks["lean v4.21.0"]["verdict"] == "ok"
     assert str(machine.cache.installed()[0].repl) in checks["lean v4.21.0"]["detail"]
     assert checks["lean v4.22.0"]["verdict"] == "missing"
-    assert checks["lean v4.22.0"]["remedy"] == "run `unsorry setup`"
+    assert checks["lean v4.22.0"]["remedy"] == "run `everlean setup`"
     assert "stand-in" in checks["elan"]["detail"]
     assert checks["curl"]["verdict"] in ("ok", "warning")
 
@@ -201,7 +201,7 @@ def test_doctor_names_the_builds_and_what_is_lacking(machine: Machine) -> None:
     os.utime(repl, ns=(before.st_atime_ns, before.st_mtime_ns))
     checks = {
         check["name"]: check
-        for check in machine.folder.unsorry("doctor", "--json", env=machine.env).json["checks"]
+        for check in machine.folder.everlean("doctor", "--json", env=machine.env).json["checks"]
     }
     assert "not the file that was built" in checks["toolchain v4.21.0"]["detail"]
 
@@ -232,7 +232,7 @@ def test_a_damaged_build_is_named_with_code_1(machine: Machine) -> None:
     assert listed.code == 1
     assert "1 damaged" in listed.out
     assert "changed since it was built" in listed.out
-    assert "run `unsorry toolchain install v4.21.0`" in listed.out
+    assert "run `everlean toolchain install v4.21.0`" in listed.out
 
 
 def test_a_build_in_use_stays_and_the_code_is_75(machine: Machine) -> None:
@@ -246,10 +246,10 @@ def test_a_build_in_use_stays_and_the_code_is_75(machine: Machine) -> None:
 
 
 def test_a_second_installation_names_the_first_one(machine: Machine) -> None:
-    with machine.cache.installing("unsorry toolchain install v4.22.0"):
+    with machine.cache.installing("everlean toolchain install v4.22.0"):
         refused = machine.install()
     assert refused.code == 75
-    assert f"process {os.getpid()} (unsorry toolchain install v4.22.0) is at work" in refused.err
+    assert f"process {os.getpid()} (everlean toolchain install v4.22.0) is at work" in refused.err
 
 
 @pytest.mark.parametrize("version", ["../x", "v4.21.0 -rf", "stable", "evil/lean4:v4.21.0"])

@@ -1,4 +1,4 @@
-"""`unsorry init` and `unsorry repos add|remove`: the watchlist in config.toml, with every other byte left as it is."""
+"""`everlean init` and `everlean repos add|remove`: the watchlist in config.toml, every other byte left alone."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def keys(path: Path) -> list[str]:
 
 
 def test_init_makes_a_configuration_that_the_other_verbs_find(folder: StateFolder) -> None:
-    env = {"UNSORRY_CONFIG": "", "XDG_CONFIG_HOME": str(folder.root / "home")}
-    made = folder.unsorry("init", FLT, "github.com/leanprover-community/mathlib4", env=env)
+    env = {"EVERLEAN_CONFIG": "", "XDG_CONFIG_HOME": str(folder.root / "home")}
+    made = folder.everlean("init", FLT, "github.com/leanprover-community/mathlib4", env=env)
     assert made.code == 0, made.err
-    path = folder.root / "home" / "unsorry" / "config.toml"
+    path = folder.root / "home" / "everlean" / "config.toml"
     assert keys(path) == [FLT.removeprefix("https://"), MATHLIB.removeprefix("https://")]
-    assert folder.unsorry("config", "check", env=env).code == 0
-    again = folder.unsorry("init", env=env)
-    assert (again.code, "unsorry repos add" in again.err) == (1, True)
+    assert folder.everlean("config", "check", env=env).code == 0
+    again = folder.everlean("init", env=env)
+    assert (again.code, "everlean repos add" in again.err) == (1, True)
 
 
 def test_init_writes_nothing_where_a_url_is_wrong(folder: StateFolder) -> None:
-    answer = folder.unsorry("init", "http://github.com/a/b", "--config", "new.toml")
+    answer = folder.everlean("init", "http://github.com/a/b", "--config", "new.toml")
     assert answer.code == 78
     assert "use https or ssh" in answer.err
-    missing = folder.unsorry("init", "./nowhere", "--config", "new.toml")
+    missing = folder.everlean("init", "./nowhere", "--config", "new.toml")
     assert (missing.code, "./nowhere: no such folder" in missing.err) == (1, True)
     assert not (folder.root / "new.toml").exists()
 
@@ -44,38 +44,38 @@ def test_a_repository_is_added_below_the_shipped_configuration_and_removed_again
     shutil.copyfile(ROOT / "config.toml", folder.config)
     folder.config.chmod(0o640)
     before = folder.config.read_text()
-    added = folder.unsorry("repos", "add", FLT, "--branch", "main", "--every", "30m", "--json").json
+    added = folder.everlean("repos", "add", FLT, "--branch", "main", "--every", "30m", "--json").json
     assert added["repository"] == FLT.removeprefix("https://")
     text = folder.config.read_text()
     assert text.startswith(before.rstrip())
     (repo,) = load(folder.config).repos
     assert (repo.url, repo.branches, repo.every_s) == (FLT, ("main",), 1800.0)
     assert folder.config.stat().st_mode & 0o777 == 0o640
-    removed = folder.unsorry("repos", "remove", "FLT")
+    removed = folder.everlean("repos", "remove", "FLT")
     assert removed.code == 0, removed.err
     assert folder.config.read_text().rstrip() == before.rstrip()
 
 
 def test_what_would_be_a_mistake_changes_nothing(folder: StateFolder) -> None:
-    folder.unsorry("repos", "add", FLT)
+    folder.everlean("repos", "add", FLT)
     before = folder.config.read_bytes()
     for arguments, said in (
         ([FLT + ".git"], "is the same repository"),
         ([MATHLIB, "--every", "5 minutes"], 'write a duration such as "5m"'),
         (["nonsense"], "is neither a URL nor a path"),
     ):
-        answer = folder.unsorry("repos", "add", *arguments)
+        answer = folder.everlean("repos", "add", *arguments)
         assert (answer.code, answer.out) == (78, ""), arguments
         assert said in answer.err
         assert "nothing is changed" in answer.err
-    unknown = folder.unsorry("repos", "remove", "mathlib4")
+    unknown = folder.everlean("repos", "remove", "mathlib4")
     assert (unknown.code, 'no repository is called "mathlib4"' in unknown.err) == (1, True)
     assert folder.config.read_bytes() == before
 
 
 def test_the_folder_of_a_clone_is_written_by_its_whole_path(folder: StateFolder) -> None:
     (folder.root / "clone").mkdir()
-    assert folder.unsorry("repos", "add", "clone").code == 0
+    assert folder.everlean("repos", "add", "clone").code == 0
     assert load(folder.config).repos[0].url == str((folder.root / "clone").resolve())
 
 
@@ -92,7 +92,7 @@ def test_removing_an_entry_leaves_the_comments_of_the_others(
     )
     text += "\n# the end\n"
     folder.config.write_text(text)
-    assert folder.unsorry("repos", "remove", name).code == 0
+    assert folder.everlean("repos", "remove", name).code == 0
     now = folder.config.read_text()
     assert left in now
     assert f"o/{name}" not in now
@@ -104,6 +104,6 @@ def test_removing_an_entry_leaves_the_comments_of_the_others(
 
 def test_a_watchlist_in_one_line_is_left_to_its_author(folder: StateFolder) -> None:
     folder.config.write_text(f'repos = [{{ url = "{FLT}" }}]\n')
-    answer = folder.unsorry("repos", "remove", "FLT")
+    answer = folder.everlean("repos", "remove", "FLT")
     assert (answer.code, "by hand" in answer.err) == (1, True)
     assert keys(folder.config) == [FLT.removeprefix("https://")]

@@ -103,9 +103,9 @@ def test_a_repository_whose_toolchain_is_not_installed_is_scanned_and_left_at_th
     settings = write(deployment, remote.path, tools)
     with deployment.daemon(environment=environment(tools)):
         deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the scan")
-        doctor = unsorry("doctor", settings)
+        doctor = everlean("doctor", settings)
         request(settings.paths, "GET", "/status")
-    assert "unsorry toolchain install v4.9.0" in doctor
+    assert "everlean toolchain install v4.9.0" in doctor
     assert kinds(deployment, "job_started") == ["scan"]
 
 
@@ -124,7 +124,7 @@ def test_a_build_that_fails_is_told_and_not_repeated_before_someone_asks_or_a_co
         assert "no such thing" in failed.data["message"]
         left = settings.paths.cache / "builds" / ".trash-left"
         left.mkdir(parents=True)
-        assert "again" in unsorry("jobs", settings, "retry", failed.data["job"])
+        assert "again" in everlean("jobs", settings, "retry", failed.data["job"])
         deployment.wait_for(
             lambda: kinds(deployment, "job_failed") == ["build", "build"],
             what="the second attempt",
@@ -180,8 +180,8 @@ def test_builds_are_kept_within_the_limit_and_the_one_that_was_just_made_stays(
     assert left == [second]
 
 
-def unsorry(verb: str, settings: Settings, *arguments: str) -> str:
-    done = warm.unsorry(
+def everlean(verb: str, settings: Settings, *arguments: str) -> str:
+    done = warm.everlean(
         verb, *arguments, "--config", str(settings.path), environment=os.environ, folder=settings.path.parent
     )
     return done.stdout + done.stderr

@@ -93,7 +93,7 @@ def test_of_two_agents_that_claim_a_sorry_at_once_one_gets_it_and_the_other_hear
 def test_a_claim_is_of_the_whole_declaration_and_people_can_see_and_end_it(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("UNSORRY_CONFIG", str(deployment.config))
+    monkeypatch.setenv("EVERLEAN_CONFIG", str(deployment.config))
     first, second = (sorry_of(deployment, "a", number=one) for one in range(2))
     assert ask(deployment, "claim_sorry", sorry=first, agent="one")[0]
     assert "one has claimed it" in ask(deployment, "claim_sorry", sorry=second, agent="two")[1]
@@ -213,5 +213,5 @@ def test_proofs_whose_records_would_be_too_large_together_are_refused_and_nothin
 
 def test_without_the_daemon_nothing_is_claimed_and_the_remedy_is_said(stopped: Deployment) -> None:
     done, said = ask(stopped, "claim_sorry", sorry=sorry_of(stopped, "b"), agent="one")
-    assert (done, "no daemon listens there; start it with `unsorry run`" in said) == (False, True)
+    assert (done, "no daemon listens there; start it with `everlean run`" in said) == (False, True)
     assert str(stopped.folder) not in said

@@ -55,8 +55,8 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(content)
 
 
-def unsorry(deployment: Deployment, *verb: str) -> subprocess.CompletedProcess[str]:
-    return warm.unsorry(
+def everlean(deployment: Deployment, *verb: str) -> subprocess.CompletedProcess[str]:
+    return warm.everlean(
         *verb, "--config", str(deployment.config), environment=os.environ, folder=deployment.folder
     )
 
@@ -88,12 +88,12 @@ def test_a_log_that_lost_its_end_is_refused_and_recovered_and_the_daemon_finds_t
     for _ in range(2):  # a service manager starts it again
         reason = refused(deployment)
         assert f"event {len(recorded)} was acknowledged" in reason, reason
-        assert "unsorry db recover" in reason
+        assert "everlean db recover" in reason
         assert state(deployment) == before
-    assert unsorry(deployment, "db", "check").returncode == 1
+    assert everlean(deployment, "db", "check").returncode == 1
     assert state(deployment) == before
 
-    done = unsorry(deployment, "db", "recover", "--json")
+    done = everlean(deployment, "db", "recover", "--json")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["recovered"] is True
@@ -121,7 +121,7 @@ def test_a_log_that_lost_its_end_is_refused_and_recovered_and_the_daemon_finds_t
         assert process.wait(timeout=30) == 0
     assert check(paths.events_db).ok
     assert verify(paths.events_db, paths.database_db).ok
-    assert json.loads(unsorry(deployment, "db", "recover", "--json").stdout)["recovered"] is False
+    assert json.loads(everlean(deployment, "db", "recover", "--json").stdout)["recovered"] is False
 
 
 def test_a_bit_that_flips_in_an_events_text_is_found_before_the_daemon_is_ready_and_told_from_a_wrong_view(
@@ -136,7 +136,7 @@ def test_a_bit_that_flips_in_an_events_text_is_found_before_the_daemon_is_ready_
     (opened, *_) = deployment.events("commit_observed")
     content = paths.events_db.read_bytes()
     flip(paths.events_db, content.index(opened.data_json.encode()) + 30)
-    checked, verified = unsorry(deployment, "db", "check"), unsorry(deployment, "db", "verify")
+    checked, verified = everlean(deployment, "db", "check"), everlean(deployment, "db", "verify")
     assert (checked.returncode, verified.returncode) == (1, 1)
     assert f"event {opened.seq}: its content" in checked.stdout
     assert "the log is damaged, so that the view cannot be judged by it" in verified.stderr
@@ -144,7 +144,7 @@ def test_a_bit_that_flips_in_an_events_text_is_found_before_the_daemon_is_ready_
     began = time.monotonic()
     assert f"event {opened.seq}: its content" in refused(deployment)
     assert time.monotonic() - began < 30
-    assert json.loads(unsorry(deployment, "db", "recover", "--json").stdout)["kept"] == opened.seq - 1
+    assert json.loads(everlean(deployment, "db", "recover", "--json").stdout)["kept"] == opened.seq - 1
     with deployment.daemon() as process:
         deployment.wait_for(
             lambda: deployment.events("commit_scanned"), what="the commit to be scanned again"
@@ -184,6 +184,6 @@ def test_a_running_daemon_ends_at_damage_that_its_check_at_rest_finds_and_is_ref
     stopped = json.loads(deployment.log().splitlines()[-1])
     assert stopped["event"] == "daemon_stopped"
     assert f"event {opened.seq}: its content" in stopped["failure"]
-    assert "unsorry db recover" in stopped["failure"]
+    assert "everlean db recover" in stopped["failure"]
     assert f"event {opened.seq}: its content" in refused(deployment), "nothing mended it"
-    assert json.loads(unsorry(deployment, "db", "recover", "--json").stdout)["kept"] == opened.seq - 1
+    assert json.loads(everlean(deployment, "db", "recover", "--json").stdout)["kept"] == opened.seq - 1

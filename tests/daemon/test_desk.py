@@ -75,7 +75,7 @@ def test_a_pause_is_recorded_once_with_who_and_why_and_ended_by_resume(deploymen
                 await b.parts.store.ask(queries.pauses),
             ]
             await it.pause("all", by="ada", reason="")
-            with pytest.raises(WorkStateError, match="everything is paused; `unsorry resume all`"):
+            with pytest.raises(WorkStateError, match="everything is paused; `everlean resume all`"):
                 await it.resume("prove", by="ada")
             return said
 
@@ -159,7 +159,7 @@ def test_a_bump_is_asked_for_anew_where_its_job_is_given_up_and_else_it_is_said_
         async with desk(deployment, leans=leans, plan=plan) as (it, b):
             await b.parts.store.append([NewEvent(f"repository:{KEY}", one) for one in tip(old)])
             first, waits = await it.bump(KEY, **given)
-            assert waits == "paused by bob; `unsorry resume prove`"
+            assert waits == "paused by bob; `everlean resume prove`"
             job = job_id("bump", KEY, first.bump)
 
             async def tell(*bodies: EventBody) -> None:
@@ -170,7 +170,7 @@ def test_a_bump_is_asked_for_anew_where_its_job_is_given_up_and_else_it_is_said_
             failure = JobFailed(job=job, attempt=1, reason="gone", message="m", remedy="r", deterministic=False,
                                 retry_at=later, seconds=1.0, peak_rss_bytes=None)  # fmt: skip
             await tell(begun)
-            assert await it.bump(KEY, **given) == (first, f"it runs already; `unsorry jobs show {job}`")
+            assert await it.bump(KEY, **given) == (first, f"it runs already; `everlean jobs show {job}`")
             await tell(failure)
             again, waits = await it.bump(KEY, **given)
             assert again == first
@@ -407,31 +407,31 @@ def test_a_pause_survives_a_restart_and_the_command_line_says_so_and_ends_it(
     remote = deployment.remote("demo")
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
     deployment.write(repos=[remote.path])
-    monkeypatch.setenv("UNSORRY_CONFIG", str(deployment.config))
+    monkeypatch.setenv("EVERLEAN_CONFIG", str(deployment.config))
 
-    def unsorry(*arguments: str) -> Any:
+    def everlean(*arguments: str) -> Any:
         done = CliRunner().invoke(build(), [*arguments, "--json"])
         assert done.exception is None, (done.output, done.exception)
         return json.loads(done.output)
 
     with deployment.daemon():
         deployment.wait_for(lambda: deployment.events("commit_scanned"), what="the first scan")
-        assert unsorry("pause", "all", "--reason", "the room is hot")["paused"]
+        assert everlean("pause", "all", "--reason", "the room is hot")["paused"]
     with deployment.daemon():
         deployment.wait_for(lambda: deployment.log().count("daemon_ready") == 2, what="the second start")
-        status = unsorry("status")
+        status = everlean("status")
         (pause,) = status["work"]["paused"]
         assert (pause["work"], pause["reason"]) == ("all", "the room is hot")
         assert [
             (item["code"], item["remedy"]) for item in status["problems"] if item["code"] == "work_paused"
-        ] == [("work_paused", "unsorry resume all")]
+        ] == [("work_paused", "everlean resume all")]
         remote.commit("second", {"B.lean": "theorem b : True := trivial\n"})
-        unsorry("poll")
+        everlean("poll")
         deployment.wait_for(lambda: len(deployment.events("commit_observed")) == 2, what="the second commit")
-        deployment.wait_for(lambda: unsorry("jobs")["queued"], what="the scan that waits")
-        (queued,) = unsorry("jobs")["queued"]
-        assert queued["waits"].endswith("(the room is hot); `unsorry resume all`")
-        assert unsorry("resume", "all")["resumed"]
+        deployment.wait_for(lambda: everlean("jobs")["queued"], what="the scan that waits")
+        (queued,) = everlean("jobs")["queued"]
+        assert queued["waits"].endswith("(the room is hot); `everlean resume all`")
+        assert everlean("resume", "all")["resumed"]
         deployment.wait_for(lambda: len(deployment.events("commit_scanned")) == 2, what="the second scan")
         refused = CliRunner().invoke(build(), ["trigger", "train", "demo"])
         assert "has no trace to learn from" in str(refused.exception) or "nothing can be trained" in str(

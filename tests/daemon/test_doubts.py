@@ -52,7 +52,7 @@ def test_a_doubt_is_recorded_once_and_taken_back_where_the_file_was_corrected(st
     (over,) = settle(state, shipped()[:0])
     assert over.advisories == ()
     assert settle(state, shipped()[:0]) == []
-    assert "IN DOUBT" not in state.unsorry("proofs", "show", PROOF).out
+    assert "IN DOUBT" not in state.everlean("proofs", "show", PROOF).out
 
 
 def test_where_the_file_of_advisories_cannot_be_read_those_that_came_with_this_version_count(
@@ -86,15 +86,15 @@ def test_every_reader_that_says_verified_says_that_it_is_in_doubt(state: StateFo
         ["sorries", "show", "5a"],
         ["new", "--since", "1d"],
     ):
-        assert "IN DOUBT" in state.unsorry(*words).out, words
-    opened = state.unsorry("open", "5a", env={"BROWSER": "true"})
+        assert "IN DOUBT" in state.everlean(*words).out, words
+    opened = state.everlean("open", "5a", env={"BROWSER": "true"})
     assert "its verified proof is IN DOUBT: lean4#14484" in opened.err
-    assert state.unsorry("open", "5a", "--json").json["doubts"]
-    assert "lean4#14576: ill-typed parameters" in state.unsorry("proofs", "show", PROOF).out
-    problems = state.unsorry("status", "--json").json["problems"]
+    assert state.everlean("open", "5a", "--json").json["doubts"]
+    assert "lean4#14576: ill-typed parameters" in state.everlean("proofs", "show", PROOF).out
+    problems = state.everlean("status", "--json").json["problems"]
     (problem,) = [one for one in problems if one["code"] == "proofs_in_doubt"]
     assert problem["message"].startswith("1 verified proof in doubt")
-    assert state.unsorry("proofs", "show", PROOF, "--json").json["proof"]["doubts"]
+    assert state.everlean("proofs", "show", PROOF, "--json").json["proof"]["doubts"]
     with queries.connect(state.state / "database.db") as view:
         (ready,) = report_queries.ready(view)
         assert "IN DOUBT" in ready.graded

@@ -422,7 +422,7 @@ def test_one_that_holds_too_much_memory_is_told_of_once_and_goes_on_until_it_is_
 def test_an_attempt_has_the_files_of_its_commit_and_no_secret_of_the_daemon(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("UNSORRY_GITHUB_TOKEN", "UNSORRY_MODEL_KEY", "CREDENTIALS_DIRECTORY"):
+    for name in ("EVERLEAN_GITHUB_TOKEN", "EVERLEAN_MODEL_KEY", "CREDENTIALS_DIRECTORY"):
         monkeypatch.setenv(name, "canary")
     order = world.order("environment", commit=world.commit)
     lines, _ = world.run(order)

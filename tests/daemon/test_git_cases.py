@@ -308,7 +308,7 @@ def test_malicious_names_in_a_remotes_list_of_refs_lead_nowhere(
         "refs/heads/a b",
         "refs/heads/@{-1}",
         "refs/heads/" + "n" * 5000,
-        "refs/unsorry/keep/" + "0" * 40,
+        "refs/everlean/keep/" + "0" * 40,
     )
     listed.write_text(
         "".join(f"{sha}\t{name}\n" for name in (*hostile, "refs/heads/main"))

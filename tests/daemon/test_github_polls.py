@@ -52,7 +52,7 @@ def poll(
     times: int = 1,
     by_hand: bool = False,
 ) -> list[PollResult]:
-    """Poll as a daemon does that has just started; `by_hand` as `unsorry poll` has it do."""
+    """Poll as a daemon does that has just started; `by_hand` as `everlean poll` has it do."""
 
     async def go() -> list[PollResult]:
         client = GitHub(api_url=github.url, token=token, timeout_s=5, local=True)
@@ -153,7 +153,7 @@ def test_a_renamed_repository_costs_one_request_again_until_someone_asks_by_its_
     tip = remote.commit("second")
     poll(deployment, github)
     assert deployment.events("commit_observed")[-1].data["sha"] == tip
-    # Its old name is another's, or its own again: who asks by the name sees it, once an hour and for `unsorry poll`.
+    # Its old name is another's, or its own again: who asks by the name sees it, once an hour and for `everlean poll`.
     github.rename("elsewhere/better-name", "remotes/demo")
     (by_name,) = poll(deployment, github, by_hand=True)
     asked = len(github.requests)

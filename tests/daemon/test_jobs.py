@@ -169,7 +169,7 @@ def test_a_job_that_loses_one_node_after_the_other_is_parked_with_the_reason(
     assert [row.state for row in before] == ["interrupted"] * 3
     assert (last.state, last.reason, last.retry_at) == ("failed", "nodes_lost", None)
     assert "2 times in a row, the last time so: node-1 was lost" in last.message
-    assert "unsorry jobs retry" in last.remedy
+    assert "everlean jobs retry" in last.remedy
 
 
 def test_a_job_that_is_cancelled_while_its_node_fetches_what_it_needs_does_not_wait_for_that(
@@ -295,7 +295,7 @@ def test_a_crash_is_recorded_with_how_it_ended(deployment: Deployment, behave: s
     row = run(deployment, behave)
     assert (row.state, row.reason) == ("failed", "crashed")
     assert said in row.message
-    assert f"unsorry jobs logs scan-{behave}" in row.remedy
+    assert f"everlean jobs logs scan-{behave}" in row.remedy
 
 
 def test_events_before_a_crash_stay_recorded_and_the_job_is_still_a_failure(deployment: Deployment) -> None:
@@ -378,14 +378,14 @@ def test_a_running_job_shows_its_progress_and_its_process(deployment: Deployment
 def test_no_secret_and_no_input_reaches_a_job(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "ghp_secretsecretsecret")
-    monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/credentials/unsorry")
+    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "ghp_secretsecretsecret")
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", "/run/credentials/everlean")
     monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     row = run(deployment, "environment")
     environment = row.summary["environment"]
     assert {
-        "UNSORRY_GITHUB_TOKEN",
+        "EVERLEAN_GITHUB_TOKEN",
         "CREDENTIALS_DIRECTORY",
         "NOTIFY_SOCKET",
         "AWS_SECRET_ACCESS_KEY",

@@ -1,4 +1,4 @@
-"""`unsorry proofs apply` in a real clone: what fits becomes a commit, and where it cannot, nothing has changed."""
+"""`everlean proofs apply` in a real clone: what fits becomes a commit, and where it cannot, nothing has changed."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class World:
         }
 
     def apply(self, *arguments: str) -> Answer:
-        return self.folder.unsorry("proofs", "apply", *arguments, cwd=self.clone.path)
+        return self.folder.everlean("proofs", "apply", *arguments, cwd=self.clone.path)
 
     def refused(self, *arguments: str, code: int = 1) -> str:
         """Apply, and expect a refusal that leaves the clone as it was."""
@@ -171,10 +171,10 @@ def test_all_verified_proofs_become_a_commit_each_on_a_new_branch(world: World) 
     assert world.clone.git("rev-parse", "main") == world.sha
     assert world.clone.git("status", "--porcelain") == ""
     people = set(world.clone.git("log", "--format=%an <%ae>, %cn", f"{world.sha}..HEAD").splitlines())
-    assert people == {"unsorry <unsorry@localhost>, Grace"}
+    assert people == {"everlean <everlean@localhost>, Grace"}
     body = world.clone.git("show", "--no-patch", "--format=%b", "HEAD~2")
     assert body.startswith(
-        "A proof of Demo.one, found by unsorry and verified by Lean\n\nDeclaration: Demo.one\n"
+        "A proof of Demo.one, found by everlean and verified by Lean\n\nDeclaration: Demo.one\n"
     )
     assert body.endswith("\nSimulated: no")
     for name in ("one", "three"):
@@ -215,7 +215,7 @@ def test_the_configured_author_is_the_commits_author(world: World) -> None:
 def test_another_folder_is_named_with_clone(world: World) -> None:
     proof = world.proofs()["one"]
     inside = world.clone.path / "Demo"
-    answer = world.folder.unsorry("proofs", "apply", proof, "--clone", str(inside))
+    answer = world.folder.everlean("proofs", "apply", proof, "--clone", str(inside))
     assert answer.code == 0, answer.err
     assert world.subjects() == ["Prove Demo.one"]
 
@@ -291,7 +291,7 @@ def test_what_does_not_fit_is_left_out_with_its_reason_and_the_rest_is_applied(
     assert answer.code == 0, answer.err
     assert world.subjects() == ["Prove Demo.one", "Prove Demo.two"]
     (line,) = (line for line in answer.err.splitlines() if "left out" in line)
-    assert line.startswith(f"unsorry: left out: proof {proofs['three']} of Demo.three: {PATH} changed since")
+    assert line.startswith(f"everlean: left out: proof {proofs['three']} of Demo.three: {PATH} changed since")
     assert reason in line
 
 
@@ -398,7 +398,7 @@ def test_a_clone_of_another_repository_is_refused_with_its_remotes(world: World,
         assert told in said
     world.clone.git("remote", "add", "upstream", str(world.remote.path))
     assert world.apply(proof).code == 0
-    nowhere = world.folder.unsorry("proofs", "apply", proof, "--clone", str(tmp_path / "state"))
+    nowhere = world.folder.everlean("proofs", "apply", proof, "--clone", str(tmp_path / "state"))
     assert nowhere.code == 1
     assert "is no work tree of git's" in nowhere.err
 
@@ -407,7 +407,7 @@ def test_the_watched_repository_itself_is_a_clone_of_it(world: World) -> None:
     proof = world.proofs()["one"]
     world.remote.git("config", "user.name", "Ada")
     world.remote.git("config", "user.email", "ada@example.org")
-    answer = world.folder.unsorry("proofs", "apply", proof, "--clone", str(world.remote.path))
+    answer = world.folder.everlean("proofs", "apply", proof, "--clone", str(world.remote.path))
     assert answer.code == 0, answer.err
 
 
@@ -439,14 +439,14 @@ def test_the_commands_of_the_page_take_proofs_over(world: World, tmp_path: Path)
         ["bash", "-euxo", "pipefail", "-c", "".join(blocks).replace(" ID ", f" {proof[:6]} ")],
         env={
             **environment(home),
-            "UNSORRY_CONFIG": str(world.folder.config),
+            "EVERLEAN_CONFIG": str(world.folder.config),
             "PATH": f"{home}:{COMMAND.parent}:{os.environ['PATH']}",
         },
         cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 proofs applied on the new branch unsorry" in done.stdout
+    assert "3 proofs applied on the new branch everlean" in done.stdout
     assert "lake build" in done.stdout
     assert "+theorem three : 3 = 3 := rfl" in done.stdout
     assert world.subjects() == ["Prove Demo.three"], "main has the one of `git am`"
-    assert world.clone.git("show", f"unsorry:{PATH}") + "\n" == FILLED
+    assert world.clone.git("show", f"everlean:{PATH}") + "\n" == FILLED

@@ -147,7 +147,7 @@ def of(root: Path, listen: str, *, public: bool = False) -> Settings:
 
 
 async def numbers() -> bytes:
-    return b"unsorry_problems 0\n"
+    return b"everlean_problems 0\n"
 
 
 async def until_listening(listener: MetricsListener, address: str) -> None:
@@ -169,7 +169,7 @@ def test_the_listener_has_the_numbers_and_nothing_else_and_only_for_this_machine
             await until_listening(listener, f"127.0.0.1:{port}")
             async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
                 answer = await client.get("/metrics")
-                assert (answer.status_code, answer.content) == (200, b"unsorry_problems 0\n")
+                assert (answer.status_code, answer.content) == (200, b"everlean_problems 0\n")
                 assert answer.headers["content-type"] == CONTENT_TYPE
                 for host in (f"localhost:{port}", "localhost", "[::1]", f"[::1]:{port}"):
                     assert (await client.get("/metrics", headers={"host": host})).status_code == 200
@@ -271,10 +271,10 @@ def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: P
         )
         with unix, httpx2.Client(timeout=PATIENCE_S) as tcp:
             texts = [
-                unix.get("http://unsorry/metrics").text,
+                unix.get("http://everlean/metrics").text,
                 tcp.get(f"http://127.0.0.1:{port}/metrics").text,
             ]
-            pages = [unix.get("http://unsorry/report"), tcp.get(f"http://127.0.0.1:{port}/report")]
+            pages = [unix.get("http://everlean/report"), tcp.get(f"http://127.0.0.1:{port}/report")]
             badge, feed = (tcp.get(f"http://127.0.0.1:{port}/{name}") for name in ("badge.svg", "feed.atom"))
     assert [page.status_code for page in pages] == [200, 200]
     assert "1 sorry is open in 1 watched repository" in pages[1].text
@@ -285,16 +285,16 @@ def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: P
     for text in texts:
         found = {family.name: family for family in text_string_to_metric_families(text)}
         key = settings.repos[0].key
-        sorries = {sample.labels["state"]: sample.value for sample in found["unsorry_sorries"].samples}
+        sorries = {sample.labels["state"]: sample.value for sample in found["everlean_sorries"].samples}
         assert sorries == {"open": 1, "verified": 0, "filled": 0, "removed": 0}
-        (age,) = found["unsorry_repository_poll_age_seconds"].samples
+        (age,) = found["everlean_repository_poll_age_seconds"].samples
         assert age.labels["repository"] == key
         assert 0 <= age.value < 120
         ends = {
             (sample.labels["kind"], sample.labels["outcome"]): sample.value
-            for sample in found["unsorry_job_ends"].samples
+            for sample in found["everlean_job_ends"].samples
             if sample.labels["simulated"] == "false"
         }
         assert ends["scan", "succeeded"] == 1
-        assert found["unsorry_view_lag_events"].samples[0].value == 0
-        assert time.time() - found["unsorry_start_time_seconds"].samples[0].value < 120
+        assert found["everlean_view_lag_events"].samples[0].value == 0
+        assert time.time() - found["everlean_start_time_seconds"].samples[0].value < 120

@@ -303,7 +303,7 @@ def test_a_checkpoint_that_does_not_follow_the_one_in_use_is_refused_with_how_to
             assert said(done) == [("promoted", "a"), ("promoted", "b"), ("refused", "c"), ("refused", "d")]
             c, d = (body.reason for body in done if isinstance(body, CheckpointRefused))
             assert c.startswith(
-                "it was trained from a, and b is in use; `unsorry models promote c` puts it in use"
+                "it was trained from a, and b is in use; `everlean models promote c` puts it in use"
             )
             assert d.startswith(
                 "it was trained from kaiyuy/leandojo-lean4-retriever-byt5-small, and b is in use; "
@@ -495,7 +495,7 @@ def test_nothing_is_put_in_use_whose_weights_are_not_there(deployment: Deploymen
             a, b, c = (body.reason for body in done if isinstance(body, CheckpointRefused))
             assert f"its weights, {retriever}/a/model.safetensors, cannot be read (No such file" in a
             assert "have 3 bytes and were saved with 7" in b
-            assert f"restore {retriever}/c from a backup, then `unsorry models promote c` promotes it" in c
+            assert f"restore {retriever}/c from a backup, then `everlean models promote c` promotes it" in c
             for name in "abc":
                 with pytest.raises(ModelStateError, match=f"{name}: not put in use: its weights"):
                     await models.promote(name, force=True)
@@ -521,13 +521,13 @@ def test_the_command_line_promotes_and_rolls_back_through_the_daemon(
     settings = deployment.write(repos=[], extra="[train]\ntolerance = 0\n")
     with deployment.daemon():
         socket_ready(deployment, settings)
-        assert unsorry(settings, "promote", "a")["checkpoint"] == "a-1"
-        answer = unsorry(settings, "promote", "b")
+        assert everlean(settings, "promote", "a")["checkpoint"] == "a-1"
+        answer = everlean(settings, "promote", "b")
         assert (answer["checkpoint"], answer["previous"], answer["daemon"]["running"]) == ("b-1", "a-1", True)
-        assert unsorry(settings, "rollback")["checkpoint"] == "a-1"
-        assert "nothing to roll back to" in unsorry(settings, "rollback", code=1)["error"]
-        assert "in use already" in unsorry(settings, "promote", "a", code=1)["error"]
-        assert unsorry(settings, "promote", "t", "--model", "tactics")["previous"] is None
+        assert everlean(settings, "rollback")["checkpoint"] == "a-1"
+        assert "nothing to roll back to" in everlean(settings, "rollback", code=1)["error"]
+        assert "in use already" in everlean(settings, "promote", "a", code=1)["error"]
+        assert everlean(settings, "promote", "t", "--model", "tactics")["previous"] is None
         for route, body, status in (
             ("/promote", {"checkpoint": "a"}, 404),
             ("/promote", {"checkpoint": "b-1", "force": "yes"}, 400),
@@ -553,8 +553,8 @@ def socket_ready() -> Callable[[Deployment, Settings], None]:
     return wait
 
 
-def unsorry(settings: Settings, *arguments: str, code: int = 0) -> dict[str, Any]:
-    done = warm.unsorry(
+def everlean(settings: Settings, *arguments: str, code: int = 0) -> dict[str, Any]:
+    done = warm.everlean(
         "models",
         *arguments,
         "--json",

@@ -229,7 +229,7 @@ def test_a_digest_is_sent_when_it_is_due_and_not_again_before_the_next_is(
             (message,) = at.messages
             assert (message["counts"], message["events"], message["simulated"]) == ({"digest": 1}, [], False)
             first, second, *_ = message["text"].split("\n")
-            assert first.startswith("unsorry from ")
+            assert first.startswith("everlean from ")
             assert first.endswith("No sorry is open in 1 watched repository.")
             assert second == "no new sorry; none filled."
             assert (row.told, row.position) == (0, begun.position)
@@ -593,7 +593,7 @@ def command(root: Path, program: str, *, more: str = "") -> str:
 def test_a_command_gets_the_message_on_standard_input_and_no_secret_in_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "ghp_notforyou0123456789")
+    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "ghp_notforyou0123456789")
     monkeypatch.setenv(KEY_VARIABLE, "nor-this")
     program = (
         "import json, os, sys\n"
@@ -611,7 +611,7 @@ def test_a_command_gets_the_message_on_standard_input_and_no_secret_in_its_envir
     assert said["argv"] == ["--here"]
     assert said["message"]["events"][0]["kind"] == "proof_verified"
     assert said["env"]["PATH"] == os.environ["PATH"]
-    assert not [name for name in said["env"] if "UNSORRY" in name]
+    assert not [name for name in said["env"] if "EVERLEAN" in name]
     assert "ghp_notforyou" not in json.dumps(said)
     assert "nor-this" not in json.dumps(said)
 

@@ -76,7 +76,7 @@ def test_a_simulated_proof_s_patch_says_so_whatever_the_job_wrote(
     deployment: Deployment,
 ) -> None:
     found = proof_found(SORRY, SPOT, commit=sha(1), simulated=True)
-    text = b"A proof of a, found by unsorry\n\nSimulated: no\n\ndiff --git a/A.lean b/A.lean\n"
+    text = b"A proof of a, found by everlean\n\nSimulated: no\n\ndiff --git a/A.lean b/A.lean\n"
     (file,) = patches_after(deployment, found, proof_checked(found), text=text)
     assert is_simulated_patch(file.read_bytes())
     assert file.read_bytes().endswith(text[text.index(b"diff --git") :])

@@ -78,7 +78,7 @@ def test_git_am_makes_a_commit_with_the_author_the_subject_and_the_evidence(remo
     assert (remote.path / row.path).read_bytes() == AFTER
     assert remote.git("show", "--no-patch", "--format=%an <%ae>|%s|%cn") == f"{AUTHOR}|Prove Demo.ℕ_t|Ada"
     lines = remote.git("show", "--no-patch", "--format=%b").splitlines()
-    assert lines[0] == "A proof of Demo.ℕ_t, found by unsorry and verified by Lean"
+    assert lines[0] == "A proof of Demo.ℕ_t, found by everlean and verified by Lean"
     for told in (
         "Grade: kernel replayed all, by leanchecker; no second kernel",
         "Axioms: propext",
@@ -186,4 +186,4 @@ def test_the_author_is_the_configuration_s_and_one_that_git_would_not_take_is_re
         config.write_text(f'[daemon]\nstate_dir = "state"\nauthor = "{wrong}"\n')
         with pytest.raises(ConfigError, match=r"is no author; write a name and an e-mail address"):
             load(config)
-        assert author_from_config(config) == "unsorry <unsorry@localhost>"
+        assert author_from_config(config) == "everlean <everlean@localhost>"

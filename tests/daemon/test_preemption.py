@@ -95,7 +95,7 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
             await until(lambda: not b.runner.running())
             search = await b.row("prove-hang")
             assert search.state == "interrupted", "it is due again"
-            assert search.reason == "preempted: paused by ada (hot); `unsorry resume prove`"
+            assert search.reason == "preempted: paused by ada (hot); `everlean resume prove`"
             await desk.resume("prove", by="ada")
 
             await trains(1)
@@ -113,7 +113,7 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
     paused, state, lost, lent = asyncio.run(go())
     assert (paused.state, paused.reason) == (
         "interrupted",
-        "preempted: paused by ada; `unsorry resume train`; where it was is saved",
+        "preempted: paused by ada; `everlean resume train`; where it was is saved",
     )
     assert (state, lent) == ("lost", [])
     assert (lost.attempt, lost.reason) == (

@@ -1,4 +1,4 @@
-"""`unsorry proofs pr`, against the shipped server that behaves like GitHub's, with real git repositories behind it."""
+"""`everlean proofs pr`, against the shipped server that behaves like GitHub's, with real git repositories behind it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATH = "Demo/Basic.lean"
 PROOF = "d0" * 8
 FILE = "-- a file\ntheorem one : 1 = 1 := by\n  sorry\n\ntheorem two : 2 = 2 := by\n  rfl\n"
 PATCH = b"A proof of one\n\nToolchain: leanprover/lean4:v4.21.0\nSimulated: no\n\ndiff --git a/x b/x\n"
-BRANCH = f"unsorry/one-{PROOF}"
+BRANCH = f"everlean/one-{PROOF}"
 
 
 @dataclass
@@ -79,7 +79,7 @@ class World:
         asyncio.run(go())
 
     def pr(self, *arguments: str) -> Result:
-        return unsorry(self.deployment, "proofs", "pr", PROOF[:6], *arguments)
+        return everlean(self.deployment, "proofs", "pr", PROOF[:6], *arguments)
 
     def refused(self, *arguments: str) -> str:
         done = self.pr(*arguments)
@@ -98,13 +98,13 @@ class World:
         return self.github.pulls(NAME)
 
 
-def unsorry(deployment: Deployment, *arguments: str) -> Result:
+def everlean(deployment: Deployment, *arguments: str) -> Result:
     return CliRunner().invoke(build(("proofs",)), [*arguments, "--config", str(deployment.config)])
 
 
 @pytest.fixture(autouse=True)
 def _token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", TOKEN)
+    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", TOKEN)
     monkeypatch.setattr(PullRequests.__init__, "__kwdefaults__", {"fork_wait_s": 60.0, "fork_every_s": 0.01})
 
 
@@ -225,7 +225,7 @@ def test_a_verified_proof_becomes_one_commit_on_a_branch_and_a_pull_request(worl
             "head": world.remote.git("rev-parse", BRANCH), "base": world.sha,
         },
     )  # fmt: skip
-    assert pull["html_url"] in unsorry(world.deployment, "proofs", "show", PROOF).output
+    assert pull["html_url"] in everlean(world.deployment, "proofs", "show", PROOF).output
 
 
 def test_a_second_call_asks_nothing_and_says_where_it_is(world: World) -> None:
@@ -242,7 +242,7 @@ def test_without_push_rights_it_comes_from_a_fork_that_is_waited_for(foreign: Wo
     assert world.pr().exit_code == 0
     (pull,) = world.pulls
     assert pull["head"]["label"] == f"proposer:{BRANCH}"
-    assert "unsorry" not in world.remote.git("branch", "--list", "unsorry/*")
+    assert "everlean" not in world.remote.git("branch", "--list", "everlean/*")
 
 
 def test_an_old_fork_is_brought_forward_and_one_with_commits_of_its_own_is_left_alone(foreign: World) -> None:
@@ -412,7 +412,7 @@ def test_without_a_token_or_the_forge_s_api_there_is_no_pull_request(
 ) -> None:
     world.settings = world.deployment.write(repos=[world.remote.path], entry="pull_requests = true")
     assert "is not on the forge of https://api.github.com" in world.refused()
-    monkeypatch.delenv("UNSORRY_GITHUB_TOKEN")
+    monkeypatch.delenv("EVERLEAN_GITHUB_TOKEN")
     assert "no GitHub token is configured" in world.refused()
 
 
@@ -520,9 +520,9 @@ def test_what_cannot_be_recorded_is_told_with_its_address_and_recorded_by_the_ne
 
 
 def test_another_command_at_work_keeps_it_from_beginning(world: World) -> None:
-    lock = DaemonLock.acquire(world.settings.paths.lock, purpose="unsorry import")
+    lock = DaemonLock.acquire(world.settings.paths.lock, purpose="everlean import")
     try:
-        assert "unsorry import is at work" in world.refused()
+        assert "everlean import is at work" in world.refused()
     finally:
         lock.release()
     assert world.github.requests == []

@@ -46,7 +46,7 @@ def assert_sound(deployment: Deployment, paths: Paths, seen: Path) -> list[Store
     assert kills.differences(paths) == []
     assert witness.missing(seen, paths.events_db) == []
     arguments = ("db", "verify", "--config", str(deployment.config))
-    done = warm.unsorry(*arguments, environment=os.environ, folder=deployment.folder)
+    done = warm.everlean(*arguments, environment=os.environ, folder=deployment.folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return events
 
@@ -279,9 +279,9 @@ def test_a_node_whose_disk_is_full_fails_no_job_for_good(place: Place) -> None:
 
 
 def test_a_node_of_another_version_gets_no_job(place: Place, tmp_path: Path) -> None:
-    about = tmp_path / "unsorry-99.0.dist-info" / "METADATA"
+    about = tmp_path / "everlean-99.0.dist-info" / "METADATA"
     about.parent.mkdir()
-    about.write_text("Metadata-Version: 2.1\nName: unsorry\nVersion: 99.0\n", encoding="utf-8")
+    about.write_text("Metadata-Version: 2.1\nName: everlean\nVersion: 99.0\n", encoding="utf-8")
     cluster = place.cluster
     cluster.environment["PYTHONPATH"] = str(tmp_path)
     number = len(cluster.nodes)
@@ -298,7 +298,7 @@ def test_a_node_of_another_version_gets_no_job(place: Place, tmp_path: Path) -> 
                 return "".join(g.problem(one.node) for one in found)
 
             await until(why, PATIENCE_S)
-            assert "it has unsorry 99.0" in why()
+            assert "it has everlean 99.0" in why()
             assert "install the same version on both" in why()
 
     try:

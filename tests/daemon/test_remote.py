@@ -454,7 +454,7 @@ def test_standard_error_of_a_node_is_kept_up_to_a_bound_and_the_log_says_so(
 
     assert asyncio.run(go()) == 40, "the node is not held up"
     said = pair.spec.log.read_bytes()
-    assert said == b"x" * 2**20 + b"\nunsorry: no more than 1 MiB are kept\n"
+    assert said == b"x" * 2**20 + b"\neverlean: no more than 1 MiB are kept\n"
 
 
 def test_an_attempt_that_is_given_up_while_its_node_fetches_waits_for_no_download(
@@ -554,7 +554,7 @@ def test_what_an_earlier_attempt_of_the_same_name_left_is_removed_once_nobody_ho
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("UNSORRY_NODE_FOLDER", "node")
+    monkeypatch.setenv("EVERLEAN_NODE_FOLDER", "node")
     paths = node_paths()
     assert paths.state == tmp_path / "node", "it stays the same place where the working directory changes"
     directory = paths.jobs / "scan-1" / "1"
@@ -750,7 +750,7 @@ def test_a_change_of_how_lean_runs_reaches_the_nodes(tmp_path: Path) -> None:
 def test_a_node_that_does_not_read_the_artifacts_says_so_before_it_gets_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("UNSORRY_NODE_FOLDER", str(tmp_path / "node"))
+    monkeypatch.setenv("EVERLEAN_NODE_FOLDER", str(tmp_path / "node"))
     lean = WireLean(kind="simulator", toolchain="", sandbox="none")
     asked = Look(lean=lean, artifacts=str(tmp_path / "store")).model_dump_json().encode()
 

@@ -22,7 +22,7 @@ from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.remote import Remote
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
-UNSORRY = Path(sys.executable).parent / "unsorry"
+EVERLEAN = Path(sys.executable).parent / "everlean"
 SUDO = """#!/bin/sh
 # No other user here: what would be theirs is this one's.
 if [ "$1" = -u ]; then shift 2; fi
@@ -32,7 +32,7 @@ exec "$@"
 SYSTEMCTL = """#!/bin/sh
 case "$1" in
   stop) kill "$(head -n 1 {lock})"; exec flock {lock} true ;;
-  start) {unsorry} run --config {config} >>{log} 2>&1 & ;;
+  start) {everlean} run --config {config} >>{log} 2>&1 & ;;
 esac
 """
 
@@ -57,7 +57,7 @@ def administrator(deployment: Deployment) -> Iterator[dict[str, str]]:
     programs.mkdir()
     lock = deployment.folder / "state" / "daemon.lock"
     names = {
-        "unsorry": UNSORRY,
+        "everlean": EVERLEAN,
         "config": deployment.config,
         "lock": lock,
         "log": deployment.folder / "daemon.log",
@@ -69,8 +69,8 @@ def administrator(deployment: Deployment) -> Iterator[dict[str, str]]:
     ):
         (programs / name).write_text(text, encoding="utf-8")
         (programs / name).chmod(0o755)
-    path = f"{programs}:{UNSORRY.parent}:{os.environ['PATH']}"
-    yield {**os.environ, "PATH": path, "UNSORRY_CONFIG": str(deployment.config)}
+    path = f"{programs}:{EVERLEAN.parent}:{os.environ['PATH']}"
+    yield {**os.environ, "PATH": path, "EVERLEAN_CONFIG": str(deployment.config)}
     pid = lock.read_text(encoding="ascii").strip()
     if pid.isdecimal():
         os.kill(int(pid), signal.SIGKILL)
@@ -81,9 +81,9 @@ def commands(deployment: Deployment) -> list[str]:
     section = PAGE.read_text(encoding="utf-8").split("\n## Backup\n")[1].split("\n## Move")[0]
     blocks = re.findall(r"^```\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
     places = {
-        "/var/lib/unsorry": deployment.folder / "state",
-        "/var/backups/unsorry": deployment.folder / "backups",
-        "/etc/unsorry/config.toml": deployment.config,
+        "/var/lib/everlean": deployment.folder / "state",
+        "/var/backups/everlean": deployment.folder / "backups",
+        "/etc/everlean/config.toml": deployment.config,
     }
     for written, here in places.items():
         blocks = [block.replace(written, str(here)) for block in blocks]
@@ -127,13 +127,13 @@ def test_the_commands_of_the_page_restore_a_backup_that_was_made_while_the_daemo
         lambda: any(event.data["sha"] == last for event in deployment.events("commit_observed")),
         what="the restored daemon to find the later commit again",
     )
-    run("systemctl stop unsorry", administrator)
+    run("systemctl stop everlean", administrator)
     assert deployment.events()[: len(kept)] == kept
     assert verify(paths.events_db, paths.database_db).differences == ()
     aside = {path.name for path in (paths.state / "before-restore").iterdir()}
     assert {"events.db", "database.db"} <= aside
     # Exit status 3 is that the daemon does not run.
-    asked = f"unsorry status --json --config {deployment.config}; test $? = 3"
+    asked = f"everlean status --json --config {deployment.config}; test $? = 3"
     status = json.loads(run(f"set +e; {asked}", administrator))
     assert [problem["code"] for problem in status["problems"] if problem["severity"] == "error"] == [
         "daemon_not_running"

@@ -258,7 +258,7 @@ def test_the_socket_is_for_owner_and_group_and_goes_with_the_daemon(
         assert request(settings.paths, "POST", "/poll", {"repository": 7})[0] == 400
         assert request(settings.paths, "GET", "/status")[1]["pid"] == process.pid
         stop(process)
-    with pytest.raises(DaemonNotRunningError, match="unsorry run"):
+    with pytest.raises(DaemonNotRunningError, match="everlean run"):
         request(settings.paths, "GET", "/health")
 
 
@@ -372,7 +372,7 @@ def _record_a_checked_proof(deployment: Deployment, settings: Settings) -> None:
 def test_the_token_is_in_no_log_and_no_file(deployment: Deployment, remote: Remote) -> None:
     token = "ghp_" + "s3cr3t" * 6
     settings = deployment.write(repos=[remote.path, "https://127.0.0.1:1/owner/name"])
-    with deployment.daemon(environment={"UNSORRY_GITHUB_TOKEN": token}) as process:
+    with deployment.daemon(environment={"EVERLEAN_GITHUB_TOKEN": token}) as process:
         ready(deployment, settings)
         deployment.wait_for(lambda: deployment.events("repository_failed"), what="the failing repository")
         deployment.wait_for(lambda: deployment.events("job_succeeded"), what="the other repository's scan")
@@ -382,7 +382,7 @@ def test_the_token_is_in_no_log_and_no_file(deployment: Deployment, remote: Remo
     assert token not in deployment.log()
     for file in (deployment.folder / "state").rglob("*"):
         assert not file.is_file() or token.encode() not in file.read_bytes()
-    assert os.environ.get("UNSORRY_GITHUB_TOKEN") is None
+    assert os.environ.get("EVERLEAN_GITHUB_TOKEN") is None
 
 
 def job_processes(daemon: int) -> list[psutil.Process]:

@@ -22,7 +22,7 @@ from tests.daemon.test_shipping import append, until
 from tests.support.daemon import warm
 from tests.support.daemon.deployment import Deployment
 
-UNSORRY = Path(sys.executable).parent / "unsorry"
+EVERLEAN = Path(sys.executable).parent / "everlean"
 
 
 def machine(folder: Path, shipped: Path, remote: Path, *, every: str = "100ms") -> Deployment:
@@ -37,13 +37,13 @@ def machine(folder: Path, shipped: Path, remote: Path, *, every: str = "100ms") 
     return deployment
 
 
-def unsorry(at: Deployment, *words: str) -> subprocess.CompletedProcess[str]:
-    return warm.unsorry(*words, "--config", str(at.config), environment=os.environ, folder=at.folder)
+def everlean(at: Deployment, *words: str) -> subprocess.CompletedProcess[str]:
+    return warm.everlean(*words, "--config", str(at.config), environment=os.environ, folder=at.folder)
 
 
 def problem(at: Deployment) -> tuple[str, str, str]:
-    """The problem of `unsorry status` that tells of the standby: its code, severity and message."""
-    problems = json.loads(unsorry(at, "status", "--json").stdout)["problems"]
+    """The problem of `everlean status` that tells of the standby: its code, severity and message."""
+    problems = json.loads(everlean(at, "status", "--json").stdout)["problems"]
     ((code, severity, message),) = (
         (one["code"], one["severity"], one["message"])
         for one in problems
@@ -74,7 +74,7 @@ def test_a_standby_takes_over_from_a_killed_daemon_which_is_refused_when_it_come
     with old.daemon() as process:
         old.wait_for(lambda: old.events("commit_scanned"), what="the first commit's scan")
         with subprocess.Popen(
-            [UNSORRY, "standby", "--config", new.config], stdout=subprocess.PIPE
+            [EVERLEAN, "standby", "--config", new.config], stdout=subprocess.PIPE
         ) as following:
             until(lambda: new.events("commit_scanned"))
             until(new.settings().paths.database_db.exists)
@@ -82,10 +82,10 @@ def test_a_standby_takes_over_from_a_killed_daemon_which_is_refused_when_it_come
             said = problem(new)[2]
             assert f"a standby of {shipped}, at event " in said
             assert "all that was shipped when last read" in said
-            sorries = unsorry(new, "sorries", "--json")
+            sorries = everlean(new, "sorries", "--json")
             assert [one["declaration"] for one in json.loads(sorries.stdout)["sorries"]] == ["one"]
             assert "this is a standby" in sorries.stderr
-            assert unsorry(new, "run").returncode == 75
+            assert everlean(new, "run").returncode == 75
             # From here on the old daemon records, and ships nothing more.
             machine(old.folder, shipped, remote.path, every="1d")
             process.send_signal(signal.SIGHUP)
@@ -101,7 +101,7 @@ def test_a_standby_takes_over_from_a_killed_daemon_which_is_refused_when_it_come
     assert "follows" in refused(new)
     assert "nothing follows now" in problem(new)[2]
 
-    done = unsorry(new, "standby", "--take-over", "--json")
+    done = everlean(new, "standby", "--take-over", "--json")
     assert (json.loads(done.stdout)["position"], json.loads(done.stdout)["epoch"]) == (kept, 1)
     lost = len(old.events()) - kept
     reason = refused(old)
@@ -119,15 +119,15 @@ def test_a_standby_takes_over_from_a_killed_daemon_which_is_refused_when_it_come
         assert verify(paths.events_db, paths.database_db).ok, "the view is what a rebuild makes"
     events = new.events()
     assert len({event.event_id for event in events}) == len(events)
-    assert f"up to event {len(events)}" in unsorry(new, "db", "verify", "--segments", str(shipped)).stdout
+    assert f"up to event {len(events)}" in everlean(new, "db", "verify", "--segments", str(shipped)).stdout
     assert {segment.epoch for segment in SegmentStore(str(shipped)).segments()} == {0, 1}
     # With events of its own the old log does not follow; with a copy from the first event on it does.
-    assert "to another folder" in unsorry(old, "standby", "--once").stderr
+    assert "to another folder" in everlean(old, "standby", "--once").stderr
     aside = old.folder / "aside"
     aside.mkdir()
     for path in [*old.settings().paths.state.glob("*.db*")]:
         path.rename(aside / path.name)
-    assert json.loads(unsorry(old, "standby", "--once", "--json").stdout)["position"] == len(events)
+    assert json.loads(everlean(old, "standby", "--once", "--json").stdout)["position"] == len(events)
     assert old.events() == events
 
 
@@ -138,7 +138,7 @@ def test_a_daemon_that_runs_when_another_takes_over_ends_before_it_ships_again(t
     old, new = (machine(tmp_path / name, shipped, remote.path) for name in ("old", "new"))
     with old.daemon() as process:
         old.wait_for(lambda: old.events("commit_scanned"), what="the first commit's scan")
-        until(lambda: unsorry(new, "standby", "--take-over").returncode == 0)
+        until(lambda: everlean(new, "standby", "--take-over").returncode == 0)
         assert process.wait(timeout=30) == 1
     assert "took the log over" in old.log()
     assert not old.events("daemon_stopped"), "nothing is recorded behind the take-over"
@@ -153,7 +153,7 @@ def test_the_folder_of_the_daemon_that_ships_is_no_standby_s(tmp_path: Path) -> 
     at = machine(tmp_path / "one", tmp_path / "shipped", tmp_path)
     paths = at.settings().paths
     paths.state.mkdir()
-    assert "no segment lies there" in unsorry(at, "standby", "--once").stderr
+    assert "no segment lies there" in everlean(at, "standby", "--once").stderr
     assert read(paths) is None
     with EventLog.open(paths.events_db) as log:
         append(log, 1)
@@ -187,7 +187,7 @@ def test_a_standby_says_how_far_behind_it_is_while_the_store_is_damaged(tmp_path
                 follower.take_over()
             damaged.write_bytes(content)
             assert (follower.turn().position, follower.turn().problem) == (3, "")
-    refused = unsorry(at, "db", "recover")
+    refused = everlean(at, "db", "recover")
     assert (refused.returncode, "follows" in refused.stderr) == (1, True)
     code, severity, message = problem(at)
     assert (code, severity) == ("standby", "error")

@@ -219,7 +219,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def deployment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Deployment:
-    monkeypatch.delenv("UNSORRY_WEBHOOK_SECRET", raising=False)
+    monkeypatch.delenv("EVERLEAN_WEBHOOK_SECRET", raising=False)
     return Deployment(tmp_path)
 
 

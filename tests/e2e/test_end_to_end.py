@@ -75,7 +75,7 @@ def test_a_commit_becomes_proofs_and_patches_and_a_persons_fill_is_recognised(
 ) -> None:
     deployment, remote, paths = life(tmp_path, cluster)
     tip = subprocess.check_output(["git", "-C", remote.path, "rev-parse", "HEAD"], text=True).strip()
-    secrets = dict.fromkeys(("UNSORRY_GITHUB_TOKEN", "UNSORRY_MODEL_KEY"), CANARY)
+    secrets = dict.fromkeys(("EVERLEAN_GITHUB_TOKEN", "EVERLEAN_MODEL_KEY"), CANARY)
     with deployment.daemon(environment=secrets) as process:
         deployment.wait_for(paths.database_db.exists, what="the view")
         deployment.wait_for(lambda: kills.settled(paths, tip), what="the first commit to be worked off")

@@ -66,7 +66,7 @@ def test_rungs_try_the_sorries_of_a_repository_each_in_a_store_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = TracedProject.begin(tmp_path)
-    monkeypatch.delenv("UNSORRY_CONFIG", raising=False)
+    monkeypatch.delenv("EVERLEAN_CONFIG", raising=False)
     source = {
         "source": "repositories",
         "state": study.state,
@@ -97,7 +97,7 @@ def test_rungs_try_the_sorries_of_a_repository_each_in_a_store_of_its_own(
 @pytest.mark.timeout(300)
 def test_traced_repositories_are_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = TracedProject.begin(tmp_path)
-    monkeypatch.delenv("UNSORRY_CONFIG", raising=False)
+    monkeypatch.delenv("EVERLEAN_CONFIG", raising=False)
     given = Learning.model_validate(
         {
             "kind": "learning",

@@ -1,6 +1,6 @@
 """Golden outputs: answers about a stored state that an earlier version wrote, each in a file of its own.
 
-`UNSORRY_GOLDEN=write pytest tests/golden` writes them anew; the difference is then git's to show.
+`EVERLEAN_GOLDEN=write pytest tests/golden` writes them anew; the difference is then git's to show.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.golden import reach
 
 HERE = Path(__file__).parent
 OUTPUTS = HERE / "outputs"
-_WRITE = os.environ.get("UNSORRY_GOLDEN") == "write"
+_WRITE = os.environ.get("EVERLEAN_GOLDEN") == "write"
 _MOST_LINES = 60
 """Of a difference that are shown."""
 _VARIES = {"seconds_today", "elan", "python", "sqlite"}
@@ -80,7 +80,7 @@ def golden() -> Golden:
         more = [f"… and {len(lines) - _MOST_LINES} lines more"] if len(lines) > _MOST_LINES else []
         shown = [line if len(line) < 400 else f"{line[:400]}…" for line in lines[:_MOST_LINES]]
         pytest.fail(
-            "\n".join([*shown, *more, "on purpose? UNSORRY_GOLDEN=write pytest tests/golden"]), pytrace=False
+            "\n".join([*shown, *more, "on purpose? EVERLEAN_GOLDEN=write pytest tests/golden"]), pytrace=False
         )
 
     return compare

@@ -61,14 +61,14 @@ def run_verb(*arguments: str, home: Path) -> Answer:
         home: the working directory, and the home of the user who asks.
     """
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
-    module, function = scripts["unsorry"].split(":")
+    module, function = scripts["everlean"].split(":")
     main = getattr(importlib.import_module(module), function)
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "COLUMNS": "200", "NO_COLOR": "1"}
     code = 0
     with (
         mock.patch.dict(os.environ, environment, clear=True),
-        mock.patch.object(sys, "argv", ["unsorry", *arguments]),
+        mock.patch.object(sys, "argv", ["everlean", *arguments]),
         contextlib.chdir(home),
         contextlib.redirect_stdout(out),
         contextlib.redirect_stderr(err),

@@ -87,7 +87,7 @@ def test_export(name: str, rebuilt: Path, tmp_path: Path, golden: Golden) -> Non
 def test_metrics(rebuilt: Path, golden: Golden) -> None:
     lines = reach.metrics_text(rebuilt / "state").splitlines()
     # The one line about the machine's Python and SQLite.
-    kept = [line for line in lines if not line.startswith("unsorry_build_info{")]
+    kept = [line for line in lines if not line.startswith("everlean_build_info{")]
     assert len(kept) == len(lines) - 1
     golden("metrics.txt", "\n".join(kept) + "\n")
 

@@ -71,7 +71,7 @@ def test_the_old_view_answers_or_is_refused_with_the_remedy(as_left: Path, rebui
     new = reach.run_verb(*arguments, str(rebuilt / "config.toml"), home=rebuilt)
     assert new.code == 0, new.err
     if old.code:
-        assert "unsorry db rebuild" in old.err
+        assert "everlean db rebuild" in old.err
     else:
         assert json.loads(old.out) == json.loads(new.out)
 

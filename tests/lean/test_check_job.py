@@ -61,7 +61,7 @@ def test_the_worktree_is_as_before_and_nothing_built_of_the_candidate_stays(cour
     assert (court.project / "A.lean").read_text("utf-8") == FILE.replace("HOLE", "sorry")
     built = court.project / ".lake" / "build" / "lib" / "lean" / "A.olean"
     assert PROOF not in built.read_text("utf-8")
-    assert not list((court.project / ".lake" / "unsorry").iterdir())
+    assert not list((court.project / ".lake" / "everlean").iterdir())
 
 
 def test_what_fills_several_sorries_is_judged_once_with_a_verdict_and_a_patch_for_each(

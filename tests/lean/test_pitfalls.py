@@ -869,10 +869,10 @@ def test_a_conformity_check_that_could_not_be_made_does_not_conform(
 
 def test_a_backend_is_never_given_our_environment(fake_repl: FakeRepl, tmp_path: Path) -> None:
     backend = dataclasses.replace(fake_repl("say(repr(sorted(os.environ))); sys.stdin.read()"), toolchain="")
-    os.environ["UNSORRY_TEST_SECRET"] = "x"
+    os.environ["EVERLEAN_TEST_SECRET"] = "x"
     try:
         with pytest.raises(ReplStartError) as error:
             asyncio.run(Repl.start(backend, imports=[], project=tmp_path))
     finally:
-        del os.environ["UNSORRY_TEST_SECRET"]
+        del os.environ["EVERLEAN_TEST_SECRET"]
     assert "SECRET" not in str(error.value)

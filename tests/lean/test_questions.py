@@ -24,7 +24,7 @@ end N
 
 
 def test_the_script_writes_the_facts_and_the_kinds_that_are_read() -> None:
-    assert f'"unsorry-questions {answers.FORMAT} "' in SCRIPT
+    assert f'"everlean-questions {answers.FORMAT} "' in SCRIPT
     assert set(re.findall(r'\| \.\w+Info _ => "(\w+)"', SCRIPT)) == set(answers._KINDS)
     facts = set(re.findall(r'say out \("(\w+)\\t', SCRIPT))
     assert facts == set(answers._FIELDS)

@@ -473,7 +473,7 @@ def test_of_two_that_want_it_at_once_one_builds(
     monkeypatch.setattr(wheel, "_compile", compile_slowly)
     with ThreadPoolExecutor(2) as both:
         found = {one.result() for one in [both.submit(wheel.toolchain) for _ in range(2)]}
-    assert found == {tmp_path / "unsorry-lean435" / real_lean.name}
+    assert found == {tmp_path / "everlean-lean435" / real_lean.name}
     assert len(compiled) == 1
     assert (found.pop() / "bin").is_dir()
 

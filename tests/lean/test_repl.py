@@ -450,7 +450,7 @@ def test_calls_from_many_tasks_each_get_their_own_answer(simulator: LeanBackend,
 def test_the_environment_of_the_daemon_does_not_reach_the_process(
     fake_repl: FakeRepl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "secret")
+    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "secret")
     backend = fake_repl('json.dump(dict(os.environ), open("env", "w")); say("ready."); sys.stdin.read()')
 
     async def run() -> None:
@@ -517,7 +517,7 @@ HANGS = """
 import subprocess
 say("ready.")
 sys.stdin.readline()
-if os.environ.get("UNSORRY_ATTEMPT"):
+if os.environ.get("EVERLEAN_ATTEMPT"):
     subprocess.Popen(["sleep", "600.25"], stdin=-1, stdout=-1, stderr=-1, start_new_session=True)
 while True: time.sleep(60)
 """
@@ -546,7 +546,7 @@ def killed_job(backend: LeanBackend, project: Path, marker: str, **environment: 
         assert job.stdout.readline() == b"asked\n"
         assert len(processes_with(marker)) > 1, "the REPL is not there"
         deadline = time.monotonic() + 20
-        while "UNSORRY_ATTEMPT" in environment and not processes_with("600.25"):
+        while "EVERLEAN_ATTEMPT" in environment and not processes_with("600.25"):
             assert time.monotonic() < deadline, "what the REPL starts is not there"
             time.sleep(0.02)
         job.send_signal(signal.SIGKILL)
@@ -585,7 +585,7 @@ def test_what_a_repl_without_a_sandbox_had_started_is_found_as_the_jobs(
     fake_repl: FakeRepl, tmp_path: Path
 ) -> None:
     attempt = tmp_path / uuid.uuid4().hex
-    killed_job(fake_repl(HANGS), tmp_path, f"M{uuid.uuid4().hex}", UNSORRY_ATTEMPT=str(attempt))
+    killed_job(fake_repl(HANGS), tmp_path, f"M{uuid.uuid4().hex}", EVERLEAN_ATTEMPT=str(attempt))
     assert processes_with("600.25") != []
 
     assert kill_marked(attempt) == 1

@@ -81,7 +81,7 @@ def test_nothing_outside_can_be_written(tmp_path: Path, place: str) -> None:
 
 @needs_bubblewrap
 def test_tmp_is_private_and_writable(tmp_path: Path) -> None:
-    name = f"/tmp/unsorry-sandbox-{os.getpid()}"
+    name = f"/tmp/everlean-sandbox-{os.getpid()}"
     done = inside(f"import os; open({name!r}, 'w').write('x'); print(sorted(os.listdir('/tmp')))", tmp_path)
 
     assert Path(name).name in done.stdout, done.stderr
@@ -160,7 +160,7 @@ def test_other_processes_are_not_visible(tmp_path: Path) -> None:
 
 @needs_bubblewrap
 def test_a_daemon_that_it_forks_dies_with_it(tmp_path: Path) -> None:
-    marker = f"unsorry-orphan-{os.getpid()}"
+    marker = f"everlean-orphan-{os.getpid()}"
     script = f"""
     import os, time
     if os.fork() == 0:

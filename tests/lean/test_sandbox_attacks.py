@@ -114,7 +114,7 @@ def test_the_passwords_of_the_machine_are_not_there(place: Place) -> None:
 
 
 def test_the_environment_of_the_parent_is_not_seen(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "s3cret")
+    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "s3cret")
     body = """
     import glob
     found = [open(name, "rb").read() for name in glob.glob("/proc/[0-9]*/environ")]
@@ -263,7 +263,7 @@ def test_no_name_can_be_looked_up(place: Place) -> None:
 
 @pytest.mark.parametrize("abstract", [False, True])
 def test_the_daemons_socket_cannot_be_reached(place: Place, abstract: bool) -> None:
-    name = f"\0unsorry-test-{os.getpid()}" if abstract else str(place.root / "control.sock")
+    name = f"\0everlean-test-{os.getpid()}" if abstract else str(place.root / "control.sock")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(name)
         server.listen()
@@ -384,7 +384,7 @@ def _running(name: str) -> list[int]:
 
 @pytest.mark.parametrize("then", ["pass", "time.sleep(300)"], ids=["it ends", "it is ended"])
 def test_a_daemon_does_not_outlive_the_run(place: Place, then: str) -> None:
-    name = f"unsorry-orphan-{os.getpid()}"
+    name = f"everlean-orphan-{os.getpid()}"
     outcome = place.lakefile(DAEMON.format(name=name, then=then), timeout_s=1.0 if then != "pass" else 20.0)
 
     assert outcome.ending == ("exited" if then == "pass" else "timeout"), outcome
@@ -445,13 +445,13 @@ def test_what_a_killed_job_leaves_running_without_a_sandbox_carries_its_mark(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The daemon finds it by the mark of the attempt, which everything that the job starts inherits."""
-    monkeypatch.setenv("UNSORRY_ATTEMPT", "/jobs/build-1")
+    monkeypatch.setenv("EVERLEAN_ATTEMPT", "/jobs/build-1")
     runner = LakeRunner(Path("/usr/bin/env"), None, "none", place.project)
     loose = runner.run(bounds=Bounds(20.0))
     boxed = runner.with_(sandbox="bubblewrap").run(bounds=Bounds(20.0))
 
-    assert "UNSORRY_ATTEMPT=/jobs/build-1\n" in loose.output
-    assert "UNSORRY" not in boxed.output
+    assert "EVERLEAN_ATTEMPT=/jobs/build-1\n" in loose.output
+    assert "EVERLEAN" not in boxed.output
 
 
 def test_no_zombie_is_left(place: Place) -> None:
@@ -463,7 +463,7 @@ def test_no_zombie_is_left(place: Place) -> None:
 
 def test_an_exception_in_the_caller_ends_the_run(place: Place) -> None:
     """A job's SIGTERM arrives as SystemExit in the middle of the wait."""
-    name = f"unsorry-stopped-{os.getpid()}"
+    name = f"everlean-stopped-{os.getpid()}"
     runner = LakeRunner(Path("/bin/bash"), None, "bubblewrap", place.project)
 
     def stop(_line: str) -> None:
@@ -720,8 +720,8 @@ def test_a_program_that_is_not_there_is_an_outcome(place: Place) -> None:
 def test_without_a_sandbox_the_limits_and_the_listed_environment_stay(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "s3cret")
-    name = f"unsorry-loose-{os.getpid()}"
+    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "s3cret")
+    name = f"everlean-loose-{os.getpid()}"
     code = f"import os\nprint(sorted(os.environ))\n{DAEMON.format(name=name, then='bytearray(2 << 30)')}"
     runner = LakeRunner(PYTHON, BASE, "none", place.project)
     outcome = runner.run("-I", "-c", code, bounds=Bounds(20.0, memory_bytes=300 * MIB))

@@ -25,7 +25,7 @@ pytestmark = [
         reason="systemd-analyze or libseccomp is not installed (Debian: packages systemd, libseccomp2)",
     ),
 ]
-UNIT = Path(__file__).resolve().parents[2] / "systemd" / "unsorry.service"
+UNIT = Path(__file__).resolve().parents[2] / "systemd" / "everlean.service"
 CONFINED = """
 import ctypes, ctypes.util, json, os, sys
 names, namespaces, families, hostname, argv = json.loads(sys.argv[1])

@@ -370,7 +370,7 @@ def test_many_commands_above_are_compiled_and_imported(
             (unit,) = await repl.process("theorem t : 1 = 2 := by\n  decide\n")
             assert [one.pos.line for one in unit.errors] == [2]
             folder = repl._compiler.folder  # type: ignore[attr-defined]
-            assert [one.name for one in folder.glob("*.olean")] == ["UnsorryAbove1.olean"]
+            assert [one.name for one in folder.glob("*.olean")] == ["EverleanAbove1.olean"]
         assert not folder.exists()
 
     asyncio.run(go())
@@ -512,7 +512,7 @@ def test_what_is_above_in_a_module_file_is_compiled_with_its_private_names(
             units = await repl.process(above, inherit_env=True)
             assert [one.data for unit in units for one in unit.errors] == []
             folder = repl._compiler.folder  # type: ignore[attr-defined]
-            assert [one.name for one in folder.glob("*.olean")] == ["UnsorryAbove1.olean"]
+            assert [one.name for one in folder.glob("*.olean")] == ["EverleanAbove1.olean"]
             inside = "@[expose] public section\nnamespace Demo\n"
             state = await opened(repl, f"{inside}private theorem t : four = 4 := by\n  sorry\n")
             assert (await step(repl, state, "by_rfl")).finished

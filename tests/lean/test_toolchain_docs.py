@@ -25,7 +25,7 @@ INSTALLER = """#!/bin/sh
 test "$*" = '-y --no-modify-path --default-toolchain none' || exit 1
 cp -R {elan}/. "$ELAN_HOME"
 """
-UNSORRY = Path(sys.executable).parent
+EVERLEAN = Path(sys.executable).parent
 PROGRAMS = {
     "sudo": 'while [ "${1#-}" != "$1" ]; do case "$1" in -u) shift 2 ;; *) shift ;; esac; done\nexec "$@"',
     "apt": "exit 0",
@@ -59,18 +59,18 @@ def test_the_commands_of_the_page_install_what_a_watched_repository_names(tmp_pa
         "utf-8",
     )
     # GitHub is out of reach here, and so is whoever would answer; all else is as it stands on the page.
-    assert block.endswith("unsorry setup\n")
-    block = block.replace("unsorry setup", f"unsorry setup --yes --elan {archive}")
-    dropped = ("UNSORRY_CONFIG", "ELAN_HOME", "STATE_DIRECTORY", "CACHE_DIRECTORY", "RUNTIME_DIRECTORY")
+    assert block.endswith("everlean setup\n")
+    block = block.replace("everlean setup", f"everlean setup --yes --elan {archive}")
+    dropped = ("EVERLEAN_CONFIG", "ELAN_HOME", "STATE_DIRECTORY", "CACHE_DIRECTORY", "RUNTIME_DIRECTORY")
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     done = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", block],
-        # For /etc/unsorry/config.toml, where the page has it found.
+        # For /etc/everlean/config.toml, where the page has it found.
         env={
             **kept,
             "HOME": str(home),
-            "PATH": f"{programs}:{UNSORRY}:/usr/bin:/bin",
-            "UNSORRY_CONFIG": str(config),
+            "PATH": f"{programs}:{EVERLEAN}:/usr/bin:/bin",
+            "EVERLEAN_CONFIG": str(config),
         },
         capture_output=True,
         text=True,

@@ -172,7 +172,7 @@ def test_a_job_whose_build_was_removed_since_it_was_planned_fails_and_names_the_
     with site.job(kind, lean, stand_ins=False) as process:
         failure = ended(process)
     assert (failure["reason"], failure["deterministic"]) == ("toolchain_missing", False)
-    assert "unsorry toolchain install v4.21.0" in failure["message"]
+    assert "everlean toolchain install v4.21.0" in failure["message"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -207,7 +207,7 @@ def test_a_stand_in_behind_another_script_gives_itself_away_by_its_version(
         pytest.skip("no Python below /usr that a sandbox could see")
     hidden = site.folder / "tools" / "bin" / "unremarkable"
     hidden.parent.mkdir(parents=True)
-    hidden.write_text(f"#!/bin/sh\necho 'unsorry-simulator 0.1 ({MARK})'\n")
+    hidden.write_text(f"#!/bin/sh\necho 'everlean-simulator 0.1 ({MARK})'\n")
     wrapper = site.folder / "repl"
     wrapper.write_text(f'#!/bin/sh\nexec {hidden} "$@"\n')
     for path in (hidden, wrapper):
@@ -220,7 +220,7 @@ def test_a_stand_in_behind_another_script_gives_itself_away_by_its_version(
         sandbox="bubblewrap" if sandbox == "bubblewrap" else "none", sysroot=str(site.folder / "tools"),
     )  # fmt: skip
     with (
-        pytest.raises(ToolchainError, match=r"repl: a stand-in for tests, not Lean.*unsorry-simulator"),
+        pytest.raises(ToolchainError, match=r"repl: a stand-in for tests, not Lean.*everlean-simulator"),
         lean.in_use(),
     ):
         pytest.fail("what is not Lean must not be used")

@@ -224,7 +224,7 @@ def test_no_space_left_is_not_taken_for_a_build_that_wrote_too_much(bench: Bench
 
 def test_without_elan_the_error_says_where_to_get_it(bench: Bench) -> None:
     assert find_elan() is None
-    with pytest.raises(ToolchainError, match=r"elan is not on PATH.*run `unsorry setup`"):
+    with pytest.raises(ToolchainError, match=r"elan is not on PATH.*run `everlean setup`"):
         bench.install()
     assert bench.left() == []
 
@@ -378,7 +378,7 @@ def test_an_installation_that_is_killed_leaves_nothing_and_the_next_one_works(be
     with subprocess.Popen([sys.executable, "-c", _INSTALL, *arguments], start_new_session=True) as process:
         _wait_for(started.exists)
         # Someone else who comes meanwhile is told who is at work.
-        with pytest.raises(ToolchainBusyError, match=rf"process {process.pid} \(unsorry toolchain install"):
+        with pytest.raises(ToolchainBusyError, match=rf"process {process.pid} \(everlean toolchain install"):
             bench.install(sha=sha)
         process.kill()
     assert process.returncode == -signal.SIGKILL

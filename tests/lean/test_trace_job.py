@@ -126,7 +126,7 @@ def test_everything_of_a_simulated_trace_says_so_and_it_is_exported_only_when_as
 ) -> None:
     assert traced.newest.simulated
     assert traced.newest.lean_version == "v4.21.0"
-    assert traced.newest.tracer == "unsorry-simulator"
+    assert traced.newest.tracer == "everlean-simulator"
     with traced.log.reader() as reader:
         said = [event.data["simulated"] for event in reader.read() if "simulated" in event.data]
         assert said

@@ -1,4 +1,4 @@
-"""What the tests of a daemon's whole life share: a watched repository, and the answers of `unsorry status`."""
+"""What the tests of a daemon's whole life share: a watched repository, and the answers of `everlean status`."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def deployment(tmp_path: Path) -> Deployment:
 
 @pytest.fixture
 def status() -> Ask:
-    """Ask `unsorry status --json` of a deployment."""
+    """Ask `everlean status --json` of a deployment."""
 
     def ask(deployment: Deployment) -> dict[str, Any]:
-        done = warm.unsorry(
+        done = warm.everlean(
             "status",
             "--json",
             "--config",

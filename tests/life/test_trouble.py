@@ -1,5 +1,5 @@
 """Trouble from outside that passes: clocks that jump, a laptop that sleeps, names that do not resolve, a token that is
-revoked. `unsorry status` reports each with its remedy, and none needs a restart of the daemon.
+revoked. `everlean status` reports each with its remedy, and none needs a restart of the daemon.
 """
 
 from __future__ import annotations

@@ -115,14 +115,14 @@ def test_the_cap_of_a_day_holds_for_a_search(server: Server, tmp_path: Path) -> 
 def test_unusable_settings_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SpendingError, match="no prices"):
         ExternalProver("m", usd_per_day=1.0, ledger="x")
-    monkeypatch.setenv("UNSORRY_MODEL_KEY", "sk-secret")
+    monkeypatch.setenv("EVERLEAN_MODEL_KEY", "sk-secret")
     with pytest.raises(ExternalError, match="unencrypted"):
         ExternalProver("m", base_url="http://gpu.example.org/v1")
 
 
 def test_the_router_has_a_key_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf secret")
-    monkeypatch.setenv("UNSORRY_MODEL_KEY", "fine")
+    monkeypatch.setenv("EVERLEAN_MODEL_KEY", "fine")
     with pytest.raises(ExternalError, match="HF_TOKEN holds no key"):
         ExternalProver("m")
     ExternalProver("m", base_url="https://api.example.org/v1")

@@ -92,8 +92,8 @@ def test_definitions_and_mutual_theorems_are_refused(server: Server) -> None:
 
 def test_a_goal_becomes_a_theorem_that_states_it() -> None:
     assert restate_goal("∀ p : Prop, p → p").declaration.text == (
-        "theorem unsorry_goal : ∀ p : Prop, p → p := by\n  sorry"
+        "theorem everlean_goal : ∀ p : Prop, p → p := by\n  sorry"
     )
     printed = restate_goal("case inl\np q : Prop\nh : p\n⊢ p ∨ q", ("Init",))
-    assert printed.declaration.text == ("theorem unsorry_goal (p q : Prop) (h : p) : p ∨ q := by\n  sorry")
+    assert printed.declaration.text == ("theorem everlean_goal (p q : Prop) (h : p) : p ∨ q := by\n  sorry")
     assert printed.place == Place(imports=("Init",))

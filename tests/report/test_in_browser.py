@@ -70,7 +70,7 @@ def test_each_page_asks_for_itself_alone_and_the_console_stays_empty(
         assert browser.ask("document.title") != "broken"
         assert browser.ask("document.scripts.length") == 0
     browser.show(reports[name].as_uri())
-    assert browser.ask("document.title") == "unsorry: report"
+    assert browser.ask("document.title") == "everlean: report"
 
 
 def test_the_first_screen_is_a_screen_and_its_links_lead_to_the_sorry(

@@ -117,7 +117,7 @@ def test_who_gives_up_waiting_does_not_take_the_page_from_the_others(
             "^the view cannot be read: gone$",
         ),
         ("exit 3", "ended with status 3"),
-        ("exec sleep 60", "not made within 0.2 s; `unsorry report`"),
+        ("exec sleep 60", "not made within 0.2 s; `everlean report`"),
     ],
 )
 def test_a_page_that_cannot_be_made_is_an_error_with_its_reason_and_leaves_no_process(
@@ -182,13 +182,13 @@ def test_a_page_that_takes_more_than_that_is_an_error_in_words(
 
     monkeypatch.setattr(printing, "gather_at", large)
     assert printing.main(*map(str, (paths.database_db, paths.events_db, paths.mirrors))) == 1
-    assert "MiB that it may; `unsorry report` makes it without limit" in capsys.readouterr().err
+    assert "MiB that it may; `everlean report` makes it without limit" in capsys.readouterr().err
 
 
 def test_its_process_makes_no_page_for_a_daemon_that_is_gone(paths: Paths) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pipeline.report", *map(str, (paths.database_db, paths.events_db, paths.mirrors))],
-        env={**os.environ, "UNSORRY_DAEMON_PID": "1"}, capture_output=True, check=False, timeout=60,
+        env={**os.environ, "EVERLEAN_DAEMON_PID": "1"}, capture_output=True, check=False, timeout=60,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (143, b"")
 
@@ -237,7 +237,7 @@ def listening(
     """Run the listener, and have `talk` speak with it; the second argument changes the settings."""
 
     async def numbers() -> bytes:
-        return b"unsorry_problems 0\n"
+        return b"everlean_problems 0\n"
 
     async def run() -> None:
         with socket.socket() as probe:

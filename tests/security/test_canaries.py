@@ -190,7 +190,7 @@ def ways(folder: Path) -> list[Way]:
         place.mkdir()
     names = {
         "github-token": TOKEN,
-        "unsorry-model-key": MODEL_KEY,
+        "everlean-model-key": MODEL_KEY,
         "webhook-secret": WEBHOOK,
         "somebody": OTHER,
     }
@@ -199,9 +199,9 @@ def ways(folder: Path) -> list[Way]:
             (place / name).write_text(f"{secret}\n", "ascii")
             (place / name).chmod(0o600)
     variables = {
-        "UNSORRY_GITHUB_TOKEN": TOKEN,
-        "UNSORRY_MODEL_KEY": MODEL_KEY,
-        "UNSORRY_WEBHOOK_SECRET": WEBHOOK,
+        "EVERLEAN_GITHUB_TOKEN": TOKEN,
+        "EVERLEAN_MODEL_KEY": MODEL_KEY,
+        "EVERLEAN_WEBHOOK_SECRET": WEBHOOK,
         "SOMEBODY_ELSES_KEY": OTHER,
     }
     named = f'token_file = "{files}/github-token"\nwebhook_secret_file = "{files}/webhook-secret"\n'
@@ -209,7 +209,7 @@ def ways(folder: Path) -> list[Way]:
     return [
         Way("all at once", {**variables, **folder_of_systemd}, named),
         Way("variables", variables),
-        Way("files", {"UNSORRY_MODEL_KEY": MODEL_KEY}, named),
+        Way("files", {"EVERLEAN_MODEL_KEY": MODEL_KEY}, named),
         Way("credentials", folder_of_systemd),
     ]
 
@@ -351,7 +351,7 @@ def test_a_planted_secret_is_nowhere_but_where_it_was_planted(
         environment
         for environments in seen.environments.values()
         for environment in environments
-        if b"UNSORRY_ATTEMPT=" in environment
+        if b"EVERLEAN_ATTEMPT=" in environment
     ]
     assert jobs, "jobs were seen while they ran"
     assert not [
@@ -375,7 +375,7 @@ def remote(deployment: Deployment) -> Remote:
 
 def test_a_crashing_daemon_leaves_no_memory_behind(deployment: Deployment, remote: Remote) -> None:
     deployment.write(repos=[remote.path], extra=SIMULATED)
-    with deployment.daemon(environment={"UNSORRY_GITHUB_TOKEN": TOKEN}, forked_jobs=False) as process:
+    with deployment.daemon(environment={"EVERLEAN_GITHUB_TOKEN": TOKEN}, forked_jobs=False) as process:
         deployment.wait_for(lambda: deployment.events("job_started"), what="a job")
         for child in [
             process.pid,

@@ -44,7 +44,7 @@ STRANGE_HOSTS = ["evil.example", "127.0.0.1.nip.io", "0.0.0.0", "[::]", "127.1"]
 
 
 async def numbers() -> bytes:
-    return b"unsorry_up 1\n"
+    return b"everlean_up 1\n"
 
 
 async def hint(_name: str, _number: int | None) -> list[str]:
@@ -125,7 +125,7 @@ def test_numbers_are_for_who_names_this_machine() -> None:
 
     answers = at("numbers", work)
     assert {status(answer) for answer in answers} <= {400, 421}
-    assert not any(b"unsorry_up" in answer for answer in answers)
+    assert not any(b"everlean_up" in answer for answer in answers)
 
 
 def test_no_page_of_another_origin_is_let_read_the_numbers() -> None:

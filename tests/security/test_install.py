@@ -13,20 +13,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "systemd" / "install.sh"
 SYSTEM_FILES = {
-    "etc/unsorry/config.toml",
-    "usr/bin/unsorry",
-    "usr/lib/systemd/system/unsorry-serve.service",
-    "usr/lib/systemd/system/unsorry.service",
-    "usr/lib/sysusers.d/unsorry.conf",
-    "usr/lib/tmpfiles.d/unsorry.conf",
-    "usr/share/bash-completion/completions/unsorry",
-    "usr/share/doc/unsorry/gpu-amd.conf",
-    "usr/share/doc/unsorry/gpu.conf",
-    "usr/share/doc/unsorry/install.md",
-    "usr/share/doc/unsorry/operations.md",
-    "usr/share/doc/unsorry/security.md",
-    "usr/share/fish/vendor_completions.d/unsorry.fish",
-    "usr/share/zsh/site-functions/_unsorry",
+    "etc/everlean/config.toml",
+    "usr/bin/everlean",
+    "usr/lib/systemd/system/everlean-serve.service",
+    "usr/lib/systemd/system/everlean.service",
+    "usr/lib/sysusers.d/everlean.conf",
+    "usr/lib/tmpfiles.d/everlean.conf",
+    "usr/share/bash-completion/completions/everlean",
+    "usr/share/doc/everlean/gpu-amd.conf",
+    "usr/share/doc/everlean/gpu.conf",
+    "usr/share/doc/everlean/install.md",
+    "usr/share/doc/everlean/operations.md",
+    "usr/share/doc/everlean/security.md",
+    "usr/share/fish/vendor_completions.d/everlean.fish",
+    "usr/share/zsh/site-functions/_everlean",
 }
 
 
@@ -47,31 +47,33 @@ def test_all_but_the_application_is_staged_and_taken_away_again(tmp_path: Path) 
     stage = {"PREFIX": "/usr", "DESTDIR": str(tmp_path)}
     install("files", **stage)
     assert files(tmp_path) == SYSTEM_FILES
-    unit = (tmp_path / "usr/lib/systemd/system/unsorry.service").read_text("utf-8")
-    assert "ExecStart=/usr/lib/unsorry/venv/bin/unsorry run" in unit
+    unit = (tmp_path / "usr/lib/systemd/system/everlean.service").read_text("utf-8")
+    assert "ExecStart=/usr/lib/everlean/venv/bin/everlean run" in unit
     assert "/usr/local" not in unit
     assert str(tmp_path) not in unit
-    assert (tmp_path / "usr/bin/unsorry").readlink() == Path("/usr/lib/unsorry/venv/bin/unsorry")
+    assert (tmp_path / "usr/bin/everlean").readlink() == Path("/usr/lib/everlean/venv/bin/everlean")
     completions = {
         path: (tmp_path / path).read_text("utf-8")
         for path in SYSTEM_FILES
-        if "unsorry" in path and "compl" in path
+        if "everlean" in path and "compl" in path
     }
-    assert all("_UNSORRY_COMPLETE=" in text for text in completions.values())
+    assert all("_EVERLEAN_COMPLETE=" in text for text in completions.values())
     assert (
-        (tmp_path / "usr/share/zsh/site-functions/_unsorry").read_text("utf-8").startswith("#compdef unsorry")
+        (tmp_path / "usr/share/zsh/site-functions/_everlean")
+        .read_text("utf-8")
+        .startswith("#compdef everlean")
     )
-    (tmp_path / "usr/lib/unsorry/venv").mkdir(parents=True)
+    (tmp_path / "usr/lib/everlean/venv").mkdir(parents=True)
     said = install("uninstall", **stage)
-    assert files(tmp_path) == {"etc/unsorry/config.toml"}
-    assert not (tmp_path / "usr/lib/unsorry").exists()
-    assert "kept: /etc/unsorry" in said
+    assert files(tmp_path) == {"etc/everlean/config.toml"}
+    assert not (tmp_path / "usr/lib/everlean").exists()
+    assert "kept: /etc/everlean" in said
 
 
 def test_an_administrator_s_configuration_outlives_every_install(tmp_path: Path) -> None:
     # The completions are another test's: what prints them here prints nothing.
     stage = {"PREFIX": "/usr/local", "DESTDIR": str(tmp_path), "PYTHON": "/bin/true"}
-    config = tmp_path / "etc/unsorry/config.toml"
+    config = tmp_path / "etc/everlean/config.toml"
     config.parent.mkdir(parents=True)
     config.write_text("# mine\n", "utf-8")
     install("files", **stage)
@@ -84,15 +86,15 @@ def test_a_user_s_install_stays_in_the_home(tmp_path: Path) -> None:
     install("files", "--user", **here)
     placed = files(tmp_path)
     assert {
-        ".config/systemd/user/unsorry-serve.service",
-        ".config/systemd/user/unsorry.service",
-        ".config/unsorry/config.toml",
-        ".local/bin/unsorry",
+        ".config/systemd/user/everlean-serve.service",
+        ".config/systemd/user/everlean.service",
+        ".config/everlean/config.toml",
+        ".local/bin/everlean",
     } <= placed
-    unit = (tmp_path / ".config/systemd/user/unsorry.service").read_text("utf-8")
-    assert "%h/.local/lib/unsorry/venv/bin/unsorry run --config %E/unsorry/config.toml" in unit
+    unit = (tmp_path / ".config/systemd/user/everlean.service").read_text("utf-8")
+    assert "%h/.local/lib/everlean/venv/bin/everlean run --config %E/everlean/config.toml" in unit
     install("uninstall", "--user", **here)
-    assert files(tmp_path) == {".config/unsorry/config.toml"}
+    assert files(tmp_path) == {".config/everlean/config.toml"}
 
 
 @pytest.mark.parametrize("arguments", [[], ["install", "--everything"], ["remove"]])
@@ -118,19 +120,19 @@ def test_a_staged_application_runs_where_it_is_unpacked(tmp_path: Path) -> None:
         capture_output=True,
         env={**os.environ, "PIP_NO_CACHE_DIR": "1"},
     )
-    venv = stage / "usr/lib/unsorry/venv"
+    venv = stage / "usr/lib/everlean/venv"
     frozen = subprocess.run(
         [venv / "bin/python", "-m", "pip", "freeze"], capture_output=True, text=True, check=True
     )
     locked = (ROOT / "locks" / "core.txt").read_text("utf-8").lower()
-    installed = [line for line in frozen.stdout.lower().splitlines() if not line.startswith("unsorry")]
+    installed = [line for line in frozen.stdout.lower().splitlines() if not line.startswith("everlean")]
     assert installed
     assert [line for line in installed if f"{line} " not in locked] == []
     said = subprocess.run(
         [venv / "bin/python", "-P", "-m", "daemon.cli", "version"], capture_output=True, text=True, check=True
     )
-    assert "unsorry" in said.stdout
+    assert "everlean" in said.stdout
     for script in (venv / "bin").iterdir():
         if script.is_file() and not script.is_symlink():
             assert str(stage).encode() not in script.read_bytes(), f"{script} names the stage"
-    assert shutil.which("unsorry", path=str(stage / "usr/bin")) is None, "it leads to its final place"
+    assert shutil.which("everlean", path=str(stage / "usr/bin")) is None, "it leads to its final place"

@@ -46,12 +46,12 @@ def test_every_problem_of_status_is_named_by_the_program_and_has_a_remedy_in_the
 
 
 def commands() -> list[str]:
-    """Each line of each block that calls unsorry, without what stands before it."""
+    """Each line of each block that calls everlean, without what stands before it."""
     lines = [line for block in blocks(PAGE) for line in block.splitlines()]
     return [
         line[match.start(1) :]
         for line in lines
-        if (match := re.match(r"(?:sudo (?:-u unsorry )?)?(unsorry .*)$", line))
+        if (match := re.match(r"(?:sudo (?:-u everlean )?)?(everlean .*)$", line))
     ]
 
 
@@ -76,9 +76,9 @@ def test_a_move_takes_along_what_it_says(tmp_path: Path) -> None:
     )
     old, new = tmp_path / "old", tmp_path / "new"
     for name in (
-        "etc/unsorry/config.toml",
-        "var/lib/unsorry/events.db",
-        "var/lib/unsorry/jobs/j/1/stderr.log",
+        "etc/everlean/config.toml",
+        "var/lib/everlean/events.db",
+        "var/lib/everlean/jobs/j/1/stderr.log",
         "etc/credstore/x",
     ):
         (old / name).parent.mkdir(parents=True, exist_ok=True)
@@ -86,13 +86,13 @@ def test_a_move_takes_along_what_it_says(tmp_path: Path) -> None:
     new.mkdir()
     archive = str(tmp_path / "move.tar")
     for line, root in ((pack, old), (unpack, new)):
-        words = shlex.split(line.removeprefix("sudo ").replace("/var/backups/unsorry-move.tar", archive))
+        words = shlex.split(line.removeprefix("sudo ").replace("/var/backups/everlean-move.tar", archive))
         words[words.index("/")] = str(root)
         subprocess.run(words, check=True, env={"PATH": os.environ["PATH"]})
     with tarfile.open(archive) as made:
         assert not any("credstore" in name or "stderr.log" in name for name in made.getnames())
-    assert (new / "var/lib/unsorry/events.db").read_text("ascii") == "var/lib/unsorry/events.db"
-    assert (new / "etc/unsorry/config.toml").exists()
+    assert (new / "var/lib/everlean/events.db").read_text("ascii") == "var/lib/everlean/events.db"
+    assert (new / "etc/everlean/config.toml").exists()
 
 
 def test_what_the_pages_say_of_the_unit_is_so() -> None:

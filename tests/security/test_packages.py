@@ -38,16 +38,18 @@ def run(*argv: str | Path, cwd: Path = ROOT, **environment: str) -> str:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with the wheel, which is made of the sdist, of a tag v7.8.9."""
     out = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-P", "-m", "hatchling", "build", "-t", "sdist", "-d", out, UNSORRY_VERSION="7.8.9")
-    sdist = out / "unsorry-7.8.9.tar.gz"
+    run(sys.executable, "-P", "-m", "hatchling", "build", "-t", "sdist", "-d", out, EVERLEAN_VERSION="7.8.9")
+    sdist = out / "everlean-7.8.9.tar.gz"
     shutil.unpack_archive(sdist, out, filter="data")
-    run(sys.executable, "-P", "-m", "hatchling", "build", "-t", "wheel", "-d", out, cwd=out / "unsorry-7.8.9")
+    run(
+        sys.executable, "-P", "-m", "hatchling", "build", "-t", "wheel", "-d", out, cwd=out / "everlean-7.8.9"
+    )
     return out
 
 
 @pytest.mark.slow
 def test_the_wheel_of_the_sdist_has_the_tag_s_version_and_all_that_runs(built: Path, tmp_path: Path) -> None:
-    wheel = built / "unsorry-7.8.9-py3-none-any.whl"
+    wheel = built / "everlean-7.8.9-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         archive.extractall(tmp_path / "site")
@@ -55,7 +57,7 @@ def test_the_wheel_of_the_sdist_has_the_tag_s_version_and_all_that_runs(built: P
         "daemon",
         "store",
         "pipeline",
-        "unsorry-7.8.9.dist-info",
+        "everlean-7.8.9.dist-info",
     }
     tracked = run("git", "ls-files", "daemon", "store", "pipeline").splitlines()
     assert set(tracked) <= names, "every file of the product, its Lean programs, templates and SQL among them"
@@ -64,15 +66,15 @@ def test_the_wheel_of_the_sdist_has_the_tag_s_version_and_all_that_runs(built: P
     where = "import daemon, sys; print(daemon.__file__)"
     assert run(sys.executable, "-P", "-c", where, cwd=tmp_path, PYTHONPATH=site).startswith(site)
 
-    def unsorry(*words: str) -> str:
+    def everlean(*words: str) -> str:
         return run(sys.executable, "-P", "-m", "daemon.cli", *words, cwd=tmp_path, PYTHONPATH=site)
 
-    assert "unsorry 7.8.9" in unsorry("--version")
+    assert "everlean 7.8.9" in everlean("--version")
     (tmp_path / "A.lean").write_text("theorem a : 1 = 1 := sorry\n")
-    assert "1 sorry in 1 file" in unsorry("scan", "A.lean")
+    assert "1 sorry in 1 file" in everlean("scan", "A.lean")
     config = tmp_path / "config.toml"
-    unsorry("init", "https://github.com/owner/name", "--config", str(config))
-    assert "is valid: 1 repository" in unsorry("config", "check", "--config", str(config))
+    everlean("init", "https://github.com/owner/name", "--config", str(config))
+    assert "is valid: 1 repository" in everlean("config", "check", "--config", str(config))
 
 
 @pytest.mark.slow
@@ -84,22 +86,22 @@ def test_the_wheel_installs_as_a_tool(built: Path, tmp_path: Path, tool: tuple[s
         pytest.skip(f"{tool[0]} is not here")
     folders = ("UV_TOOL_DIR", "UV_TOOL_BIN_DIR", "PIPX_HOME", "PIPX_BIN_DIR")
     own = {**os.environ, **{name: str(tmp_path / name) for name in folders}}
-    wheel = str(built / "unsorry-7.8.9-py3-none-any.whl")
+    wheel = str(built / "everlean-7.8.9-py3-none-any.whl")
     done = subprocess.run([*tool, wheel], capture_output=True, text=True, check=False, env=own)
     assert done.returncode == 0, done.stderr
-    installed = tmp_path / ("UV_TOOL_BIN_DIR" if tool[0] == "uv" else "PIPX_BIN_DIR") / "unsorry"
-    assert "unsorry 7.8.9" in run(installed, "--version")
+    installed = tmp_path / ("UV_TOOL_BIN_DIR" if tool[0] == "uv" else "PIPX_BIN_DIR") / "everlean"
+    assert "everlean 7.8.9" in run(installed, "--version")
 
 
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb is not here: this is no Debian")
 def test_the_debian_package_has_the_units_users_and_folders_and_starts_nothing(tmp_path: Path) -> None:
-    """Without the application, which takes the network: `make deb` puts it below /usr/lib/unsorry."""
+    """Without the application, which takes the network: `make deb` puts it below /usr/lib/everlean."""
     made = run(
-        "sh", RELEASE / "deb.sh", tmp_path, "files", PYTHON=sys.executable, UNSORRY_VERSION="7.8.9"
+        "sh", RELEASE / "deb.sh", tmp_path, "files", PYTHON=sys.executable, EVERLEAN_VERSION="7.8.9"
     ).strip()
     assert run("dpkg-deb", "--field", made, "Package", "Version").split() == [
         "Package:",
-        "unsorry",
+        "everlean",
         "Version:",
         "7.8.9",
     ]
@@ -110,14 +112,14 @@ def test_the_debian_package_has_the_units_users_and_folders_and_starts_nothing(t
     run("dpkg-deb", "--extract", made, tmp_path / "root")
     run("dpkg-deb", "--control", made, tmp_path / "control")
     for name in (
-        "etc/unsorry/config.toml",
-        "usr/lib/systemd/system/unsorry.service",
-        "usr/lib/sysusers.d/unsorry.conf",
-        "usr/lib/tmpfiles.d/unsorry.conf",
-        "usr/share/doc/unsorry/copyright",
+        "etc/everlean/config.toml",
+        "usr/lib/systemd/system/everlean.service",
+        "usr/lib/sysusers.d/everlean.conf",
+        "usr/lib/tmpfiles.d/everlean.conf",
+        "usr/share/doc/everlean/copyright",
     ):
         assert (tmp_path / "root" / name).is_file(), name
-    assert (tmp_path / "control" / "conffiles").read_text() == "/etc/unsorry/config.toml\n"
+    assert (tmp_path / "control" / "conffiles").read_text() == "/etc/everlean/config.toml\n"
     for name in ("postinst", "prerm", "postrm"):
         script = tmp_path / "control" / name
         run("sh", "-n", script)
@@ -133,7 +135,7 @@ def test_the_image_runs_an_unprivileged_daemon_with_one_volume_and_no_lean() -> 
     words = [line.split() for line in stages[1].splitlines() if line and not line.startswith((" ", "#"))]
     by_word = {line[0]: line[1:] for line in words}
     assert by_word["USER"] == ["970"], "a number, which the host need not know"
-    assert by_word["VOLUME"] == ["/var/lib/unsorry"]
+    assert by_word["VOLUME"] == ["/var/lib/everlean"]
     assert "elan" not in stages[0]
     for base in (stage.split()[0] for stage in stages):
         assert not base.endswith(":latest")
@@ -144,8 +146,8 @@ def test_the_image_runs_an_unprivileged_daemon_with_one_volume_and_no_lean() -> 
     assert set(copied) <= tracked
     settings = parse((RELEASE / "container.toml").read_bytes(), path=RELEASE / "container.toml")
     assert settings.lean.install == "auto"
-    assert str(settings.paths.state).startswith("/var/lib/unsorry/")
-    assert str(settings.paths.cache).startswith("/var/lib/unsorry/")
+    assert str(settings.paths.state).startswith("/var/lib/everlean/")
+    assert str(settings.paths.cache).startswith("/var/lib/everlean/")
 
 
 def test_the_image_s_recipe_has_nothing_that_hadolint_would_not_write() -> None:
@@ -162,11 +164,13 @@ def test_the_image_is_built_and_its_daemon_starts(tmp_path: Path) -> None:
     engine = next((name for name in ("podman", "docker") if shutil.which(name)), None)
     if engine is None or subprocess.run([engine, "info"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no container engine runs here")
-    run("make", "image", f"ENGINE={engine}", "TAG=unsorry-test", HOME=str(tmp_path), UNSORRY_VERSION="7.8.9")
-    assert "unsorry 7.8.9" in run(engine, "run", "--rm", "unsorry-test", "--version", HOME=str(tmp_path))
-    name = run(engine, "run", "--detach", "unsorry-test", HOME=str(tmp_path)).strip()
+    run(
+        "make", "image", f"ENGINE={engine}", "TAG=everlean-test", HOME=str(tmp_path), EVERLEAN_VERSION="7.8.9"
+    )
+    assert "everlean 7.8.9" in run(engine, "run", "--rm", "everlean-test", "--version", HOME=str(tmp_path))
+    name = run(engine, "run", "--detach", "everlean-test", HOME=str(tmp_path)).strip()
     try:
-        run(engine, "exec", name, "sh", "-c", "sleep 5; unsorry status; test $? -lt 3", HOME=str(tmp_path))
+        run(engine, "exec", name, "sh", "-c", "sleep 5; everlean status; test $? -lt 3", HOME=str(tmp_path))
     finally:
         run(engine, "rm", "--force", name, HOME=str(tmp_path))
 

@@ -73,7 +73,7 @@ class Daemon:
 @pytest.fixture
 def paths() -> Iterator[Paths]:
     """A folder that every user may go through: that alone must not let them in."""
-    folder = Path(tempfile.mkdtemp(prefix="unsorry-peers-"))
+    folder = Path(tempfile.mkdtemp(prefix="everlean-peers-"))
     folder.chmod(0o755)
     yield Paths(folder, folder, folder)
     shutil.rmtree(folder)

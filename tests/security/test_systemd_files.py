@@ -15,11 +15,11 @@ from pipeline.serve.limits import bounded_for
 from pipeline.serve.spec import Limits
 
 ROOT = Path(__file__).resolve().parents[2]
-UNIT = ROOT / "systemd" / "unsorry.service"
-USER_UNIT = ROOT / "systemd" / "user" / "unsorry.service"
+UNIT = ROOT / "systemd" / "everlean.service"
+USER_UNIT = ROOT / "systemd" / "user" / "everlean.service"
 DROP_INS = sorted((ROOT / "systemd").glob("*.conf"))
-SERVE_UNIT = ROOT / "systemd" / "unsorry-serve.service"
-SERVE_USER_UNIT = ROOT / "systemd" / "user" / "unsorry-serve.service"
+SERVE_UNIT = ROOT / "systemd" / "everlean-serve.service"
+SERVE_USER_UNIT = ROOT / "systemd" / "user" / "everlean-serve.service"
 UNITS = pytest.mark.parametrize(
     "unit",
     [UNIT, USER_UNIT, SERVE_UNIT, SERVE_USER_UNIT],
@@ -47,9 +47,9 @@ RELAXING = re.compile(
 
 
 def with_a_program_that_exists(unit: Path, folder: Path) -> Path:
-    """`systemd-analyze verify` wants ExecStart's program on disk, and this machine has no installed unsorry."""
+    """`systemd-analyze verify` wants ExecStart's program on disk, and this machine has no installed everlean."""
     copy = folder / unit.name
-    copy.write_text(re.sub(r"=\S+/bin/unsorry", "=/bin/true", unit.read_text(encoding="utf-8")))
+    copy.write_text(re.sub(r"=\S+/bin/everlean", "=/bin/true", unit.read_text(encoding="utf-8")))
     return copy
 
 
@@ -63,7 +63,7 @@ def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 def complaints(unit: Path, *options: str) -> tuple[int, list[str]]:
     done = analyze("verify", *options, str(unit))
-    return done.returncode, [line for line in done.stderr.splitlines() if "unsorry" in line]
+    return done.returncode, [line for line in done.stderr.splitlines() if "everlean" in line]
 
 
 @systemd_analyze
@@ -77,7 +77,7 @@ def test_systemd_accepts_the_unit_without_a_warning(unit: Path, tmp_path: Path) 
 @pytest.mark.parametrize("drop_in", DROP_INS, ids=lambda path: path.name)
 def test_systemd_accepts_the_unit_with_each_drop_in(drop_in: Path, tmp_path: Path) -> None:
     unit = with_a_program_that_exists(UNIT, tmp_path)
-    folder = tmp_path / "unsorry.service.d"
+    folder = tmp_path / "everlean.service.d"
     folder.mkdir()
     shutil.copy(drop_in, folder)
     assert complaints(unit) == (0, [])
@@ -140,7 +140,7 @@ def directives(unit: Path) -> dict[str, str]:
 def test_the_unit_keeps_the_promises_of_the_installation_guide() -> None:
     found = directives(UNIT)
     assert found["Type"] == "notify"
-    assert found["StateDirectory"] == found["CacheDirectory"] == found["RuntimeDirectory"] == "unsorry"
+    assert found["StateDirectory"] == found["CacheDirectory"] == found["RuntimeDirectory"] == "everlean"
     assert "WatchdogSec" in found
     assert found["LoadCredential"].startswith("github-token:")
     assert set(found["RestartPreventExitStatus"].split()) == {"75", "78"}
@@ -196,14 +196,16 @@ def test_the_account_and_the_folders_are_made_as_systemd_makes_them(tmp_path: Pa
     for name in ("sysusers", "tmpfiles"):
         folder = tmp_path / f"usr/lib/{name}.d"
         folder.mkdir(parents=True)
-        shutil.copy(ROOT / "systemd" / f"unsorry.{name}", folder / "unsorry.conf")
+        shutil.copy(ROOT / "systemd" / f"everlean.{name}", folder / "everlean.conf")
     subprocess.run(["systemd-sysusers", root], check=True, capture_output=True)
     (account,) = [
-        line.split(":") for line in (tmp_path / "etc/passwd").read_text().splitlines() if "unsorry" in line
+        line.split(":") for line in (tmp_path / "etc/passwd").read_text().splitlines() if "everlean" in line
     ]
-    assert account[0] == "unsorry"
-    assert account[5] == "/var/lib/unsorry"
+    assert account[0] == "everlean"
+    assert account[5] == "/var/lib/everlean"
     assert account[6].endswith("nologin")
     subprocess.run(["systemd-tmpfiles", root, "--create"], check=True, capture_output=True)
-    modes = {name: oct((tmp_path / name).stat().st_mode & 0o777) for name in ("etc/unsorry", "etc/credstore")}
-    assert modes == {"etc/unsorry": "0o755", "etc/credstore": "0o700"}
+    modes = {
+        name: oct((tmp_path / name).stat().st_mode & 0o777) for name in ("etc/everlean", "etc/credstore")
+    }
+    assert modes == {"etc/everlean": "0o755", "etc/credstore": "0o700"}

@@ -55,13 +55,13 @@ mount -t tmpfs none $R/tmp
 mount --rbind /dev $R/dev
 mount -t sysfs sysfs $R/sys
 mount -t cgroup2 cgroup2 $R/sys/fs/cgroup
-mkdir -p $R/out $R/etc/unsorry $R/usr/local/probe
+mkdir -p $R/out $R/etc/everlean $R/usr/local/probe
 mount --bind out $R/out
 rm -rf $R/etc/systemd/system $R/run/systemd
 mkdir -p $R/etc/systemd/system
 cp units/* $R/etc/systemd/system/
 cp -r probe.py "$2/pipeline" $R/usr/local/probe/
-grep -q ^unsorry: /etc/passwd || useradd -R $R -r unsorry
+grep -q ^everlean: /etc/passwd || useradd -R $R -r everlean
 cd $R
 mkdir -p old
 pivot_root . old
@@ -69,13 +69,13 @@ umount -l /old
 export container=test PATH=/usr/bin:/bin:/usr/sbin:/sbin SYSTEMD_LOG_TARGET=null
 exec /lib/systemd/systemd --unit=go.target
 """
-GO = "[Unit]\nDefaultDependencies=no\nWants=unsorry.service stop.service\n"
+GO = "[Unit]\nDefaultDependencies=no\nWants=everlean.service stop.service\n"
 STOP = """[Unit]
 DefaultDependencies=no
-After=unsorry.service
+After=everlean.service
 [Service]
 Type=oneshot
-ExecStart=/bin/sh -c 'systemctl show unsorry -p Result,ExecMainStatus >/out/result'
+ExecStart=/bin/sh -c 'systemctl show everlean -p Result,ExecMainStatus >/out/result'
 ExecStopPost=/bin/kill -s RTMIN+14 1
 """
 PROBE = """
@@ -91,7 +91,7 @@ def tried(what):
         return error.strerror
 
 own = Path("/sys/fs/cgroup" + Path("/proc/self/cgroup").read_text().strip().rpartition("::")[2])
-argv = bubblewrap(["/bin/sh", "-c", "id -u; cat /proc/1/comm"], project=Path("/var/lib/unsorry"), environment={})
+argv = bubblewrap(["/bin/sh", "-c", "id -u; cat /proc/1/comm"], project=Path("/var/lib/everlean"), environment={})
 said = {
     "user": os.getuid(),
     "users": sorted(int(line.split()[0]) for line in Path("/proc/self/uid_map").read_text().splitlines()),
@@ -101,11 +101,11 @@ said = {
     "own group": tried((own / "job-1").mkdir),
     "moved": tried(lambda: (own / "job-1" / "cgroup.procs").write_text(str(os.getpid())) and None),
     "other group": tried(Path("/sys/fs/cgroup/other").mkdir),
-    "state": tried(Path("/var/lib/unsorry/x").touch),
-    "cache": tried(Path("/var/cache/unsorry/x").touch),
-    "socket": tried(Path("/run/unsorry/x").touch),
+    "state": tried(Path("/var/lib/everlean/x").touch),
+    "cache": tried(Path("/var/cache/everlean/x").touch),
+    "socket": tried(Path("/run/everlean/x").touch),
     "system": tried(Path("/usr/local/x").touch),
-    "configuration": tried(Path("/etc/unsorry/config.toml").touch),
+    "configuration": tried(Path("/etc/everlean/config.toml").touch),
     "home": tried(lambda: str(os.listdir("/root"))),
     "devices": sorted(set(os.listdir("/dev")) & {"sda", "vda", "kvm", "mem", "kmsg"}),
     "packets": tried(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()),
@@ -118,7 +118,7 @@ print(json.dumps(said))
 
 def unit() -> str:
     """The shipped one, with the probe for the daemon, and without what it waits for in a machine that boots."""
-    text = (ROOT / "systemd" / "unsorry.service").read_text("utf-8")
+    text = (ROOT / "systemd" / "everlean.service").read_text("utf-8")
     text = re.sub(
         r"(?m)^(WatchdogSec|Restart|NotifyAccess|Wants|After|SyslogIdentifier|ExecReload)=.*\n", "", text
     )
@@ -136,7 +136,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     place = tmp_path_factory.mktemp("systemd")
     for name in ("box", "out", "units"):
         (place / name).mkdir()
-    for name, text in (("unsorry.service", unit()), ("go.target", GO), ("stop.service", STOP)):
+    for name, text in (("everlean.service", unit()), ("go.target", GO), ("stop.service", STOP)):
         (place / "units" / name).write_text(text, "utf-8")
     (place / "probe.py").write_text(PROBE, "utf-8")
     spaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc", "--cgroup"]

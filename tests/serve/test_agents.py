@@ -302,7 +302,7 @@ def test_without_the_server_for_editors_a_check_says_what_to_start(tmp_path: Pat
             )
 
     done, said = asyncio.run(go())
-    assert (done, "start it with `unsorry serve`" in said) == (False, True)
+    assert (done, "start it with `everlean serve`" in said) == (False, True)
 
 
 # --- Lean that says yes to everything

@@ -318,7 +318,7 @@ def test_only_who_sends_the_token_is_answered() -> None:
                 answer = await client.post("/", headers={} if sent is None else {"Authorization": sent})
                 assert answer.status_code == 401, sent
                 said = "" if sent is None else ', error="invalid_token"'
-                assert answer.headers["www-authenticate"] == f'Bearer realm="unsorry"{said}'
+                assert answer.headers["www-authenticate"] == f'Bearer realm="everlean"{said}'
                 assert TOKEN not in answer.text
                 assert set(answer.json()) == {"error", "reason", "remedy", "detail"}
 
@@ -405,7 +405,7 @@ def test_requests_are_counted_by_route_and_a_client_can_make_no_new_names() -> N
             families = {one.name: one for one in text_string_to_metric_families(measures.text().decode())}
             counted = {
                 (sample.labels["method"], sample.labels["status"]): (sample.labels["route"], sample.value)
-                for sample in families["unsorry_serve_requests"].samples
+                for sample in families["everlean_serve_requests"].samples
                 if sample.name.endswith("_total")
             }
             assert counted == {

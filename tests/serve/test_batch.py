@@ -113,7 +113,7 @@ def together(served: Served, states: Sequence[str]) -> list[threading.Thread]:
 def inside(served: Served, name: str) -> float:
     """Return how many requests have a model now."""
     lines = served.client.get("/metrics").text.splitlines()
-    label = f'unsorry_serve_model_waiting_requests{{model="{name}"}} '
+    label = f'everlean_serve_model_waiting_requests{{model="{name}"}} '
     return float(next((line.removeprefix(label) for line in lines if line.startswith(label)), "0"))
 
 

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(180)
 SOURCE = "theorem first (p : Prop) (h : p) : p := by\n  sorry\n\ntheorem second : 2 + 2 = 4 := by\n  sorry\n"
 SECOND = {"declaration": "second"}
 TACTICS, RETRIEVER = "a" * 16, "b" * 16
-KEY, VARIABLE = "the-key-of-the-endpoint", "UNSORRY_TEST_KEY"
+KEY, VARIABLE = "the-key-of-the-endpoint", "EVERLEAN_TEST_KEY"
 SECONDS = 60.0
 
 

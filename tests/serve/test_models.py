@@ -43,7 +43,7 @@ from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever,
 
 STATE = "n : ℕ\n⊢ gcd n n = n"
 REFUSALS = {"poor": Fails(402, "no credit"), "odd": Fails(400, "nothing of the kind")}
-KEY, VARIABLE = "the-key-of-the-endpoint", "UNSORRY_TEST_KEY"
+KEY, VARIABLE = "the-key-of-the-endpoint", "EVERLEAN_TEST_KEY"
 
 
 @pytest.fixture(scope="module")
@@ -375,5 +375,5 @@ def test_the_process_tells_in_one_line_why_it_cannot_start(tmp_path: Path) -> No
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert len(ended.stderr.splitlines()) == 1
-    assert ended.stderr.startswith("unsorry serve: ")
+    assert ended.stderr.startswith("everlean serve: ")
     assert "none.json" in ended.stderr

@@ -91,7 +91,7 @@ def asking(served: Served, name: str) -> socket.socket:
 
 def inside(served: Served, name: str) -> int:
     """Return how many requests have a model now."""
-    label = f'unsorry_serve_model_waiting_requests{{model="{name}"}} '
+    label = f'everlean_serve_model_waiting_requests{{model="{name}"}} '
     lines = served.client.get("/metrics").text.splitlines()
     return int(float(next((line.removeprefix(label) for line in lines if line.startswith(label)), "0")))
 

@@ -133,7 +133,7 @@ def test_a_better_checkpoint_takes_over_without_a_dropped_request(
         assert set(answers) == {(200, FIRST, "simp"), (200, SECOND, "rfl")}, (
             "each answer is of one model, and none is missing"
         )
-        assert 'unsorry_serve_swaps_total{model="tactics"} 1.0' in client.get("/metrics").text
+        assert 'everlean_serve_swaps_total{model="tactics"} 1.0' in client.get("/metrics").text
 
         # One that cannot be loaded leaves the place as it is, and /models says so.
         promotions.promote("tactics", BROKEN)

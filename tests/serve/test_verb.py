@@ -1,4 +1,4 @@
-"""`unsorry serve` as a process: what it refuses, and that it becomes the server."""
+"""`everlean serve` as a process: what it refuses, and that it becomes the server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from store.log.log import EventLog
 from store.view.view import View
 from tests.support.daemon import warm
 
-COMMAND = Path(sys.executable).parent / "unsorry"
+COMMAND = Path(sys.executable).parent / "everlean"
 
 
 @pytest.fixture
@@ -49,13 +49,13 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(("UNSORRY_", "LEANPROGRESS_"))
+        if not name.startswith(("EVERLEAN_", "LEANPROGRESS_"))
     }
-    return {**kept, "UNSORRY_CONFIG": str(folder / "config.toml"), "HOME": str(folder), **more}
+    return {**kept, "EVERLEAN_CONFIG": str(folder / "config.toml"), "HOME": str(folder), **more}
 
 
 def refused(folder: Path, *arguments: str, **more: str) -> tuple[int, str]:
-    done = warm.unsorry(
+    done = warm.everlean(
         "serve", *arguments, environment=environment(folder, **more), folder=folder, timeout_s=110
     )
     assert done.stdout == ""
@@ -88,7 +88,7 @@ def serving(folder: Path, *arguments: str, **more: str) -> Iterator[tuple[subpro
 def test_it_serves_before_any_model_is_promoted_asks_for_its_token_and_reloads_in_the_same_process(
     folder: Path,
 ) -> None:
-    with serving(folder, UNSORRY_SERVE_TOKEN="t0ken") as (process, port, said):
+    with serving(folder, EVERLEAN_SERVE_TOKEN="t0ken") as (process, port, said):
         base = f"http://127.0.0.1:{port}"
         assert f"serving at {base}" in said
         assert httpx2.get(f"{base}/health", timeout=60).status_code == 200
@@ -155,7 +155,7 @@ def test_without_a_database_it_says_to_run_the_daemon_once(folder: Path) -> None
     code, said = refused(folder)
     assert code == 1
     assert "database.db: missing" in said
-    assert "unsorry run" in said
+    assert "everlean run" in said
 
 
 def test_a_mistake_in_the_configuration_is_named_and_nothing_is_started(folder: Path) -> None:
@@ -174,5 +174,5 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
     monkeypatch.setattr(serve_spec, "find_spec", lambda name: None if name == missing else object())
     spec = serve_spec.spec_of(parse(b"", path=tmp_path / "config.toml"), scratch="x", environment={})
     assert serve_spec.why_not_servable(spec) == (
-        f"{missing} not installed: install unsorry with its {extras} (docs/install.md)"
+        f"{missing} not installed: install everlean with its {extras} (docs/install.md)"
     )

@@ -64,7 +64,7 @@ def run(served: Served, text: str) -> tuple[int, Any]:
         capture_output=True,
         text=True,
         timeout=60,
-        env={"UNSORRY_SERVE_TOKEN": TOKEN, "PATH": "/usr/bin:/bin"},
+        env={"EVERLEAN_SERVE_TOKEN": TOKEN, "PATH": "/usr/bin:/bin"},
     )
     answer, _, status = done.stdout.rpartition("\n")
     return int(status), json.loads(answer)
@@ -127,5 +127,5 @@ def test_every_number_is_listed_with_its_labels_and_no_other_is() -> None:
         }
         for family in text_string_to_metric_families(measures.text().decode())
     }
-    rows = re.findall(r"^- `(unsorry_serve_[a-z_]+)`(?: \(([^)]*)\))?:", TEXT, re.MULTILINE)
+    rows = re.findall(r"^- `(everlean_serve_[a-z_]+)`(?: \(([^)]*)\))?:", TEXT, re.MULTILINE)
     assert {name: set(re.findall(r"`([a-z]+)`", labels)) for name, labels in rows} == there

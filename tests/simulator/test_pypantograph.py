@@ -1,6 +1,6 @@
 """PyPantograph's own client drives the simulator: what it sends is understood, what it gets it can read.
 
-Runs where the package `pantograph` with its `Server` can be imported, or where UNSORRY_PYPANTOGRAPH names a folder
+Runs where the package `pantograph` with its `Server` can be imported, or where EVERLEAN_PYPANTOGRAPH names a folder
 that holds it; skipped elsewhere (the package of that name on PyPI is another one).
 """
 
@@ -32,13 +32,13 @@ theorem term (p : Prop) (h : p) : p := h
 
 @pytest.fixture(scope="module")
 def package() -> ModuleType:
-    folder = os.environ.get("UNSORRY_PYPANTOGRAPH", "")
+    folder = os.environ.get("EVERLEAN_PYPANTOGRAPH", "")
     if folder:
         sys.path.insert(0, folder)
     try:
         module = importlib.import_module("pantograph.server")
     except ImportError:
-        pytest.skip("PyPantograph cannot be imported; UNSORRY_PYPANTOGRAPH may name the folder it is in")
+        pytest.skip("PyPantograph cannot be imported; EVERLEAN_PYPANTOGRAPH may name the folder it is in")
     finally:
         if folder:
             sys.path.remove(folder)

@@ -1,6 +1,6 @@
 """The tables of the log against clients that are not ours: nothing recorded can be changed or removed.
 
-Only a client that first drops the triggers gets through, and `unsorry db check` reports a missing trigger.
+Only a client that first drops the triggers gets through, and `everlean db check` reports a missing trigger.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_s06_an_event_that_another_program_adds_by_the_rules_has_no_hash(path: P
         connection.commit()
     finally:
         connection.close()
-    assert check(path).problems == ("event 4: has no hash: it was not recorded by unsorry",)
+    assert check(path).problems == ("event 4: has no hash: it was not recorded by everlean",)
     with pytest.raises(LogDamagedError, match="its last event is 4, and its chain ends at event 3"):
         EventLog.open(path)
 

@@ -55,7 +55,7 @@ def as_a_kill_leaves_it(folder: Path, batches: int = 12) -> Path:
 
 
 def test_the_hash_of_an_event_is_what_the_module_says_it_is(tmp_path: Path) -> None:
-    """Computed here by hand: whoever reads the log without unsorry can check it by that text."""
+    """Computed here by hand: whoever reads the log without everlean can check it by that text."""
     import hashlib
 
     path = write(tmp_path)

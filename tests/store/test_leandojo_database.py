@@ -469,6 +469,6 @@ def test_compat_exports_what_leandojo_s_own_code_exports(path: Path, seed: int) 
             ours, expected = "".join(sorted(ours)), "".join(sorted(expected))
         elif name == "metadata.json":
             found = json.loads(ours)
-            assert {key: found.pop(key) for key in ("from_repo", "unsorry")}
+            assert {key: found.pop(key) for key in ("from_repo", "everlean")}
             ours, expected = found, json.loads(expected)
         assert ours == expected, name

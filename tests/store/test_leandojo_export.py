@@ -166,8 +166,8 @@ def test_metadata_has_leandojo_s_keys_and_the_from_repo_that_reprover_reads(stor
     assert metadata["num_proven_theorems"] + metadata["num_sorry_theorems"] == n_theorems
     assert metadata["num_premise_files"] == metadata["num_files_traced"] == len(files)
     assert metadata["num_premises"] == sum(len(file.premises) for file in files)
-    assert metadata["unsorry"]["position"] == report.position
-    assert metadata["unsorry"]["simulated"] is False
+    assert metadata["everlean"]["position"] == report.position
+    assert metadata["everlean"]["simulated"] is False
 
 
 def test_a_theorem_with_a_sorry_is_unproved_by_its_tokens_and_with_compat_by_its_letters(
@@ -227,7 +227,7 @@ def test_what_the_splits_withhold_is_in_no_list_and_counted(store: LeanDojoFolde
     assert report.withheld["novel_premises"] > 0
     listed = sum(report.theorems[f"novel_premises/{side}"] for side in SIDES)
     assert listed + report.withheld["novel_premises"] == len(proofs)
-    assert store.json("metadata.json")["unsorry"]["withheld"] == report.withheld
+    assert store.json("metadata.json")["everlean"]["withheld"] == report.withheld
 
 
 # Several repositories.
@@ -326,7 +326,7 @@ def test_a_file_that_theorems_name_and_no_one_traced_has_a_line_without_premises
     lines = {line["path"]: line["premises"] for line in store.json("corpus.jsonl")}
     assert lines.keys() == {"B.lean", "Basic.lean", "Gone.lean"}
     assert lines["Basic.lean"] == lines["Gone.lean"] == []
-    assert report.files_untraced == store.json("metadata.json")["unsorry"]["files_untraced"] == 2
+    assert report.files_untraced == store.json("metadata.json")["everlean"]["files_untraced"] == 2
     assert report.corpus_files == 3
 
 
@@ -387,7 +387,7 @@ def test_imports_come_first_and_those_of_files_that_were_not_traced_are_left_out
     assert [(line["path"], line["imports"]) for line in lines] == [
         ("M.lean", []), ("Z.lean", ["M.lean"]), ("A.lean", ["Z.lean"]),
     ]  # fmt: skip
-    assert report.imports_left_out == store.json("metadata.json")["unsorry"]["imports_left_out"] == 1
+    assert report.imports_left_out == store.json("metadata.json")["everlean"]["imports_left_out"] == 1
 
 
 @settings(max_examples=10, deadline=None)
@@ -421,7 +421,7 @@ def test_files_that_import_each_other_are_refused_by_name(store: LeanDojoFolder)
 
 def test_without_a_trace_nothing_is_written_and_the_error_says_what_to_do(store: LeanDojoFolder) -> None:
     store.record()
-    with pytest.raises(NothingToExportError, match="unsorry import leandojo"):
+    with pytest.raises(NothingToExportError, match="everlean import leandojo"):
         store.export()
     assert not store.out.exists()
 
@@ -442,7 +442,7 @@ def test_a_simulated_trace_is_exported_only_on_request_and_then_the_metadata_say
     with pytest.raises(NothingToExportError, match="--simulated"):
         store.export()
     store.export(simulated=True)
-    assert store.json("metadata.json")["unsorry"]["simulated"] is True
+    assert store.json("metadata.json")["everlean"]["simulated"] is True
 
 
 def database_record(commit: str, *theorems: tuple[str, int]) -> dict[str, Any]:

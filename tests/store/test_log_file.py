@@ -137,7 +137,7 @@ def test_a_file_that_is_no_database_is_refused_with_a_remedy(tmp_path: Path) -> 
 def test_a_missing_folder_and_a_missing_file_are_named(tmp_path: Path) -> None:
     with pytest.raises(DatabaseIOError, match=r"create .*nowhere"):
         EventLog.open(tmp_path / "nowhere" / "events.db")
-    with pytest.raises(DatabaseMissingError, match="unsorry run"):
+    with pytest.raises(DatabaseMissingError, match="everlean run"):
         LogReader.open(tmp_path / "events.db")
 
 

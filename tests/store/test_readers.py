@@ -50,7 +50,7 @@ log.close()
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder that another user could reach, unlike pytest's own."""
-    path = Path(tempfile.mkdtemp(prefix="unsorry-"))
+    path = Path(tempfile.mkdtemp(prefix="everlean-"))
     path.chmod(0o755)
     yield path
     path.chmod(0o755)

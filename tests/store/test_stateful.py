@@ -37,7 +37,7 @@ Recorded = tuple[str, int, str]
 class LogMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 3))
     def begin(self, seed: int) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="unsorry-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="everlean-"))
         self.model: list[Recorded] = []
         self.batches: list[list[NewEvent]] = []
         self.backups: list[tuple[Path, list[Recorded]]] = []
@@ -146,7 +146,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def back_up(self) -> None:
-        target = Path(tempfile.mkdtemp(prefix="unsorry-"), "backup.db")
+        target = Path(tempfile.mkdtemp(prefix="everlean-"), "backup.db")
         assert backup(self.folder / "events.db", target).position == len(self.model)
         self.backups.append((target, list(self.model)))
 
@@ -227,7 +227,7 @@ class LogMachine(RuleBasedStateMachine):
             self.view = None
 
     def as_it_lies_there(self) -> Path:
-        copies = Path(tempfile.mkdtemp(prefix="unsorry-"))
+        copies = Path(tempfile.mkdtemp(prefix="everlean-"))
         for name in (*LOG_FILES, *VIEW_FILES):
             if (self.folder / name).exists():
                 shutil.copy(self.folder / name, copies)

@@ -234,7 +234,7 @@ def test_a_view_that_is_no_database_is_refused_and_mended_by_a_rebuild(
 ) -> None:
     record(log, [watched()], folder=tmp_path)
     paths[1].write_bytes(b"this is no database at all, and never was one" * 200)
-    with pytest.raises(ViewError, match="unsorry db rebuild"):
+    with pytest.raises(ViewError, match="everlean db rebuild"):
         View.open(paths[1], reader)
     rebuild(*paths)
     assert verify(*paths).ok

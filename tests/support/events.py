@@ -420,7 +420,7 @@ def pull_request_opened(found: ProofFound, **changes: Any) -> PullRequestOpened:
         "repository": found.repository,
         "number": 7,
         "url": f"https://{found.repository}/pull/7",
-        "branch": f"demo:unsorry/{found.declaration}-{found.proof}",
+        "branch": f"demo:everlean/{found.declaration}-{found.proof}",
         "head": sha("head", found.proof),
         "base": found.sha,
     }

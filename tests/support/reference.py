@@ -183,7 +183,7 @@ def verb_part(name: str, command: Any) -> str:
     options = [item for item in command.params if item.opts[0].startswith("-")]
     common = [item for item in options if item.opts[0] in COMMON or item.help == SAME]
     also = [f"`{item.opts[0]}`" for item in common if item.opts[0] not in ("--config", "--help")]
-    usage = " ".join(["unsorry", name, *(_metavar(item) for item in arguments)])
+    usage = " ".join(["everlean", name, *(_metavar(item) for item in arguments)])
     rows = [f"- `{_metavar(item)}`: {item.help}" for item in arguments]
     rows += [f"- `{_spelled(item)}`: {item.help}" for item in options if item not in common]
     lines = [f"`{usage}`", "", f"{command.help}" + (f" Also: {', '.join(also)}." if also else "")]
@@ -257,7 +257,7 @@ def _meaning(doc: str, hint: Any, verb: str) -> str:
         above = None
     inner = ", ".join(f"`{name}`" + (f" ({said})" if said else "") for name, said in fields.items())
     if above is not None:
-        inner = f"as in `unsorry {_where(above)}`" + (f", and {inner}" if inner else "")
+        inner = f"as in `everlean {_where(above)}`" + (f", and {inner}" if inner else "")
     return (f"{doc}, {inner}" if above is not None else f"{doc}: {inner}") if doc else inner
 
 
@@ -446,7 +446,7 @@ def metrics_part(module: ModuleType) -> str:
             if isinstance(one, ast.Tuple)
             for label in ast.literal_eval(one)
         )
-        called = f"`unsorry_{name.removeprefix('unsorry_')}{_KINDS[kind]}`"
+        called = f"`everlean_{name.removeprefix('everlean_')}{_KINDS[kind]}`"
         lines.append(f"- {called}{f' ({labels})' if labels else ''}: {_first(about)}")
     return "\n".join([*lines, ""])
 
@@ -457,7 +457,7 @@ def parts() -> dict[str, dict[str, str]]:
     return {
         "cli.md": {
             "Exit codes": exit_codes_part(),
-            **{f"`unsorry {name}`": verb_part(name, command) for name, command in commands()},
+            **{f"`everlean {name}`": verb_part(name, command) for name, command in commands()},
         },
         "configuration.md": {heading: table_part(model) for heading, model in tables()},
         "editors.md": {"Numbers": metrics_part(measures)},

@@ -102,7 +102,7 @@ class StateFolder:
                 with log.reader() as reader, View.open(self.state / "database.db", reader) as view:
                     view.catch_up()
 
-    def unsorry(
+    def everlean(
         self,
         *arguments: str,
         env: dict[str, str] | None = None,
@@ -116,8 +116,8 @@ class StateFolder:
         given = env or {}
         if any(name.startswith(("PYTHON", "LC_", "LANG", "TZ")) for name in given):
             return self.installed(*arguments, env=given, cwd=cwd, timeout_s=timeout_s)
-        variables = {**environment(self.root), "UNSORRY_CONFIG": str(self.config), **given}
-        done = warm.unsorry(*arguments, environment=variables, folder=cwd or self.root, timeout_s=timeout_s)
+        variables = {**environment(self.root), "EVERLEAN_CONFIG": str(self.config), **given}
+        done = warm.everlean(*arguments, environment=variables, folder=cwd or self.root, timeout_s=timeout_s)
         return Answer(done.returncode, done.stdout, done.stderr)
 
     @contextmanager
@@ -138,7 +138,7 @@ class StateFolder:
         timeout_s: float = 60,
     ) -> Answer:
         """Run the command as it is installed: nothing is loaded before it starts."""
-        variables = {**environment(self.root), "UNSORRY_CONFIG": str(self.config), **(env or {})}
+        variables = {**environment(self.root), "EVERLEAN_CONFIG": str(self.config), **(env or {})}
         done = subprocess.run(
             [str(COMMAND), *arguments], capture_output=True, text=True, encoding="utf-8", env=variables,
             cwd=cwd or self.root, timeout=timeout_s, stdin=subprocess.DEVNULL,
@@ -146,7 +146,7 @@ class StateFolder:
         return Answer(done.returncode, done.stdout, done.stderr)
 
 
-COMMAND = Path(sys.executable).parent / "unsorry"
+COMMAND = Path(sys.executable).parent / "everlean"
 ROOT = Path(__file__).resolve().parents[2]
 CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
 
@@ -158,7 +158,7 @@ def undocumented(verb: str, *documents: Iterable[str], in_tables: bool = True) -
         in_tables: they have to begin a line of a list or a table; otherwise anywhere as code.
     """
     head = CLI.partition("\n## ")[0]
-    text = head + CLI.partition(f"### `unsorry {verb}`\n")[2].partition("\n### ")[0]
+    text = head + CLI.partition(f"### `everlean {verb}`\n")[2].partition("\n### ")[0]
     if in_tables:
         text = "\n".join(re.findall(r"^(?:\| |- )(`[^|:]+`)(?: \||:|$)", text, flags=re.MULTILINE))
     return {key for keys in documents for key in keys if f"`{key}`" not in text}
@@ -167,7 +167,7 @@ def undocumented(verb: str, *documents: Iterable[str], in_tables: bool = True) -
 def environment(home: Path) -> dict[str, str]:
     """The machine's own, less what would lead the command to this user's configuration or colour."""
     dropped = (
-        "UNSORRY_",
+        "EVERLEAN_",
         "XDG_",
         "STATE_DIRECTORY",
         "CACHE_DIRECTORY",

@@ -54,7 +54,7 @@ def test_the_project_s_own_toolchain_judges(court: GateProject, named: str) -> N
     (court.project / "lean-toolchain").write_text(named, "utf-8")
     verdict = court.verified(Case(PROOF, edit={"toolchain": TOOLCHAIN}))
     told = patch_of(court, verdict)
-    assert told.startswith("A proof of Demo.mine, found by unsorry and verified by Lean\n")
+    assert told.startswith("A proof of Demo.mine, found by everlean and verified by Lean\n")
     assert f"\nToolchain: {TOOLCHAIN}\n" in told
 
 

@@ -48,7 +48,7 @@ def test_a_file_that_changes_while_it_is_built_is_not_what_was_proved(court: Gat
 
 
 @pytest.mark.parametrize("when", ["{}", WITH_THE_PROOF], ids=["first build", "second build"])
-@pytest.mark.parametrize("place", [".lake/build", ".lake/build/lib", ".lake/unsorry"])
+@pytest.mark.parametrize("place", [".lake/build", ".lake/build/lib", ".lake/everlean"])
 def test_a_build_that_links_its_folder_to_another_place_reaches_nothing_there(
     court: GateProject, tmp_path: Path, place: str, when: str
 ) -> None:

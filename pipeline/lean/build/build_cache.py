@@ -479,7 +479,7 @@ def attach(worktree: Path, cache: Path, repository: str, sha: str) -> BuildInUse
         build = read_build(folder) if hold(folder, held) else None
         if build is None:
             raise BuildMissingError(
-                f"{repository} at {sha}: no build in {cache / BUILDS}; it is made by a build job, see `unsorry jobs`"
+                f"{repository} at {sha}: no build in {cache / BUILDS}; it is made by a build job, see `everlean jobs`"
             )
         packages = hold_packages(cache, build.dependencies, held)
         for tree, stored in trees(build.nested):
@@ -506,7 +506,7 @@ def hold_packages(cache: Path, key: str, held: list[IO[bytes]]) -> Path | None:
     folder = cache.absolute() / DEPENDENCIES / key
     if not hold(folder, held):
         raise BuildMissingError(
-            f"{folder}: the packages are gone; `unsorry jobs retry` the build, and they are fetched"
+            f"{folder}: the packages are gone; `everlean jobs retry` the build, and they are fetched"
         )
     return folder / "packages"
 

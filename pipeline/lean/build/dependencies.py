@@ -392,7 +392,7 @@ DEPENDENCIES = "dependencies"
 DESCRIPTION = "dependency.json"
 PACKAGES = "packages"
 LOCK = "lock"
-_ROOT_NAME = "unsorry_dependencies"
+_ROOT_NAME = "everlean_dependencies"
 _SCHEMA = 1
 OF_LEAN = ("https://github.com/leanprover/", "https://github.com/leanprover-community/")
 """Where Lean's own organisations publish."""

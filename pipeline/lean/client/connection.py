@@ -352,7 +352,7 @@ async def launched(
     """
     # A process that outlived its group (it can only without a sandbox) may still write there: then something stays in
     # the system's folder for temporary files, which is less than the error that would hide why the process ended.
-    folder = tempfile.TemporaryDirectory(prefix="unsorry-repl-", ignore_cleanup_errors=True)
+    folder = tempfile.TemporaryDirectory(prefix="everlean-repl-", ignore_cleanup_errors=True)
     try:
         argv, environment = command_line(
             backend,

@@ -470,7 +470,7 @@ def _resident(pid: int) -> int:
 
 
 # By this variable the daemon finds what a job that is gone has left behind; its value is a folder's name.
-_ATTEMPT = "UNSORRY_ATTEMPT"
+_ATTEMPT = "EVERLEAN_ATTEMPT"
 _FOLDER_BYTES = 256 * 2**20
 """A side file is as long as a reply, which may have as much."""
 
@@ -577,7 +577,7 @@ async def run_to_end(
     Raises:
         ReplStartError: as `command_line`, or it cannot be started.
     """
-    with tempfile.TemporaryDirectory(prefix="unsorry-repl-", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(prefix="everlean-repl-", ignore_cleanup_errors=True) as scratch:
         argv, environment = command_line(
             backend,
             arguments=arguments,

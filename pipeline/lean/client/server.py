@@ -540,7 +540,7 @@ class ServerRepl(Repl):
             )
         try:
             opened = await self._opened(
-                f"{_AS_IT_IS}theorem unsorry_goal : {statement} := by\n  sorry\n", limit_s
+                f"{_AS_IT_IS}theorem everlean_goal : {statement} := by\n  sorry\n", limit_s
             )
         except _Refused as error:
             if error.reply["error"] == "frontend":
@@ -633,13 +633,13 @@ class _Compiler:
         self._options = options
         self._memory_bytes = memory_bytes
         # Not below the server's private folder, which in a sandbox is memory of its own.
-        self._modules = tempfile.TemporaryDirectory(prefix="unsorry-modules-", ignore_cleanup_errors=True)
+        self._modules = tempfile.TemporaryDirectory(prefix="everlean-modules-", ignore_cleanup_errors=True)
         self._numbers = itertools.count(1)
         self.folder = Path(self._modules.name).resolve()
 
     async def compile(self, text: str, limit_s: float) -> str | None:
         """Return the name of the text's module; None if it does not compile, or not in time."""
-        name = f"UnsorryAbove{next(self._numbers)}"
+        name = f"EverleanAbove{next(self._numbers)}"
         source, compiled = (self.folder / f"{name}.{ending}" for ending in ("lean", "olean"))
         await asyncio.to_thread(source.write_text, text, "utf-8")
         status, _ = await run_to_end(

@@ -163,8 +163,8 @@ _LOOK_SHARE = 20.0
 _LONGEST_LOOK_S = 5.0
 """But a program that makes looking slow, by files or processes without number, gains no more than this."""
 _GONE_S = 10.0
-_MARK = "UNSORRY_RUN"
-_ATTEMPT = "UNSORRY_ATTEMPT"
+_MARK = "EVERLEAN_RUN"
+_ATTEMPT = "EVERLEAN_ATTEMPT"
 """By this the daemon finds what a job that was killed has left behind; its value is a folder's name."""
 _CHILD = re.compile(rb'"child-pid":\s*(\d+)\D')
 

@@ -157,7 +157,7 @@ def _descriptor(machine: str) -> int | None:
     known = _MACHINES.get(machine)
     if known is None:
         return None
-    descriptor = os.memfd_create("unsorry-seccomp", os.MFD_CLOEXEC)
+    descriptor = os.memfd_create("everlean-seccomp", os.MFD_CLOEXEC)
     os.write(descriptor, program(known))
     return descriptor
 

@@ -8,4 +8,4 @@ protocol what the client sends, and of tactics what the tests and examples use.
 
 from __future__ import annotations
 
-VERSION = "unsorry-simulator 0.1 (not Lean)"
+VERSION = "everlean-simulator 0.1 (not Lean)"

@@ -321,6 +321,6 @@ def _unbalanced(words: list[str]) -> list[str]:
 
 def _ends_in_comment(replacement: str) -> bool:
     """Return whether text after the replacement, on its last line, would be read as a comment."""
-    probe = "unsorry_probe"
+    probe = "everlean_probe"
     tokens, _ = tokens_of_text(f"{replacement} {probe}")
     return not tokens or tokens[-1].text != probe

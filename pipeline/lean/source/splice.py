@@ -142,7 +142,7 @@ class Declaration:
     def name(self) -> str:
         """The full name that it has in `framed_for_distil`."""
         named = self.sorries[0].declaration
-        return named if self._example is None else f"unsorry_example_{self.byte_start}"
+        return named if self._example is None else f"everlean_example_{self.byte_start}"
 
     @property
     def text(self) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pipeline.lean.sandbox.command import bubblewrap
 
-SWITCH = "UNSORRY_TESTS_RUN_STAND_INS"
+SWITCH = "EVERLEAN_TESTS_RUN_STAND_INS"
 MARK = "not Lean"
 REFUSED = "a stand-in for tests, not Lean: what it accepts is no proof; put Lean's own program in its place"
 _NAMED_IN_SCRIPTS = (
@@ -79,7 +79,7 @@ def refusal_of_answer(argv: Sequence[str], *, sysroot: str, sandboxed: bool) -> 
     if sysroot:
         environment["LEAN_SYSROOT"] = sysroot
         readable.append(Path(sysroot))
-    with tempfile.TemporaryDirectory(prefix="unsorry-version-") as folder:
+    with tempfile.TemporaryDirectory(prefix="everlean-version-") as folder:
         command: Sequence[str] = (*argv, "--version")
         if sandboxed:
             command = bubblewrap(command, project=Path(folder), readable=readable, environment=environment)

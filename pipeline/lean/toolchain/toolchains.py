@@ -146,7 +146,7 @@ def revision_for(version: LeanVersion) -> Revision | None:
 def install_command(version: LeanVersion) -> str:
     """Return the command that gets what runs a version: a REPL where one can be built, else Lean with its server."""
     known = revision_for(version) is not None
-    return f"unsorry toolchain install {version}" if known else f"elan toolchain install {version.toolchain}"
+    return f"everlean toolchain install {version}" if known else f"elan toolchain install {version.toolchain}"
 
 
 def known_releases() -> tuple[str, ...]:
@@ -315,10 +315,10 @@ class Toolchains:
             found = self.find(version)
             if found is None:
                 raise ToolchainError(
-                    f"{version.toolchain}: not installed; run `unsorry toolchain install {version}`"
+                    f"{version.toolchain}: not installed; run `everlean toolchain install {version}`"
                 )
             if found.problem:
-                raise ToolchainError(f"{found.problem}; run `unsorry toolchain install {version}` again")
+                raise ToolchainError(f"{found.problem}; run `everlean toolchain install {version}` again")
             yield found
 
     def users(self, version: LeanVersion) -> tuple[int, ...]:
@@ -448,7 +448,7 @@ def file_record(path: Path) -> FileRecord:
 
 def _from_record(version: LeanVersion, folder: Path, raw: dict[str, Any]) -> Toolchain:
     if raw["schema"] != SCHEMA:
-        raise ValueError(f"schema {raw['schema']!r}, this unsorry reads {SCHEMA}")
+        raise ValueError(f"schema {raw['schema']!r}, this everlean reads {SCHEMA}")
     if raw["toolchain"] != version.toolchain:
         raise ValueError(f"made for {raw['toolchain']!r}")
     return Toolchain(

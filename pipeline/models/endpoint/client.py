@@ -154,7 +154,7 @@ class ChatClient:
             "Accept": "application/json",
             # No compression: a small answer cannot unpack to gigabytes.
             "Accept-Encoding": "identity",
-            "User-Agent": f"unsorry/{version('unsorry')}",
+            "User-Agent": f"everlean/{version('everlean')}",
         }
         if key:
             headers["Authorization"] = f"Bearer {key}"

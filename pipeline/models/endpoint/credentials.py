@@ -36,7 +36,7 @@ def read_key(
     without any of them, because a local server may need none.
 
     Args:
-        credential: the credential's name, as in `LoadCredential=NAME:/etc/unsorry/NAME`; "" for none.
+        credential: the credential's name, as in `LoadCredential=NAME:/etc/everlean/NAME`; "" for none.
         variable: the name of an environment variable; "" for none.
         file: the path of a file with the key as its only line; "" for none.
         environment: instead of the process's.

@@ -4,7 +4,7 @@ The text is LeanProgress's template, the same in training and in use. The refere
 where the step is. Here the oldest steps of the prefix are cut first, then parts of the state (`pipeline.models.text`);
 the step itself is cut last.
 
-A dataset is a JSONL file of steps, split by proof and not by row. `unsorry export progress` writes one; LeanProgress's
+A dataset is a JSONL file of steps, split by proof and not by row. `everlean export progress` writes one; LeanProgress's
 own, without `proof` and `side`, are read too. Which of their rows are of one proof is then read off the rows: those
 that follow on one another, and those of one statement.
 
@@ -122,7 +122,7 @@ def read_dataset(path: str | Path) -> Dataset:
         lines = data.decode("utf-8").split("\n")
     except OSError as error:
         raise DatasetError(
-            f"{path} cannot be read ({error.strerror}). `unsorry export progress OUT` writes such a file"
+            f"{path} cannot be read ({error.strerror}). `everlean export progress OUT` writes such a file"
         ) from error
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path} is no UTF-8 text ({error})") from error
@@ -139,8 +139,8 @@ def read_dataset(path: str | Path) -> Dataset:
         rows.append(_row(record, f"{path}, line {number}", proofs))
     if not rows:
         raise DatasetError(
-            f"{path} has no row with {', '.join(_NEEDED)} ({incomplete} without). `unsorry export progress OUT` writes "
-            "such a file"
+            f"{path} has no row with {', '.join(_NEEDED)} ({incomplete} without). `everlean export progress OUT` "
+            "writes such a file"
         )
     return Dataset(tuple(rows), incomplete, hashlib.sha256(data).hexdigest())
 

@@ -181,7 +181,7 @@ class ProgressTrainer:
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         """Args:
-        data_path: a JSONL file of steps, as `unsorry export progress OUT` writes it.
+        data_path: a JSONL file of steps, as `everlean export progress OUT` writes it.
         model_name: a folder, or a name of the hub.
         output_dir: the model's folder; an earlier model in it is replaced once the new one is complete.
         max_length: tokens of a text; fewer where the model takes fewer.

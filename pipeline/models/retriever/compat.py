@@ -286,7 +286,7 @@ class RetrievalTrainer:
         folder = data_path / (name if self.config.single_repo else f"merged_with_{name}")
         database.export_merged_data([last] if self.config.single_repo else repos, folder)
         about = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
-        return TaskData(_task_of(last), folder, int(about["unsorry"]["position"]))
+        return TaskData(_task_of(last), folder, int(about["everlean"]["position"]))
 
     def _earlier(
         self, tasks: Sequence[TaskData], database: DynamicDatabase, data_path: Path

@@ -43,7 +43,7 @@ from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import FisherLabels, FisherScale, Loss
 from pipeline.models.retriever.encoder import Encoder, RowLosses, embed
 
-_FORMAT = "unsorry-fisher-1"
+_FORMAT = "everlean-fisher-1"
 _PREFIX = "fisher."
 
 

@@ -24,7 +24,7 @@ from pipeline.lean.source.scanner import Command, SourceFile, parse
 from pipeline.models.errors import RewardError
 from pipeline.models.text import state_text
 
-NAME = "unsorry_goal"
+NAME = "everlean_goal"
 _TARGET = "⊢ "
 _HYPOTHESIS = re.compile(r"([^\s:][^:]*?) :\s+(.+)", re.DOTALL)
 _HIDDEN = re.compile(r"[^\s()\[\]{},]+✝[⁰¹²³⁴⁵⁶⁷⁸⁹]*")

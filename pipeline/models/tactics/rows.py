@@ -1,6 +1,6 @@
 """Rows that a tactic model learns from: a proof state and the tactic that people ran on it, step by step.
 
-Read from a dataset that LeanDojo or `unsorry export leandojo` wrote. Tactics are whole,
+Read from a dataset that LeanDojo or `everlean export leandojo` wrote. Tactics are whole,
 however many lines they have, and read like a model's answers (`requests.read_tactic`), so that training sees what
 generation returns. Bad steps are left out and counted. Imports no torch.
 """

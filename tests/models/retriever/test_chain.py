@@ -50,7 +50,7 @@ def test_each_link_knows_its_parent_and_what_it_was_made_from_and_a_repeat_makes
     assert first.config == config.to_dict()
     assert first.seed == config.seed
     assert set(first.versions) == {
-        "unsorry",
+        "everlean",
         "python",
         "torch",
         "transformers",

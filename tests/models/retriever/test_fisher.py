@@ -286,7 +286,7 @@ def test_files_that_are_no_fisher_are_refused(tmp_path: Path) -> None:
     save_file({"weight": torch.ones(1)}, path)
     with pytest.raises(CheckpointError, match="its format is not named"):
         Fisher.load(path)
-    good = {"format": "unsorry-fisher-1", "weights": "w", "base": "b", "scale": "normalised", "tasks": "[]"}
+    good = {"format": "everlean-fisher-1", "weights": "w", "base": "b", "scale": "normalised", "tasks": "[]"}
     for tensors, metadata, complaint in (
         ({"fisher.w": torch.tensor([1.0, math.nan])}, good, "w is no Fisher information"),
         ({"fisher.w": torch.tensor([1.0, -1.0])}, good, "w is no Fisher information"),

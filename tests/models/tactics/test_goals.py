@@ -37,16 +37,16 @@ end Demo
 @pytest.mark.parametrize(
     ("state", "header"),
     [
-        ("⊢ p", "theorem unsorry_goal : p"),
-        ("p q : Prop\nh : p ∧ q\n⊢ q ∧ p", "theorem unsorry_goal (p q : Prop) (h : p ∧ q) : q ∧ p"),
-        ("2 goals\ncase left\np : Prop\n⊢ p\n\ncase right\n⊢ q", "theorem unsorry_goal (p : Prop) : p"),
-        ("h :\n  a ∧\n    b\n⊢ c", "theorem unsorry_goal (h : a ∧\n    b) : c"),
-        ("h : a ∧\n    b\n⊢ c →\n  d", "theorem unsorry_goal (h : a ∧\n    b) : c →\n  d"),
+        ("⊢ p", "theorem everlean_goal : p"),
+        ("p q : Prop\nh : p ∧ q\n⊢ q ∧ p", "theorem everlean_goal (p q : Prop) (h : p ∧ q) : q ∧ p"),
+        ("2 goals\ncase left\np : Prop\n⊢ p\n\ncase right\n⊢ q", "theorem everlean_goal (p : Prop) : p"),
+        ("h :\n  a ∧\n    b\n⊢ c", "theorem everlean_goal (h : a ∧\n    b) : c"),
+        ("h : a ∧\n    b\n⊢ c →\n  d", "theorem everlean_goal (h : a ∧\n    b) : c →\n  d"),
         (
             "G : Type u_1\ninst✝ : Group G\n⊢ a * b = c",
-            "theorem unsorry_goal (G : Type u_1) [Group G] : a * b = c",
+            "theorem everlean_goal (G : Type u_1) [Group G] : a * b = c",
         ),
-        ("x✝¹ x✝ : p\n⊢ q", "theorem unsorry_goal (_ : p) (_ : p) : q"),
+        ("x✝¹ x✝ : p\n⊢ q", "theorem everlean_goal (_ : p) (_ : p) : q"),
         ("x : Nat := 3\n⊢ x = 3", None),
         ("x✝ : Nat\nh : x✝ = 3\n⊢ p", None),
         ("x✝ : Nat\n⊢ x✝ = 3", None),
@@ -66,7 +66,7 @@ def test_the_theorem_is_proved_by_the_tactic_with_all_its_lines() -> None:
     found = statement("h : p\n⊢ p")
     assert found is not None
     place = GoalContext(ReplKey(simulator(), Path(), ("Init",)), preamble="open Nat")
-    assert found.text(place) == "open Nat\ntheorem unsorry_goal (h : p) : p := by\n  sorry\n"
+    assert found.text(place) == "open Nat\ntheorem everlean_goal (h : p) : p := by\n  sorry\n"
     assert found.text(place, "have g := h\nexact g").endswith("by\n  have g := h\n  exact g\n")
 
 

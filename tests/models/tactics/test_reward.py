@@ -48,7 +48,7 @@ def outcome(reward: LeanReward, state: str, completion: Any) -> str | None:
         ("have g := h", "repeated"),
         ("have g : q ∧ p := ?_", "repeated"),
         ("exact h", "failed"),
-        ("exact unsorry_goal p q h", "failed"),
+        ("exact everlean_goal p q h", "failed"),
         ("rfl", "failed"),
         ("no such tactic", "failed"),
         ("", "no_tactic"),

@@ -73,7 +73,7 @@ def main(words: list[str]) -> None:
         cache,
         *binds,
         "--unsetenv",
-        "UNSORRY_DAEMON_PID",
+        "EVERLEAN_DAEMON_PID",
     ]
     os.execvp(
         "bwrap", ["bwrap", *hidden, "--die-with-parent", "--", "sh", "-c", _ALONE, state, python, *words]

@@ -334,9 +334,9 @@ class Works:
             daemon.send_signal(signal.SIGTERM)
             assert daemon.wait(timeout=SHUTDOWN_S) == 0, self.deployment.log()
 
-    def unsorry(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def everlean(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a verb on the deployment."""
-        return warm.unsorry(
+        return warm.everlean(
             *arguments,
             "--config",
             str(self.deployment.config),

@@ -33,7 +33,7 @@ class FakeTree:
         self, folder: Path, *, kills: int = 0, at_limit: int = 0, peak_bytes: int = 0, memory: bool = True
     ) -> None:
         self.root = folder / "cgroup"
-        self.top = self.root / "system.slice" / "unsorry.service"
+        self.top = self.root / "system.slice" / "everlean.service"
         self.own = folder / "own"
         self._kills, self._at_limit, self._peak_bytes = kills, at_limit, peak_bytes
         self.top.mkdir(parents=True)
@@ -41,7 +41,7 @@ class FakeTree:
             "cpu memory pids" if memory else "cpu pids", encoding="ascii"
         )
         (self.top / "cgroup.procs").write_text(f"{os.getpid()}\n", encoding="ascii")
-        self.own.write_text("0::/system.slice/unsorry.service\n", encoding="ascii")
+        self.own.write_text("0::/system.slice/everlean.service\n", encoding="ascii")
 
     def cgroups(self) -> Cgroups:
         """Return it divided for jobs.

@@ -26,7 +26,7 @@ import psutil
 
 from pipeline.jobs.child import MARK
 
-NO_RAY = "" if importlib.util.find_spec("ray") else "Ray is not installed: pip install 'unsorry[ray]'"
+NO_RAY = "" if importlib.util.find_spec("ray") else "Ray is not installed: pip install 'everlean[ray]'"
 
 _START_S = 120.0
 
@@ -43,7 +43,7 @@ class Link:
     here, there = "10.251.77.1", "10.251.77.2"
 
     def __init__(self) -> None:
-        self._name = f"unsorry-{os.getpid()}"
+        self._name = f"everlean-{os.getpid()}"
         self._card, self._other = f"un{os.getpid()}a", f"un{os.getpid()}b"
 
     @property
@@ -171,7 +171,7 @@ class Cluster:
 
         On a busy machine Ray gives up before it has started: then once more.
         """
-        resources = json.dumps({"unsorry": self._slots})
+        resources = json.dumps({"everlean": self._slots})
         folder = self.node_folder(number)
         deadline = time.monotonic() + _START_S
         while True:
@@ -249,7 +249,7 @@ class Cluster:
             "RAY_health_check_initial_delay_ms": "1000",
             "RAY_health_check_period_ms": "1000",
             "RAY_health_check_timeout_ms": "3000",
-            "UNSORRY_NODE_FOLDER": str(folder or self.folder / name),
+            "EVERLEAN_NODE_FOLDER": str(folder or self.folder / name),
         }
         with (self.folder / f"{name}.log").open("wb") as output:
             return subprocess.Popen(

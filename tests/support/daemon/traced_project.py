@@ -1,7 +1,7 @@
 """A small repository for agents' tests, and a folder with a configuration and a store that knows it.
 
 study = TracedProject.begin(tmp_path)          # a remote with one commit
-study.write_config()                   # what `unsorry` and the agents find through $UNSORRY_CONFIG
+study.write_config()                   # what `everlean` and the agents find through $EVERLEAN_CONFIG
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class TracedProject:
     def write_config(self) -> None:
         self.config.write_text(CONFIG, encoding="utf-8")
 
-    def unsorry(self, *arguments: str) -> Any:
+    def everlean(self, *arguments: str) -> Any:
         """Run the command line; return the document that it prints."""
         from daemon.cli.app import build
 
         done = CliRunner().invoke(build(), [*arguments, "--json", "--config", str(self.config)])
         if done.exit_code:
-            raise AssertionError(f"unsorry {' '.join(arguments)}: {done.output}")
+            raise AssertionError(f"everlean {' '.join(arguments)}: {done.output}")
         return json.loads(done.stdout)
 
     def events(self, *types: str) -> list[StoredEvent]:

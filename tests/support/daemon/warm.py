@@ -4,7 +4,7 @@ process = warm.start(PROGRAM, str(config), output=folder / "daemon.log")
 process.send_signal(signal.SIGTERM)
 assert process.wait(timeout=20) == 0
 
-done = warm.unsorry("status", "--json", environment=os.environ, folder=folder)
+done = warm.everlean("status", "--json", environment=os.environ, folder=folder)
 assert done.returncode == 0
 
 process = warm.job("pipeline.trace", spec, output=folder / "stdout", errors=folder / "stderr")
@@ -12,7 +12,7 @@ process = warm.job("pipeline.trace", spec, output=folder / "stdout", errors=fold
 One interpreter has imported the daemon, the command line and the jobs; each program is a fork of it, and so is each job
 of such a daemon (`tests.support.daemon.forks`). The fork is adopted, so that it is our child like any other: `wait`
 returns its status, and no zombie is left. It ends as an interpreter ends, threads and all. What is installed as
-`unsorry` (as in the demo) is not warm.
+`everlean` (as in the demo) is not warm.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def launch(
         )
 
 
-def unsorry(
+def everlean(
     *arguments: str, environment: Mapping[str, str], folder: Path, timeout_s: float = 60.0
 ) -> subprocess.CompletedProcess[str]:
     """Run a verb to its end, without a standard input; what it writes is UTF-8.
@@ -149,7 +149,7 @@ def unsorry(
             process.wait()
             raise
         return subprocess.CompletedProcess(
-            ["unsorry", *arguments],
+            ["everlean", *arguments],
             code,
             output.read_text(encoding="utf-8"),
             errors.read_text(encoding="utf-8"),

@@ -49,7 +49,7 @@ def real_elan(folder: Path) -> Path:
 @cache
 def _shared() -> Path:
     """Return one toolchain with the stand-in for lake, for all tests, so that the questions are compiled once."""
-    folder = Path(tempfile.mkdtemp(prefix="unsorry-lean435-"))
+    folder = Path(tempfile.mkdtemp(prefix="everlean-lean435-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return with_lake(build(folder / "lean"))
 

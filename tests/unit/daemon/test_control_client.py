@@ -26,7 +26,7 @@ def test_asking_imports_nothing_that_starts_slowly() -> None:
 
 
 def test_where_no_one_listens_the_remedy_is_to_start_the_daemon(tmp_path: Path) -> None:
-    with pytest.raises(DaemonNotRunningError, match="unsorry run"):
+    with pytest.raises(DaemonNotRunningError, match="everlean run"):
         request(paths(tmp_path), "GET", "/status")
 
 
@@ -42,7 +42,7 @@ def test_a_daemon_that_goes_away_while_it_is_asked_does_not_run(tmp_path: Path) 
 
         thread = threading.Thread(target=go_away)
         thread.start()
-        with pytest.raises(DaemonNotRunningError, match="unsorry run"):
+        with pytest.raises(DaemonNotRunningError, match="everlean run"):
             request(paths(tmp_path), "GET", "/health")
         thread.join()
 

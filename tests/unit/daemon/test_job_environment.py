@@ -18,7 +18,7 @@ from pipeline.models.endpoint.credentials import KeyPlace, read_key
 from pipeline.models.endpoint.errors import CredentialError
 
 KEY = "s3cret"
-PLACE = KeyPlace("unsorry-model-key", "UNSORRY_MODEL_KEY")
+PLACE = KeyPlace("everlean-model-key", "EVERLEAN_MODEL_KEY")
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def nothing_read_before() -> Iterator[None]:
 
 
 def test_a_job_is_given_no_secret_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("UNSORRY_MODEL_KEY", "UNSORRY_GITHUB_TOKEN", "CREDENTIALS_DIRECTORY", "HF_TOKEN"):
+    for name in ("EVERLEAN_MODEL_KEY", "EVERLEAN_GITHUB_TOKEN", "CREDENTIALS_DIRECTORY", "HF_TOKEN"):
         monkeypatch.setenv(name, KEY)
     assert KEY not in job_environment(tmp_path).values()
 
@@ -37,7 +37,7 @@ def test_a_job_is_given_no_secret_of_the_environment(monkeypatch: pytest.MonkeyP
 def test_a_key_is_handed_over_by_a_pipe_that_is_empty_once_it_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("UNSORRY_MODEL_KEY", KEY)
+    monkeypatch.setenv("EVERLEAN_MODEL_KEY", KEY)
     with handed_over(PLACE) as handed:
         assert KEY not in repr(handed)
         (descriptor,) = handed.descriptors
@@ -53,7 +53,7 @@ def test_a_key_is_handed_over_by_a_pipe_that_is_empty_once_it_is_read(
 def test_the_child_of_a_job_inherits_neither_the_pipe_nor_a_variable_with_the_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("UNSORRY_MODEL_KEY", KEY)
+    monkeypatch.setenv("EVERLEAN_MODEL_KEY", KEY)
     grandchild = (
         "import os; print(sorted(os.listdir('/proc/self/fd'), key=int)[3:-1], 's3cret' in str(os.environ))"
     )
@@ -73,7 +73,7 @@ def test_the_child_of_a_job_inherits_neither_the_pipe_nor_a_variable_with_the_ke
 
 
 def test_without_a_key_nothing_is_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("UNSORRY_MODEL_KEY", raising=False)
+    monkeypatch.delenv("EVERLEAN_MODEL_KEY", raising=False)
     for place in (None, PLACE):
         with handed_over(place) as handed:
             assert (handed.descriptors, dict(handed.variables)) == ((), {})
@@ -82,7 +82,7 @@ def test_without_a_key_nothing_is_handed_over(monkeypatch: pytest.MonkeyPatch) -
 def test_of_the_folder_of_credentials_only_the_one_is_handed_over(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name, text in (("unsorry-model-key", KEY), ("github-token", "ghp_other")):
+    for name, text in (("everlean-model-key", KEY), ("github-token", "ghp_other")):
         (tmp_path / name).write_text(text + "\n", "ascii")
         (tmp_path / name).chmod(0o600)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
@@ -94,8 +94,8 @@ def test_of_the_folder_of_credentials_only_the_one_is_handed_over(
 def test_a_key_that_cannot_be_used_is_the_job_s_to_report(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "unsorry-model-key").write_text("two words", "ascii")
-    (tmp_path / "unsorry-model-key").chmod(0o600)
+    (tmp_path / "everlean-model-key").write_text("two words", "ascii")
+    (tmp_path / "everlean-model-key").chmod(0o600)
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
     with handed_over(PLACE) as handed, pytest.raises(CredentialError, match="holds no key"):
         read_key(environment=handed.variables)

@@ -55,9 +55,9 @@ def test_no_one_holds_a_lock_that_does_not_exist(tmp_path: Path) -> None:
 
 def test_a_command_that_keeps_the_daemon_away_is_not_taken_for_the_daemon(tmp_path: Path) -> None:
     path = tmp_path / "daemon.lock"
-    held = DaemonLock.acquire(path, purpose="unsorry db rebuild")
-    assert who_holds(path) == Holder(os.getpid(), "unsorry db rebuild")
-    with pytest.raises(AlreadyRunningError, match="unsorry db rebuild is at work") as caught:
+    held = DaemonLock.acquire(path, purpose="everlean db rebuild")
+    assert who_holds(path) == Holder(os.getpid(), "everlean db rebuild")
+    with pytest.raises(AlreadyRunningError, match="everlean db rebuild is at work") as caught:
         DaemonLock.acquire(path)
     assert "kill" not in str(caught.value)
     held.release()
@@ -70,7 +70,7 @@ def test_a_lock_that_was_just_taken_is_not_said_to_be_its_last_and_dead_holder_s
     path = tmp_path / "daemon.lock"
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    path.write_text(f"{dead.pid} unsorry db rebuild\n", encoding="ascii")
+    path.write_text(f"{dead.pid} everlean db rebuild\n", encoding="ascii")
     with path.open(encoding="ascii") as taken:
         fcntl.flock(taken, fcntl.LOCK_EX)
         assert who_holds(path) is None
@@ -82,10 +82,10 @@ def test_a_lock_that_was_just_taken_is_not_said_to_be_its_last_and_dead_holder_s
 
 def test_nothing_of_a_longer_name_is_left_in_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "daemon.lock"
-    path.write_text("4194304 unsorry a command with a name that is long\n", encoding="ascii")
-    held = DaemonLock.acquire(path, purpose="unsorry import")
-    assert who_holds(path) == Holder(os.getpid(), "unsorry import")
-    assert path.read_text(encoding="ascii").split() == [str(os.getpid()), "unsorry", "import"]
+    path.write_text("4194304 everlean a command with a name that is long\n", encoding="ascii")
+    held = DaemonLock.acquire(path, purpose="everlean import")
+    assert who_holds(path) == Holder(os.getpid(), "everlean import")
+    assert path.read_text(encoding="ascii").split() == [str(os.getpid()), "everlean", "import"]
     held.release()
 
 

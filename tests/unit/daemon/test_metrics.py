@@ -151,7 +151,7 @@ def test_every_name_keeps_prometheus_rules(metrics: dict[str, Any]) -> None:
     assert [name for name, _ in helped] == list(typed)
     assert len(typed) == len(helped) == len(metrics)
     for name, kind in typed.items():
-        assert re.fullmatch(r"unsorry_[a-z_]+[a-z]", name)
+        assert re.fullmatch(r"everlean_[a-z_]+[a-z]", name)
         assert (kind == "counter") == name.endswith("_total"), name
         # Base units, written out at the end; what has none is counted in its own name.
         assert not re.search(
@@ -166,7 +166,7 @@ def test_every_name_keeps_prometheus_rules(metrics: dict[str, Any]) -> None:
 
 
 def test_what_the_simulator_did_is_counted_apart_and_never_as_verified(metrics: dict[str, Any]) -> None:
-    assert values(metrics["unsorry_proofs"]) == {
+    assert values(metrics["everlean_proofs"]) == {
         ("false", "checked"): 0, ("true", "checked"): 1, ("false", "found"): 3, ("true", "found"): 1,
         ("false", "rejected"): 1, ("true", "rejected"): 0, ("false", "verified"): 1,
     }  # fmt: skip
@@ -175,16 +175,16 @@ def test_what_the_simulator_did_is_counted_apart_and_never_as_verified(metrics: 
 def test_jobs_are_counted_by_kind_and_their_durations_fall_into_their_intervals(
     metrics: dict[str, Any],
 ) -> None:
-    jobs = values(metrics["unsorry_jobs"])
+    jobs = values(metrics["everlean_jobs"])
     assert (jobs["scan", "running"], jobs["scan", "interrupted"], jobs["scan", "queued"]) == (1, 1, 2)
     assert (jobs["train", "held"], jobs["train", "failed"]) == (1, 0)
-    ends = values(metrics["unsorry_job_ends"])
+    ends = values(metrics["everlean_job_ends"])
     assert (ends["scan", "succeeded", "false"], ends["scan", "interrupted", "false"]) == (2, 1)
     assert ends["prove", "failed", "true"] == 0, "what never happened is 0 and not absent"
-    duration = metrics["unsorry_job_duration_seconds"]
+    duration = metrics["everlean_job_duration_seconds"]
     key = ("scan", "succeeded", "false")
-    assert values(duration, "unsorry_job_duration_seconds_sum") == {key: 405.0}
-    assert values(duration, "unsorry_job_duration_seconds_count") == {key: 2}
+    assert values(duration, "everlean_job_duration_seconds_sum") == {key: 405.0}
+    assert values(duration, "everlean_job_duration_seconds_count") == {key: 2}
     buckets = {
         sample.labels["le"]: sample.value for sample in duration.samples if sample.name.endswith("_bucket")
     }
@@ -195,40 +195,42 @@ def test_jobs_are_counted_by_kind_and_their_durations_fall_into_their_intervals(
 def test_repositories_have_the_age_of_their_poll_their_sorries_and_what_is_wrong(
     metrics: dict[str, Any],
 ) -> None:
-    assert values(metrics["unsorry_repository_poll_age_seconds"]) == {(REPOSITORY,): 120}
-    assert values(metrics["unsorry_repository_problem"]) == {("gone", REPOSITORY): 1}
-    sorries = values(metrics["unsorry_sorries"])
-    assert values(metrics["unsorry_theorems"]) == {(REPOSITORY,): 1}
+    assert values(metrics["everlean_repository_poll_age_seconds"]) == {(REPOSITORY,): 120}
+    assert values(metrics["everlean_repository_problem"]) == {("gone", REPOSITORY): 1}
+    sorries = values(metrics["everlean_sorries"])
+    assert values(metrics["everlean_theorems"]) == {(REPOSITORY,): 1}
     assert sorries == {
         (REPOSITORY, "open"): 1, (REPOSITORY, "verified"): 0, (REPOSITORY, "filled"): 0, (REPOSITORY, "removed"): 0,
     }  # fmt: skip
 
 
 def test_the_machine_the_models_the_channels_and_the_pauses_are_there(metrics: dict[str, Any]) -> None:
-    assert values(metrics["unsorry_gpu_state"])["GPU-1", 'H"200\\', "lent"] == 1
-    assert values(metrics["unsorry_gpu_state"])["GPU-1", 'H"200\\', "free"] == 0
-    assert values(metrics["unsorry_forge_quota_remaining"]) == {("core",): 4990}
-    assert values(metrics["unsorry_retriever_recall_ratio"]) == {
+    assert values(metrics["everlean_gpu_state"])["GPU-1", 'H"200\\', "lent"] == 1
+    assert values(metrics["everlean_gpu_state"])["GPU-1", 'H"200\\', "free"] == 0
+    assert values(metrics["everlean_forge_quota_remaining"]) == {("core",): 4990}
+    assert values(metrics["everlean_retriever_recall_ratio"]) == {
         ("1", "false", REPOSITORY): 0.205, ("10", "false", REPOSITORY): 0.41,
     }  # fmt: skip
-    assert values(metrics["unsorry_paused"]) == {("poll",): 0, ("train",): 1, ("prove",): 0, ("all",): 0}
-    assert values(metrics["unsorry_notification_failures"]) == {("webhook",): 4}
-    assert values(metrics["unsorry_build_info"])
+    assert values(metrics["everlean_paused"]) == {("poll",): 0, ("train",): 1, ("prove",): 0, ("all",): 0}
+    assert values(metrics["everlean_notification_failures"]) == {("webhook",): 4}
+    assert values(metrics["everlean_build_info"])
 
 
 def test_what_is_not_there_has_no_metric_and_an_empty_view_still_has_numbers() -> None:
     metrics = parsed(exposition(view_of(), live(gpus=(), quotas={}, requests={}, waiting={}, log_position=0)))
-    assert not {"unsorry_gpu_state", "unsorry_forge_quota_remaining", "unsorry_retriever_recall_ratio"} & set(
-        metrics
-    )
-    assert values(metrics["unsorry_view_lag_events"]) == {(): 0}
+    assert not {
+        "everlean_gpu_state",
+        "everlean_forge_quota_remaining",
+        "everlean_retriever_recall_ratio",
+    } & set(metrics)
+    assert values(metrics["everlean_view_lag_events"]) == {(): 0}
 
 
 def test_every_metric_is_in_the_documentation_with_its_labels_and_no_other_is(
     metrics: dict[str, Any],
 ) -> None:
     rows = re.findall(
-        r"^- `(unsorry_[a-z_]+)`(?: \(([^)]*)\))?:",
+        r"^- `(everlean_[a-z_]+)`(?: \(([^)]*)\))?:",
         (DOCS / "monitoring.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
@@ -253,7 +255,7 @@ def test_the_dashboard_asks_only_for_what_there_is(metrics: dict[str, Any]) -> N
     questions += [item["query"] for item in dashboard["templating"]["list"] if item["type"] == "query"]
     assert len(panels) >= 12
     for question in questions:
-        named = re.findall(r"\b(unsorry_[a-z_]+)(?:\{([^}]*)\})?", question)
+        named = re.findall(r"\b(everlean_[a-z_]+)(?:\{([^}]*)\})?", question)
         assert named, question
         known = {"instance", "job", "le"}
         for name, selector in named:
@@ -268,5 +270,5 @@ def test_the_dashboard_asks_only_for_what_there_is(metrics: dict[str, Any]) -> N
     assert len(ids) == len(set(ids))
     # Proofs are Lean's: no panel adds the simulator's to them.
     for question in questions:
-        if "unsorry_proofs_total" in question:
+        if "everlean_proofs_total" in question:
             assert "simulated=" in question, question

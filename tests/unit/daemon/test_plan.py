@@ -771,7 +771,7 @@ def test_a_pause_holds_what_is_due_until_it_is_resumed_and_says_so(world: World)
     plan = world.plan(created(), sorry("a"), scanned(1), [pause])
     assert kinds(plan) == []
     assert waiting(plan) == [
-        ("prove", "paused by ada (the machine is needed); `unsorry resume prove`"),
+        ("prove", "paused by ada (the machine is needed); `everlean resume prove`"),
     ]
     assert kinds(world.plan([WorkResumed(work="prove", by="ada")])) == ["prove"]
     everything = world.plan([WorkPaused(work="all", by="ada", reason="")], created(branch="side", tip=7))

@@ -416,7 +416,7 @@ def test_a_job_with_a_model_has_the_gpu_the_memory_and_the_secrets_that_it_needs
     assert [job.memory_bytes for job in (zero, two, four)] == [2**32, 9 * 2**30, 2**32]
     assert [job.gpu for job in (zero, two, four)] == [False, True, False]
     assert [job.key for job in (zero, two)] == [None, None]
-    assert four.key == KeyPlace("unsorry-model-key", "UNSORRY_MODEL_KEY")
+    assert four.key == KeyPlace("everlean-model-key", "EVERLEAN_MODEL_KEY")
     assert part(asked(four, ProveSpec).rung, "endpoint")["ledger"] == str(
         settings.paths.state / "spending.jsonl"
     )

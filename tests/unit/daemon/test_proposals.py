@@ -35,7 +35,7 @@ def row(declaration: str, *, evidence: str = "no error") -> ProofRow:
 def test_every_declaration_has_a_branch_that_git_takes_and_only_this_proof_has(name: str) -> None:
     branch = branch_name(row(name))
     assert is_branch_name(branch)
-    assert re.fullmatch(r"unsorry/[A-Za-z0-9_.-]+-" + "d0" * 8, branch)
+    assert re.fullmatch(r"everlean/[A-Za-z0-9_.-]+-" + "d0" * 8, branch)
 
 
 def test_a_name_calls_no_one_and_closes_no_issue() -> None:

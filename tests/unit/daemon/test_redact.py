@@ -144,7 +144,7 @@ def test_git_gets_the_token_for_its_host_only_and_in_no_argument() -> None:
 
 
 def test_git_gets_no_other_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", SECRET)
+    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", SECRET)
     monkeypatch.setenv("GIT_DIR", "/elsewhere")
     assert SECRET not in environment().values()
     assert "GIT_DIR" not in environment()

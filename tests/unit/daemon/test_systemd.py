@@ -41,9 +41,9 @@ def test_a_reload_carries_the_monotonic_time(manager: socket.socket) -> None:
 
 def test_an_abstract_socket_is_addressed_by_its_at_sign() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
-        receiver.bind(f"\0unsorry-test-{os.getpid()}")
+        receiver.bind(f"\0everlean-test-{os.getpid()}")
         receiver.settimeout(2)
-        assert Notifier({"NOTIFY_SOCKET": f"@unsorry-test-{os.getpid()}"}).watchdog()
+        assert Notifier({"NOTIFY_SOCKET": f"@everlean-test-{os.getpid()}"}).watchdog()
         assert receiver.recv(100) == b"WATCHDOG=1"
 
 

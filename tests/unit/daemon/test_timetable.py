@@ -52,10 +52,10 @@ def test_quiet_hours_are_of_one_sort_of_work_and_say_until_when() -> None:
 def test_a_pause_names_its_author_and_the_remedy_and_has_no_end_of_its_own() -> None:
     wait = table("prove").of_kind("check")
     assert wait is not None
-    assert (wait.text, wait.until) == ("paused by ada; `unsorry resume prove`", None)
+    assert (wait.text, wait.until) == ("paused by ada; `everlean resume prove`", None)
     assert table("prove").of_kind("train") is None
-    assert said(table("all").of_kind("scan")) == "paused by ada; `unsorry resume all`"
-    assert said(table("all").of_work("poll")) == "paused by ada; `unsorry resume all`"
+    assert said(table("all").of_kind("scan")) == "paused by ada; `everlean resume all`"
+    assert said(table("all").of_work("poll")) == "paused by ada; `everlean resume all`"
 
 
 def test_a_spent_night_is_over_at_noon() -> None:
@@ -75,15 +75,15 @@ def test_a_training_is_preempted_for_what_the_settings_name_and_for_nothing_else
     quiet: dict[str, Any] = {"quiet": {"train": ["22:00-06:00"]}}
     assert yields(table(**quiet)) == "quiet hours until 06:00"
     assert yields(table(**quiet, preempt=[])) == ""
-    assert yields(table("train")) == "paused by ada; `unsorry resume train`"
+    assert yields(table("train")) == "paused by ada; `everlean resume train`"
     assert yields(table("train", preempt=["quiet"])) == ""
     assert yields(table("train"), "prove") == "", "another sort"
     assert yields(table(spent={"train": 3600.0}, per_night={"train": "1h"})).startswith("this night's 1h")
 
 
 def test_a_search_is_preempted_for_a_pause_and_quiet_hours_and_what_is_short_ends_by_itself() -> None:
-    assert yields(table("prove"), "prove") == "paused by ada; `unsorry resume prove`"
-    assert yields(table("all"), "prove") == "paused by ada; `unsorry resume all`"
+    assert yields(table("prove"), "prove") == "paused by ada; `everlean resume prove`"
+    assert yields(table("all"), "prove") == "paused by ada; `everlean resume all`"
     assert yields(table(quiet={"prove": ["22:00-06:00"]}), "prove") == "quiet hours until 06:00"
     assert yields(table("prove", preempt=["quiet"]), "prove") == ""
     assert yields(table(preempt=["prove"]), "prove") == "", "it is itself what is waited for"

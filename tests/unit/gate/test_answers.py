@@ -10,7 +10,7 @@ from pipeline.gate.answers import Answer, differences, not_of_the_proof, read_an
 from pipeline.gate.lake_checks import one_message, read_axioms, sorry_warnings
 from tests.support.lean.exported import Exported
 
-FACTS = """unsorry-questions 4 abc
+FACTS = """everlean-questions 4 abc
 lean 4.28.0
 module\tinit\tN\t/w/N.olean
 module\tbare\tInit.Core\t/lean/a\\tb.olean

@@ -34,15 +34,15 @@ def test_the_project_has_the_challenge_as_committed_and_the_proof_as_another_mod
     out = tmp_path / "out"
     export(certificate, judged.clone, out)
     assert "sorry" in (out / "A.lean").read_text("utf-8")
-    solution = (out / "UnsorrySolution.lean").read_text("utf-8")
+    solution = (out / "EverleanSolution.lean").read_text("utf-8")
     assert "exact ⟨h.2, h.1⟩" in solution
     assert "sorry" not in solution
     assert tomllib.loads((out / "lakefile.toml").read_text("utf-8"))["lean_lib"] == [
-        {"name": "UnsorrySolution"}
+        {"name": "EverleanSolution"}
     ]
     assert json.loads((out / "comparator.json").read_text("utf-8")) == {
         "challenge_module": "A",
-        "solution_module": "UnsorrySolution",
+        "solution_module": "EverleanSolution",
         "theorem_names": ["Demo.mine"],
         "permitted_axioms": ["Classical.choice", "Quot.sound", "propext"],
         "enable_nanoda": False,

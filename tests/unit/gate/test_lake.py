@@ -61,7 +61,7 @@ def test_a_question_s_files_go_away_and_the_answer_is_of_what_was_built(
     answer = ask_exactly(runner, module="A", declaration="t")
     assert not isinstance(answer, str)
     assert answer.axioms == ("propext", "sorryAx")
-    assert not list((runner.project / ".lake" / "unsorry").iterdir())
+    assert not list((runner.project / ".lake" / "everlean").iterdir())
 
 
 def test_of_what_was_not_built_nothing_is_answered(runner: LakeRunner) -> None:

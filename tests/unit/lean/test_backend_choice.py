@@ -79,9 +79,9 @@ def test_a_version_that_is_not_there_says_how_to_get_it(machine: Machine) -> Non
 
     assert chosen.kind == "none"
     assert "toolchain leanprover/lean4:v4.22.0 is not installed (there is v4.21.0)" in chosen.detail
-    assert "run `unsorry setup`" in chosen.detail
+    assert "run `everlean setup`" in chosen.detail
     only_repls = machine.leans(backend="pantograph").for_toolchain("v4.22.0")
-    assert "run `unsorry toolchain install v4.22.0`" in only_repls.detail
+    assert "run `everlean toolchain install v4.22.0`" in only_repls.detail
 
 
 def test_a_damaged_build_is_never_chosen(machine: Machine) -> None:
@@ -93,7 +93,7 @@ def test_a_damaged_build_is_never_chosen(machine: Machine) -> None:
     ):
         assert chosen.kind != "pantograph"
         assert "damaged" in chosen.detail
-        assert "unsorry toolchain install v4.21.0" in chosen.detail
+        assert "everlean toolchain install v4.21.0" in chosen.detail
 
 
 def test_of_a_version_without_a_repl_the_toolchain_s_own_language_server_is_taken(machine: Machine) -> None:
@@ -111,7 +111,7 @@ def test_of_a_version_without_a_repl_the_toolchain_s_own_language_server_is_take
     assert machine.chosen("v4.21.0").kind == "pantograph"
     assert machine.leans(backend="pantograph").for_toolchain("v4.35.0").kind == "none"
     missing = machine.chosen("v4.34.0")
-    assert (missing.kind, "run `unsorry setup`" in missing.detail) == ("none", True)
+    assert (missing.kind, "run `everlean setup`" in missing.detail) == ("none", True)
 
 
 def test_the_bundled_repl_is_found_without_an_import_and_serves_its_own_version_only(
@@ -145,11 +145,11 @@ def test_of_three_for_one_version_the_configured_comes_first_then_the_bundled_th
 
 
 def test_nothing_found_names_each_way_to_get_it(machine: Machine) -> None:
-    assert machine.leans().summary.detail == "no Lean is installed here; run `unsorry setup`"
+    assert machine.leans().summary.detail == "no Lean is installed here; run `everlean setup`"
     detail = machine.leans(backend="pantograph").summary.detail
     assert "PyPantograph" in detail
     assert "lean.repl" in detail
-    assert "unsorry toolchain install VERSION" in detail
+    assert "everlean toolchain install VERSION" in detail
 
 
 def test_the_configured_repl_comes_first_and_serves_its_own_version_only(machine: Machine) -> None:
@@ -262,7 +262,7 @@ def test_no_sandbox_means_no_lean_at_all(machine: Machine) -> None:
 
 
 def test_the_summary_names_every_version(machine: Machine) -> None:
-    assert "unsorry setup" in machine.leans().summary.detail
+    assert "everlean setup" in machine.leans().summary.detail
     machine.build("v4.21.0")
     assert machine.leans().summary.toolchain == "leanprover/lean4:v4.21.0"
     machine.build("v4.28.0")

@@ -25,8 +25,8 @@ def test_the_frame_keeps_the_column_of_the_first_line() -> None:
 def test_an_example_becomes_a_theorem_for_distil_and_keeps_its_rest() -> None:
     text = "/-- an example of example -/\nexample (p : Prop) : p := sorry -- example\n"
     framed = cut(text, "example").framed_for_distil()
-    assert "theorem unsorry_example_0 (p : Prop) : p := sorry" in framed
-    assert framed.count("unsorry_example") == 1
+    assert "theorem everlean_example_0 (p : Prop) : p := sorry" in framed
+    assert framed.count("everlean_example") == 1
 
 
 def test_a_theorem_that_mentions_example_keeps_its_text() -> None:

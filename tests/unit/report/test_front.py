@@ -114,7 +114,7 @@ def test_the_first_screen_answers_what_a_maintainer_asks(view_of: Fill) -> None:
     data = gather(view_of(week()), made_at=MADE_AT, since=datetime(2000, 1, 1, tzinfo=UTC))
     text = said(render(data).html["index.html"])
     top, rest = text.split("Open sorries, by repository and file")
-    ready = f"unsorry proofs apply {data.front.ready[0].proof}, no kernel replay"
+    ready = f"everlean proofs apply {data.front.ready[0].proof}, no kernel replay"
     for words in (
         "4 sorries are open in 2 of 2 watched repositories.",
         "4 new sorries; filled: 1 by people; 1 was there when their branches were first read.",
@@ -150,7 +150,7 @@ def test_every_open_sorry_has_its_goal_what_was_tried_how_far_it_got_and_its_lin
     assert "rung 0, tactics: shown false: a proof of its negation was accepted" in text
     assert "goal left" not in text.split("Logic.untrue")[1].split("Logic.new")[0], "it is not nearly there"
     assert "Logic.proved patch ready" in text
-    assert "A proof that Lean verified waits (no kernel replay): unsorry proofs apply" in text
+    assert "A proof that Lean verified waits (no kernel replay): everlean proofs apply" in text
     assert "Lean has not said the goal; this is what the declaration states." in text
     local = pages[f"{file_stem(LOCAL)}.html"]
     assert "Logic/Basic.lean:8 at" in said(local)
@@ -214,9 +214,9 @@ def test_what_was_accepted_and_not_verified_stands_on_the_first_screen_while_it_
     assert only.proof == found["new"].proof
     where = "Logic.new github.com/ada/logic Logic/Basic.lean:8"
     index = said(render(data).html["index.html"])
-    assert f"Accepted, not verified {where} unsorry proofs show {only.proof}" in index
+    assert f"Accepted, not verified {where} everlean proofs show {only.proof}" in index
     lines = digest(data.front)
-    line = f"- Logic.new (github.com/ada/logic Logic/Basic.lean:8): unsorry proofs show {only.proof}"
+    line = f"- Logic.new (github.com/ada/logic Logic/Basic.lean:8): everlean proofs show {only.proof}"
     assert lines[lines.index("Accepted, not verified:") + 1] == line
 
 
@@ -224,12 +224,12 @@ def test_a_digest_says_the_first_screen_in_lines(view_of: Fill) -> None:
     made = front(view_of(week()), since=BEGAN, until="2100-01-01T00:00:00.000000Z")
     lines = digest(made)
     assert lines[:2] == [
-        "unsorry from 2000-01-01 to 2100-01-01: 4 sorries are open in 2 of 2 watched repositories.",
+        "everlean from 2000-01-01 to 2100-01-01: 4 sorries are open in 2 of 2 watched repositories.",
         "4 new sorries; filled: 1 by people; 1 was there when their branches were first read.",
     ]
     headings = [line for line in lines if line.endswith(":")]
     assert headings == ["Shown false:", "Patches ready:", "New:", "Filled:", "Needs attention:", "Oldest:"]
-    patch = f"- Logic.proved (github.com/ada/logic Logic/Basic.lean:8): unsorry proofs apply {made.ready[0].proof}"
+    patch = f"- Logic.proved (github.com/ada/logic Logic/Basic.lean:8): everlean proofs apply {made.ready[0].proof}"
     assert f"{patch}, no kernel replay" in lines
 
 

@@ -289,7 +289,7 @@ def test_a_hostile_tree_does_nothing_in_the_report(told: Told) -> None:
 
 def test_a_large_tree_is_drawn_in_part_and_the_page_says_where_the_rest_is() -> None:
     html = search(large(500), proof="abc", simulated=False)
-    assert "40 are shown, `unsorry proofs tree abc` has all" in html
+    assert "40 are shown, `everlean proofs tree abc` has all" in html
     assert "The proof step by step, the first 40 of 499" in html
     assert len(html) < 200_000
 

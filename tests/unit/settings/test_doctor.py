@@ -1,4 +1,4 @@
-"""The judgements behind `unsorry doctor`."""
+"""The judgements behind `everlean doctor`."""
 
 from __future__ import annotations
 

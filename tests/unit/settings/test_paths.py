@@ -15,7 +15,7 @@ from store.domain.identity import slug
 @pytest.fixture(autouse=True)
 def _clean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
-        "UNSORRY_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
+        "EVERLEAN_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
         "STATE_DIRECTORY", "CACHE_DIRECTORY", "RUNTIME_DIRECTORY",
     ):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
@@ -32,12 +32,12 @@ def write(path: Path, text: str = "") -> Path:
 
 
 def test_the_places_are_looked_at_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    user = write(tmp_path / "home" / ".config" / "unsorry" / "config.toml")
+    user = write(tmp_path / "home" / ".config" / "everlean" / "config.toml")
     assert find_config() == user
     system = write(tmp_path / "etc" / "config.toml")
     assert find_config() == system
     named = write(tmp_path / "named.toml")
-    monkeypatch.setenv("UNSORRY_CONFIG", str(named))
+    monkeypatch.setenv("EVERLEAN_CONFIG", str(named))
     assert find_config() == named
     assert find_config(user) == user
 
@@ -59,7 +59,8 @@ def test_a_clones_own_file_is_read_only_where_it_is_named(tmp_path: Path) -> Non
 
 def test_no_configuration_at_all_says_where_was_looked() -> None:
     with pytest.raises(
-        ConfigNotFoundError, match=r"etc/config\.toml and .*unsorry/config\.toml.*unsorry init.*--config FILE"
+        ConfigNotFoundError,
+        match=r"etc/config\.toml and .*everlean/config\.toml.*everlean init.*--config FILE",
     ):
         find_config()
 
@@ -69,7 +70,7 @@ def test_unset_folders_are_those_of_the_user(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/7")
     home = tmp_path / "home"
     assert paths_from_config(config) == Paths(
-        home / ".local/state/unsorry", home / ".cache/unsorry", Path("/run/user/7/unsorry")
+        home / ".local/state/everlean", home / ".cache/everlean", Path("/run/user/7/everlean")
     )
 
 
@@ -95,7 +96,7 @@ def test_systemds_folders_go_before_the_defaults_and_after_the_settings(
 
 def test_a_user_finds_the_system_services_folders_through_its_configuration(tmp_path: Path) -> None:
     found = paths_from_config(write(tmp_path / "etc" / "config.toml"))
-    assert found == Paths(Path("/var/lib/unsorry"), Path("/var/cache/unsorry"), Path("/run/unsorry"))
+    assert found == Paths(Path("/var/lib/everlean"), Path("/var/cache/everlean"), Path("/run/everlean"))
 
 
 @pytest.mark.parametrize(

@@ -297,7 +297,7 @@ def test_the_systemd_credential_goes_before_the_file_and_the_environment_comes_l
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
-    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "from-environment")
+    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "from-environment")
     assert settings("", tmp_path).github.read_token() == "from-environment"
     (tmp_path / "token").write_text("from-file")
     (tmp_path / "token").chmod(0o600)
@@ -310,7 +310,7 @@ def test_the_systemd_credential_goes_before_the_file_and_the_environment_comes_l
 
 
 def test_public_is_plain_json_and_holds_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNSORRY_GITHUB_TOKEN", "s3cret")
+    monkeypatch.setenv("EVERLEAN_GITHUB_TOKEN", "s3cret")
     (tmp_path / "token").write_text("s3cret")
     (tmp_path / "token").chmod(0o600)
     found = settings('[github]\ntoken_file = "token"\n[[repos]]\nurl = "./a"\n', tmp_path)

@@ -44,7 +44,7 @@ def test_a_program_s_path_is_relative_to_the_file_and_its_name_is_left_to_path(t
 def test_a_url_that_is_itself_a_secret_is_refused_and_not_printed(url: str, tmp_path: Path) -> None:
     line = refused(f'[notify.webhook]\nurl = "{url}"', tmp_path)
     assert line.startswith("config.toml:2: notify.webhook.url: is itself a secret")
-    assert "unsorry-notify-url" in line
+    assert "everlean-notify-url" in line
     assert "hush" not in line
 
 
@@ -54,7 +54,7 @@ def test_a_url_that_is_itself_a_secret_is_refused_and_not_printed(url: str, tmp_
         ('[notify.webhook]\nurl = "http://example.org/hook"', "would be sent unencrypted"),
         ('[notify.webhook]\nurl = "ftp://example.org/hook"', "must be an https URL"),
         ('[notify.webhook]\nurl = "https://[example"', "is no valid URL"),
-        ('[notify.webhook]\nsecret = "hushhush"', "unsorry-notify-secret"),
+        ('[notify.webhook]\nsecret = "hushhush"', "everlean-notify-secret"),
         ('[notify.webhook]\nkinds = ["proof_found"]', "none of proof_verified, proof_doubted, model"),
         ("[notify.webhook]\nkinds = []", "is empty"),
         ('[notify.command]\nrun = [""]', "names no program"),

@@ -81,7 +81,7 @@ def shared_library() -> Path | None:
 
 
 def toolchain() -> Path:
-    """Return the toolchain's folder in the cache (`$XDG_CACHE_HOME/unsorry-lean435`), built there if need be.
+    """Return the toolchain's folder in the cache (`$XDG_CACHE_HOME/everlean-lean435`), built there if need be.
 
     Raises:
         UnavailableError: the shared library is missing or not the one expected, or nothing can be built with it.
@@ -118,7 +118,7 @@ def build(target: Path) -> Path:
 
 
 def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unsorry-lean435"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "everlean-lean435"
 
 
 def _key(library: Path) -> str:

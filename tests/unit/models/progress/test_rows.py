@@ -155,7 +155,7 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path, line: str, said: str) ->
 
 def test_a_file_that_is_missing_empty_or_no_text_is_named_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
-    with pytest.raises(DatasetError, match=r"rows.jsonl cannot be read .*unsorry export progress"):
+    with pytest.raises(DatasetError, match=r"rows.jsonl cannot be read .*everlean export progress"):
         read_dataset(path)
     path.write_text("\n\n", encoding="utf-8")
     with pytest.raises(DatasetError, match="has no row"):

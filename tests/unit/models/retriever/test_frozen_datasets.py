@@ -28,14 +28,14 @@ def kept(chain: Path, metadata: str) -> Path:
 
 
 def test_a_dataset_that_is_there_is_taken_as_it_is_and_cannot_be_written(tmp_path: Path) -> None:
-    place = kept(tmp_path, '{"unsorry": {"position": 12}}')
+    place = kept(tmp_path, '{"everlean": {"position": 12}}')
     assert asked(tmp_path) == asked(tmp_path) == (place, 12)
     assert {path.stat().st_mode & 0o222 for path in (place, place / "metadata.json")} == {0}
     forget(tmp_path, "job")
     assert not place.exists()
 
 
-@pytest.mark.parametrize("metadata", ["", "[]", "{}", '{"unsorry": {"position": "x"}}'])
+@pytest.mark.parametrize("metadata", ["", "[]", "{}", '{"everlean": {"position": "x"}}'])
 def test_a_dataset_that_is_damaged_is_named_with_what_to_do(tmp_path: Path, metadata: str) -> None:
     place = kept(tmp_path, metadata)
     with pytest.raises(DatasetError, match=rf"metadata\.json does not say .* Remove {place}"):
