@@ -31,8 +31,9 @@ from daemon.http.control import ControlServer, Parts, SocketInUseError
 from daemon.http.metrics import Metrics, MetricsListener
 from daemon.http.report_page import ReportPage
 from daemon.http.status import RuntimeStatus
-from daemon.jobs.engine import LocalEngine, engine_of
+from daemon.jobs.engine import Engine
 from daemon.jobs.limits import Cgroups, cgroups_here
+from daemon.jobs.local import LocalEngine
 from daemon.jobs.recovery import recover
 from daemon.jobs.runner import JobRunner
 from daemon.logs import configure
@@ -277,6 +278,18 @@ def _of_variables(settings: Settings) -> Iterator[str]:
 _OF_MODELS = ("model:", *(f"job:{name}-" for name, kind in KINDS.items() if kind.model))
 """How the streams begin of whatever may decide on a checkpoint."""
 _WITH_PATCH = frozenset({"proof_checked", "proof_verified", "proof_doubted"})
+
+
+def engine_of(
+    settings: Callable[[], Settings], local: LocalEngine, git: Git, *, leans: Callable[[], Leans]
+) -> Engine:
+    """Return the engine of `[engine] kind`."""
+    if settings().engine.kind == "local":
+        return local
+    # Only a daemon with a cluster pays for loading what speaks to it.
+    from daemon.jobs.remote import RayEngine
+
+    return RayEngine(local, settings, git, leans=leans)
 
 
 class Service:

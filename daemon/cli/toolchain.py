@@ -627,7 +627,8 @@ class Examination:
 
 def check_node(as_json: Json = False) -> None:
     from daemon.jobs.gpus import cuda_is_there
-    from daemon.jobs.node import examined, node_paths
+    from daemon.jobs.node import examined
+    from daemon.jobs.node_files import node_paths
     from daemon.jobs.wire import WireLean
 
     found = examined(node_paths(), WireLean(kind="server", toolchain="", sandbox="bubblewrap", as_root=True))

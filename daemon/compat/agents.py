@@ -27,10 +27,10 @@ from pydantic import ValidationError
 from daemon.compat.repository import Pinned, address, pin
 from daemon.compat.session import AgentError, AgentSession, Say, settings_for
 from daemon.jobs.due import DueJob
-from daemon.jobs.engine import checkout
 from daemon.jobs.gpus import cuda_is_there
 from daemon.jobs.history import ReadinessOfJobs
 from daemon.jobs.lines import Batch, Failure, Result, parse_line
+from daemon.jobs.local import checkout
 from daemon.jobs.recovery import INPUTS
 from daemon.jobs.runner import ended_event, of_attempt, started_event
 from daemon.planning.proving import Rung

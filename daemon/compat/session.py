@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import structlog
 
 from daemon.context import Context
-from daemon.jobs.engine import LocalEngine
+from daemon.jobs.local import LocalEngine
 from daemon.jobs.recovery import recover
 from daemon.jobs.runner import JobRunner
 from daemon.lock import DaemonLock, make_folder

@@ -16,20 +16,20 @@ import os
 import platform
 import shutil
 import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import asdict, replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import structlog
 
 from daemon.jobs.artifacts import ArtifactError, Artifacts, sweep_files, unpack_folder
-from daemon.jobs.engine import Commit, LocalAttempt, LocalEngine, Order, StartError, end_attempt
-from daemon.jobs.orphans import LOCK, guard
+from daemon.jobs.engine import Commit, Order, StartError
+from daemon.jobs.local import LocalAttempt, LocalEngine
+from daemon.jobs.node_files import FOLDER, LOCK, node_paths, remove, remove_earlier, remove_what_is_left
+from daemon.jobs.orphans import guard
 from daemon.jobs.wire import (
     BEGIN_BYTES,
     FRAME_BYTES,
@@ -55,6 +55,7 @@ from daemon.jobs.wire import (
     Taken,
     WireLean,
     encode,
+    program_version,
 )
 from daemon.paths import Paths
 from daemon.polling.errors import GitError
@@ -64,33 +65,18 @@ from pipeline.jobs.inputs import Input, Inputs
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.spec import Spec
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
-from pipeline.lean.build.build_cache import remove_tree, sweep
+from pipeline.lean.build.build_cache import sweep
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from store.domain.identity import slug
 
-FOLDER = "EVERLEAN_NODE_FOLDER"
-"""The environment variable with the folder that a node works in."""
 LEAST_FREE_BYTES = 2 * 2**30
 _TAKE_S = 30.0
 _GATHER_S = 0.05
 _SAID_WINDOW = 4
 _TEXT = 4000
 _SAID_EVERY_S = 0.1
-_YOUNG_S = 60.0
 
 log = structlog.get_logger("daemon.jobs.node")
-
-
-def program_version() -> str:
-    """Return the versions that a node and its daemon have to have in common."""
-    return f"everlean {version('everlean')}, Python {platform.python_version_tuple()[0]}.{sys.version_info.minor}"
-
-
-def node_paths() -> Paths:
-    """Return the places of this node."""
-    named = os.environ.get(FOLDER)
-    folder = Path(named).absolute() if named else Path.home() / ".cache" / "everlean-node"
-    return Paths(state=folder, cache=folder / "cache", runtime=folder / "run")
 
 
 def leans_here(paths: Paths, like: WireLean) -> Leans:
@@ -271,7 +257,9 @@ class NodeAttempt:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 lock.write(b"held")
                 lock.flush()
-                await asyncio.to_thread(guard, directory, {**os.environ, FOLDER: str(self._paths.state)})
+                await asyncio.to_thread(
+                    guard, directory / LOCK, {**os.environ, FOLDER: str(self._paths.state)}
+                )
                 await self._within(begin, directory, over)
         except (ArtifactError, GitError, OSError, subprocess.SubprocessError) as error:
             remedy = error.remedy if isinstance(error, GitError) else "see `everlean status`"
@@ -503,51 +491,3 @@ async def _add_pack(git: Git, mirror: Path, store: Artifacts, digest: str, kept:
         for there, here in both:
             there.unlink(missing_ok=True)
             there.hardlink_to(here)
-
-
-def remove(paths: Paths, directory: Path) -> None:
-    """End what runs of an attempt, and remove its folder and its worktree."""
-    if directory.is_dir():
-        end_attempt(directory)
-        remove_tree(directory)
-        with contextlib.suppress(OSError):
-            directory.parent.rmdir()  # of the job's other attempts there may be something
-    remove_tree(paths.worktrees / f"{directory.parent.name}-{directory.name}")
-
-
-def remove_earlier(paths: Paths, directory: Path) -> None:
-    """Wait for an earlier attempt's lock in this directory, then remove its files.
-
-    `daemon.jobs.orphans` waits for the same lock and kills by directory name: it would kill the new attempt.
-    """
-    with contextlib.ExitStack() as held:
-        with contextlib.suppress(FileNotFoundError):
-            lock = held.enter_context((directory / LOCK).open("r+b"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        remove(paths, directory)
-
-
-def remove_what_is_left(paths: Paths) -> None:
-    """Remove what attempts left whose process is gone: a living one holds its folder's lock."""
-    for directory in paths.jobs.glob("*/*"):
-        with contextlib.suppress(FileNotFoundError):
-            lock = directory / LOCK
-            # One that is empty is about to be held.
-            held = lock.is_file() and lock.stat().st_size > 0
-            if held or time.time() - directory.stat().st_mtime > _YOUNG_S:
-                with _free(lock) as free:
-                    if free:
-                        remove(paths, directory)
-
-
-@contextlib.contextmanager
-def _free(lock: Path) -> Iterator[bool]:
-    """Yield whether nobody holds a lock; nobody else does meanwhile."""
-    file: IO[bytes]
-    with lock.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True

@@ -1,9 +1,9 @@
-"""End what a killed process of a node leaves of its attempt: `python -m daemon.jobs.orphans DIRECTORY`.
+"""End what a killed process of a node leaves of its attempt: `python -m daemon.jobs.orphans LOCK`.
 
 A node may never come back, so that no next look at it removes anything. Each attempt there has one of these beside it,
 in a session of its own and no child of Ray's, which ends its children with the node. It waits for the lock that the
-attempt's process holds (`daemon.jobs.node`). The job itself has asked for a SIGTERM by then, but may ignore it, and
-what it started has asked for nothing.
+attempt's process (`daemon.jobs.node`) holds in the attempt's folder. The job itself has asked for a SIGTERM by then,
+but may ignore it, and what it started has asked for nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-LOCK = "node.lock"
 
-
-def guard(directory: Path, environment: dict[str, str]) -> None:
-    """Start one for the attempt in this folder, whose lock the caller holds.
+def guard(lock: Path, environment: dict[str, str]) -> None:
+    """Start one for the attempt whose lock this is; the caller holds it.
 
     Raises:
         OSError, subprocess.SubprocessError: it cannot be started.
     """
     subprocess.run(
-        [sys.executable, "-P", "-m", "daemon.jobs.orphans", str(directory)],
+        [sys.executable, "-P", "-m", "daemon.jobs.orphans", str(lock)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -33,9 +31,9 @@ def guard(directory: Path, environment: dict[str, str]) -> None:
     )
 
 
-def main(directory: Path) -> None:
+def main(path: Path) -> None:
     """Return at once; a child waits and ends what is left."""
-    with (directory / LOCK).open("rb") as lock:
+    with path.open("rb") as lock:
         if os.fork():
             return
         os.setsid()
@@ -45,10 +43,10 @@ def main(directory: Path) -> None:
             # Only now: it is rarely needed, and takes more memory and time than all before it. What runs goes first.
             from pipeline.jobs.child import kill_marked
 
-            kill_marked(directory)
-            from daemon.jobs.node import node_paths, remove
+            kill_marked(path.parent)
+            from daemon.jobs.node_files import node_paths, remove
 
-            remove(node_paths(), directory)
+            remove(node_paths(), path.parent)
 
 
 if __name__ == "__main__":

@@ -36,14 +36,13 @@ from daemon.jobs.engine import (
     AttemptLostError,
     Commit,
     End,
-    LocalEngine,
     Node,
     NodeRefusedError,
     Order,
     StartError,
     refused_by_system,
 )
-from daemon.jobs.node import program_version
+from daemon.jobs.local import LocalEngine
 from daemon.jobs.wire import (
     CONTROL,
     FROM_LINK,
@@ -78,6 +77,7 @@ from daemon.jobs.wire import (
     encode,
     framed,
     frames,
+    program_version,
 )
 from daemon.paths import Paths
 from daemon.polling.errors import GitError

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import platform
 import struct
+import sys
 from collections.abc import AsyncIterator, Iterator
+from importlib.metadata import version
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
@@ -33,6 +36,11 @@ FRAME_BYTES = 16 * 2**20
 """Bytes between the daemon and the process that speaks to the cluster go in frames of so many."""
 _LENGTHS = struct.Struct(">II")
 _MOST_BODY_BYTES = {"line": LONGEST_LINE_BYTES + 2**20, "payload": PART_BYTES, "said": SAID_BYTES}
+
+
+def program_version() -> str:
+    """Return the versions that a node and its daemon have to have in common."""
+    return f"everlean {version('everlean')}, Python {platform.python_version_tuple()[0]}.{sys.version_info.minor}"
 
 
 class WireError(ValueError):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from daemon.jobs.node import FOLDER
+from daemon.jobs.node_files import FOLDER
 from daemon.jobs.ray_link import SLOTS
 from daemon.settings import parse
 

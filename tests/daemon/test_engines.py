@@ -23,15 +23,15 @@ from daemon.jobs.engine import (
     Commit,
     DiskRefusedError,
     Engine,
-    LocalEngine,
     Order,
     StartError,
-    engine_of,
 )
 from daemon.jobs.gpus import Gpus
+from daemon.jobs.local import LocalEngine
 from daemon.jobs.runner import last_words, make_folder
 from daemon.paths import Paths
 from daemon.polling.git import Git
+from daemon.service import engine_of
 from pipeline.jobs import preemption
 from pipeline.jobs.child import Exit, LineTooLongError, kill_marked
 from pipeline.jobs.protocol import JobSpec

@@ -18,7 +18,8 @@ from uuid import UUID
 import psutil
 import pytest
 
-from daemon.jobs.engine import AttemptLostError, End, LocalAttempt, LocalEngine, Order
+from daemon.jobs.engine import AttemptLostError, End, Order
+from daemon.jobs.local import LocalAttempt, LocalEngine
 from daemon.jobs.recovery import recover
 from daemon.polling.git import Git
 from pipeline.jobs.child import Exit

@@ -28,15 +28,10 @@ import pytest
 
 from daemon.jobs.artifacts import ArtifactError, Artifacts, pack_folder, sweep_files, unpack_folder
 from daemon.jobs.due import DueJob
-from daemon.jobs.engine import AttemptLostError, Engine, LocalAttempt, LocalEngine, NodeRefusedError, Order
-from daemon.jobs.node import (
-    Keeper,
-    NodeAttempt,
-    _add_pack,
-    node_paths,
-    remove_earlier,
-    remove_what_is_left,
-)
+from daemon.jobs.engine import AttemptLostError, Engine, NodeRefusedError, Order
+from daemon.jobs.local import LocalAttempt, LocalEngine
+from daemon.jobs.node import Keeper, NodeAttempt, _add_pack
+from daemon.jobs.node_files import node_paths, remove_earlier, remove_what_is_left
 from daemon.jobs.ray_link import Link
 from daemon.jobs.remote import RayEngine, RemoteAttempt
 from daemon.jobs.runner import AttemptOutput, JobRunner, RunningAttempt, make_folder, verdict

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from daemon.jobs.due import DueJob
-from daemon.jobs.engine import Engine, LocalEngine, engine_of
+from daemon.jobs.engine import Engine
 from daemon.jobs.gpus import Gpu, Gpus
 from daemon.jobs.limits import Cgroups
+from daemon.jobs.local import LocalEngine
 from daemon.jobs.runner import JobRunner
+from daemon.service import engine_of
 from pipeline.jobs.kinds import Kind
 from pipeline.lean.backend import Leans
 from store.view import queries

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.jobs.engine import handed_over
+from daemon.jobs.local import handed_over
 from pipeline.jobs.child import job_environment
 from pipeline.jobs.protocol import KEY_PIPE
 from pipeline.models.endpoint import credentials

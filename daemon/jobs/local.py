@@ -1,0 +1,242 @@
+"""The local engine: attempts are children of the daemon, in worktrees of its mirrors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import platform
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import structlog
+
+from daemon.jobs.engine import DiskRefusedError, End, Node, Order, StartError, refused_by_system
+from daemon.jobs.gpus import Gpus
+from daemon.jobs.limits import Cgroups, MemoryBound, MemoryLooks
+from daemon.lock import holder
+from daemon.paths import Paths
+from daemon.polling.errors import GitError, NoSpaceError
+from daemon.polling.git import Git
+from pipeline.jobs.child import Exit, HandedOver, JobProcess, key_pipe, kill_marked
+from pipeline.lean.build.build_cache import BuildInUse, BuildMissingError, attach, empty_lake
+from pipeline.models.endpoint.credentials import KeyPlace, read_key
+from pipeline.models.endpoint.errors import CredentialError
+from store.domain.identity import slug
+
+log = structlog.get_logger("daemon.jobs.local")
+
+
+@asynccontextmanager
+async def checkout(
+    folder: Path, repository: str, sha: str, *, built: bool, git: Git, paths: Paths
+) -> AsyncIterator[None]:
+    """Check a commit out into a folder, with its build if `built`; remove both at the end.
+
+    Raises:
+        BuildMissingError: the build was swept away since the plan was made.
+        NoSpaceError, GitError: git cannot make the worktree.
+        OSError: the build cannot be put into it.
+    """
+    mirror = paths.mirrors / f"{slug(repository)}.git"
+    attached: BuildInUse | None = None
+    try:
+        await git.worktree_add(mirror, folder, sha)
+        if built:
+            attached = await asyncio.to_thread(attach, folder, paths.cache, repository, sha)
+        elif _brings_a_lake(folder):
+            # A commit may bring compiled files along; nothing that was not built here is ever imported.
+            await asyncio.to_thread(empty_lake, folder)
+        else:
+            empty_lake(folder)  # sooner done than given to a thread
+        yield
+    finally:
+        try:
+            if attached is not None:
+                attached.close()
+            await git.worktree_remove(mirror, folder)
+        except (GitError, OSError, RuntimeError) as error:
+            # The job's outcome counts, whatever the machine has too little of (processes, files, memory, threads: the
+            # last are Python's RuntimeError); the next start sweeps the folder.
+            log.warning("worktree_left", path=str(folder), reason=str(error))
+
+
+def _brings_a_lake(folder: Path) -> bool:
+    return os.path.lexists(folder / ".lake")
+
+
+def handed_over(place: KeyPlace | None) -> AbstractContextManager[HandedOver]:
+    """Return what a child needs to read the key that is in this place now; nothing where there is none.
+
+    A key that cannot be used is the job's to report: it reads why, and not the key.
+    """
+    try:
+        key = None if place is None else read_key(credential=place.credential, variable=place.variable)
+    except CredentialError as error:
+        return key_pipe(None, problem=str(error))
+    return key_pipe(key)
+
+
+class LocalAttempt:
+    """A child of the daemon, its memory bound, and what was made for it; `LocalEngine` starts it."""
+
+    def __init__(self, process: JobProcess, memory: MemoryBound, places: AsyncExitStack) -> None:
+        self.pid = process.pid
+        self._process = process
+        self._memory = memory
+        self._places = places
+
+    async def run(self, hear: Callable[[bytes], Awaitable[None]]) -> Exit:
+        """See `Attempt.run`."""
+
+        async def read() -> None:
+            async for raw in self._process.lines():
+                await hear(raw)
+
+        _, end = await asyncio.gather(read(), self._process.ended())
+        return end
+
+    async def stop(self, *, grace_s: float, first_alone: bool = False) -> None:
+        """See `Attempt.stop`."""
+        await self._process.stop(grace_s=grace_s, first_alone=first_alone)
+
+    async def close(self) -> End:
+        """See `Attempt.close`."""
+        try:
+            end = await self._process.stop(grace_s=0.0)
+            self._process.close()
+            usage, seen_bytes = await self._memory.end()
+        finally:
+            await self._places.aclose()
+        return End(end, usage, seen_bytes)
+
+
+class LocalEngine:
+    """The daemon's machine. Every method belongs to the event loop's thread.
+
+    Args:
+        slots: see `Engine.slots`.
+        gpus: the GPUs of this machine; None: as they are found.
+        cgroups: the groups that hold jobs to their memory; None: their processes are looked at instead.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        git: Git,
+        *,
+        slots: int,
+        gpus: Gpus | None = None,
+        cgroups: Cgroups | None = None,
+    ) -> None:
+        self.slots = slots
+        self._paths = paths
+        self._git = git
+        self._gpus = gpus or Gpus(paths.runtime / "gpus")
+        self._cgroups = cgroups
+        self._looks = MemoryLooks()
+
+    @property
+    def now(self) -> tuple[Node, ...]:
+        """See `Engine.now`."""
+        return (Node(platform.node(), self.slots, self._gpus.now),)
+
+    async def nodes(self, lent: Mapping[str, str]) -> tuple[Node, ...]:
+        """See `Engine.nodes`."""
+        await self._gpus.look(lent)
+        return self.now
+
+    async def start(self, order: Order, *, over: Callable[[str], None]) -> LocalAttempt:
+        """Check the commit out, write the specification, start the process and bound its memory.
+
+        Raises:
+            StartError: see `Engine.start`.
+        """
+        job = order.spec.job
+        try:
+            attempt, memory = await self._started(order, over)
+        except BuildMissingError as error:
+            # It was swept away since the plan was made; the next plan has it built again first.
+            raise StartError("build_missing", str(error), "nothing: it is built again") from error
+        except NoSpaceError as error:
+            raise DiskRefusedError(OSError(errno.ENOSPC, str(error)), self._paths.worktrees) from error
+        except GitError as error:
+            raise StartError("worktree", str(error), error.remedy) from error
+        except OSError as error:
+            raise refused_by_system(job, error, self._paths.jobs) from error
+        try:
+            await memory.begin()
+        except BaseException:
+            await asyncio.shield(attempt.close())
+            raise
+        return attempt
+
+    async def _started(self, order: Order, over: Callable[[str], None]) -> tuple[LocalAttempt, MemoryBound]:
+        spec, commit, gpu, paths = order.spec, order.commit, order.gpu, self._paths
+        async with AsyncExitStack() as places:
+            if commit is not None:
+                folder = paths.worktrees / f"{spec.job}-{spec.attempt}"
+                made = checkout(
+                    folder, commit.repository, commit.sha, built=commit.built, git=self._git, paths=paths
+                )
+                await places.enter_async_context(made)
+                spec = replace(spec, worktree=folder)
+            if order.mirror:
+                spec = replace(spec, mirror=paths.mirrors / f"{slug(order.mirror)}.git")
+            if gpu is not None:
+                spec = replace(spec, gpu_lock=self._gpus.lock(gpu.uuid))
+            await asyncio.to_thread(spec.write)
+            process = await JobProcess.start(
+                order.module,
+                spec=spec.directory / "spec.json",
+                directory=spec.directory,
+                stderr=spec.log,
+                memory_bytes=order.memory_bytes,
+                secrets=handed_over(order.key),
+                # Without a GPU of its own it sees none; the nameless one is whatever the daemon sees.
+                visible="" if gpu is None else gpu.uuid or None,
+            )
+            memory = MemoryBound(
+                f"{spec.job}-{spec.attempt}",
+                process.pid,
+                limit_bytes=order.whole_bytes,
+                cgroups=self._cgroups,
+                looks=self._looks,
+                over=over,
+            )
+            return LocalAttempt(process, memory, places.pop_all()), memory
+
+    async def reap(self, directory: Path) -> int:
+        """See `Engine.reap`."""
+        return await asyncio.to_thread(end_attempt, directory)
+
+    async def aclose(self) -> None:
+        """See `Engine.aclose`."""
+        self._looks.close()
+        self._gpus.close()
+
+
+_PATIENCE_S = 5.0
+
+
+def end_attempt(directory: Path) -> int:
+    """Kill whatever still runs of the attempt in `directory`; return how many processes that were.
+
+    The holder of the attempt's lock is the job itself, so its number cannot belong to another process; what it
+    started and did not take along is found by its mark.
+    """
+    lock = directory / "lock"
+    killed = 0
+    deadline = time.monotonic() + _PATIENCE_S
+    while (pid := holder(lock)) is not None and time.monotonic() < deadline:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            # The job leads its own session, so the group has its number.
+            (os.killpg if os.getpgid(pid) == pid else os.kill)(pid, signal.SIGKILL)
+            killed = 1
+        time.sleep(0.02)
+    return killed + kill_marked(directory)
