@@ -13,7 +13,8 @@ import typer
 
 from daemon.cli.completion import PROOFS, ids
 from daemon.cli.context import CliError, Config, ExitCode, Json, locate, one_match, view
-from daemon.cli.render import clean, counted, emit_json, fields, note, say, styled
+from daemon.cli.render import emit_json, fields, note, say, styled
+from store.text import clean, counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from daemon.cli.context import Config, ExitCode, Json, locate
-from daemon.cli.render import clean, counted, emit_json, note, say, styled
+from daemon.cli.render import emit_json, note, say, styled
+from store.text import clean, counted
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

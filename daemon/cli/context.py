@@ -24,9 +24,10 @@ import typer
 
 from daemon import lock
 from daemon.cli.completion import repositories
-from daemon.cli.render import moment, note
+from daemon.cli.render import note
 from daemon.http import control_client
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
+from store.text import moment
 
 if TYPE_CHECKING:
     from daemon.answers import JobProgress, LiveStatus, QueuedJob
@@ -138,7 +139,7 @@ def locate(config: Path | None, as_of: str | None = None) -> Instance:
 
 
 def moment_option(text: str, option: str) -> int | datetime:
-    """Read an option's value that names an event by its number, or a time (`daemon.cli.render.moment`)."""
+    """Read an option's value that names an event by its number, or a time (`store.text.moment`)."""
     if text.isascii() and text.isdigit():
         return int(text)
     return time_option(text, option, or_else="neither the number of an event nor a time")

@@ -11,8 +11,9 @@ import typer
 
 from daemon.cli.context import CliError, Config, ExitCode, Instance, Json, locate, view
 from daemon.cli.events import summary
-from daemon.cli.render import by_state, clean, counted, emit_json, fields, note, of_row, say, size
+from daemon.cli.render import emit_json, fields, note, of_row, say
 from daemon.lock import AlreadyRunningError, DaemonLock
+from store.text import by_state, clean, counted, size
 
 if TYPE_CHECKING:
     from store.view.rebuild import Difference

@@ -17,8 +17,9 @@ from urllib.parse import quote
 import typer
 
 from daemon.cli.context import CliError, ExitCode, Json
-from daemon.cli.render import check_choice, clean, clean_block, counted, emit_json, json_text, say, styled
+from daemon.cli.render import check_choice, emit_json, json_text, say, styled
 from store.domain.identity import short_hash
+from store.text import clean, clean_block, counted
 
 if TYPE_CHECKING:
     from pipeline.diff import Finding

@@ -26,10 +26,11 @@ from daemon.cli.context import (
     moment_option,
     view,
 )
-from daemon.cli.render import clean, emit_json_line, note, say, styled
+from daemon.cli.render import emit_json_line, note, say, styled
 from daemon.cli.repos import resolve
 from store.log.envelope import StoredEvent, utc_text
 from store.log.reader import LogReader
+from store.text import clean
 
 FOLLOW_INTERVAL_S = 0.3
 _TOLD = (

@@ -14,8 +14,9 @@ import typer
 
 from daemon.cli.completion import repositories
 from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, Repo, locate, view
-from daemon.cli.render import clean, counted, emit_json, note, of_row, say, span, table
+from daemon.cli.render import emit_json, note, of_row, say, table
 from daemon.lock import AlreadyRunningError, DaemonLock
+from store.text import clean, counted, span
 
 if TYPE_CHECKING:
     from store.leandojo.exporting import ExportReport

@@ -11,10 +11,11 @@ import typer
 
 from daemon.cli.completion import SORRIES, ids
 from daemon.cli.context import CliError, Config, Json, Repo, count, locate, one_match, time_option, view
-from daemon.cli.render import ago, clean, counted, emit_json, note, of_row, places, say, short_ids, table
+from daemon.cli.render import emit_json, note, of_row, places, say, short_ids, table
 from daemon.cli.repos import resolve
 from daemon.cli.sorries import Known, Sorry, described, state_word
 from daemon.paths import SYSTEM_CONFIG
+from store.text import ago, clean, counted
 from store.view.rows import DeclarationRow, TooLargeRow, too_large_said
 
 _TURNS = {

@@ -27,24 +27,19 @@ from daemon.cli.context import (
     view,
 )
 from daemon.cli.render import (
-    ago,
     check_choice,
-    clean,
-    clean_block,
     emit_json,
     fields,
-    headline,
     listing_group,
     note,
     of_row,
     say,
     short_ids,
-    size,
-    span,
     styled,
     table,
 )
 from daemon.cli.repos import resolve
+from store.text import ago, clean, clean_block, headline, size, span
 from store.view.rows import JobRow
 
 if TYPE_CHECKING:

@@ -30,7 +30,6 @@ from starlette.types import ASGIApp
 
 from daemon.cli.certificate import doubt_on
 from daemon.cli.context import CliError, Instance, command, locate, one_match, view
-from daemon.cli.render import clean_block
 from daemon.cli.repos import resolve
 from daemon.cli.sorries import Known, described, source_of
 from daemon.cli.sorries import Sorry as SorryDocument
@@ -46,6 +45,7 @@ from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.auth import HereGuard, TokenGuard
 from store.errors import LogError
 from store.log.reader import LogReader
+from store.text import clean_block
 from store.view import queries
 from store.view.rows import AttemptRow, ProofRow, SorryRow
 

@@ -33,10 +33,7 @@ from daemon.cli.context import (
     view,
 )
 from daemon.cli.render import (
-    ago,
     check_choice,
-    clean,
-    counted,
     emit_json,
     fields,
     given_before,
@@ -44,11 +41,10 @@ from daemon.cli.render import (
     note,
     of_row,
     say,
-    size,
-    span,
     styled,
     table,
 )
+from store.text import ago, clean, counted, size, span
 from store.view.rows import CheckpointRow, EvaluationRow
 
 if TYPE_CHECKING:

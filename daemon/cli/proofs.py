@@ -28,11 +28,7 @@ from daemon.cli.context import (
     view,
 )
 from daemon.cli.render import (
-    ago,
     check_choice,
-    clean,
-    clean_block,
-    counted,
     emit_json,
     fields,
     given_before,
@@ -47,6 +43,7 @@ from daemon.cli.render import (
 )
 from daemon.cli.repos import resolve
 from daemon.lock import AlreadyRunningError, DaemonLock
+from store.text import ago, clean, clean_block, counted
 from store.view.rows import ProofRow
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from daemon.cli.context import AsOf, CliError, Config, Json, locate, time_option, view
-from daemon.cli.render import clean, counted, emit_json, note, parse_time, say
+from daemon.cli.render import emit_json, note, say
+from store.text import clean, counted, parse_time
 
 
 def register(app: typer.Typer) -> None:

@@ -13,8 +13,9 @@ import typer
 
 from daemon.cli.completion import repositories
 from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, locate, view
-from daemon.cli.render import ago, clean, counted, emit_json, listing_group, note, of_row, say, table
+from daemon.cli.render import emit_json, listing_group, note, of_row, say, table
 from daemon.paths import SYSTEM_CONFIG, user_config
+from store.text import ago, clean, counted
 from store.view.rows import LARGER, BranchRow, PolledRepository, TooLargeRow, too_large_said
 
 if TYPE_CHECKING:

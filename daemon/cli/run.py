@@ -15,8 +15,9 @@ import typer
 
 from daemon.cli.config import refuse
 from daemon.cli.context import CliError, Config, ExitCode, Json, locate
-from daemon.cli.render import clean, counted, emit_json, say
+from daemon.cli.render import emit_json, say
 from daemon.lock import STANDBY, AlreadyRunningError, DaemonLock, make_folder
+from store.text import clean, counted
 
 if TYPE_CHECKING:
     from daemon.paths import Paths

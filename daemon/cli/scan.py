@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli.context import CliError, Json
-from daemon.cli.render import clean, counted, emit_json, note, say, styled
+from daemon.cli.render import emit_json, note, say, styled
+from store.text import clean, counted
 
 if TYPE_CHECKING:
     from store.domain.records import ScannedFile

@@ -26,12 +26,7 @@ from daemon.cli.proofs import attempt_described as tried_with
 from daemon.cli.proofs import described as proof_described
 from daemon.cli.proofs import state_word as proof_state
 from daemon.cli.render import (
-    ago,
-    by_state,
     check_choice,
-    clean,
-    clean_block,
-    counted,
     emit_json,
     fields,
     listing_group,
@@ -40,13 +35,13 @@ from daemon.cli.render import (
     places,
     say,
     short_ids,
-    span,
     styled,
     table,
 )
 from daemon.cli.repos import resolve
 from daemon.paths import Paths
 from store.domain.identity import line_url, slug
+from store.text import ago, by_state, clean, clean_block, counted, span
 from store.view.impact import Declared, Impact, impacts
 from store.view.rows import AttemptRow, ClaimRow, SorryGoalRow, SorryRow, SorryStepRow, too_large_said
 

@@ -20,21 +20,7 @@ import typer
 
 from daemon.cli import repos
 from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, locate
-from daemon.cli.render import (
-    ago,
-    by_state,
-    clean,
-    counted,
-    cut_line,
-    emit_json,
-    emit_json_line,
-    fields,
-    headline,
-    say,
-    span,
-    styled,
-    table,
-)
+from daemon.cli.render import cut_line, emit_json, emit_json_line, fields, say, styled, table
 from daemon.cli.status_report import (
     Channel,
     Daemon,
@@ -50,6 +36,7 @@ from daemon.cli.status_report import (
 from daemon.http.control_client import ControlError
 from daemon.lock import FolderError
 from store.errors import LogError
+from store.text import ago, by_state, clean, counted, headline, span
 
 if TYPE_CHECKING:
     from daemon.answers import QueuedJob

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from daemon.cli.context import DaemonAnswer, Instance, ask, view
 from daemon.cli.events import summary
 from daemon.cli.jobs import try_again
-from daemon.cli.render import ago, clean, counted, of_row, parse_time, size, span
+from daemon.cli.render import of_row
 from daemon.cli.repos import HEALTHY_STATES, Repository, because
 from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusals
 from daemon.paths import SYSTEM_CONFIG
 from store.errors import LogError
 from store.log.reader import LogReader
+from store.text import ago, clean, counted, parse_time, size, span
 from store.view import model_queries, queries, report_queries
 from store.view.rows import DOUBT, DOUBT_ENDS, LARGER, CheckpointRow, JobRow, TriggerRow, too_large_said
 

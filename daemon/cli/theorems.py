@@ -20,9 +20,7 @@ from daemon.cli.context import (
     view,
 )
 from daemon.cli.render import (
-    ago,
     check_choice,
-    clean,
     emit_json,
     fields,
     listing_group,
@@ -36,6 +34,7 @@ from daemon.cli.render import (
 )
 from daemon.cli.repos import resolve
 from daemon.cli.sorries import Branch, Every
+from store.text import ago, clean
 from store.view.rows import DeclarationRow, TheoremRow, TooLargeRow, too_large_said
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from daemon.cli.render import moment
+from store.text import moment
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 
