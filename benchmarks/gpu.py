@@ -51,9 +51,11 @@ from benchmarks.store_bench import Row, say, table
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.retriever.batches import RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, byte_ids, embed_padded, load_encoder, row_losses
+from pipeline.models.retriever.encoder import Encoder, byte_ids, embed_padded, load_encoder
+from pipeline.models.retriever.ewc import ElasticWeights
 from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
-from pipeline.models.retriever.strategies import ElasticWeights, Task
+from pipeline.models.retriever.losses import row_losses
+from pipeline.models.retriever.tasks import Task
 from pipeline.models.retriever.training import data_module, train_task
 from pipeline.models.tactics.generate import Generator, GeneratorCounts
 from pipeline.models.tactics.requests import Decoding, Request

@@ -24,9 +24,10 @@ from transformers import T5Config, T5EncoderModel
 from benchmarks.gpu import BYT5_SMALL
 from benchmarks.store_bench import Row, machine, say, table
 from pipeline.models.retriever.config import Loss, RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, row_losses
+from pipeline.models.retriever.encoder import Encoder
+from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights
 from pipeline.models.retriever.fisher import Fisher
-from pipeline.models.retriever.strategies import FIRST_STEPS, ElasticWeights
+from pipeline.models.retriever.losses import row_losses
 from tests.support.letters import Letters, loss_of
 
 

@@ -28,8 +28,9 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.measures import averages, lifelong_metrics
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import embed, load_encoder, row_losses
+from pipeline.models.retriever.encoder import embed, load_encoder
 from pipeline.models.retriever.learning import learn, measure
+from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.training import data_module, on_cuda
 from pipeline.report.charts import Series, line_chart
 from tests.support.tiny_models import make_tiny_retriever

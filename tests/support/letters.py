@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from pipeline.models.retriever.batches import Batch
-from pipeline.models.retriever.encoder import Encoder, RowLosses, byte_ids, embed, tensors_of
-from pipeline.models.retriever.strategies import Task
+from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, tensors_of
+from pipeline.models.retriever.losses import RowLosses
+from pipeline.models.retriever.tasks import Task
 
 LETTERS = string.ascii_lowercase
 WORD = 4

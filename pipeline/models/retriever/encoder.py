@@ -1,15 +1,15 @@
-"""The encoder of states and premises: a text model whose token vectors are pooled into a unit vector; and its losses.
+"""The encoder of states and premises: a text model whose token vectors are pooled into a unit vector.
 
 One encoder serves queries and documents; the score of a pair is the inner product of its vectors, the cosine
 (LeanDojo, arXiv:2306.15626). Any encoder of transformers will do: T5's (ByT5 among them), BERT's kin, a decoder such as
 Qwen3-Embedding. Its pooling is what its own files say, in sentence-transformers' form (`pooling_of`). `byte_ids` makes
-ids of texts for ByT5, the same in training, index and search. In a loss a row is a query, a column a premise.
+ids of texts for ByT5, the same in training, index and search.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, get_args
 
@@ -35,7 +35,6 @@ from transformers.utils.hub import cached_file
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import CheckpointError, first_line
 from pipeline.models.libraries import UNLOADABLE, quiet_libraries
-from pipeline.models.retriever.config import Loss
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -286,40 +285,3 @@ def embed_padded(encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:
 def tensors_of(rows: Sequence[Ids], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
     """Return rows of ids as padded tensors (ids, mask) on a device: int64, shape (len(rows), longest)."""
     return padded(rows, PAD_ID, device)
-
-
-RowLosses = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(scores, label, ignore), each (B, C), to the loss of each row: float32, shape (B,)."""
-# Low enough to vanish in a softmax, and finite, so that a row without negatives has a gradient.
-_NEVER = -1e4
-
-
-def row_losses(loss: Loss, *, temperature: float) -> RowLosses:
-    """Return a loss by its name; `temperature` divides the scores of "contrastive"."""
-    if loss == "mse":
-        return squared_error
-
-    def contrast(scores: Tensor, label: Tensor, ignore: Tensor) -> Tensor:
-        return contrastive(scores, label, ignore, temperature=temperature)
-
-    return contrast
-
-
-def squared_error(scores: Tensor, label: Tensor, ignore: Tensor) -> Tensor:
-    """Return each row's mean squared difference of score and label: LeanDojo's loss (arXiv:2306.15626)."""
-    difference = (scores.float() - label).square().masked_fill(ignore, 0.0)
-    return difference.sum(dim=1) / (~ignore).sum(dim=1).clamp(min=1)
-
-
-def contrastive(scores: Tensor, label: Tensor, ignore: Tensor, *, temperature: float) -> Tensor:
-    """Return each row's mean, over its positives, of -log of the positive's share against the negatives.
-
-    InfoNCE (van den Oord et al. 2018, arXiv:1807.03748) with several positives: a positive is compared with the
-    negatives and not with the other positives, and columns to ignore are neither (the masked loss of Zhu et al. 2025,
-    arXiv:2506.07477). A row without a positive costs nothing.
-    """
-    logits = scores.float() / temperature
-    positive = (label > 0) & ~ignore
-    negatives = logits.masked_fill(positive | ignore, _NEVER).logsumexp(dim=1, keepdim=True)
-    each = torch.nn.functional.softplus(negatives - logits).masked_fill(~positive, 0.0)
-    return each.sum(dim=1) / positive.sum(dim=1).clamp(min=1)

@@ -41,7 +41,8 @@ from pipeline.models.errors import CheckpointError, DatasetError, DivergedError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import FisherLabels, FisherScale, Loss
-from pipeline.models.retriever.encoder import Encoder, RowLosses, embed
+from pipeline.models.retriever.encoder import Encoder, embed
+from pipeline.models.retriever.losses import RowLosses
 
 _FORMAT = "everlean-fisher-1"
 _PREFIX = "fisher."
@@ -368,7 +369,7 @@ def task_fisher(
         data: the digest of its examples.
         base: what the chain of checkpoints began with.
         labels: what the losses were taken with.
-        scale: "normalised" or "compat" (see `pipeline.models.retriever.fisher`).
+        scale: "normalised" or "compat" (see this module's first lines).
         world: processes of the training run; only "compat" divides by it.
 
     Raises:

@@ -25,10 +25,11 @@ from pipeline.models.measures import METRICS, rate
 from pipeline.models.retriever.batches import Batch, Example
 from pipeline.models.retriever.config import Schedule
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.encoder import RowLosses, embed, load_encoder, load_tokens, squared_error
+from pipeline.models.retriever.encoder import embed, load_encoder, load_tokens
 from pipeline.models.retriever.index import accessible_masks, embed_texts, top_k
+from pipeline.models.retriever.losses import RowLosses, squared_error
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
-from pipeline.models.retriever.strategies import NoStrategy, Strategy
+from pipeline.models.retriever.tasks import NoStrategy, Strategy
 from pipeline.models.text import query_text
 
 MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")

@@ -39,8 +39,8 @@ from pipeline.models.errors import CheckpointError, ConfigError, EmptySplitError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries
 from pipeline.models.retriever.batches import Batches, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import row_losses
 from pipeline.models.retriever.index import EmbeddingIndex, hard_negatives
+from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
 from pipeline.models.retriever.saving import (
@@ -53,7 +53,8 @@ from pipeline.models.retriever.saving import (
     newest_step,
     write_whole,
 )
-from pipeline.models.retriever.strategies import Task, TaskState, make_strategy
+from pipeline.models.retriever.strategies import make_strategy
+from pipeline.models.retriever.tasks import Task, TaskState
 
 OnStep = Callable[[int, int], object]
 _MADE = "trained.pt"

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import tensors_digest
+from pipeline.models.retriever.ewc import FIRST_STEPS, Penalty, ShareOfLoss
 from pipeline.models.retriever.fisher import Fisher, parameters_of
-from pipeline.models.retriever.strategies import Penalty
 
 STRENGTH = 0.7
 
@@ -118,6 +118,24 @@ def test_a_fisher_of_other_weights_is_refused() -> None:
     network = model()
     with pytest.raises(CheckpointError, match="another checkpoint of base"):
         Penalty(fisher_of(network), parameters_of(moved(model())), strength=STRENGTH, base="base")
+
+
+def test_the_strength_is_set_over_the_first_steps_and_stays() -> None:
+    share = ShareOfLoss(0.5)
+    share.add(4.0, 0.0, 1.0)  # the first step: nothing has moved yet
+    assert share.strength == 0.0
+    for _ in range(int(FIRST_STEPS) - 1):
+        assert not share.is_set
+        share.add(4.0, 8.0, 1.0)
+    assert share.is_set
+    assert share.strength == 0.25
+
+
+def test_a_step_whose_gradient_overflowed_says_nothing_of_the_strength() -> None:
+    share = ShareOfLoss(0.5)
+    for loss, penalty in ((float("inf"), 1.0), (1.0, float("nan"))):
+        share.add(loss, penalty, 1.0)
+    assert share == ShareOfLoss(0.5)
 
 
 @pytest.mark.gpu

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, load_encoder, row_losses
+from pipeline.models.retriever.encoder import Encoder, load_encoder
+from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayPair, ReplayRows
 from pipeline.models.retriever.strategies import make_strategy
 from tests.support.letters import Letters, loss_of, scores_of

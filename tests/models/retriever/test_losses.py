@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pipeline.models.retriever.config import Loss
-from pipeline.models.retriever.encoder import contrastive, row_losses, squared_error
+from pipeline.models.retriever.losses import contrastive, row_losses, squared_error
 
 NONE = torch.zeros(1, 3, dtype=torch.bool)
 

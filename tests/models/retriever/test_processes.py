@@ -21,10 +21,11 @@ from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import byte_ids, load_encoder, squared_error
+from pipeline.models.retriever.encoder import byte_ids, load_encoder
+from pipeline.models.retriever.ewc import ElasticWeights
 from pipeline.models.retriever.fisher import Fisher, parameters_of
 from pipeline.models.retriever.learning import evaluate
-from pipeline.models.retriever.strategies import ElasticWeights
+from pipeline.models.retriever.losses import squared_error
 from store.leandojo import DynamicDatabase, Repository
 from tests.support import programs
 from tests.support.letters import Letters

@@ -13,18 +13,13 @@ from pipeline.models.errors import CheckpointError
 from pipeline.models.retriever.batches import Batch, Batches, read_examples
 from pipeline.models.retriever.config import FisherLabels, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, load_encoder, row_losses
+from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, load_encoder
+from pipeline.models.retriever.ewc import FIRST_STEPS, sample_groups
 from pipeline.models.retriever.fisher import Fisher, RetrievalLosses, parameters_of, squared_gradients
+from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayPair, ReplayRows
-from pipeline.models.retriever.strategies import (
-    FIRST_STEPS,
-    ShareOfLoss,
-    Strategy,
-    Task,
-    TaskState,
-    make_strategy,
-    sample_groups,
-)
+from pipeline.models.retriever.strategies import make_strategy
+from pipeline.models.retriever.tasks import Strategy, Task, TaskState
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -185,17 +180,6 @@ def test_the_penalty_s_gradient_is_the_stated_share_of_the_loss_s_at_every_size_
         assert 0.24 < float(share) < 0.4
 
 
-def test_the_strength_is_set_over_the_first_steps_and_stays() -> None:
-    share = ShareOfLoss(0.5)
-    share.add(4.0, 0.0, 1.0)  # the first step: nothing has moved yet
-    assert share.strength == 0.0
-    for _ in range(int(FIRST_STEPS) - 1):
-        assert not share.is_set
-        share.add(4.0, 8.0, 1.0)
-    assert share.is_set
-    assert share.strength == 0.25
-
-
 def test_a_step_of_a_warm_up_counts_as_much_as_its_learning_rate(made: Made, tmp_path: Path) -> None:
     setting = config(against_forgetting="ewc")
     encoder, _ = after_first_task(made, tmp_path, setting)
@@ -209,13 +193,6 @@ def test_a_step_of_a_warm_up_counts_as_much_as_its_learning_rate(made: Made, tmp
             strategy.on_gradients(encoder, size)
             taken[size] += 1
     assert taken == {1.0: FIRST_STEPS, 0.1: 10 * FIRST_STEPS}
-
-
-def test_a_step_whose_gradient_overflowed_says_nothing_of_the_strength() -> None:
-    share = ShareOfLoss(0.5)
-    for loss, penalty in ((float("inf"), 1.0), (1.0, float("nan"))):
-        share.add(loss, penalty, 1.0)
-    assert share == ShareOfLoss(0.5)
 
 
 def test_a_resumed_run_has_the_strength_that_was_set_before(made: Made, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from pipeline.models.chain import FISHER, Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.retriever import strategies
+from pipeline.models.retriever import ewc
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
@@ -168,14 +168,14 @@ def test_what_a_fisher_information_is_estimated_on_does_not_depend_on_batch_size
     tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[list[tuple[int, ...]]] = []
-    plain = strategies.sample_groups
+    plain = ewc.sample_groups
 
     def noted(*arguments: Any, **named: Any) -> Iterator[Batch]:
         groups = list(plain(*arguments, **named))
         taken.append([group.pairs for group in groups])
         return iter(groups)
 
-    monkeypatch.setattr(strategies, "sample_groups", noted)
+    monkeypatch.setattr(ewc, "sample_groups", noted)
     for size, accumulated in ((8, 1), (4, 5), (1, 7)):
         config = small_config(model, batch_size=size, accumulate_grad_batches=accumulated)
         learn(tasks[0], Chain(tmp_path / "chain"), config, parent=None)
