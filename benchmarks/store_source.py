@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from store.domain.identity import short_hash
+from store.domain.keywords import THEOREM_KINDS
 from store.domain.life import Step, TheoremAfter, TheoremBefore, TheoremStep
-from store.domain.records import THEOREM_KINDS
 from store.events.places import SorryPlace
 
 FILES_A_COMMIT = 4.3

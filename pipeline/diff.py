@@ -32,6 +32,7 @@ from pipeline.lean.source.forbidden import (
 )
 from pipeline.lean.source.lexer import Positions, decode, lex, tokens_of_text
 from pipeline.lean.source.scanner import Command, read_source
+from store.domain.keywords import THEOREM_KINDS, UNPROVED_KINDS
 from store.domain.matching import (
     Decl,
     Filled,
@@ -45,7 +46,6 @@ from store.domain.matching import (
     place_of,
     sorry_steps,
 )
-from store.domain.records import THEOREM_KINDS
 from store.events.places import SorryPlace
 
 Kind = Literal[
@@ -77,8 +77,6 @@ KINDS: Mapping[Kind, str] = {
 """What can be found, each with its meaning."""
 
 _ASSERTED = frozenset({*THEOREM_KINDS, "axiom"})
-_UNPROVED = frozenset({"axiom", "opaque", "proof_wanted", "theorem_wanted", "def_wanted", "instance_wanted"})
-"""Kinds without a proof or value that anything must hold for: what becomes one is not filled."""
 _SEARCHES = tuple(word for word in SEARCHES if word.endswith(("?", "?!")))
 _MAKERS = frozenset({"sorryAx", "mkSorry", "mkLabeledSorry", "mkSyntheticSorry", "admitGoal", "axiomDecl"})
 """What a program of Lean's calls to make a sorry or an axiom."""
@@ -413,7 +411,7 @@ class _Difference:
 
     def _filled(self, old: Decl, now: Decl) -> Iterator[Finding]:
         """Report a sorry that its declaration has no more, if a proof of the same took its place."""
-        if now.kind in _UNPROVED and now.kind != "axiom":
+        if now.kind in UNPROVED_KINDS and now.kind != "axiom":
             message = f"{now.name} became {now.kind}, which needs no proof"
             yield Finding("removed", now.path, *self._line(now), now.name, message)
         elif now.kind != "axiom" and now.statement_hash == old.statement_hash:

@@ -33,6 +33,7 @@ from pipeline.jobs.specs import ScanKnown, ScanSpec
 from pipeline.jobs.version import MOST_TEXT, SHORT_STATEMENT, beginning, content, shortened, unread
 from pipeline.lean.source.globs import path_filter
 from pipeline.lean.source.scanner import read_file
+from store.domain.keywords import THEOREM_KINDS
 from store.domain.life import Commit, Lives, TheoremStep, counted, follow, live
 from store.domain.matching import (
     Decl,
@@ -43,7 +44,7 @@ from store.domain.matching import (
     declarations_now,
     same_file,
 )
-from store.domain.records import THEOREM_KINDS, ReadFile
+from store.domain.records import ReadFile
 from store.events.places import SorryPlace
 from store.events.scans import (
     CommitScanned,

@@ -46,7 +46,7 @@ def scan(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder.")],
     as_json: Json = False,
 ) -> None:
-    from store.domain.records import THEOREM_KINDS
+    from store.domain.keywords import THEOREM_KINDS
 
     if not path.exists():
         raise CliError(f"{path}: no such file or folder; name a Lean file or a folder that holds some")

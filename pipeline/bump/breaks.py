@@ -18,7 +18,8 @@ from itertools import chain
 from pipeline.bump.mends import unknown
 from pipeline.lean.build.lake import BuildMessage
 from pipeline.lean.source.scanner import Located, locate, parse
-from store.domain.records import THEOREM_KINDS, Declaration
+from store.domain.keywords import THEOREM_KINDS
+from store.domain.records import Declaration
 from store.events.bumps import Break, BreakKind, BreakReason
 
 SORRY = "sorry"

@@ -17,6 +17,7 @@ from pipeline.lean.source.imports import closure
 from pipeline.lean.source.lexer import Token, lex, tokens_of_text, words
 from pipeline.lean.source.scanner import Command, SourceFile, parse, scan_source
 from pipeline.lean.source.splice import Replacement
+from store.domain.keywords import INSTANCE_KINDS
 from store.domain.records import Sorry
 
 
@@ -292,7 +293,6 @@ _INERT = words(
 _ATTRIBUTES = re.compile(r"@\[([^\]]*)\]")
 _ATTRIBUTE_COMMAND = re.compile(r"\battribute\s*\[([^\]]*)\]\s*([^\n]*(?:\n[ \t]+[^\n]*)*)")
 _WORD = re.compile(r"[^\W\d][\w'!?.«»]*")
-_INSTANCE_KINDS = frozenset({"instance", "deriving instance"})
 # What makes a piece of syntax mean something: with a sorry inside, its uses are sorries.
 _MACROS = words(
     "macro macro_rules elab elab_rules syntax notation notation3 infix infixl infixr prefix postfix"
@@ -398,7 +398,7 @@ def _items(source: SourceFile, data: bytes) -> list[tuple[_Item, int]]:
         text = data[declaration.byte_start : declaration.byte_end].decode("utf-8", errors="replace")
         tokens, _ = tokens_of_text(text)
         attributes = _attributes(text)
-        is_instance = declaration.kind in _INSTANCE_KINDS or "instance" in attributes
+        is_instance = declaration.kind in INSTANCE_KINDS or "instance" in attributes
         reach = "all" if is_instance else "tactics" if attributes - _INERT else ""
         item = _Item(
             name=declaration.name,

@@ -31,7 +31,8 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.lean.source.splice import Replacement, splice
-from store.domain.records import PROVABLE_KINDS, Declaration, Sorry
+from store.domain.keywords import PROVABLE_KINDS
+from store.domain.records import Declaration, Sorry
 from store.events.proofs import Check, CheckVerdict, Grade, Material, ProofFound, StepName
 
 REQUIRED: tuple[StepName, ...] = ("text", "shape", "compile", "axioms", "statement")

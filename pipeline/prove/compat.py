@@ -66,7 +66,7 @@ from pipeline.prove.whole_proof import (
     prove_whole,
     read_proof,
 )
-from store.domain.records import PROVABLE_KINDS
+from store.domain.keywords import PROVABLE_KINDS
 
 BUDGET = Budget(nodes=256, seconds=600.0, tactic_timeout_s=30.0)
 """The default budget of one search."""

@@ -28,7 +28,7 @@ from pipeline.prove.journal import Journal
 from pipeline.prove.rungs import Engine, FilePlace, Propose, ladder
 from pipeline.prove.whole_declaration import AnswerJournal, prove_declaration_wholly
 from store.domain.identity import git_blob
-from store.domain.records import PROVABLE_KINDS
+from store.domain.keywords import PROVABLE_KINDS
 
 Journals = Callable[[SorryToProve, int], Journal | None]
 """Returns the journal of a search: of a declaration, by its first wanted sorry, and of a goal of it, by number."""

@@ -22,6 +22,7 @@ from pipeline.lean.source.lexer import Token, lex, tokens_of_text
 from pipeline.lean.source.scanner import Located, locate, scan_source
 from pipeline.lean.source.splice import Declaration, Replacement, splice, text_placements
 from pipeline.models.tactics.requests import fences
+from store.domain.keywords import RESTATED_KINDS
 from store.domain.records import Sorry
 
 # ---- The proof in a model's free-form answer
@@ -36,7 +37,6 @@ LONGEST = 20_000
 
 _LEAN = frozenset({"lean", "lean4"})
 _THOUGHT = "</think>"
-_STATED = frozenset({"theorem", "lemma", "example", "def", "abbrev", "instance"})
 _TERMS = frozenset({"fun", "λ", "⟨", "@", "‹", "nomatch"})
 _WHOLE = ((":=",), (":=", "by"))
 _INDENT = "  "
@@ -91,7 +91,7 @@ def block_of(proof: str) -> tuple[str, ...] | None:
 def _stated_again(code: str, declaration: str) -> str | None:
     """Return the last declaration of that name in the answer from its `:=` on, else the last one; None without any."""
     located = locate(code.encode())
-    found = [one for one in located.declarations if one.record.kind in _STATED]
+    found = [one for one in located.declarations if one.record.kind in RESTATED_KINDS]
     if not found:
         return None
     wanted = _name(locate(declaration.encode("utf-8", "replace")).declarations)

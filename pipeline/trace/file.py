@@ -36,16 +36,8 @@ from pipeline.trace.source import (
     plain_name,
 )
 from pipeline.trace.tree import LeanFile, Tree
-from store.domain.records import (
-    THEOREM_KINDS,
-    ConstantUse,
-    Seen,
-    Sorry,
-    TracedFile,
-    TracedTactic,
-    TracedTheorem,
-    TraceGap,
-)
+from store.domain.keywords import THEOREM_KINDS
+from store.domain.records import ConstantUse, Seen, Sorry, TracedFile, TracedTactic, TracedTheorem, TraceGap
 
 # ---- theorems
 # As in LeanDojo, a record with no goal before it, one that changes nothing, a `·` block and a repetition (same text,

@@ -20,13 +20,14 @@ from pipeline.lean.source.declarations import name_parts
 from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Positions, lex
 from pipeline.lean.source.scanner import Located, locate
 from pipeline.trace.tree import CORE, Tree
-from store.domain.records import THEOREM_KINDS, ConstantUse, Position, Premise, PremiseUse
+from store.domain.keywords import NAMELESS, THEOREM_KINDS, WITHOUT_CONSTANT
+from store.domain.records import ConstantUse, Position, Premise, PremiseUse
 
 Site = tuple[str, Position, Position]
 """A path, and a name's position in it."""
 
 _DOJO_KINDS = {"lemma": "lemma", "alias": "stdtacticaliasalias"}
-_NAMELESS = ("_example", "_instance", "_deriving_instance")
+_NAMELESS = frozenset(NAMELESS.values())
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class FileSource:
     def _premises(self) -> Iterator[Premise]:
         for item in self.declarations:
             kind = item.record.kind
-            if kind == "example":
+            if kind in WITHOUT_CONSTANT:
                 continue
             code = self.clean(item.start, item.stated if kind in THEOREM_KINDS else item.end)
             yield Premise(

@@ -12,6 +12,8 @@ import uuid
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from store.domain.keywords import THEOREM_KINDS
+
 _SEPARATOR = "\x1f"
 _EVENT_NAMESPACE = uuid.UUID("6f3b1a52-6c0e-5d0e-9f57-0c9d3f1e7a10")
 
@@ -76,7 +78,7 @@ def split_key(full_name: str, statement: str | None) -> str:
 _HEAD = re.compile(
     r"(?:@\[(?:[^\[\]]|\[[^\[\]]*\])*\] )*"
     r"(?:(?:private|protected|public|noncomputable|nonrec|unsafe|partial|scoped|local|meta) )*"
-    r"(?:theorem|lemma) "
+    rf"(?:{'|'.join(THEOREM_KINDS)}) "
     r"(?:«[^»]*»|[^\s:({\[⦃.«])*(?:\.(?:«[^»]*»|[^\s:({\[⦃.«])+)*"
 )
 _TAIL = re.compile(r" ?:=(?: by)?$")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from store.domain.identity import sorry_id
+from store.domain.keywords import THEOREM_KINDS
 from store.domain.matching import Compared, Decl, Filled, Kept, LivingSorry, Opened, Removed, sorry_steps
-from store.domain.records import THEOREM_KINDS
 from store.events.places import SorryPlace
 from store.events.scans import (
     SorryChanged,

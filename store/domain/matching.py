@@ -28,7 +28,8 @@ from difflib import SequenceMatcher
 from typing import NamedTuple
 
 from store.domain.identity import short_hash
-from store.domain.records import THEOREM_KINDS, ReadFile, ScannedFile, Sorry
+from store.domain.keywords import NAMELESS, THEOREM_KINDS
+from store.domain.records import ReadFile, ScannedFile, Sorry
 from store.events.places import SorryPlace
 
 _NO_STATEMENT = short_hash("statement", "")
@@ -75,11 +76,7 @@ class Decl:
 
     @property
     def anonymous(self) -> bool:
-        return self.name.rpartition(".")[2].startswith(_ANONYMOUS_PREFIX) and self.kind in (
-            "example",
-            "instance",
-            "deriving instance",
-        )
+        return self.name.rpartition(".")[2].startswith(_ANONYMOUS_PREFIX) and self.kind in NAMELESS
 
 
 @dataclass(frozen=True, slots=True)

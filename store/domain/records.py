@@ -16,10 +16,6 @@ from typing import Any, Literal, NamedTuple, get_args
 
 SorryToken = Literal["sorry", "admit", "stop"]
 SorryMode = Literal["term", "tactic"]
-THEOREM_KINDS = ("theorem", "lemma")
-"""The kinds of declarations that are theorems to people."""
-PROVABLE_KINDS = frozenset({"theorem", "lemma", "example"})
-"""The kinds in which what takes a sorry's place is a proof, and no data."""
 
 
 class Declaration(NamedTuple):

@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from store.domain.records import THEOREM_KINDS as THEOREM_KINDS
+from store.domain.keywords import PROVABLE_KINDS
+from store.domain.keywords import THEOREM_KINDS as THEOREM_KINDS
 from store.sqlite import connect_readonly, statements
 from store.view.rows import (
     AttemptRow,
@@ -656,7 +657,13 @@ def citable_proofs(
     """
     rows = db.execute(
         statements("view/queries")["citable_proofs"],
-        {"repository": repository, "branch": branch, "simulated": int(simulated), "most": most},
+        {
+            "repository": repository,
+            "branch": branch,
+            "kinds": json.dumps(sorted(PROVABLE_KINDS)),
+            "simulated": int(simulated),
+            "most": most,
+        },
     )
     return [
         CitableProofRow(row[0], row[1], row[2], row[3], row[4], tuple(json.loads(row[5]))) for row in rows

@@ -68,7 +68,7 @@ LEFT JOIN sorry_goals ON sorry_goals.repository = sorries.repository AND sorry_g
     AND sorry_goals.sorry = sorries.sorry AND sorry_goals.simulated = :simulated
     AND sorry_goals.statement_hash = sorries.statement_hash AND sorry_goals.context_hash = sorries.context_hash
 WHERE sorries.repository = :repository AND sorries.branch = :branch
-  AND sorries.kind IN ('theorem', 'lemma', 'example')
+  AND sorries.kind IN (SELECT value FROM json_each(:kinds))
   AND proofs.simulated = :simulated AND proofs.byte_end - proofs.byte_start = length(sorries.token)
   AND (proofs.state = 'verified' AND sorries.state = 'verified' AND sorries.verified_proof = proofs.proof
        OR proofs.simulated = 1 AND proofs.state = 'candidate' AND proofs.checked_at IS NOT NULL

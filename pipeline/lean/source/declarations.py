@@ -18,10 +18,10 @@ from pipeline.lean.source.lexer import (
     ID_REST,
     LIBRARY_DECLARATIONS,
     OTHERS,
-    RESERVED_DECLARATIONS,
     Lexed,
     Positions,
 )
+from store.domain.keywords import DECLARATION_KEYWORDS, NAMELESS, WITHOUT_CONSTANT
 
 _PART = rf"(?:«[^«»\n]*»|[{ID_FIRST}][{ID_REST}]*)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
@@ -34,7 +34,7 @@ _HEAD = re.compile(
     rf"[(\[{{⟨⦃)\]}}⟩⦄]|:=|=>|↦|←|\||(?<![{ID_REST}.`])"
     rf"(?:where|let|letI|let_fun|have|haveI|match|fun|deriving|extends)(?![{ID_REST}])|λ"
 )
-_ANONYMOUS = {"example": "_example", "instance": "_instance", "deriving instance": "_instance"}
+_RESERVED = frozenset(one.word for one in DECLARATION_KEYWORDS if one.reserved)
 _ALTERNATIVES_ONLY = HAS_FIELDS - {"structure", "class"}
 _OPENERS = frozenset(CLOSERS.values())
 # Words of a library that declare only when a name and a type or value follow.
@@ -56,7 +56,7 @@ def read_head(lexed: Lexed, positions: Positions, command: RawCommand) -> Head |
     keyword = command.keyword
     if keyword.startswith(("#", "/")) or keyword in OTHERS:
         return None
-    reserved = keyword in RESERVED_DECLARATIONS or keyword in _ANONYMOUS or keyword == "class inductive"
+    reserved = keyword in _RESERVED
     at = _skip(lexed.bare, command.word_end)
     if keyword == "alias":
         return _alias(lexed, command, at)
@@ -65,7 +65,7 @@ def read_head(lexed: Lexed, positions: Positions, command: RawCommand) -> Head |
     if keyword == "instance":
         at = _skip_priority(lexed.bare, at, command.end)
     names: tuple[str | None, ...] = (None,)
-    match = _NAME.match(lexed.code, at, command.end) if keyword != "example" else None
+    match = _NAME.match(lexed.code, at, command.end) if keyword not in WITHOUT_CONSTANT else None
     if match and lexed.bare[at] not in "\x01\x02":
         names, at = (match.group(),), match.end()
         universes = _UNIVERSES.match(lexed.bare, at, command.end)
@@ -241,4 +241,4 @@ def scope_name(lexed: Lexed, command: RawCommand) -> str | None:
 
 def anonymous(kind: str) -> str:
     """Return a name for a declaration without one."""
-    return _ANONYMOUS.get(kind, f"_{kind.replace(' ', '_')}")
+    return NAMELESS.get(kind, f"_{kind.replace(' ', '_')}")

@@ -64,14 +64,10 @@ _WITH_IN = _words("open set_option")
 """Allowed where an `in` makes them part of the proof; without it they are commands."""
 
 FORBIDDEN_WORDS = (KEYWORDS - _WITH_IN) | _words(
-    """axiom unsafe elab elab_rules macro macro_rules syntax declare_syntax_cat initialize builtin_initialize import
-    opaque notation infix infixl infixr prefix postfix attribute instance deriving meta partial
-    theorem lemma def abbrev example inductive structure class namespace section end mutual variable universe
-    include_str simproc dsimproc simproc_decl builtin_simproc alias seal unseal export local scoped private protected
-    public noncomputable register_simp_attr register_option add_decl_doc grind_pattern compile_inductive
-    where termination_by decreasing_by stop proof_wanted add_aesop_rules erase_aesop_rules
-    init_quot docs_to_verso whatsnew mk_iff_of_inductive_prop insert_to_additive_translation delta_instance
-    set_library_suggestions open_locale import_private simproc_pattern checkpoint save"""
+    """unsafe meta partial local scoped private protected public noncomputable include_str where termination_by
+    decreasing_by stop add_aesop_rules erase_aesop_rules init_quot docs_to_verso whatsnew
+    mk_iff_of_inductive_prop insert_to_additive_translation delta_instance set_library_suggestions open_locale
+    import_private simproc_pattern checkpoint save"""
 )
 """Refused as a word of its own: each opens a command, declares something that outlives the proof, leaves the rest
 of the proof out, or runs code while Lean elaborates."""

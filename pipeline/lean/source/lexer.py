@@ -16,6 +16,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from store.domain.keywords import DECLARATION_KEYWORDS
+
 # Lean's own classes (Init/Meta: isLetterLike, isSubScriptAlnum). Python's \w is wider: it takes `λ` and `²`.
 _LETTERLIKE = (
     "\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017f"
@@ -303,7 +305,7 @@ class _Lexer:
         return end
 
 
-# ---- keywords of Lean and its usual libraries
+# ---- keywords of Lean and its usual libraries; those that declare are in `store.domain.keywords`
 
 
 def words(text: str) -> frozenset[str]:
@@ -311,12 +313,10 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-RESERVED_DECLARATIONS = words("theorem def abbrev instance example structure class inductive axiom opaque")
+_ONE_WORD = [one for one in DECLARATION_KEYWORDS if " " not in one.word]
+RESERVED_DECLARATIONS = frozenset(one.word for one in _ONE_WORD if one.reserved)
 RESERVED_SCOPES = words("namespace section end mutual variable universe")
-LIBRARY_DECLARATIONS = words(
-    "lemma coinductive irreducible_def alias initialize builtin_initialize simproc dsimproc simproc_decl "
-    "builtin_simproc unif_hint proof_wanted theorem_wanted def_wanted instance_wanted"
-)
+LIBRARY_DECLARATIONS = frozenset(one.word for one in _ONE_WORD if not one.reserved)
 DECLARATIONS = RESERVED_DECLARATIONS | LIBRARY_DECLARATIONS
 CORE = RESERVED_DECLARATIONS | RESERVED_SCOPES
 """Reserved by Lean itself: they begin a command at any column."""
@@ -342,7 +342,7 @@ CONTINUATIONS = words(
     "left right"
 )
 """Words that continue a command though they may be at column 0 after an empty line."""
-HAS_FIELDS = words("structure class inductive coinductive") | {"class inductive"}
+HAS_FIELDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.fields)
 TAKES_DOC = words("blueprint_comment library_note")
 """Commands with a doc comment as their argument."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pipeline.lean.source.lexer import Token, tokens_of
 from pipeline.lean.source.scanner import Command, SourceFile, scan_source
+from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS, WITHOUT_CONSTANT
 from store.domain.records import Sorry, SorryMode
 
 # ---- scripts
@@ -95,12 +96,10 @@ _LINE_STARTERS = frozenset(
         "suffices",
         "obtain",
         "let",
-        "theorem",
-        "lemma",
-        "example",
         "private",
         "protected",
-        "instance",
+        *PROVABLE_KINDS,
+        *INSTANCE_KINDS,
     }
 )
 
@@ -160,15 +159,14 @@ class Declaration:
         text = self.data[self.byte_start : self.byte_end]
         if self._example is not None:
             at = self._example.byte_start - self.byte_start
-            text = text[:at] + f"theorem {self.name}".encode() + text[at + len(b"example") :]
+            text = text[:at] + f"theorem {self.name}".encode() + text[at + len(self._example.text.encode()) :]
         return self._frame(text.decode())
 
     @property
     def _example(self) -> Token | None:
         """The keyword of an example; None in what has a name."""
-        heads = (token for token in self.tokens if token.text in ("example", "theorem", "lemma"))
-        head = next(heads, None)
-        return head if head is not None and head.text == "example" else None
+        head = next((token for token in self.tokens if token.text in PROVABLE_KINDS), None)
+        return head if head is not None and head.text in WITHOUT_CONSTANT else None
 
     @property
     def _before(self) -> str:

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from store.domain.identity import theorem_id
+from store.domain.keywords import THEOREM_KINDS
 from store.domain.life import TheoremAfter, TheoremBefore, TheoremStep
-from store.domain.records import THEOREM_KINDS
 from store.events.scans import TheoremsFollowed
 from store.log.envelope import StoredEvent
 

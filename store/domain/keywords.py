@@ -1,0 +1,82 @@
+"""The keywords with which a Lean declaration begins, and what each is to us: one row a keyword.
+
+A row is all that a new keyword of Lean or of a library needs: the scanner, the records, the splicer, the prover, the
+gate and `everlean diff` derive their sets from this table. `class inductive` and `deriving instance` are kinds of two
+words: the scanner puts them together, and each word begins a command by a rule of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Keyword:
+    """A keyword that declares.
+
+    Attributes:
+        word: the keyword, which is also the kind of what it declares.
+        reserved: by Lean itself: it begins a command at any column. A library's does at the beginning of a line.
+        theorem: whether it is a theorem to people: its statement is followed.
+        provable: whether a prover may fill its sorries: what takes their place is a proof, and no data.
+        restated: whether a model's answer may state it again and give the proof or value behind its `:=`.
+        instance: whether Lean finds what it declares without being told its name.
+        fields: whether its body is fields or constructors.
+        unproved: whether it is taken for true, or announced, without a proof or a value.
+        nameless: the name that one without a name is given inside its namespace; "" where it must have one.
+        constant: whether it makes a constant; it has no name of its own otherwise.
+    """
+
+    word: str
+    reserved: bool = False
+    theorem: bool = False
+    provable: bool = False
+    restated: bool = False
+    instance: bool = False
+    fields: bool = False
+    unproved: bool = False
+    nameless: str = ""
+    constant: bool = True
+
+
+DECLARATION_KEYWORDS = (
+    Keyword("theorem", reserved=True, theorem=True, provable=True, restated=True),
+    Keyword("lemma", theorem=True, provable=True, restated=True),
+    Keyword("example", reserved=True, provable=True, restated=True, nameless="_example", constant=False),
+    Keyword("def", reserved=True, restated=True),
+    Keyword("abbrev", reserved=True, restated=True),
+    Keyword("instance", reserved=True, restated=True, instance=True, nameless="_instance"),
+    Keyword("deriving instance", reserved=True, instance=True, nameless="_instance"),
+    Keyword("structure", reserved=True, fields=True),
+    Keyword("class", reserved=True, fields=True),
+    Keyword("inductive", reserved=True, fields=True),
+    Keyword("class inductive", reserved=True, fields=True),
+    Keyword("coinductive", fields=True),
+    Keyword("axiom", reserved=True, unproved=True),
+    Keyword("opaque", reserved=True, unproved=True),
+    Keyword("proof_wanted", unproved=True),
+    Keyword("theorem_wanted", unproved=True),
+    Keyword("def_wanted", unproved=True),
+    Keyword("instance_wanted", unproved=True),
+    Keyword("irreducible_def"),
+    Keyword("alias"),
+    Keyword("initialize"),
+    Keyword("builtin_initialize"),
+    Keyword("simproc"),
+    Keyword("dsimproc"),
+    Keyword("simproc_decl"),
+    Keyword("builtin_simproc"),
+    Keyword("unif_hint"),
+)
+
+THEOREM_KINDS = tuple(one.word for one in DECLARATION_KEYWORDS if one.theorem)
+"""The kinds of declarations that are theorems to people."""
+PROVABLE_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.provable)
+"""The kinds in which what takes a sorry's place is a proof, and no data."""
+RESTATED_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.restated)
+INSTANCE_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.instance)
+UNPROVED_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.unproved)
+"""Kinds without a proof or value that anything must hold for: what becomes one is not filled."""
+NAMELESS = {one.word: one.nameless for one in DECLARATION_KEYWORDS if one.nameless}
+"""The kinds that need no name, with the name that the scanner gives one without."""
+WITHOUT_CONSTANT = frozenset(one.word for one in DECLARATION_KEYWORDS if not one.constant)
