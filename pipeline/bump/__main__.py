@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -42,7 +42,7 @@ from pipeline.lean.source.imports import module_of, source_folders
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, text_hash_with
 from pipeline.lean.source.worktree import read_inside
-from pipeline.prove.__main__ import ProveJob
+from pipeline.prove.job import ProveJob
 from store.domain.identity import git_blob, proof_id, short_hash
 from store.events.base import EventBody
 from store.events.bumps import Break, BumpBuilt, BumpFinished, BumpTried, Mend
@@ -161,8 +161,7 @@ class Bump:
         """Return a build with its own time limit, of so many seconds at most."""
         given = self._given.build
         given = given.model_copy(update={"timeout_s": min(given.timeout_s, most_s)})
-        build_spec = replace(self._spec, parameters=given)  # type: ignore[arg-type]
-        return Building(build_spec, self._reporter, self._project, self._held)  # type: ignore[arg-type]
+        return Building(self._spec.having(given), self._reporter, self._project, self._held)
 
     @property
     def _mends_end(self) -> float:
@@ -498,7 +497,7 @@ class Bump:
         found = _Found(self._spec)
         failure = ""
         try:
-            asyncio.run(self._search(ProveJob(replace(self._spec, parameters=parameters), found)))  # type: ignore[arg-type]
+            asyncio.run(self._search(ProveJob(self._spec.having(parameters), found)))
         except* JobError as error:
             failure = str(error.exceptions[0])  # of a model, say: the other rungs have their turn
         how = f"rung {rung.rung.number}: {rung.rung.prover}"

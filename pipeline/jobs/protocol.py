@@ -206,6 +206,10 @@ class JobSpec(Generic[SpecCo]):
         except ValidationError as error:
             wrong = (f"{'.'.join(map(str, one['loc'])) or 'all'}: {one['msg']}" for one in error.errors())
             raise bad_spec(self.kind, "; ".join(wrong)) from error
+        return self.having(parameters)
+
+    def having(self, parameters: SpecT) -> JobSpec[SpecT]:
+        """Return the specification of the same attempt with these parameters in place of its own."""
         return replace(self, parameters=parameters)  # type: ignore[return-value, arg-type]
 
 

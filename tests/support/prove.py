@@ -19,7 +19,7 @@ from pipeline.jobs.specs import ProveSpec, SorryToProve
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.scanner import scan_source
-from pipeline.prove.__main__ import work
+from pipeline.prove.job import work
 from store.domain.identity import git_blob
 from store.events.proofs import AttemptFinished
 from store.events.registry import EVENT_TYPES

@@ -1,0 +1,368 @@
+"""The prove job: one rung on a batch of sorries of one commit. A bump job runs it in its own process.
+
+The job emits one batch for each attempt: `proof_found` for a proof, and `attempt_finished` with the search's tree. A
+model that cannot be loaded, or is down, fails the job; a failure with one sorry is that sorry's attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.gate.lake_checks import BUILD_BOUNDS, build
+from pipeline.jobs.lease import hold_that_lean_is_there, lean_held
+from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
+from pipeline.jobs.specs import (
+    CORPUS,
+    KNOWN,
+    NO_CORPUS,
+    KnownProof,
+    Lemma,
+    ProveKnown,
+    ProveSpec,
+    SorryToProve,
+)
+from pipeline.lean.backend import REPL_FAILED_REMEDY
+from pipeline.lean.build.lake import LakeRunner
+from pipeline.lean.client.errors import ImportsRefused, short
+from pipeline.lean.client.repl import ReplStartError
+from pipeline.lean.pool.pool import ReplKey, ReplPool
+from pipeline.lean.pool.session import Session
+from pipeline.lean.source.imports import closure, local_file
+from pipeline.lean.source.scanner import parse
+from pipeline.lean.source.worktree import read_inside
+from pipeline.models.errors import CorpusError, DatasetError
+from pipeline.prove.effort import Attempt
+from pipeline.prove.file import FileProver
+from pipeline.prove.journal import ASIDE, Journal, JournalFile
+from pipeline.prove.rungs import Engine, ModelHealth, engine
+from pipeline.prove.tree import Tree
+from pipeline.prove.whole_declaration import AnswerJournal
+from pipeline.prove.whole_file import WholeFile
+from store.domain.identity import proof_id, short_hash
+from store.events.base import BlobRef
+from store.events.proofs import AttemptFinished, ProofFound
+
+if TYPE_CHECKING:
+    from pipeline.models.retriever.corpus import Corpus
+
+_JOURNALS_STAY_S = 14 * 24 * 3600.0
+IMPORT_FAILED = "uncaught exception"  # how Lean's REPL ends when a module cannot be imported
+
+
+class ProveJob:
+    """One run of the job: the files side by side, on the REPLs of one pool."""
+
+    def __init__(self, spec: JobSpec[ProveSpec], reporter: Reporter) -> None:
+        self._spec = spec
+        self._given = given = spec.parameters
+        self._project = spec.place
+        self._reporter = reporter
+        self._outcomes: dict[str, int] = {}
+        self._done = 0
+        self._files = asyncio.Semaphore(given.parallel)
+        self._declarations = asyncio.Semaphore(given.parallel)
+        self._journals: dict[str, list[JournalFile]] = {}
+        self._held: list[tuple[Attempt, int]] = []
+
+    async def run(self) -> dict[str, Any]:
+        given = self._given
+        files: dict[str, list[SorryToProve]] = {}
+        for wanted in given.sorries:
+            files.setdefault(wanted.path, []).append(wanted)
+        if given.journal is not None:
+            forget_old_journals(given.journal)
+        known, lemmas = self._known()
+        await self._build(files)
+        self._reporter.progress(0, len(given.sorries))
+        # The model first: without it Lean need not start.
+        async with (
+            engine(given, self._corpus) as rung,
+            ReplPool(given.limits) as pool,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for path in sorted(files):
+                tasks.create_task(self._file(path, files[path], pool, rung, known, lemmas))
+        self._record_held(rung.answering)
+        return {"sorries": len(given.sorries), **self._outcomes, "simulated": given.lean.simulated}
+
+    async def _build(self, files: Iterable[str]) -> None:
+        """Build the project's modules that the files import with lake: the REPL reads only built ones.
+
+        A failed build is only printed: the attempts in a file whose imports are missing report that.
+        """
+        lake = LakeRunner.find(self._given.lean, project=self._project)
+        if isinstance(lake, str):
+            return
+        project = self._project
+        imports = {name for path in files for name in _imports(project, path)}
+        modules = sorted(name for name in imports if local_file(project, name) is not None)
+        if modules:
+            self._reporter.progress(0, len(self._given.sorries), f"lake build of {len(modules)} modules")
+            built = await asyncio.to_thread(build, lake, *modules)
+            if not built.ok:
+                print(f"lake build: {built.explain(BUILD_BOUNDS)}: {built.output}", file=sys.stderr)  # noqa: T201
+
+    def _known(self) -> tuple[Mapping[str, Sequence[KnownProof]], Sequence[Lemma]]:
+        """Return, by sorry, the repository's proofs of the same statement; and the lemmas that searches may cite."""
+        if KNOWN not in self._spec.inputs:
+            return {}, ()
+        known = ProveKnown.model_validate_json(self._spec.input(KNOWN).read_bytes())
+        return known.proofs, known.lemmas
+
+    def _corpus(self) -> Corpus:
+        """Return the premises that the retriever searches.
+
+        Raises:
+            DatasetError, CorpusError: there are none.
+        """
+        from pipeline.models.retriever.corpus import Corpus
+
+        if NO_CORPUS not in self._spec.inputs:
+            return Corpus(self._spec.input(CORPUS))
+        said = json.loads(self._spec.input(NO_CORPUS).read_bytes())
+        of_files = said["reason"] == CorpusError.reason
+        raise (CorpusError if of_files else DatasetError)(said["message"])
+
+    async def _file(
+        self,
+        path: str,
+        wanted: list[SorryToProve],
+        pool: ReplPool,
+        rung: Engine,
+        known: Mapping[str, Sequence[KnownProof]],
+        lemmas: Sequence[Lemma],
+    ) -> None:
+        given = self._given
+        finished: set[str] = set()
+
+        def done(attempt: Attempt) -> None:
+            finished.add(attempt.wanted.sorry)
+            self._ended(attempt, rung.answering)
+
+        async with self._files:
+            prover = FileProver(
+                given.lean,
+                pool=pool,
+                project=self._project,
+                path=path,
+                budget=given.budget,
+                done=done,
+                engine=rung,
+                slots=self._declarations,
+                seed=given.seed,
+                journals=None if given.journal is None else self._journal,
+                answers=None if given.journal is None else self._answers,
+                known=known,
+                lemmas=lemmas,
+            )
+            try:
+                await prover.run(wanted)
+            except ReplStartError as error:
+                left = [one for one in wanted if one.sorry not in finished]
+                if not await self._in_whole_files(path, left, error, done):
+                    await self._blame(error, pool)
+                    for one in left:
+                        done(Attempt(one, "error", short(f"the imports of {path} fail: {error}")))
+
+    async def _in_whole_files(
+        self,
+        path: str,
+        wanted: Sequence[SorryToProve],
+        error: ReplStartError,
+        done: Callable[[Attempt], None],
+    ) -> bool:
+        """Try a file's sorries without a session, with a Lean that has no other; return whether it could be asked."""
+        given = self._given
+        if given.lean.kind != "server" or given.rung.number or isinstance(error, ImportsRefused):
+            return False
+        data = read_inside(self._project, path)
+        source = parse(data)
+        file = WholeFile(
+            given.lean,
+            self._project,
+            path,
+            data,
+            source,
+            core_only=closure(self._project, source.imports).core_only,
+            memory_bytes=given.limits.memory_bytes,
+        )
+        for one in wanted:
+            async with self._declarations:
+                attempt = await file.attempt(one, given.budget)
+            if attempt is None:
+                return False
+            done(attempt)
+        return True
+
+    def _journal(self, wanted: SorryToProve, goal: int) -> Journal | None:
+        path = journal_of(self._given, wanted, goal)
+        if path is None:
+            return None
+        journal = Journal(path, prover=self._given.prover, model=self._given.model)
+        self._journals.setdefault(wanted.sorry, []).append(journal)
+        return journal
+
+    def _answers(self, wanted: SorryToProve, ordinal: int) -> AnswerJournal | None:
+        path = journal_of(self._given, wanted, ordinal)
+        if path is None:
+            return None
+        journal = AnswerJournal(path)
+        self._journals.setdefault(wanted.sorry, []).append(journal)
+        return journal
+
+    async def _blame(self, error: ReplStartError, pool: ReplPool) -> None:
+        """Fail the job if Lean does not run or crashes; return if only the file's imports fail.
+
+        An attempt is remembered until the file changes, so it must not record a failure of the machine.
+        """
+        if not isinstance(error, ImportsRefused) and IMPORT_FAILED not in str(error):
+            raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
+        try:
+            async with Session(pool, ReplKey(self._given.lean, self._project, ("Init",))) as session:
+                await session.ready()
+        except ReplStartError:
+            raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
+
+    def _ended(self, attempt: Attempt, answering: ModelHealth | None) -> None:
+        """Record an attempt; hold back one that ended in an error during an outage of the model (`ModelHealth`)."""
+        if attempt.outcome == "error" and answering is not None and answering.failure:
+            self._held.append((attempt, answering.answered))
+        else:
+            self._record(attempt)
+
+    def _record_held(self, answering: ModelHealth | None) -> None:
+        """Record the attempts that were held back, or fail because the model is down."""
+        if answering is None:
+            return
+        for attempt, answered in self._held:
+            if answered < answering.answered:
+                self._record(attempt)
+        since = [attempt for attempt, answered in self._held if answered == answering.answered]
+        if (given_up := answering.given_up(len(since))) is not None:
+            raise given_up
+        for attempt in since:
+            self._record(attempt)
+
+    def _record(self, attempt: Attempt) -> None:
+        given, wanted = self._given, attempt.wanted
+        stream = f"repository:{given.repository}"
+        batch: list[Recorded] = []
+        if attempt.proof is not None:
+            text = attempt.proof.replacement
+            proof = proof_id(wanted.sorry, wanted.blob, text.text)
+            body = ProofFound(
+                proof=proof,
+                sorry=wanted.sorry,
+                repository=given.repository,
+                branch=given.branch,
+                sha=given.sha,
+                path=wanted.path,
+                blob=wanted.blob,
+                byte_start=text.byte_start,
+                byte_end=text.byte_end,
+                declaration=wanted.declaration,
+                declaration_text_hash=attempt.proof.text_hash,
+                replacement=text.text,
+                tactics=attempt.proof.tactics,
+                prover=given.prover,
+                rung=given.rung.number,
+                toolchain=given.lean.toolchain,
+                simulated=given.lean.simulated,
+                job=self._spec.job,
+            )
+            # The job is part of the key: another rung, or another branch's job, may find the same text.
+            batch.append(Recorded(f"proof:{proof}", body, (proof, self._spec.job)))
+        effort = attempt.effort
+        finished = AttemptFinished(
+            repository=given.repository,
+            branch=given.branch,
+            sha=given.sha,
+            sorry=wanted.sorry,
+            blob=wanted.blob,
+            prover=given.prover,
+            rung=given.rung.number,
+            model=given.model,
+            seed=given.seed,
+            budget=given.budget_key,
+            outcome=attempt.outcome,
+            detail=attempt.detail,
+            best=effort.best,
+            goals_left=effort.goals_left,
+            nodes=effort.nodes,
+            repl_calls=effort.repl_calls,
+            seconds=round(effort.seconds, 3),
+            prompt_tokens=effort.cost.prompt_tokens,
+            completion_tokens=effort.cost.completion_tokens,
+            usd=effort.cost.usd,
+            tree=None if effort.tree is None else self._stage(effort.tree),
+            simulated=given.lean.simulated,
+            job=self._spec.job,
+        )
+        key = (wanted.sorry, wanted.blob, given.prover, str(given.rung.number), given.model, given.budget_key)
+        batch.append(Recorded(stream, finished, (*key, self._spec.job)))
+        self._reporter.events(batch)
+        for journal in self._journals.pop(wanted.sorry, ()):
+            journal.close()
+            journal.path.unlink(missing_ok=True)
+        self._done += 1
+        self._outcomes[attempt.outcome] = self._outcomes.get(attempt.outcome, 0) + 1
+        self._reporter.progress(self._done, len(given.sorries), wanted.path)
+
+    def _stage(self, tree: Tree) -> BlobRef:
+        return self._reporter.stage(json.dumps(tree.as_json(), separators=(",", ":")).encode())
+
+
+def _imports(project: Path, path: str) -> tuple[str, ...]:
+    try:
+        return parse(read_inside(project, path)).imports
+    except OSError:
+        return ()  # the attempts at its sorries report that
+
+
+def journal_of(given: ProveSpec, wanted: SorryToProve, goal: int) -> Path | None:
+    """Return the journal of the search for a goal, the same for every job; None for no journal.
+
+    The job after a killed one has another id, and lacks the sorries that had ended. The branch is part of the name
+    because the jobs of two branches may run at once.
+    """
+    if given.journal is None:
+        return None
+    key = (
+        given.repository,
+        given.branch,
+        wanted.sorry,
+        wanted.blob,
+        given.prover,
+        given.model,
+        given.budget_key,
+        str(given.seed),
+        str(goal),
+    )
+    return given.journal / f"{short_hash('journal', *key)}.jsonl"
+
+
+def forget_old_journals(folder: Path) -> None:
+    """Remove old journals: their sorry or its file has changed since."""
+    if not folder.is_dir():
+        return
+    for path in folder.glob(f"*.jsonl{ASIDE}"):
+        path.unlink(missing_ok=True)
+    for path in folder.glob("*.jsonl"):
+        with suppress(FileNotFoundError):  # another job may have ended its search just now
+            if time.time() - path.stat().st_mtime > _JOURNALS_STAY_S:
+                path.unlink()
+
+
+def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
+    """Work on the sorries of the specification with its rung."""
+    lean = spec.parameters.lean
+    hold_that_lean_is_there(lean)
+    with lean_held(lean):
+        return asyncio.run(ProveJob(spec, reporter).run())
