@@ -104,14 +104,14 @@ def fill(settings: Settings, folder: Path, sorries: int, *, paused: bool) -> Non
         for table in COPIED:
             columns = [name for _, name, *_ in view.execute(f"PRAGMA table_info({table})")]
             instead = {
-                "repository": "?1", "url": "?2",
-                "sorry": "substr(sorry, 1, 27) || ?3", "trace": "substr(trace, 1, 11) || ?3",
+                "repository": ":repository", "url": ":url",
+                "sorry": "substr(sorry, 1, 27) || :number", "trace": "substr(trace, 1, 11) || :number",
             }  # fmt: skip
             chosen = ", ".join(instead.get(name, f'"{name}"') for name in columns)
             for number, repo in enumerate(settings.repos[1:], 1):
                 view.execute(
-                    f"INSERT INTO {table} SELECT {chosen} FROM {table} WHERE repository = ?4",
-                    (repo.key, _url(number), f"{number:05}", first),
+                    f"INSERT INTO {table} SELECT {chosen} FROM {table} WHERE repository = :first",
+                    {"repository": repo.key, "url": _url(number), "number": f"{number:05}", "first": first},
                 )
     view.close()
 

@@ -99,8 +99,8 @@ def held_out(db: sqlite3.Connection, *, name: str, keys: Collection[str]) -> boo
     sides = [
         side
         for (side,) in db.execute(
-            "SELECT side FROM split_members WHERE split = 'random' AND (\"of\" = 'name' AND \"key\" = ?1 "
-            'OR "of" = \'theorem\' AND "key" IN (SELECT value FROM json_each(?2)))',
+            "SELECT side FROM split_members WHERE split = 'random' AND (\"of\" = 'name' AND \"key\" = ? "
+            'OR "of" = \'theorem\' AND "key" IN (SELECT value FROM json_each(?)))',
             (name, json.dumps(sorted(keys))),
         )
     ]

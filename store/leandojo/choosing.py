@@ -299,9 +299,9 @@ class OpenTrace:
         row = self.chosen.row
         rows = self._view.execute(
             "SELECT f.path, f.content, c.sha256, c.in_corpus, c.n_theorems, c.n_premises FROM traced_files AS f "
-            "JOIN traced_contents AS c ON c.content = f.content WHERE f.repository = ?1 AND f.line = ?2 "
-            "AND f.from_seq <= ?3 AND (f.until_seq IS NULL OR f.until_seq > ?3) ORDER BY f.path",
-            (row.repository, row.line, row.seq),
+            "JOIN traced_contents AS c ON c.content = f.content WHERE f.repository = :repository AND f.line = :line "
+            "AND f.from_seq <= :seq AND (f.until_seq IS NULL OR f.until_seq > :seq) ORDER BY f.path",
+            {"repository": row.repository, "line": row.line, "seq": row.seq},
         )
         return {
             path: _File(content, digest, bool(in_corpus), n_theorems, n_premises)

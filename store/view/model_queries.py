@@ -18,9 +18,9 @@ from store.view.rows import CheckpointRow, EvaluationRow, ProofRow, TraceRow, co
 def checkpoints(db: sqlite3.Connection, model: str | None = None) -> list[CheckpointRow]:
     """Return the checkpoints of one model ("retriever", "tactics", "progress"), or of all, oldest first."""
     rows = db.execute(
-        f"SELECT {_names(CheckpointRow)} FROM checkpoints WHERE ?1 IS NULL OR model = ?1 "
+        f"SELECT {_names(CheckpointRow)} FROM checkpoints WHERE :model IS NULL OR model = :model "
         "ORDER BY saved_at, checkpoint",
-        (model,),
+        {"model": model},
     )
     return make_all(CheckpointRow, rows)
 
@@ -45,9 +45,10 @@ def weights_of(db: sqlite3.Connection, model: str) -> str:
 def evaluations(db: sqlite3.Connection, checkpoint: str | None = None) -> list[EvaluationRow]:
     """Return how one checkpoint did, or all, oldest first."""
     rows = db.execute(
-        f"SELECT {_names(EvaluationRow)} FROM evaluations WHERE ?1 IS NULL OR checkpoint = ?1 "
+        f"SELECT {_names(EvaluationRow)} FROM evaluations "
+        "WHERE :checkpoint IS NULL OR checkpoint = :checkpoint "
         "ORDER BY recorded_at, evaluation",
-        (checkpoint,),
+        {"checkpoint": checkpoint},
     )
     return make_all(EvaluationRow, rows)
 

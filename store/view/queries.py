@@ -231,8 +231,9 @@ def sorries_in_the_source(db: sqlite3.Connection, *, repository: str | None = No
     """Count the sorries that the source of watched branches has, each once for all branches."""
     (count,) = db.execute(
         "SELECT count(*) FROM (SELECT DISTINCT repository, sorry FROM sorries "
-        f"WHERE state IN ('open', 'verified') AND (?1 IS NULL OR repository = ?1) AND {on_watched_branch('sorries')})",
-        (repository,),
+        f"WHERE state IN ('open', 'verified') AND (:repository IS NULL OR repository = :repository) "
+        f"AND {on_watched_branch('sorries')})",
+        {"repository": repository},
     ).fetchone()
     return int(count)
 

@@ -36,7 +36,7 @@ Row = TypeVar("Row")
 _CHUNK = 500
 
 _FILES_OF_TRACE = (
-    f"traces CROSS JOIN traced_files ON {files_of()} AND traces.trace = ?1 AND traces.state = 'current'"
+    f"traces CROSS JOIN traced_files ON {files_of()} AND traces.trace = ? AND traces.state = 'current'"
 )
 
 
@@ -47,9 +47,10 @@ def traces(
     return make_all(
         TraceRow,
         db.execute(
-            f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE (?1 IS NULL OR repository = ?1) "
-            "AND (?2 IS NULL OR state = ?2) ORDER BY seq DESC",
-            (repository, state),
+            f"SELECT {_names(TraceRow, 'traces')} FROM traces "
+            "WHERE (:repository IS NULL OR repository = :repository) AND (:state IS NULL OR state = :state) "
+            "ORDER BY seq DESC",
+            {"repository": repository, "state": state},
         ),
     )
 
@@ -88,10 +89,15 @@ def trace_of_branch(
     """Return the newest trace of a branch's line or of its scanned commit; the simulator's only if asked for, and where
     Lean made none."""
     rows = db.execute(
-        f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE repository = ?1 AND state = 'current' "
-        "AND simulated <= ?4 AND (line = ?3 OR sha = (SELECT scanned FROM branches WHERE repository = ?1 "
-        "AND branch = ?2)) ORDER BY simulated, seq DESC LIMIT 1",
-        (repository, branch, branch_line(branch), int(simulated)),
+        f"SELECT {_names(TraceRow, 'traces')} FROM traces WHERE repository = :repository AND state = 'current' "
+        "AND simulated <= :simulated AND (line = :line OR sha = (SELECT scanned FROM branches "
+        "WHERE repository = :repository AND branch = :branch)) ORDER BY simulated, seq DESC LIMIT 1",
+        {
+            "repository": repository,
+            "branch": branch,
+            "line": branch_line(branch),
+            "simulated": int(simulated),
+        },
     )
     return next(iter(make_all(TraceRow, rows)), None)
 
@@ -114,7 +120,7 @@ def files_of_trace(db: sqlite3.Connection, trace: str) -> Iterator[FileOfTrace]:
         db,
         FileOfTrace,
         f"SELECT {_names(FileOfTrace, 'traced_files')} FROM {_FILES_OF_TRACE} ORDER BY traced_files.path",
-        trace,
+        (trace,),
     )
 
 
@@ -171,15 +177,15 @@ def users_of_premise(db: sqlite3.Connection, full_name: str) -> Iterator[Premise
         db,
         PremiseUser,
         f"SELECT {_path('used')}, used.content, used.theorem, owner.full_name, count(*) FROM ("
-        "SELECT content, theorem FROM tactic_premises WHERE full_name = ?1 UNION ALL "
-        "SELECT content, theorem FROM theorem_premises WHERE full_name = ?1 AND NOT EXISTS "
-        "(SELECT 1 FROM traced_tactics AS t WHERE t.content = theorem_premises.content "
+        "SELECT content, theorem FROM tactic_premises WHERE full_name = :full_name UNION ALL "
+        "SELECT content, theorem FROM theorem_premises WHERE full_name = :full_name "
+        "AND NOT EXISTS (SELECT 1 FROM traced_tactics AS t WHERE t.content = theorem_premises.content "
         "AND t.theorem = theorem_premises.theorem)"
         ") AS used CROSS JOIN traced_theorems AS owner "
         'ON owner.content = used.content AND owner."index" = used.theorem '
         f"WHERE {_stands('used')} GROUP BY used.content, used.theorem "
         "ORDER BY owner.full_name, used.content, used.theorem",
-        full_name,
+        {"full_name": full_name},
     )
 
 
@@ -214,12 +220,12 @@ def training_proofs(
     that several traces share is read once.
     """
     chosen = traces if traces is not None else [row.trace for row in newest_traces(db, simulated=simulated)]
-    wanted = "AND traces.trace IN (SELECT value FROM json_each(?1)) AND traces.simulated <= ?2"
+    wanted = "AND traces.trace IN (SELECT value FROM json_each(:traces)) AND traces.simulated <= :simulated"
     theorems = db.execute(
         f'SELECT t.content, t."index", t.full_name, t.split_key, {_path("t")} FROM traced_theorems AS t '
         f"WHERE t.n_tactics > 0 AND t.has_sorry = 0 AND {_stands('t', wanted)} "
-        f'AND {exported_side(split, theorem="t")} = ?3 ORDER BY t.content, t."index"',
-        (json.dumps(list(chosen)), int(simulated), side),
+        f'AND {exported_side(split, theorem="t")} = :side ORDER BY t.content, t."index"',
+        {"traces": json.dumps(list(chosen)), "simulated": int(simulated), "side": side},
     )
     for content, index, name, split_key, path in theorems:
         yield TrainingProof(path, name, split_key, tuple(tactics_of_theorem(db, content, index)))
@@ -245,7 +251,7 @@ def _names(cls: type[Any], table: str, *, path: str | None = None) -> str:
     )
 
 
-def _stream(db: sqlite3.Connection, cls: type[Row], statement: str, *parameters: Any) -> Iterator[Row]:
+def _stream(db: sqlite3.Connection, cls: type[Row], statement: str, parameters: Any) -> Iterator[Row]:
     rows = db.execute(statement, parameters)
     while chunk := rows.fetchmany(_CHUNK):
         yield from make_all(cls, chunk)
@@ -303,11 +309,13 @@ def line_position(db: sqlite3.Connection, repository: str, line: str) -> int:
     # files' versions those that ended need no look at where they began.
     return int(
         db.execute(
-            "SELECT max(coalesce((SELECT max(from_seq) FROM traced_files WHERE repository = ?1 AND line = ?2 "
-            "AND until_seq IS NULL), 0), "
-            "coalesce((SELECT max(until_seq) FROM traced_files WHERE repository = ?1 AND line = ?2), 0), "
-            "coalesce((SELECT max(seq) FROM trace_measures WHERE repository = ?1 AND line = ?2), 0))",
-            (repository, line),
+            "SELECT max(coalesce((SELECT max(from_seq) FROM traced_files WHERE repository = :repository "
+            "AND line = :line AND until_seq IS NULL), 0), "
+            "coalesce((SELECT max(until_seq) FROM traced_files WHERE repository = :repository "
+            "AND line = :line), 0), "
+            "coalesce((SELECT max(seq) FROM trace_measures WHERE repository = :repository "
+            "AND line = :line), 0))",
+            {"repository": repository, "line": line},
         ).fetchone()[0]
     )
 
@@ -323,8 +331,9 @@ def sorry_goals(
     return make_all(
         SorryGoalRow,
         db.execute(
-            f"SELECT {', '.join(columns(SorryGoalRow))} FROM sorry_goals WHERE (?1 IS NULL OR repository = ?1) "
-            "AND (?2 IS NULL OR branch = ?2) AND (?3 IS NULL OR sorry = ?3) ORDER BY repository, branch, sorry",
-            (repository, branch, sorry),
+            f"SELECT {', '.join(columns(SorryGoalRow))} FROM sorry_goals "
+            "WHERE (:repository IS NULL OR repository = :repository) AND (:branch IS NULL OR branch = :branch) "
+            "AND (:sorry IS NULL OR sorry = :sorry) ORDER BY repository, branch, sorry",
+            {"repository": repository, "branch": branch, "sorry": sorry},
         ),
     )

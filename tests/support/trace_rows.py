@@ -38,9 +38,10 @@ def premises_of_trace(db: sqlite3.Connection, trace: str) -> list[PremiseOfTrace
 
 
 def _in_files(db: sqlite3.Connection, cls: type[Row], table: str, trace: str) -> Iterator[Row]:
-    names = ", ".join("?1" if name == "path" else f'"{name}"' for name in columns(cls))
+    names = ", ".join(":path" if name == "path" else f'"{name}"' for name in columns(cls))
     for file in files_of_trace(db, trace):
         rows = db.execute(
-            f'SELECT {names} FROM {table} WHERE content = ?2 ORDER BY "index"', (file.path, file.content)
+            f'SELECT {names} FROM {table} WHERE content = :content ORDER BY "index"',
+            {"path": file.path, "content": file.content},
         )
         yield from make_all(cls, rows)

@@ -139,9 +139,10 @@ def branch_rewritten(db: sqlite3.Connection, _event: StoredEvent, body: BranchRe
     )
     if len(body.dropped) >= DROPPED_LIMIT:
         db.execute(
-            "UPDATE commits SET state = 'dropped' WHERE repository = ?1 AND branch = ?2 AND seq > coalesce("
-            "(SELECT seq FROM commits WHERE repository = ?1 AND branch = ?2 AND sha = ?3), 0)",
-            (*where, body.base),
+            "UPDATE commits SET state = 'dropped' WHERE repository = :repository AND branch = :branch AND seq > "
+            "coalesce((SELECT seq FROM commits WHERE repository = :repository AND branch = :branch "
+            "AND sha = :base), 0)",
+            {"repository": body.repository, "branch": body.branch, "base": body.base},
         )
     db.execute(
         "UPDATE branches SET tip = ?, rewrites = rewrites + 1 WHERE repository = ? AND branch = ?",
