@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from pipeline.models.curve import LOSS, Point
 from pipeline.models.measures import BASELINES, METRICS, baselines_of
@@ -85,6 +85,12 @@ _WORDS: Mapping[ModelKind, _Words] = {
         "steps; less is better.",
     ),
 }  # fmt: skip
+PictureKind = Literal["matrix", "change", "over-time", "losses"]
+PICTURE = (
+    rf"({'|'.join(words.stem for words in _WORDS.values())})-({'|'.join(get_args(PictureKind))})"
+    r"(-simulated)?(-\d+)?"
+)
+"""A regular expression for the names of the pictures."""
 _MEASURES = {
     "FM": ("lower", "forgetting measure: best earlier figure of a task less its last, mean over tasks",
            "the script compares different tasks"),
@@ -111,6 +117,10 @@ def matrices(data: ReportData) -> Iterator[Section]:
             for number, matrix in enumerate(of_kind, start=1):
                 name = ("-simulated" if simulated else "") + (f"-{number}" if len(of_kind) > 1 else "")
                 yield matrix_section(matrix, name)
+
+
+def _picture_name(words: _Words, kind: PictureKind, of: str = "") -> str:
+    return f"{words.stem}-{kind}{of}"
 
 
 def matrix_section(matrix: Matrix, name: str) -> Section:
@@ -164,9 +174,9 @@ class _MatrixSection:
         )  # fmt: skip
 
     def _heat(
-        self, kind: str, title: str, cells: Sequence[Sequence[float | None]], scale: Scale, form: Any
+        self, kind: PictureKind, title: str, cells: Sequence[Sequence[float | None]], scale: Scale, form: Any
     ) -> Picture:
-        name = f"{self.words.stem}-{kind}{self.name}"
+        name = _picture_name(self.words, kind, self.name)
         svg = heat_map(
             f"{name}-picture",
             f"{self.mark}{title}, split {self.matrix.split}",
@@ -188,7 +198,7 @@ class _MatrixSection:
             lines.append(Series(_MEAN, scaled, heavy=True))
         known = _known(self.cells)
         low, high = 10 * (min(known, default=0.0) // 10), max(known, default=100.0)
-        name = f"{self.words.stem}-over-time{self.name}"
+        name = _picture_name(self.words, "over-time", self.name)
         begins = "" if self.errors else f", from {low:g} on"
         svg = line_chart(
             f"{name}-picture",
@@ -332,7 +342,7 @@ def losses(data: ReportData) -> Iterator[Section]:
         shown = [one for one in data.curves if one.row.model == model]
         if not shown:
             continue
-        name = f"{words.stem}-losses"
+        name = _picture_name(words, "losses")
         lines = [
             Series(marked(one.row.checkpoint, one.row.simulated), along, one.row.simulated)
             for one in shown

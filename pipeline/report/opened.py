@@ -231,6 +231,10 @@ def anchor(spot: Spot, of: OfRepository) -> str:
     )
 
 
+SHEET = r"sorries-[A-Za-z0-9.-]+-[0-9a-f]{8}(-\d+)?"
+"""A regular expression for the names of these pages, without .html."""
+
+
 def file_stem(repository: str) -> str:
     """Return the name of a repository's pages, without .html: readable, safe in an address, and of no other's."""
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", repository)[:60].strip("-.")

@@ -7,6 +7,7 @@ of entries, each of a bounded size. The prose is in `templates/`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,11 @@ _CHAPTERS = {
         "Machine time", lambda data: bool(data.machine_time), lambda data: (sections.machine_time(data),)
     ),
 }  # fmt: skip
+NAMES = re.compile(
+    rf"({'|'.join(map(re.escape, _CHAPTERS))}|{opened.SHEET}\.html"
+    rf"|({'|'.join(sections.PICTURES)}|{model_sections.PICTURE})\.svg)"
+)
+"""The names that a report gives to its files, but for the first page."""
 
 
 def render(

@@ -51,6 +51,8 @@ MOST_TREE_CHARACTERS = 1 << 20
 _MOST_REASONS, _MOST_SEARCHES = 200, 200
 _MOST_STATES, _LONGEST_GOAL = 40, 600
 """Of a search tree."""
+_HISTORY, _REJECTIONS, _MACHINE_TIME = PICTURES = ("sorries-over-time", "rejections", "machine-time")
+"""The names of the pictures."""
 
 
 # ---- sorries
@@ -82,7 +84,7 @@ def history(data: ReportData) -> Section | None:
         unit="sorries",
         at=[datetime.fromisoformat(one.at).timestamp() for one in data.history],
     )
-    return section("history", "Over time", "drawn", picture=Picture("sorries-over-time", picture))
+    return section("history", "Over time", "drawn", picture=Picture(_HISTORY, picture))
 
 
 def _without_repeats(times: Sequence[str]) -> list[str]:
@@ -239,7 +241,7 @@ def rejections(data: ReportData) -> Section | None:
         steps[row.simulated, _step(row)] += row.n
     ordered = sorted(steps.items(), key=lambda item: (item[0][0], -item[1], item[0][1]))
     bars = Picture(
-        "rejections",
+        _REJECTIONS,
         bar_chart(
             "rejections-picture", "Verifier rejections by the step that failed, in proofs", form=lambda n: f"{n:,.0f}",
             bars=[Series(marked(step, simulated), (n,), simulated) for (simulated, step), n in ordered],
@@ -287,7 +289,7 @@ def machine_time(data: ReportData) -> Section | None:
             ],
             unit=f"hours in a {over.unit}",
         )
-        drawn = Picture("machine-time", picture)
+        drawn = Picture(_MACHINE_TIME, picture)
     by_kind = Table(
         "By kind of job, in h:mm:ss",
         ("Kind", MADE_BY, "Jobs", "Failed", "Running", "Ended attempts", "Time", "With a GPU", "Processor alone",

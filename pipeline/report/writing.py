@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import stat
 from pathlib import Path
 
 from pipeline.report import FIRST
 from pipeline.report.charts import ORIGIN
-from pipeline.report.page import Pages
+from pipeline.report.page import NAMES, Pages
 
-_OURS = re.compile(
-    r"(sorr(ie|y)s-over-time|sorrys-by-period|rejections|machine-time(-over-time)?|training|"
-    r"(recall|tactics|progress)-(matrix|over-time|change)(-simulated)?(-\d+)?)\.svg|"
-    r"(proofs|models|machine|sorries-[A-Za-z0-9.-]+-[0-9a-f]{8}(-\d+)?)\.html"
-)
-"""Names that a report, this one or an earlier version's, gives to its files."""
 _BEGINNING_BYTES = 1000
 """Of a file, how much is read to see who made it."""
 
@@ -48,7 +41,7 @@ def write(report: Pages, folder: Path) -> tuple[Path, ...]:
     for name, text in texts.items():
         _replace(folder / name, text)
     for path in folder.iterdir():
-        if path.name not in texts and _OURS.fullmatch(path.name) and _is_ours(path):
+        if path.name not in texts and NAMES.fullmatch(path.name) and _is_ours(path):
             path.unlink(missing_ok=True)
     return (folder / FIRST, *(folder / name for name in reversed(texts) if name != FIRST))
 

@@ -15,7 +15,7 @@ import pytest
 
 from pipeline.report.gather import ReportData, gather
 from pipeline.report.html import Table, macro, shortened
-from pipeline.report.page import Pages, render
+from pipeline.report.page import NAMES, Pages, render
 from store.events.base import EventBody
 from store.events.jobs import JobFailed
 from store.events.models import ModelKind
@@ -94,6 +94,15 @@ def test_every_number_is_the_one_that_the_view_answers(made: tuple[Connection, R
     assert [row[8].split(" (")[0] for row in models.table("Evaluations")] == [
         f"{row.metrics['recall@10']:.4f}" for row in measured
     ]
+
+
+def test_every_file_but_the_first_page_has_a_name_that_a_later_report_knows_for_its_own(
+    made: tuple[Connection, ReportData, Pages],
+) -> None:
+    _, _, pages = made
+    names = {*pages.html, *pages.pictures} - {"index.html"}
+    assert {"models.html", "recall-matrix.svg", "rejections.svg", "sorries-over-time.svg"} <= names
+    assert [name for name in names if not NAMES.fullmatch(name)] == []
 
 
 def test_baselines_stand_once_a_dataset_in_the_table_of_the_checkpoints(view_of: Fill) -> None:
