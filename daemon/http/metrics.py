@@ -22,6 +22,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from daemon.answers import Gpu
 from daemon.context import Context
 from daemon.http.feed import Ask, feed_routes
 from daemon.http.report_page import Page, report_routes
@@ -58,17 +59,6 @@ _PAUSES = ("poll", "train", "prove", "all")
 
 
 @dataclass(frozen=True, slots=True)
-class GpuNumbers:
-    """A GPU, by its UUID ("" for the nameless one), its state, and memory in bytes."""
-
-    uuid: str
-    name: str
-    state: str
-    used_bytes: int
-    memory_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class QuotaNumbers:
     """The rest of a quota of the forge's API, and the time when it is full again."""
 
@@ -92,7 +82,7 @@ class LiveNumbers:
     problems: int
     log_position: int
     waiting: Mapping[tuple[str, str], int]
-    gpus: tuple[GpuNumbers, ...]
+    gpus: tuple[Gpu, ...]
     quotas: Mapping[str, QuotaNumbers]
     requests: Mapping[str, int]
     cache_bytes: int
@@ -425,10 +415,7 @@ class Metrics:
             log_position=log_position,
             log_shipped=parts.shipping.shipped,
             waiting={(str(kind), state): number for (kind, state), number in waiting.items()},
-            gpus=tuple(
-                GpuNumbers(gpu.uuid, gpu.name, gpu.state, gpu.used_bytes, gpu.memory_bytes)
-                for gpu in parts.work.gpus
-            ),
+            gpus=parts.work.gpus,
             quotas={
                 name: QuotaNumbers(quota.remaining, quota.limit, quota.reset_at)
                 for name, quota in (github.quotas.items() if github is not None else ())

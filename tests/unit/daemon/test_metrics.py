@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from daemon.http.metrics import GpuNumbers, LiveNumbers, QuotaNumbers, exposition
+from daemon.answers import Gpu
+from daemon.http.metrics import LiveNumbers, QuotaNumbers, exposition
 from store.events.base import EventBody
 from store.events.jobs import JobInterrupted, JobSucceeded, WorkPaused
 from store.events.repositories import RepositoryFailed
@@ -57,7 +58,7 @@ def live(**changes: Any) -> LiveNumbers:
         "log_position": 40,
         "log_shipped": 1,
         "waiting": {("scan", "queued"): 2, ("train", "held"): 1},
-        "gpus": (GpuNumbers("GPU-1", 'H"200\\', "lent", 5, 10),),
+        "gpus": (Gpu("GPU-1", 0, 'H"200\\', used_bytes=5, memory_bytes=10, state="lent"),),
         "quotas": {"core": QuotaNumbers(4990, 5000, NOW)},
         "requests": {"demo/logic": 3},
         "cache_bytes": 7,
