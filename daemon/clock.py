@@ -18,7 +18,7 @@ def elapsed_s() -> float:
 # ---- Notices that the wall clock was set, and that the machine slept
 # By comparing the kernel's clocks now and then.
 # Deadlines of jobs run on the monotonic clock, which neither is set nor runs while the machine sleeps: a job that was
-# under way when a laptop was closed has its time left when it is opened. What is due is counted by `daemon.clock`.
+# under way when a laptop was closed has its time left when it is opened. What is due is counted by `elapsed_s`.
 # Only a time of day that was written down, as quiet hours or what an earlier daemon left waiting, is asked of the
 # wall clock; so the plan is made anew after a jump, and `status` reports it for an hour.
 

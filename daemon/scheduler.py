@@ -60,7 +60,7 @@ PLAN_EVERY_S = 15.0
 """A plan is made at least this often: a toolchain may have been installed, a build removed."""
 
 _PATIENCE_S = 0.5
-"""For so long a turn finds out what is due; what is left is the next turn's."""
+"""Time limit of one planning turn; the rest continues in the next."""
 
 log = structlog.get_logger("daemon.scheduler")
 
@@ -89,7 +89,7 @@ class Scheduler:
         self.in_vain: list[TriggerEnded] = []
         """The ends of triggers for which nothing was left to do when the plan was made; they are to be recorded."""
         self.beginning = asyncio.Lock()
-        """Held while jobs begin: meanwhile nobody else takes what they work on."""
+        """Lock: no claim may take a sorry while jobs start."""
         self.untrainable = ""
         """What training lacks here; "" where nothing is missing."""
         self._no_models = ""

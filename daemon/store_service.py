@@ -1,10 +1,10 @@
-"""The daemon's hands on the store: appends, the view's catching up, and questions, none of it on the event loop.
+"""Async facade over the store: one writer thread, one reader thread.
 
-Owns two threads: one writes (log, then view, so that a caller that waited for an append finds it in the view), one
-reads. A caller's mistake (an id with other content, a missing payload) is the caller's. A full disk mends without us:
-an append with `wait` waits for room, others are refused, and work resumes afterwards. Anything else that the store
-refuses (damaged file, failing disk, an event that cannot be projected) is the end of this daemon: `failure` is set,
-every later append is refused, and the service stops with the reason.
+The writer appends to the log, then to the view, so that a caller that waited for an append finds it in the view. A
+caller's mistake (an id with other content, a missing payload) is the caller's. A full disk mends without us: an append
+with `wait` waits for room, others are refused, and work resumes afterwards. Anything else that the store refuses
+(damaged file, failing disk, an event that cannot be projected) is the end of this daemon: `failure` is set, every later
+append is refused, and the service stops with the reason.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from store.view.view import View, refuse_lost_end
 
 # ---- Room on the disk, once there was none: what waits for it, and when it is looked for again
 # A full disk mends without us. Until then nothing is recorded and nothing is begun; what was under way waits with
-# what it has to say, and says it as soon as there is room. Owned by the store; see `daemon.store_service`.
+# what it has to say, and says it as soon as there is room.
 
 
 _FIRST_S = 1.0

@@ -25,7 +25,7 @@ MOST_REPOSITORIES = 10_000
 
 
 class SorryDBError(Exception):
-    """A file is none of SorryDB's; the message names the place and what should be there."""
+    """Not a SorryDB file; the message names the field and the expected value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def read(path: Path) -> Listed:
     """Read a list of repositories, a list of sorries or a database.
 
     Raises:
-        SorryDBError: it is none; nothing of it counts.
+        SorryDBError: not a SorryDB file; nothing was imported.
         OSError: it cannot be read.
     """
     with path.open("rb") as file:

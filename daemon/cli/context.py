@@ -38,7 +38,7 @@ class ExitCode(enum.IntEnum):
     """The exit status of the process. A code that is not listed here means failure."""
 
     OK = 0
-    """done; of `status`: the daemon runs, and nothing worse than a warning is to be said, or it is as of a moment"""
+    """done; of `status`: running with at most warnings, or as of a moment"""
     FAILURE = 1
     """it could not be done; the message says why and what to do. Of `status`: the daemon runs, and something is
     wrong"""

@@ -81,7 +81,7 @@ def verify(
             Compared(report.ok, report.position, report.n_differences, report.differences), instance.head
         )
     elif report.ok:
-        say(f"the view is what the log leads to, up to event {report.position}")
+        say(f"the view matches the log up to event {report.position}")
     else:
         for difference in report.differences:
             say(clean(str(difference)))

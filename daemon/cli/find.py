@@ -233,7 +233,7 @@ def open_(
     address = line_url(row.repository, row.updated_sha, row.path, row.line)
     if not address:
         raise CliError(
-            f"{row.repository}: the forge is none whose addresses are known (GitHub, GitLab, Codeberg); the place is"
+            f"{row.repository}: unknown forge: no web link (known: GitHub, GitLab, Codeberg); the place is"
             f" {row.path}:{row.line} at {row.updated_sha}"
         )
     if as_json:

@@ -382,7 +382,7 @@ def poll(
     if not polling:
         say("nothing to poll: no repository is watched and enabled")
         return
-    say(f"polling {', '.join(polling)} now; `everlean repos` shows what came of it")
+    say(f"polling {', '.join(polling)} now; see the result with `everlean repos`")
 
 
 def _key(instance: Instance, name: str | None) -> str | None:

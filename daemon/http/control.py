@@ -1,8 +1,7 @@
-"""HTTP over a unix socket: how the command line speaks to the running daemon.
+"""Routes of the control socket, HTTP over a unix socket, and the socket's file; handlers call the service.
 
-Owns the routes; what they do is the service's, the socket file is `daemon.http.control`'s. Of each connection the
-kernel says whose it is, and `daemon.peers` what they may: GET reads, the rest acts. Others are answered 403.
-`daemon.http.control_client` is the other end.
+The command line speaks to the running daemon here, by `daemon.http.control_client`. The kernel names each connection's
+user, and `daemon.peers` what that user may do: GET reads, the rest acts. Others are answered 403.
 
     GET  /health   200 or 503: {"healthy", "problems"}
     GET  /status   200: what only the living daemon knows
@@ -61,7 +60,7 @@ from store.events.proofs import PullRequestOpened
 
 # ---- The control socket's file
 # Made for its group, taken over from a daemon that is dead, refused where one lives.
-# Its mode is 0660 and its folder the daemon's own. What is said through it is `daemon.http.control`'s.
+# Its mode is 0660 and its folder the daemon's own.
 
 
 _MODE = 0o660

@@ -1,7 +1,4 @@
-"""Numbers for Prometheus: what the view says, and what only the living daemon knows.
-
-How they are written is `daemon.http.metrics`'s, where they are fetched `daemon.http.metrics`'s.
-"""
+"""Numbers for Prometheus: what the view says, and what only the living daemon knows."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ from store.view.report_queries import ViewNumbers
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-# ---- Numbers as Prometheus reads them, in its text exposition format; `daemon.http.metrics` is who collects them
+# ---- Numbers as Prometheus reads them, in its text exposition format
 # Owns the names: `everlean_`, base units at the end, `_total` on what only goes up; docs/monitoring.md lists them, and
 # docs/grafana-dashboard.json draws them. What the simulator is the source of has simulated="true". The library that
 # writes the format is loaded at the first request, so that a daemon without scrapes does without it.
@@ -427,7 +424,7 @@ class Metrics:
         )
 
 
-# ---- Where the numbers of `daemon.http.metrics` are fetched
+# ---- Where they are fetched
 # GET /metrics on the control socket, and on TCP where that is set.
 # The TCP listener has that one route and, where the settings say so, GET /report (`daemon.http.report_page`). An
 # address that cannot be had is a problem that `status` shows; it is tried again, and stops nothing. A browser that

@@ -126,7 +126,7 @@ class Artifacts:
         return digest
 
     def mark(self) -> None:
-        """Put what `look` finds."""
+        """Upload the marker that `look` checks."""
         self.put(_MARK)
 
     def look(self) -> None:

@@ -14,7 +14,7 @@ class DueJob:
     """A job that may run now. `sha` is the commit whose worktree it gets, if its kind is one that gets one.
 
     `built`: its worktree gets the commit's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
-    `tree_bytes` is what it and all that it starts may hold together; None: as much as each. `gpu`: it holds a GPU for
+    `tree_bytes` is the memory limit of the process tree; None: the per-process limit. `gpu`: it holds a GPU for
     as long as it runs; `cpu_too`: where none works, it runs on the processor. `rank`: of one kind, the lower go first.
     `cost_s`: what it may take of the day's seconds of search. `key`: where the one secret is that it is handed.
     `model`: a model runs in it, or is asked by it.

@@ -75,7 +75,7 @@ class ReadinessOfJobs:
                 return Readiness("ready", attempt)
 
     def failures(self, identity: str) -> int:
-        """Return how many attempts of the job with this id have failed. Preempted ones are none of them."""
+        """Return how many attempts of the job with this id have failed. Preempted attempts do not count."""
         return queries.failures_of(self._view, job=identity)
 
     def has_come(self, moment: datetime, *, since: datetime | None = None) -> bool:

@@ -1,9 +1,8 @@
-"""What a job, or the server for editors, and all that it started hold in memory: watched while it runs, and judged when
-it was killed.
+"""Memory limits of a job's process tree, by cgroup or polling, and why it was killed; of the server for editors too.
 
-In a control group the kernel itself holds them to their limit (`daemon.jobs.limits`). The processes are looked at every
-few seconds as well, and ended when they hold more together; a limit of each single process (RLIMIT_DATA) there is
-besides. What killed them is said as far as it is known: that the kernel did is only known of a control group.
+In a control group the kernel itself holds the tree to its limit. The processes are looked at every few seconds as well,
+and ended when they hold more together; each single process has a limit of its own too (RLIMIT_DATA). That the kernel
+killed something is only known of a control group.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from pipeline.lean.sandbox.bounded import below, look_at
 # ---- A control group for each job, where systemd delegates a part of the tree to the daemon (Delegate=yes, cgroup v2)
 # The kernel then holds a job to its memory as a whole, with all that it starts, and says whether it killed something
 # for it (`memory.events`). A group with processes of its own cannot be divided: the daemon first moves into
-# a group `daemon` below its own. Where nothing was delegated, `daemon.jobs.limits` looks at the processes instead.
+# a group `daemon` below its own. Where nothing was delegated, the processes are looked at instead.
 
 
 ROOT = Path("/sys/fs/cgroup")

@@ -191,8 +191,7 @@ def make_folder(spec: JobSpec[Spec]) -> None:
 
 
 # ---- How an attempt ended: what it said, what its process did, and so which event closes it
-# Everything here follows from what was heard; the process is `pipeline.jobs.child`'s, the order of things
-# `daemon.jobs.runner`'.
+# Everything here follows from what was heard; the process is `pipeline.jobs.child`'s.
 
 
 Stopped = Literal[

@@ -459,7 +459,7 @@ class Resting:
         return {sorry: number for sorry, one in declared.items() if (number := numbers.get(hash(one), 0))}
 
     def _version(self, key: _OfBranch, trace: TraceRow, tip: str, blueprints: Blueprints) -> _Version:
-        """Return what is to be counted in; a tip is compared once."""
+        """Return the trace and blueprint versions to count; each tip is compared once."""
         looked, version = self._looked.get(key, ("", _Version(trace.seq, trace.sha)))
         if version.trace != trace.seq:
             looked, version = "", _Version(trace.seq, trace.sha)
@@ -522,7 +522,7 @@ class Proving:
         left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
         now: the time, with its zone.
         resting: what was counted for earlier plans.
-        tactics: what rung 2 asks instead of the model in use (`daemon.planning.proving`).
+        tactics: what rung 2 asks instead of the model in use.
     """
 
     def __init__(

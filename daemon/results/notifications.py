@@ -61,7 +61,7 @@ from store.view.rows import NotifierRow, ProofRow
 
 # ---- The two ways in which a message leaves the daemon
 # A webhook's POST, and a program's standard input.
-# A channel tries once and says how it went; when, what and how often is `daemon.results.notifications`'. The key that
+# A channel tries once and returns how it went; when, what and how often is decided below. The key that
 # signs, and a URL that is itself a secret, are read when they are used, and are in no error.
 # A signed POST is as https://www.standardwebhooks.com has it: `webhook-id`, `webhook-timestamp`, and in `webhook-
 # signature` the HMAC-SHA256 of "id.timestamp.body".

@@ -78,7 +78,7 @@ def _at(day: date, minutes: int) -> datetime:
 
 
 def ends_at(windows: Iterable[Window], now: datetime) -> datetime | None:
-    """Return when the hours end that a moment lies in; None where it lies in none of them.
+    """Return when the hours end that a moment lies in; None if no window contains it.
 
     Windows that meet are one. Where they never end, a week from now is given.
 

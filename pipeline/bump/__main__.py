@@ -58,7 +58,7 @@ MOST_RECORDED = 5_000
 MOST_RECORDED_BYTES = 8 * 2**20
 _NAMES_S = 300.0
 _JUDGING_ENDS = 2.5
-"""After how many times of a build's limit no build and no gate begins; the daemon ends the job after three."""
+"""No build or check starts after this multiple of the build limit; the daemon ends the job at three."""
 _NO_TIME = "there was no time to judge it in the commit as it is handed over"
 _Place = tuple[str, int]
 """A gap: its file, and where in that it begins."""

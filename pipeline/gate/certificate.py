@@ -310,7 +310,7 @@ def in_log(certificate: Certificate, log: LogReader) -> Point:
 
 
 def recalled(certificate: Certificate, known: Sequence[Advisory]) -> Point:
-    """Say whether every kernel that replayed the proof has a fault that is known now."""
+    """Return whether advisories cover every kernel that replayed the proof."""
     kernel = ", ".join(certificate.kernels)
     faults = against(witnesses(certificate.grade, kernel, certificate.toolchain), known)
     if faults:

@@ -160,7 +160,7 @@ _CLOSURE_S = 1800.0
 _AT_ONCE = 8
 """Modules of one replay process: it replays them side by side, each with the imports of its own."""
 FIRST_MODULE = "Init.Prelude"
-"""The module below every other of Lean's own library; a library of somebody's own in its place has another."""
+"""Root module of Lean's core library; absent in a custom core library."""
 QUESTIONS = Path(__file__).with_name("Questions.lean")
 _COMPILED = "EverleanQuestions"
 """The name of the module that `Questions.lean` is compiled to."""

@@ -87,7 +87,7 @@ def find_second_kernel(setting: str, runner: LakeRunner) -> SecondKernel | str:
 
 
 def second_since(setting: str) -> str:
-    """Return since when the program on PATH that `[lean] second_kernel` means is as it is, "" where there is none."""
+    """Return the modification time of the second kernel's program; "" if there is none."""
     found = None if setting == OFF else shutil.which(NANODA if setting == AUTO else setting)
     if found is None:
         return ""

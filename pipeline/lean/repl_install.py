@@ -187,7 +187,7 @@ def install_lean(
     """Make sure that elan has a Lean version; return its folder. `cache` is where the work is done and locked.
 
     Raises:
-        ToolchainError: it cannot be had; what is there is as it was.
+        ToolchainError: it cannot be had; nothing was changed.
     """
     with (
         cache.installing(f"everlean setup, {version}"),
@@ -213,7 +213,7 @@ def install_elan(
         archive: a release of elan, as the path of its .tar.gz or its URL; "" is the newest for this machine.
 
     Raises:
-        ToolchainError: it cannot be had; what is there is as it was.
+        ToolchainError: it cannot be had; nothing was changed.
     """
     with cache.installing("everlean setup, elan"), _work(cache, "elan", cache.temporary("elan")) as work:
         archive = archive or ELAN_ARCHIVE.format(machine=platform.machine())

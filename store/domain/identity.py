@@ -33,6 +33,14 @@ def event_id(*natural_key: str) -> str:
     return str(uuid.uuid5(_EVENT_NAMESPACE, _SEPARATOR.join(natural_key)))
 
 
+def hash_of_statement(statement: str) -> str:
+    """Identify a statement as the scanner reads it (`Declaration.statement`): two with one hash are the same statement.
+
+    For the gate, for `everlean diff`, for recalled proofs and for a theorem's life alike.
+    """
+    return short_hash("statement", statement)
+
+
 def normalise(text: str) -> str:
     """Collapse white space; the caller has already removed comments."""
     return " ".join(text.split())

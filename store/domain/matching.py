@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from store.domain.identity import short_hash
+from store.domain.identity import hash_of_statement
 from store.domain.keywords import NAMELESS, THEOREM_KINDS
 from store.domain.records import ReadFile, ScannedFile, Sorry
 from store.events.places import SorryPlace
 
-_NO_STATEMENT = short_hash("statement", "")
+_NO_STATEMENT = hash_of_statement("")
 _ANONYMOUS_PREFIX = "_"
 _ALIAS = "alias"
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+|\S")

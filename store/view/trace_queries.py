@@ -2,8 +2,7 @@
 
 Read-only and light, like `store.view.queries`, whose `connect` makes the connection. Only closed traces that
 no one withdrew answer: what an import left half done is in the tables and in no answer. Where rows can be many the
-answer is an iterator, which holds some hundred rows; do not close the connection under it. What a line has, closed or
-not, is `store.view.trace_queries`'.
+answer is an iterator, which holds some hundred rows; do not close the connection under it.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class Line(Generic[W]):
         return turn
 
     def leave(self, turn: asyncio.Future[None]) -> None:
-        """Wait no more; who is not in the line is none of its business."""
+        """Leave the queue; no-op if not queued."""
         self._waiters.pop(turn, None)
 
     def wants_only(self, wanted: W) -> bool:

@@ -24,7 +24,7 @@ from pipeline.lean.source.commands import RawCommand, Split, split
 from pipeline.lean.source.declarations import Scopes, anonymous, name_parts, read_head, scope_name
 from pipeline.lean.source.lexer import Lexed, Positions, decode, lex, printable
 from pipeline.lean.source.sorries import candidates, context_hash, read_sorries
-from store.domain.identity import normalise, short_hash
+from store.domain.identity import hash_of_statement, normalise, short_hash
 from store.domain.records import Declaration, ReadFile, ScannedFile, Sorry
 
 _SCOPE_KINDS = frozenset({"namespace", "section", "end", "mutual"})
@@ -281,7 +281,7 @@ class _Reader:
                     byte_start=places.byte(start),
                     byte_end=places.byte(end),
                     statement=statement,
-                    statement_hash=short_hash("statement", statement),
+                    statement_hash=hash_of_statement(statement),
                     text_hash=text_hash,
                 ),
                 marked,

@@ -42,7 +42,7 @@ _BRANCH = "repository = ? AND branch = ?"
 
 
 def scan_begun(db: sqlite3.Connection, event: StoredEvent, body: ScanBegun) -> None:
-    """Remember which attempt's events wait for their end; those of an attempt before count for nothing."""
+    """Record the open scan attempt; events of earlier attempts are ignored."""
     upsert(
         db,
         "unfinished_scans",
