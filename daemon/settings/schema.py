@@ -670,6 +670,7 @@ class Lean(Section):
 class Build(Section):
     """[build]: fetching dependencies and `lake build`, where Lean is real."""
 
+    # Of the single modules that the gate and a search build: `pipeline.lean.build.lake.BUILD_BOUNDS`.
     enabled: Flag = Field(True, examples=[True])
     """`false`: nothing is built, and Lean sees only the libraries of the toolchain"""
     timeout_s: Annotated[float, BeforeValidator(duration(minimum_s=1, maximum_s=7 * 86400, example="2h"))] = (

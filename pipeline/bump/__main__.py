@@ -27,14 +27,14 @@ from pipeline.bump.breaks import MOST_BREAKS, SORRY, Cause, Gap, RaisedFile, cau
 from pipeline.bump.mends import Errors, Names, candidates, declared, deprecations, suggested
 from pipeline.bump.raising import Raised, check_lean, raised
 from pipeline.gate.advisories import Advisory, FeedError, against, known, witnesses
-from pipeline.gate.lake_checks import BUILD_BOUNDS, build, patched_in_place
+from pipeline.gate.lake_checks import patched_in_place
 from pipeline.gate.patch import VERIFIED, file_diff
 from pipeline.gate.verdict import Gate
 from pipeline.gate.verdict import Verdict as GateVerdict
 from pipeline.jobs.lease import lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
 from pipeline.jobs.specs import BumpRung, BumpSpec, ProveSpec, SorryToProve
-from pipeline.lean.build.lake import BuildLog, BuildMessage, LakeRunner
+from pipeline.lean.build.lake import BUILD_BOUNDS, BuildLog, BuildMessage, LakeRunner, build
 from pipeline.lean.build.sources import Sources, read_sources
 from pipeline.lean.client.errors import ReplError
 from pipeline.lean.sandbox.command import SandboxError

@@ -25,7 +25,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from pipeline.gate.advisories import Advisory, against, told, witnesses
-from pipeline.gate.lake_checks import ALLOWED_AXIOMS
+from pipeline.gate.axioms import ALLOWED_AXIOMS
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from store.events.base import BlobRef, Digest, Part, Sha
 from store.events.proofs import Check, CheckedVersion, Material, ProofDoubted, ProofFound, ProofVerified

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from io import BytesIO
 from pathlib import Path
 
+from pipeline.gate.axioms import ALLOWED_AXIOMS
 from pipeline.gate.certificate import (
     Certificate,
     CertificateError,
@@ -27,7 +28,6 @@ from pipeline.gate.certificate import (
     patched,
     tree_of,
 )
-from pipeline.gate.lake_checks import ALLOWED_AXIOMS
 from pipeline.lean.source.imports import module_of, read_lakefile_toml, source_folders
 
 SOLUTION = "EverleanSolution"

@@ -22,7 +22,7 @@ import secrets
 import shutil
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -36,12 +36,21 @@ from pipeline.gate.answers import (
     read_answer,
     same_constant,
 )
+from pipeline.gate.axioms import ALLOWED_AXIOMS, read_axioms
 from pipeline.gate.export import shown
 from pipeline.gate.preconditions import other_lean, shadowed_library
 from pipeline.gate.second_kernel import Judged, SecondKernel, find_second_kernel, judge_export
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.dependencies import MANIFEST
-from pipeline.lean.build.lake import LAKEFILES, MOST_PROCESSES, Bounds, LakeRunner, Outcome
+from pipeline.lean.build.lake import (
+    BUILD_BOUNDS,
+    LAKEFILES,
+    MOST_PROCESSES,
+    Bounds,
+    LakeRunner,
+    Outcome,
+    build,
+)
 from pipeline.lean.client.process import lean_path
 from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.imports import local_file, module_of, module_path, source_folders
@@ -76,10 +85,7 @@ class Finding:
 # pass for one.
 
 
-ALLOWED_AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})
 _KEPT_OUTPUT = 2000
-_PRINTED = re.compile(r"'(?P<name>.+)' depends on axioms: \[(?P<axioms>[^\[\]]+)\]")
-_PRINTED_NONE = re.compile(r"'(?P<name>.+)' does not depend on any axioms")
 # Both texts that Lean's versions have, and what lake writes before them.
 _SORRY_WARNING = re.compile(
     r"warning: (?:\./)*(?P<path>[^\n:]+):(?P<line>\d+):(?P<column>\d+): declaration uses ['`]sorry['`]"
@@ -110,20 +116,6 @@ def one_message(output: str, *, file_name: str, lines: range) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def read_axioms(data: str, declaration: str) -> tuple[str, ...] | str:
-    """Read what `#print axioms` said; a text says why it could not be read."""
-    text = " ".join(data.split())  # Lean wraps long lists
-    found = _PRINTED.fullmatch(text)
-    if found is not None and found["name"] == declaration:
-        names = tuple(name.strip() for name in found["axioms"].split(","))
-        if all(name and " " not in name for name in names):
-            return names
-    none = _PRINTED_NONE.fullmatch(text)
-    if none is not None and none["name"] == declaration:
-        return ()
-    return f"`#print axioms` answered: {end_of(data)}"
-
-
 def sorry_warnings(output: str, *, path: str) -> tuple[int, ...]:
     """Return the lines of `path` for which a build said that a declaration uses sorry, in either of its texts.
 
@@ -149,7 +141,6 @@ KERNEL_BOUNDS = Bounds(timeout_s=1800.0, memory_bytes=12 * 2**30, processes=MOST
 """Of a second kernel, which reads the export of one proof."""
 _DISK_BYTES = 4 * 2**30
 """By how much what the runner may write can grow; one file is compiled, or asked about."""
-BUILD_BOUNDS = Bounds(timeout_s=1500.0, processes=MOST_PROCESSES, disk_bytes=_DISK_BYTES)
 ASK_BOUNDS = Bounds(timeout_s=600.0, processes=MOST_PROCESSES, disk_bytes=_DISK_BYTES)
 CHECKER = "leanchecker"
 """The kernel replay that comes with a toolchain. One that a project has built may be any program."""
@@ -191,16 +182,6 @@ def leads_outside(runner: LakeRunner) -> str | None:
         if not folder.resolve().is_relative_to(project):
             return f"{folder} leads out of the worktree, and a build of a candidate must not reach what others use"
     return None
-
-
-def build(runner: LakeRunner, *modules: str, on_line: Callable[[str], None] | None = None) -> Outcome:
-    """Build modules of the worktree with lake, with the project's own options; `on_line` gets each line it prints."""
-    place = runner.project / ".lake"
-    place.mkdir(exist_ok=True)
-    # `+`: a module, not the library or package of that name.
-    return runner.with_(writable=(place,)).run(
-        "build", *(f"+{name}" for name in modules), bounds=BUILD_BOUNDS, on_line=on_line
-    )
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from pipeline.gate.lake_checks import ALLOWED_AXIOMS, read_axioms
+from pipeline.gate.axioms import ALLOWED_AXIOMS, PRINTED_FOR, read_axioms
 from pipeline.jobs.specs import Budget, KnownProof, Lemma
 from pipeline.lean.client.messages import Goal, Unit, first_error
 from pipeline.lean.client.repl import ReplDied, ReplRefused
@@ -38,7 +38,6 @@ NODES, CALLS = 16, 200
 """The budget in states and tactics."""
 
 _NAME = "everlean_negation"
-_PRINTED = re.compile(r"\A'(.+)' d(?:epends on|oes not depend on any) axioms")
 _WRITABLE = re.compile(r"[^\W\d][\w'!?₀-₉]*")
 
 
@@ -134,7 +133,7 @@ def _is_sound(units: Sequence[Unit], name: str) -> bool:
     found = [
         axioms
         for text in said
-        for named in _PRINTED.findall(text)
+        for named in PRINTED_FOR.findall(text)
         if named.rpartition(".")[2] == name and not isinstance(axioms := read_axioms(text, named), str)
     ]
     return len(found) == 1 and ALLOWED_AXIOMS.issuperset(found[0])

@@ -15,7 +15,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.gate.lake_checks import BUILD_BOUNDS, build
 from pipeline.jobs.lease import hold_that_lean_is_there, lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import (
@@ -29,7 +28,7 @@ from pipeline.jobs.specs import (
     SorryToProve,
 )
 from pipeline.lean.backend import REPL_FAILED_REMEDY
-from pipeline.lean.build.lake import LakeRunner
+from pipeline.lean.build.lake import BUILD_BOUNDS, LakeRunner, build
 from pipeline.lean.client.errors import ImportsRefused, short
 from pipeline.lean.client.repl import ReplStartError
 from pipeline.lean.pool.pool import ReplKey, ReplPool

@@ -11,8 +11,8 @@ import pytest
 
 from pipeline.gate import answers, export
 from pipeline.gate.answers import Answer, differences
-from pipeline.gate.lake_checks import QUESTIONS, ask_exactly, axioms_of, build
-from pipeline.lean.build.lake import LakeRunner
+from pipeline.gate.lake_checks import QUESTIONS, ask_exactly, axioms_of
+from pipeline.lean.build.lake import LakeRunner, build
 
 SCRIPT = QUESTIONS.read_text("utf-8")
 A = """namespace N

@@ -31,7 +31,13 @@ AN_IMPORT = re.compile(rf"^ *(?:from|import) (?:{PACKAGES})\b.*", re.MULTILINE)
 
 def listed() -> frozenset[str]:
     """The files of the repository; of an unpacked archive, all that lie there."""
-    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode == 0:
         return frozenset(filter(None, done.stdout.split("\0")))
     return frozenset(str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file())

@@ -4,7 +4,8 @@ Two layers. `run_bounded` runs any argument list: its output is kept at both end
 memory, processes and disk of its whole tree are watched, and when it returns nothing that it started is alive.
 `LakeRunner` composes the command line for one project: which lake, what it may read and write, its environment.
 
-Not here: what is asked of lake (`pipeline.build`, `pipeline.gate.lake_checks`) and where a toolchain comes from.
+`build` makes single modules of a project. Not here: what else is asked of lake (`pipeline.build`,
+`pipeline.gate.lake_checks`) and where a toolchain comes from.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ LAKEFILES = ("lakefile.lean", "lakefile.toml")
 MOST_PROCESSES = 1024
 """What is allowed to lake and all that it starts, in the bounds of a build: it starts about as many as there are
 cores. Threads have a bound of their own, `Limits.processes`."""
+BUILD_BOUNDS = Bounds(timeout_s=1500.0, processes=MOST_PROCESSES, disk_bytes=4 * 2**30)
+"""Of a `lake build` of single modules (`build`), which the gate, a search and a bump make. Those of a build job, which
+fetches packages and builds the whole project, are `[build]` of the settings."""
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -293,3 +297,13 @@ def _module(name: str) -> str:
     """Return the module of a target such as `A.B`, `A.B:c.o`, `package/A.B` or `+A.B`; "" for what is none."""
     text = _DURATION.sub("", name.strip()).partition(":")[0].rpartition("/")[2].lstrip("+@").partition(" ")[0]
     return text if _MODULE.fullmatch(text) else ""
+
+
+def build(runner: LakeRunner, *modules: str, on_line: Callable[[str], None] | None = None) -> Outcome:
+    """Build modules of the worktree with lake, with the project's own options; `on_line` gets each line it prints."""
+    place = runner.project / ".lake"
+    place.mkdir(exist_ok=True)
+    # `+`: a module, not the library or package of that name.
+    return runner.with_(writable=(place,)).run(
+        "build", *(f"+{name}" for name in modules), bounds=BUILD_BOUNDS, on_line=on_line
+    )

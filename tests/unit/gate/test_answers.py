@@ -7,7 +7,8 @@ import json
 import pytest
 
 from pipeline.gate.answers import Answer, differences, not_of_the_proof, read_answer
-from pipeline.gate.lake_checks import one_message, read_axioms, sorry_warnings
+from pipeline.gate.axioms import read_axioms
+from pipeline.gate.lake_checks import one_message, sorry_warnings
 from tests.support.lean.exported import Exported
 
 FACTS = """everlean-questions 4 abc

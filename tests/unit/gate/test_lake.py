@@ -15,13 +15,12 @@ from pipeline.gate.lake_checks import (
     QUESTIONS,
     ask_exactly,
     axioms_of,
-    build,
     find_checker,
     leads_outside,
     patched_in_place,
 )
 from pipeline.lean.backend import LeanBackend
-from pipeline.lean.build.lake import LakeRunner
+from pipeline.lean.build.lake import LakeRunner, build
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.source.imports import lean_options, local_file, module_of, module_path, source_folders
 from tests.support.lean.credulous import Rule, make_credulous

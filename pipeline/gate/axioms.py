@@ -1,0 +1,30 @@
+"""The axioms that a proof may rest on, and how Lean's `#print axioms` is read.
+
+An axiom is allowed by its name here; `pipeline.gate.lake_checks` also asks for its home, a module of the toolchain's
+own library. A search asks both of Lean before it believes that a theorem is false (`pipeline.prove.declaration`).
+"""
+
+from __future__ import annotations
+
+import re
+
+ALLOWED_AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})
+_KEPT_OUTPUT = 2000
+_PRINTED = re.compile(r"'(?P<name>.+)' depends on axioms: \[(?P<axioms>[^\[\]]+)\]")
+_PRINTED_NONE = re.compile(r"'(?P<name>.+)' does not depend on any axioms")
+PRINTED_FOR = re.compile(r"\A'(.+)' d(?:epends on|oes not depend on any) axioms")
+"""The beginning of either text, with the name of the declaration that was asked about."""
+
+
+def read_axioms(data: str, declaration: str) -> tuple[str, ...] | str:
+    """Read what `#print axioms` said; a text says why it could not be read."""
+    text = " ".join(data.split())  # Lean wraps long lists
+    found = _PRINTED.fullmatch(text)
+    if found is not None and found["name"] == declaration:
+        names = tuple(name.strip() for name in found["axioms"].split(","))
+        if all(name and " " not in name for name in names):
+            return names
+    none = _PRINTED_NONE.fullmatch(text)
+    if none is not None and none["name"] == declaration:
+        return ()
+    return f"`#print axioms` answered: {' '.join(data[-_KEPT_OUTPUT:].split()) or 'nothing'}"
