@@ -39,14 +39,15 @@ from daemon.jobs.runner import JobRunner
 from daemon.logs import configure
 from daemon.main_loop import Heartbeat, MainLoop
 from daemon.maintenance import Maintenance
+from daemon.periodic import Periodic, channel_row, table
 from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
 from daemon.polling.github import Forge, GitHub
 from daemon.polling.poller import Poller
-from daemon.polling.schedule import PollScheduler, Ticker
+from daemon.polling.schedule import PollScheduler
 from daemon.polling.webhooks import Webhooks
-from daemon.results.notifications import Notifications
-from daemon.scheduler import PLAN_EVERY_S, Operator, Scheduler, lean_chosen, leans_of
+from daemon.results.notifications import CHANNELS, Notifications
+from daemon.scheduler import Operator, Scheduler, lean_chosen, leans_of
 from daemon.settings import ConfigError, Settings
 from daemon.settings.reload import ConfigWatcher, reload
 from daemon.shipping import Shipping
@@ -430,13 +431,24 @@ class Service:
         self._control = await self._listening(settings, parts)
         self._watcher = ConfigWatcher(settings.path, changed=self.reload_soon)
         self._watcher.start()
-        self._ticker = Ticker(poll=self._poll_tick, plan=self._plan_tick, plan_every_s=PLAN_EVERY_S)
-        self._ticker.start(settings)
         self._webhooks = Webhooks(hint=self._polls.hint_named, problems=self.context.problems)
         await self._webhooks.take_up(settings)
-        await self._notifications.start()
-        self._shipping.start()
-        self.context.spawn(self._metrics_listener.run(), name="metrics")
+        self._periodic = Periodic(
+            self.context,
+            table(
+                polls=self._polls,
+                poll=self._poll_tick,
+                plan=self._plan_tick,
+                watcher=self._watcher,
+                notifications=self._notifications,
+                metrics=self._metrics_listener,
+                store=self._store,
+                shipping=self._shipping,
+            ),
+        )
+        channels = [channel_row(name) for name in CHANNELS]
+        await self._notifications.start(lambda: self._periodic.run_soon(*channels))
+        self._periodic.start()
         self._loop = MainLoop(
             context=self.context,
             notifier=self.notifier,
@@ -513,12 +525,9 @@ class Service:
         self._engine.slots = new.jobs.max_running
         self._connect(new)
         await self._admit(new.daemon.control_group)
-        if changed:
-            self._ticker.set(new)
         await self._webhooks.take_up(new)
         self._notifications.reload()
-        self._metrics_listener.reload()
-        self._shipping.reload()
+        self._periodic.run_soon()  # each with the new settings
         self.context.requests.plan_soon()
         log.info(
             "config_reloaded",
@@ -578,10 +587,11 @@ class Service:
         """Stop the parts in the order in which nothing new can begin."""
         deadline = time.monotonic() + self.settings.daemon.shutdown_timeout_s
         self.notifier.stopping(f"stopping: {self.stop_reason}")
-        self._ticker.stop()
+        self._periodic.stop()
         self._watcher.stop()
         self._store.hurry()
         await self.context.end_tasks()
+        await self._metrics_listener.stop()
         await self._runner.stop(deadline_s=max(0.5, deadline - time.monotonic()))
         if self._store.failure is None:
             with contextlib.suppress(StoreFailedError):

@@ -1,4 +1,4 @@
-"""Ship the log: copy what is new of it to the store of `[log] ship`, as segments, on a thread of its own.
+"""Ship the log: copy what is new of it to the store of `[log] ship`, as segments.
 
 Neither the event loop nor the store's writer waits for it. Nothing is remembered between two daemons: the store's own
 end says what is shipped, so that a kill at any moment loses and doubles nothing. What fails is tried again. Before each
@@ -30,7 +30,7 @@ _AT_THE_END_S = 5.0
 
 
 class Shipping:
-    """Ships one daemon's log. `start`, `reload` after new settings, `stop`.
+    """Ships one daemon's log: `ship` again and again, `stop` at the end.
 
     Args:
         secrets: what no message may contain.
@@ -49,13 +49,14 @@ class Shipping:
         self._secrets = secrets
         self._path = context.settings.paths.events_db
         self._spool = self._path.with_name(f"{self._path.name}-segment")
-        self._wake = threading.Event()
-        self._ending = False
+        self._one = threading.Lock()
+        """Held during a pass: one that is under way when the daemon ends is not the last."""
         self._store: SegmentStore | None = None
         self._end: End | None = None
         self._refused = ""
         self._current_at = time.monotonic()
-        self._thread = threading.Thread(target=self._run, name="log-shipping", daemon=True)
+        self.pause_s = context.settings.log.every_s
+        """The seconds until the next pass: [log] every, or more after passes that failed."""
 
     @property
     def shipped(self) -> int | None:
@@ -79,33 +80,24 @@ class Shipping:
             "it goes on, a faster network or store would help"
         )
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def reload(self) -> None:
-        """Apply new settings, and try at once what was refused."""
-        self._wake.set()
+    async def ship(self) -> None:
+        """Ship what is new, on a thread."""
+        await asyncio.to_thread(self._run)
 
     async def stop(self) -> None:
-        """Ship what is left, for some seconds, and end."""
-        self._ending = True
-        self._wake.set()
-        await asyncio.to_thread(self._thread.join, _AT_THE_END_S)
-        if self._thread.is_alive():
+        """Ship what is left, for some seconds."""
+        try:
+            # What is recorded during a pass that is under way is shipped by this one.
+            await asyncio.wait_for(self.ship(), _AT_THE_END_S)
+        except TimeoutError:
             log.warning("log_not_shipped_to_its_end", shipped=self.shipped)
 
     def _run(self) -> None:
-        pause_s, ending = 0.0, False
-        while not ending:
-            self._wake.wait(pause_s)
-            self._wake.clear()
-            ending = self._ending  # read before the pass: what is recorded during one is shipped by the next
+        with self._one:
             settings = self._context.settings.log
             failed = not self._pass(settings.ship, settings.size_bytes)
-            pause_s = (
-                min(2 * max(pause_s, settings.every_s), _LONGEST_PAUSE_S) if failed else settings.every_s
-            )
+            longer_s = min(2 * max(self.pause_s, settings.every_s), _LONGEST_PAUSE_S)
+            self.pause_s = longer_s if failed else settings.every_s
 
     def _pass(self, url: str, most_bytes: int) -> bool:
         """Ship what is new; return whether that went well."""

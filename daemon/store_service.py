@@ -53,6 +53,9 @@ _SOON_S = 120.0
 
 _CHECKED_AT_START_S = 2.0
 _CHECKED_AT_REST_S = 0.05
+_PARTS_EVERY_S = 5.0
+_REST_S = 1.0
+"""Where nothing was appended for so long, the log is checked."""
 _CHECKED_EVERY_S = 86_400.0
 """For how long the log is checked against its chain: before the daemon is ready, and in each turn in which nothing is
 appended until the end is reached; then not for a day. Each part begins where the last one ended."""
@@ -212,7 +215,10 @@ class StoreService:
         self._hurried = False
         self._busy = False
         """Whether something was appended since the last turn of the loop."""
-        self._check_again_at = 0.0
+        self._checked_at = 0
+        """Where the log ended when the next part of it was last due to be checked."""
+        self.check_pause_s = _REST_S
+        """The seconds until `check_next_part` is due: a day after the whole log was checked."""
         self._writer_thread = 0
         self._paths = paths
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="store-write")
@@ -364,11 +370,6 @@ class StoreService:
             if self.failure is not None or self._log is None:
                 return False
             self._check_files()
-            if not self._busy and time.monotonic() >= self._check_again_at:
-                try:
-                    self._check_part(_CHECKED_AT_REST_S)
-                except (LogError, sqlite3.Error, OSError) as error:
-                    raise self._fail(error) from error
             self._busy = False
             return self._use_room()
 
@@ -377,6 +378,27 @@ class StoreService:
             return
         if await self._in(self._writer, run):
             self.room.try_again()
+
+    async def check_next_part(self) -> None:
+        """Check the next part of the log against its chain, where nothing was appended since the last call.
+
+        Raises:
+            StoreFailedError: it is not what was recorded; the daemon stops.
+        """
+
+        def run() -> None:
+            if self.failure is not None or self._log is None:
+                return
+            before, self._checked_at = self._checked_at, self._log.head.seq
+            if before != self._checked_at:
+                self.check_pause_s = _REST_S
+                return
+            try:
+                self._check_part(_CHECKED_AT_REST_S)
+            except (LogError, sqlite3.Error, OSError) as error:
+                raise self._fail(error) from error
+
+        await self._in(self._writer, run)
 
     def hurry(self) -> None:
         """Fail appends that wait for room: the daemon ends, and the next start resumes from the log."""
@@ -434,8 +456,8 @@ class StoreService:
 
     def _check_part(self, seconds: float) -> None:
         """Check the next part of the log against its chain; after the last one, rest for a day."""
-        if check_part(self._paths.events_db, seconds=seconds):
-            self._check_again_at = time.monotonic() + _CHECKED_EVERY_S
+        ended = check_part(self._paths.events_db, seconds=seconds)
+        self.check_pause_s = _CHECKED_EVERY_S if ended else _PARTS_EVERY_S
 
     def _open_view(self) -> None:
         self._files = {path: _identity(path) for path in (self._paths.events_db, self._paths.database_db)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import platform
 import sqlite3
 from collections import Counter
@@ -458,7 +457,7 @@ def metrics_route(numbers: Numbers, *, public: Callable[[], bool] = lambda: True
 
 
 class MetricsListener:
-    """The TCP listener, as the settings in force want it. `run` it in the background; `reload` has it look again.
+    """The TCP listener, as the settings in force want it: `take_up` again and again, `stop` at the end.
 
     Args:
         report: returns the page, if [report] serves it; None otherwise.
@@ -482,7 +481,6 @@ class MetricsListener:
         self._application = Starlette(routes=[Route("/", self._index, methods=["GET"]), *routes])
         self._server: LoopbackServer | None = None
         self._listens = ""
-        self._wake = asyncio.Event()
 
     async def _index(self, _request: Request) -> Response:
         """Name the pages, for a person who asks this port in a browser."""
@@ -501,25 +499,11 @@ class MetricsListener:
         """The address that it listens on; "" while it does not."""
         return self._listens
 
-    def reload(self) -> None:
-        """Apply new settings."""
-        self._wake.set()
-
-    async def run(self) -> None:
-        """Listen as the settings say, until cancelled."""
-        try:
-            while True:
-                self._wake.clear()
-                await self._take_up(self._context.settings.metrics.listen)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(AGAIN_S):
-                        await self._wake.wait()
-        finally:
-            await self._stop()
-
-    async def _take_up(self, listen: str) -> None:
+    async def take_up(self) -> None:
+        """Listen as the settings in force say."""
+        listen = self._context.settings.metrics.listen
         if listen != self._listens:
-            await self._stop()
+            await self.stop()
         if not listen or self._server is not None:
             self._context.problems.clear(PROBLEM)
             return
@@ -536,7 +520,8 @@ class MetricsListener:
         self._context.problems.clear(PROBLEM)
         log.info("metrics_listen", address=listen)
 
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
+        """Listen no longer."""
         if self._server is not None:
             # Forgotten only when it has ended: a cancelled request comes here once more.
             await self._server.stop()

@@ -1,28 +1,26 @@
 """Poll schedule: at most one poll per repository, none before its due time.
 
 The due times are in the view, so a restart polls nothing early; while the daemon runs they are counted on a clock that
-no one sets. APScheduler ticks and does nothing more: it says when to look, and remembers nothing. Its trigger is ours
-(`_Pause`), and what a jump of the wall clock leaves in the future is set anew within a second.
+no one sets. `daemon.periodic` says when to look, and remembers nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
 
 import structlog
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
-from apscheduler.triggers.base import BaseTrigger
 
 from daemon.clock import elapsed_s
 from daemon.context import Context
 from daemon.polling.poller import Poller, entry_of, load_memo
-from daemon.settings import Repo, Settings
+from daemon.settings import Repo
 from daemon.store_service import StoreFailedError
 from store.view.rows import PolledRepository
 
 _BETWEEN_HINTS_S = 10.0
+_SHORTEST_S, _LONGEST_S = 0.25, 5.0
 
 log = structlog.get_logger("daemon.polls")
 
@@ -72,6 +70,12 @@ class PollScheduler:
                 self._refused.add(row.repository)
             elif row.poll_outcome == "unreachable":
                 self._out_of_reach.add(row.repository)
+
+    def tick_s(self) -> float:
+        """Return the seconds between two ticks: there are ten in the shortest interval of the watchlist."""
+        repos = self._context.settings.repos
+        shortest_s = min((repo.every_s for repo in repos if repo.enabled), default=math.inf)
+        return min(max(shortest_s / 10, _SHORTEST_S), _LONGEST_S)
 
     async def tick(self) -> None:
         """Poll the repositories that are due, and at once those whose entry is new or changed."""
@@ -179,84 +183,3 @@ class PollScheduler:
 
 def _is(name: str, other: str | None) -> bool:
     return other is not None and other.lower() == name.lower()
-
-
-_POLL = "poll"
-_PLAN = "plan"
-_GUARD_S = 1.0
-_SHORTEST_S, _LONGEST_S = 0.25, 5.0
-
-
-class _Pause(BaseTrigger):  # type: ignore[misc] # APScheduler 3 has no types
-    """The next tick is one pause after the scheduler's present.
-
-    An interval that is counted on the wall clock, as APScheduler's own is, lists every run that was missed before it
-    merges them: a clock that is set ten years ahead is 1,261,440,000 runs of a quarter of a second.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._pause = timedelta(seconds=seconds)
-
-    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:  # noqa: ARG002
-        return now + self._pause
-
-
-class Ticker:
-    """Ticks for the polls, ten times in the shortest interval of the watchlist, and for the plan."""
-
-    def __init__(
-        self,
-        *,
-        poll: Callable[[], Awaitable[None]],
-        plan: Callable[[], Awaitable[None]],
-        plan_every_s: float,
-        guard_s: float = _GUARD_S,
-    ) -> None:
-        self._ticks = {_POLL: poll, _PLAN: plan}
-        self._every_s = {_PLAN: plan_every_s}
-        self._guard_s = guard_s
-        self._guard: asyncio.TimerHandle | None = None
-        # Ticks are coroutines on purpose: APScheduler runs plain functions on a thread.
-        self._scheduler = AsyncIOScheduler(
-            timezone=UTC,
-            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
-        )
-
-    def start(self, settings: Settings) -> None:
-        """Begin; the first tick for the polls comes at once."""
-        self._add(_PLAN, self._every_s[_PLAN], at_once=False)
-        self.set(settings)
-        self._scheduler.start()
-        self._guard = asyncio.get_running_loop().call_later(self._guard_s, self._watch_the_clock)
-
-    def set(self, settings: Settings) -> None:
-        """Load the watchlist, and tick for the polls at once."""
-        shortest = min((repo.every_s for repo in settings.repos if repo.enabled), default=_LONGEST_S)
-        self._add(_POLL, min(max(shortest / 10, _SHORTEST_S), _LONGEST_S), at_once=True)
-
-    def stop(self) -> None:
-        """End: no tick comes after this."""
-        if self._guard is not None:
-            self._guard.cancel()
-            self._guard = None
-        if self._scheduler.running:
-            self._scheduler.shutdown(wait=False)
-
-    def _add(self, name: str, every_s: float, *, at_once: bool) -> None:
-        self._every_s[name] = every_s
-        first = {"next_run_time": datetime.now(UTC)} if at_once else {}
-        self._scheduler.add_job(
-            self._ticks[name],
-            _Pause(every_s),
-            id=name,
-            replace_existing=True,
-            **first,
-        )
-
-    def _watch_the_clock(self) -> None:
-        self._guard = asyncio.get_running_loop().call_later(self._guard_s, self._watch_the_clock)
-        now = datetime.now(UTC)
-        for name, every_s in self._every_s.items():
-            job = self._scheduler.get_job(name)
-            if job is not None and (job.next_run_time - now).total_seconds() > every_s + 1.0:
-                self._add(name, every_s, at_once=True)

@@ -24,8 +24,8 @@ import sqlite3
 import ssl
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import version
@@ -40,7 +40,7 @@ from daemon.clock import elapsed_s
 from daemon.context import Context
 from daemon.settings import Settings
 from daemon.settings.schema import Command, Notify, Webhook, webhook_url
-from daemon.store_service import StoreFailedError, StoreService
+from daemon.store_service import StoreService
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.redact import redact
@@ -594,9 +594,10 @@ log = structlog.get_logger("daemon.results.notifications")
 
 @dataclass(slots=True)
 class _State:
-    """State of a channel's task; all of it can be lost."""
+    """State of a channel; all of it can be lost."""
 
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    pause_s: float = 0.0
+    """The seconds until something can be due again."""
     looked: int = 0
     """Up to here the log has nothing to tell it."""
     attempts: int = 0
@@ -607,11 +608,7 @@ class _State:
 
 
 class Notifications:
-    """The channels of one daemon. `start` it once the store is open; it ends with its tasks.
-
-    Args:
-        context: a defect of a channel is a problem `notify:<name>` there until the channel works again.
-    """
+    """The channels of one daemon. `start` it once the store is open, then have each channel `look` again and again."""
 
     def __init__(
         self,
@@ -627,49 +624,34 @@ class Notifications:
         self._dice = dice or random.Random()  # noqa: S311 - jitter, not cryptography
         self._states: dict[NotifyChannel, _State] = {name: _State() for name in CHANNELS}
 
-    async def start(self) -> None:
-        """Begin to look for news, and for repositories that fail."""
-        self._store.subscribe(self._on_append)
+    async def start(self, news: Callable[[], None]) -> None:
+        """Resume; `news` is called from then on when the channels have something to look at."""
+
+        def appended(events: Sequence[NewEvent]) -> None:
+            if any(event.body.type in TYPES for event in events):
+                news()
+
+        self._store.subscribe(appended)
         for row in await self._store.ask(report_queries.notifiers):
             # A restart is no reason to send two messages in one breath.
             if row.sent_at is not None:
                 # Where the clock was set back meanwhile, as if it were now.
                 self._states[_name(row.channel)].sent = elapsed_s() - max(_age_s(row.sent_at), 0.0)
-        for name in CHANNELS:
-            self._context.spawn(self._serve(name), name=f"notify:{name}")
-        self._context.spawn(self._watch_repositories(), name="notify:repositories")
 
     def reload(self) -> None:
-        """Apply new settings; a channel that waits to try again tries now."""
+        """Let a channel that waits to try again do so at its next look."""
         for state in self._states.values():
             state.retry = -math.inf
-            state.wake.set()
 
-    def _on_append(self, events: Sequence[NewEvent]) -> None:
-        if any(event.body.type in TYPES for event in events):
-            for state in self._states.values():
-                state.wake.set()
-
-    async def _serve(self, name: NotifyChannel) -> None:
-        """One channel's life: look, tell, wait."""
+    async def look(self, name: NotifyChannel) -> None:
+        """Send what a channel is due to send."""
         state = self._states[name]
-        while True:
-            state.wake.clear()
-            try:
-                pause_s = await self._turn(name, state)
-                self._context.problems.clear(f"notify:{name}")
-            except StoreFailedError:
-                return  # the main loop ends the daemon with the reason
-            except Exception as error:
-                # The border of a channel: a defect met there must stop neither the other one nor the daemon.
-                self._context.problems.set(
-                    f"notify:{name}", f"notifications by {name}: {type(error).__name__}: {error}"
-                )
-                log.exception("notification_defect", channel=name)
-                pause_s = LOOK_S
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await state.wake.wait()
+        state.pause_s = LOOK_S  # where the turn ends in a defect
+        state.pause_s = await self._turn(name, state)
+
+    def pause_s(self, name: NotifyChannel) -> float:
+        """Return the seconds until a channel is to look again, if nothing is news before."""
+        return self._states[name].pause_s
 
     async def _turn(self, name: NotifyChannel, state: _State) -> float:
         """Send what is due; return the seconds until something can be due again."""
@@ -790,24 +772,12 @@ class Notifications:
         log.info("notifications_switched", channel=name, kinds=kinds, position=position)
         return True
 
-    async def _watch_repositories(self) -> None:
-        """Record which repositories have failed for as long as [notify] failing_for."""
-        while True:
-            try:
-                await self._record_failing()
-                self._context.problems.clear("notify:repositories")
-            except StoreFailedError:
-                return
-            except Exception as error:
-                # As in `_serve`.
-                self._context.problems.set(
-                    "notify:repositories",
-                    f"which repositories fail for long: {type(error).__name__}: {error}",
-                )
-                log.exception("notification_defect", channel="repositories")
-            await asyncio.sleep(min(LOOK_S, self._context.settings.notify.failing_for_s))
+    def failing_every_s(self) -> float:
+        """Return the seconds between two looks for failing repositories."""
+        return min(LOOK_S, self._context.settings.notify.failing_for_s)
 
-    async def _record_failing(self) -> None:
+    async def record_failing(self) -> None:
+        """Record which repositories have failed for as long as [notify] failing_for."""
         before = datetime.now(UTC) - timedelta(seconds=self._context.settings.notify.failing_for_s)
         rows = await self._store.ask(partial(report_queries.failing_untold, before=utc_text(before)))
         for row in rows:

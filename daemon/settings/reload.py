@@ -56,8 +56,8 @@ def reload(current: Settings, path: Path) -> Settings | ConfigError:
 class ConfigWatcher:
     """Calls `changed` in the event loop, once for each burst of changes to one file.
 
-    Watches the folder and not the file: editors replace files by renaming. A slow rescan backs it up, because
-    the folder itself may be deleted and made again (watchdog then falls silent) and because a file behind a
+    Watches the folder and not the file: editors replace files by renaming. `look_again` backs it up, because the
+    folder itself may be deleted and made again (watchdog then falls silent) and because a file behind a
     symlink changes without an event in this folder.
     """
 
@@ -67,16 +67,13 @@ class ConfigWatcher:
         *,
         changed: Callable[[], None],
         debounce_s: float = DEBOUNCE_S,
-        rescan_s: float = RESCAN_S,
     ) -> None:
         self._path = path.absolute()
         self._changed = changed
         self._debounce_s = debounce_s
-        self._rescan_s = rescan_s
         self._loop: asyncio.AbstractEventLoop | None = None
         self._observer: BaseObserver | None = None
         self._debounce: asyncio.TimerHandle | None = None
-        self._rescan: asyncio.TimerHandle | None = None
         self._seen: _Fingerprint = None
 
     def start(self) -> None:
@@ -84,14 +81,12 @@ class ConfigWatcher:
         self._loop = asyncio.get_running_loop()
         self._seen = self._fingerprint()
         self._observe()
-        self._rescan = self._loop.call_later(self._rescan_s, self._look_again)
 
     def stop(self) -> None:
         """End: no call of `changed` comes after this."""
-        for timer in (self._debounce, self._rescan):
-            if timer is not None:
-                timer.cancel()
-        self._debounce = self._rescan = None
+        if self._debounce is not None:
+            self._debounce.cancel()
+            self._debounce = None
         self._unobserve()
         self._loop = None
 
@@ -129,10 +124,8 @@ class ConfigWatcher:
             self._seen = now
             self._changed()
 
-    def _look_again(self) -> None:
-        if self._loop is None:
-            return
-        self._rescan = self._loop.call_later(self._rescan_s, self._look_again)
+    async def look_again(self) -> None:
+        """Find what no event told of; belongs into each RESCAN_S."""
         if self._observer is None or not all(emitter.is_alive() for emitter in self._observer.emitters):
             self._unobserve()
             self._observe()

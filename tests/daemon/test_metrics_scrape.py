@@ -17,7 +17,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.context import Context
-from daemon.http import metrics
 from daemon.http.metrics import CONTENT_TYPE, PROBLEM, LiveNumbers, MetricsListener, exposition
 from daemon.settings import Settings, parse
 from store.errors import DatabaseIOError
@@ -150,23 +149,15 @@ async def numbers() -> bytes:
     return b"everlean_problems 0\n"
 
 
-async def until_listening(listener: MetricsListener, address: str) -> None:
-    for _ in range(500):
-        if listener.address == address:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"it listens at {listener.address!r}")
-
-
 def test_the_listener_has_the_numbers_and_nothing_else_and_only_for_this_machine(tmp_path: Path) -> None:
     async def run() -> None:
         port = free_port()
         settings = of(tmp_path, f"127.0.0.1:{port}")
         context = Context(settings)
         listener = MetricsListener(numbers, context)
-        task = asyncio.create_task(listener.run())
+        await listener.take_up()
         try:
-            await until_listening(listener, f"127.0.0.1:{port}")
+            assert listener.address == f"127.0.0.1:{port}"
             async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
                 answer = await client.get("/metrics")
                 assert (answer.status_code, answer.content) == (200, b"everlean_problems 0\n")
@@ -179,11 +170,9 @@ def test_the_listener_has_the_numbers_and_nothing_else_and_only_for_this_machine
                     assert (await client.get(route)).status_code == 404
                 assert (await client.post("/metrics")).status_code == 405
                 context.settings = of(tmp_path, f"127.0.0.1:{port}", public=True)
-                listener.reload()
                 assert (await client.get("/metrics", headers={"host": "box.example"})).status_code == 200
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await listener.stop()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
 
@@ -198,25 +187,22 @@ def test_a_view_that_cannot_be_read_is_a_503_with_the_reason(tmp_path: Path) -> 
         port = free_port()
         settings = of(tmp_path, f"127.0.0.1:{port}")
         listener = MetricsListener(broken, Context(settings))
-        task = asyncio.create_task(listener.run())
+        await listener.take_up()
         try:
-            await until_listening(listener, f"127.0.0.1:{port}")
+            assert listener.address == f"127.0.0.1:{port}"
             async with httpx2.AsyncClient() as client:
                 answer = await client.get(f"http://127.0.0.1:{port}/metrics")
             assert answer.status_code == 503
             assert "the disk is gone" in answer.text
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await listener.stop()
 
     asyncio.run(run())
 
 
 def test_a_taken_port_is_a_problem_until_it_is_free_and_a_reload_moves_the_listener(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(metrics, "AGAIN_S", 0.05)
-
     async def run() -> None:
         with socket.socket() as squatter:
             squatter.bind(("127.0.0.1", 0))
@@ -224,27 +210,23 @@ def test_a_taken_port_is_a_problem_until_it_is_free_and_a_reload_moves_the_liste
             port = int(squatter.getsockname()[1])
             context = Context(of(tmp_path, f"127.0.0.1:{port}"))
             listener = MetricsListener(numbers, context)
-            task = asyncio.create_task(listener.run())
-            for _ in range(500):
-                if context.problems.texts():
-                    break
-                await asyncio.sleep(0.01)
+            await listener.take_up()
             assert f"[metrics] listen: 127.0.0.1:{port} cannot be listened on" in context.problems.get(
                 PROBLEM
             )
         try:
-            await until_listening(listener, f"127.0.0.1:{port}")
+            await listener.take_up()
+            assert listener.address == f"127.0.0.1:{port}"
             assert context.problems.texts() == []
             other = free_port()
             context.settings = of(tmp_path, f"127.0.0.1:{other}")
-            listener.reload()
-            await until_listening(listener, f"127.0.0.1:{other}")
+            await listener.take_up()
+            assert listener.address == f"127.0.0.1:{other}"
             context.settings = of(tmp_path, "")
-            listener.reload()
-            await until_listening(listener, "")
+            await listener.take_up()
+            assert listener.address == ""
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await listener.stop()
 
     asyncio.run(run())
 

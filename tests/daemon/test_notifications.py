@@ -23,6 +23,7 @@ import pytest
 
 from daemon.context import Context
 from daemon.lock import make_folder
+from daemon.periodic import Periodic, notification_rows
 from daemon.results import notifications
 from daemon.results.notifications import KEY_VARIABLE, URL_VARIABLE, Notifications
 from daemon.settings import Settings, parse
@@ -167,13 +168,16 @@ async def deployment(root: Path, text: str, *, waits: bool = True) -> AsyncItera
     store = await StoreService.open(of.paths)
     context = Context(of)
     made = Deployment(root, context, store, Notifications(store, context))
-    await made.notifications.start()
+    periodic = Periodic(context, notification_rows(made.notifications))
+    await made.notifications.start(periodic.run_soon)
+    periodic.start()
     try:
         if waits:
             channel = "webhook" if made.context.settings.notify.webhook.url else "command"
             await made.until_row(lambda row: row.kinds, channel)
         yield made
     finally:
+        periodic.stop()
         await context.end_tasks()
         await store.close()
 

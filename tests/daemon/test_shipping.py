@@ -48,13 +48,14 @@ def test_a_refused_store_is_a_problem_without_secrets_until_it_takes_the_log(tmp
     with EventLog.open(tmp_path / "events.db") as log:
         append(log, 1)
         shipping = Shipping(context(tmp_path, str(folder)), lambda: ("hunter22",), print)
-        shipping.start()
-        until(lambda: shipping.problem)
+        for pause_s in (0.2, 0.4):
+            asyncio.run(shipping.ship())
+            assert shipping.pause_s == pause_s
         assert "the log is not shipped" in shipping.problem
         assert "hunter22" not in shipping.problem
         folder.parent.unlink()
-        shipping.reload()
-        until(lambda: shipping.shipped == 1)
+        asyncio.run(shipping.ship())
+        assert (shipping.shipped, shipping.pause_s) == (1, 0.1)
         append(log, 2)
         asyncio.run(shipping.stop())
     assert (shipping.problem, shipping.shipped) == ("", 2)
@@ -83,20 +84,20 @@ def test_what_is_recorded_while_the_last_pass_ends_is_shipped_too(
             goes_on.wait(30)
         return made
 
-    async def stop(shipping: Shipping) -> None:
+    async def stop_during_a_pass(shipping: Shipping) -> None:
+        passing = asyncio.create_task(shipping.ship())
+        await asyncio.to_thread(at_its_end.wait, 30)
+        append(log, 2)
         stopping = asyncio.create_task(shipping.stop())
-        await asyncio.sleep(0)  # it has told the thread to end
+        await asyncio.sleep(0.05)  # it waits for the pass
         goes_on.set()
-        await stopping
+        await asyncio.gather(passing, stopping)
 
     monkeypatch.setattr("daemon.shipping.segments.write", waits)
     with EventLog.open(tmp_path / "events.db") as log:
         append(log, 1)
         shipping = Shipping(context(tmp_path, str(tmp_path / "store")), tuple, print)
-        shipping.start()
-        assert at_its_end.wait(30)
-        append(log, 2)
-        asyncio.run(stop(shipping))
+        asyncio.run(stop_during_a_pass(shipping))
     assert shipping.shipped == 2
 
 
@@ -106,11 +107,11 @@ def test_a_daemon_that_ships_nothing_loads_neither_fsspec_nor_what_agents_speak(
         "from pathlib import Path\n"
         "from tests.daemon.test_shipping import Shipping, context\n"
         f"shipping = Shipping(context(Path({str(tmp_path)!r}), ''), tuple, print)\n"
-        "shipping.start()\n"
+        "asyncio.run(shipping.ship())\n"
         "asyncio.run(shipping.stop())\n"
         "assert not {'fsspec', 'mcp', 'mcp_types'} & set(sys.modules)\n"
         f"shipping = Shipping(context(Path({str(tmp_path)!r}), {str(tmp_path / 'store')!r}), tuple, print)\n"
-        "shipping.start()\n"
+        "asyncio.run(shipping.ship())\n"
         "asyncio.run(shipping.stop())\n"
         "assert 'fsspec' in sys.modules\n"
     )

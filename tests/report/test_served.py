@@ -250,17 +250,12 @@ def listening(
 
         page = ReportPage(context_of(paths, lambda: context.settings.report.every_s))
         listener = MetricsListener(numbers, context, report=page.now)
-        task = asyncio.create_task(listener.run())
+        await listener.take_up()
         try:
-            for _ in range(1000):
-                if listener.address:
-                    break
-                await asyncio.sleep(0.01)
             async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
                 await talk(client, change)
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await listener.stop()
 
     asyncio.run(asyncio.wait_for(run(), timeout=60))
 

@@ -17,7 +17,7 @@ import mmap
 import struct
 import sys
 import time
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,9 @@ def install(file: str) -> None:
     class Shifted(datetime, metaclass=Meta):
         @classmethod
         def now(cls, tz: tzinfo | None = None) -> Any:
-            return real.now(tz) + timedelta(seconds=wall_s())
+            # A zone says itself what it makes of the moment.
+            shift = timedelta(seconds=wall_s())
+            return real.now() + shift if tz is None else (real.now(UTC) + shift).astimezone(tz)
 
     time.time = lambda: real_time() + wall_s()
     time.clock_gettime = gettime

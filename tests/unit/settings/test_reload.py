@@ -87,7 +87,7 @@ def removed(path: Path, _text: str) -> None:
     path.unlink()
 
 
-async def watch(path: Path, act: Callable[[], None], *, rescan_s: float = 60.0, wait_s: float = 5.0) -> int:
+async def watch(path: Path, act: Callable[[], None], *, wait_s: float = 5.0) -> int:
     """Return how often the watcher called, at the latest `wait_s` after `act`, and 0.3 s after the first call."""
     calls = 0
     called = asyncio.Event()
@@ -97,7 +97,7 @@ async def watch(path: Path, act: Callable[[], None], *, rescan_s: float = 60.0, 
         calls += 1
         called.set()
 
-    watcher = ConfigWatcher(path, changed=changed, debounce_s=0.1, rescan_s=rescan_s)
+    watcher = ConfigWatcher(path, changed=changed, debounce_s=0.1)
     watcher.start()
     try:
         act()
@@ -135,8 +135,14 @@ def test_a_folder_that_is_deleted_and_made_again_is_watched_again(config: Path) 
             calls += 1
             again.set()
 
-        watcher = ConfigWatcher(config, changed=changed, debounce_s=0.05, rescan_s=0.1)
+        async def look_again() -> None:
+            while True:
+                await asyncio.sleep(0.1)
+                await watcher.look_again()
+
+        watcher = ConfigWatcher(config, changed=changed, debounce_s=0.05)
         watcher.start()
+        looking = asyncio.create_task(look_again())
         try:
             shutil.rmtree(config.parent)
             await asyncio.wait_for(again.wait(), timeout=5)
@@ -145,6 +151,7 @@ def test_a_folder_that_is_deleted_and_made_again_is_watched_again(config: Path) 
             in_place(config, "[poll]\n")
             await asyncio.wait_for(again.wait(), timeout=5)
         finally:
+            looking.cancel()
             watcher.stop()
         return calls
 
