@@ -111,16 +111,14 @@ def main() -> None:
         gc.freeze()
         gc.enable()
         app(words, prog_name="everlean")
-    except CliError as error:
-        print(f"everlean: {error}", file=sys.stderr)
-        sys.exit(error.code)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     except Exception as error:
-        if not _is_ours(error):
+        code = exit_code_of(error)
+        if code is None:
             raise
         print(f"everlean: {error}", file=sys.stderr)
-        sys.exit(ExitCode.FAILURE)
+        sys.exit(code)
     finally:
         _flush()
 
@@ -219,10 +217,15 @@ def _words() -> Sequence[str]:
     return line.split()[1:]
 
 
-def _is_ours(error: Exception) -> bool:
-    """Return whether the error's message is made for people; any other one is a bug and keeps its traceback."""
+def exit_code_of(error: Exception) -> ExitCode | None:
+    """Return the exit code of an error whose message is made for people; any other one is a bug: None."""
+    if isinstance(error, CliError):
+        return error.code
     from daemon.http.control_client import ControlError
     from daemon.lock import FolderError
+    from store.documents.lookup import UnresolvedError
     from store.errors import LogError
 
-    return isinstance(error, LogError | ControlError | FolderError)
+    if isinstance(error, LogError | UnresolvedError | ControlError | FolderError):
+        return ExitCode.FAILURE
+    return None

@@ -10,8 +10,9 @@ import typer
 
 from daemon.cli.completion import repositories
 from daemon.cli.context import CliError, Config, Json, command, locate, view
-from daemon.cli.render import emit_json, of_row, say
-from daemon.cli.repos import resolve
+from daemon.cli.render import emit_json, say
+from store.documents.document import of_row
+from store.documents.lookup import resolve
 from store.text import clean, counted, headline
 from store.view.bumps import BumpRow
 from store.view.rows import JobRow, told_doubts, told_grade

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daemon.cli.completion import PROOFS, ids
-from daemon.cli.context import CliError, Config, ExitCode, Json, locate, one_match, view
+from daemon.cli.context import CliError, Config, ExitCode, Json, locate, view
 from daemon.cli.render import emit_json, fields, note, say, styled
+from store.documents.lookup import one_match
 from store.text import clean, counted
 
 if TYPE_CHECKING:

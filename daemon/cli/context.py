@@ -246,25 +246,6 @@ def no_view(instance: Instance) -> str:
     return f"{instance.paths.state}: nothing recorded there yet; {remedy}"
 
 
-def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = "") -> Any:
-    """Return the row whose id starts with `prefix`; none or several are errors that say so.
-
-    An id that is itself the beginning of another one is still that one. `verb` is the one that lists them, by default
-    their plural.
-    """
-    what_many = verb or ("sorries" if what == "sorry" else f"{what}s")
-    exact = [row for row in rows if getattr(row, key) == prefix]
-    if len(exact) == 1:
-        return exact[0]
-    if not rows:
-        raise CliError(f'no {what} has an id that starts with "{prefix}"; `everlean {what_many}` lists them')
-    ids = sorted({getattr(row, key) for row in rows})
-    if len(ids) > 1:
-        shown = ", ".join(ids[:5]) + (", …" if len(ids) > 5 else "")
-        raise CliError(f'"{prefix}" is the beginning of several {what} ids ({shown}); write more of it')
-    return rows[0]
-
-
 TIMEOUT_S = 2.0
 
 

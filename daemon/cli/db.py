@@ -11,8 +11,9 @@ import typer
 
 from daemon.cli.context import CliError, Config, ExitCode, Instance, Json, locate, view
 from daemon.cli.events import summary
-from daemon.cli.render import emit_json, fields, note, of_row, say
+from daemon.cli.render import emit_json, fields, note, say
 from daemon.lock import AlreadyRunningError, DaemonLock
+from store.documents.document import of_row
 from store.text import by_state, clean, counted, size
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from urllib.parse import quote
 import typer
 
 from daemon.cli.context import CliError, ExitCode, Json
-from daemon.cli.render import check_choice, emit_json, json_text, say, styled
+from daemon.cli.render import check_choice, emit_json, say, styled
+from store.documents.document import json_text
 from store.domain.identity import short_hash
 from store.text import clean, clean_block, counted
 

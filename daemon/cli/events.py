@@ -27,7 +27,7 @@ from daemon.cli.context import (
     view,
 )
 from daemon.cli.render import emit_json_line, note, say, styled
-from daemon.cli.repos import resolve
+from store.documents.lookup import resolve
 from store.log.envelope import StoredEvent, utc_text
 from store.log.reader import LogReader
 from store.text import clean

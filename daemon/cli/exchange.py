@@ -14,8 +14,9 @@ import typer
 
 from daemon.cli.completion import repositories
 from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, Repo, locate, view
-from daemon.cli.render import emit_json, note, of_row, say, table
+from daemon.cli.render import emit_json, note, say, table
 from daemon.lock import AlreadyRunningError, DaemonLock
+from store.documents.document import of_row
 from store.text import clean, counted, span
 
 if TYPE_CHECKING:
@@ -373,8 +374,8 @@ def to_sorrydb(
     as_json: Json = False,
 ) -> None:
     instance = _with_log(config, as_of)
-    from daemon.cli.repos import resolve
     from store import sorrydb
+    from store.documents.lookup import resolve
     from store.leandojo.folder import written_whole
 
     path = out.absolute()
@@ -415,10 +416,10 @@ def to_lean_eval(
     as_json: Json = False,
 ) -> None:
     instance = _with_log(config, None)
-    from daemon.cli.repos import resolve
     from daemon.results import lean_eval
     from pipeline.jobs.mirror import Mirror
     from pipeline.jobs.protocol import JobError
+    from store.documents.lookup import resolve
     from store.domain.identity import slug
     from store.view import queries
 

@@ -23,7 +23,6 @@ from daemon.cli.context import (
     count,
     count_or_all,
     locate,
-    one_match,
     view,
 )
 from daemon.cli.render import (
@@ -32,13 +31,13 @@ from daemon.cli.render import (
     fields,
     listing_group,
     note,
-    of_row,
     say,
     short_ids,
     styled,
     table,
 )
-from daemon.cli.repos import resolve
+from store.documents.document import of_row
+from store.documents.lookup import one_match, resolve
 from store.text import ago, clean, clean_block, headline, size, span
 from store.view.rows import JobRow
 

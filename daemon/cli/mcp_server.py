@@ -29,20 +29,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp
 
 from daemon.cli.certificate import doubt_on
-from daemon.cli.context import CliError, Instance, command, locate, one_match, view
-from daemon.cli.repos import resolve
-from daemon.cli.sorries import Known, described, source_of
-from daemon.cli.sorries import Sorry as SorryDocument
+from daemon.cli.context import CliError, Instance, command, locate, view
 from daemon.http.control_client import ControlError
 from daemon.settings import ConfigError, load
 from pipeline.connections import BoundedProtocol
 from pipeline.gate.certificate import CertificateError, certificate_of
 from pipeline.gate.source_checks import parts_of
+from pipeline.jobs.mirror import file_of
 from pipeline.lean.source.splice import Replacement
 from pipeline.loopback import is_loopback
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.auth import HereGuard, TokenGuard
+from store.documents.lookup import UnresolvedError, one_match, resolve
+from store.documents.sorries import Sorry as SorryDocument
+from store.documents.sorries import SorryFacts, described_sorry
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.text import clean_block
@@ -352,11 +353,11 @@ class Tools:
                 state=state,
                 watched_only=True,
             )
-            known = Known.of(database)
+            facts = SorryFacts.of(database)
         page = rows[offset : offset + limit]
         more = offset + len(page)
         return Sorries(
-            sorries=[_found(described(row, known)) for row in page],
+            sorries=[_found(described_sorry(row, facts)) for row in page],
             found=len(rows),
             next_offset=more if more < len(rows) else None,
         )
@@ -369,8 +370,8 @@ class Tools:
             chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
             attempts = queries.attempts(database, sorry=chosen)
             proofs = queries.proofs(database, sorry=chosen)
-            known = Known.of(database, chosen)
-        documents = [described(row, known) for row in matching if row.sorry == chosen]
+            facts = SorryFacts.of(database, chosen)
+        documents = [described_sorry(row, facts) for row in matching if row.sorry == chosen]
         blobs = {item.blob for item in documents}
         return OneSorry(
             branches=[_found(item) for item in documents],
@@ -490,7 +491,7 @@ class Tools:
     def _sorry_and_goal(self, sorry: str) -> tuple[SorryRow, str]:
         row = self._sorry(sorry)
         with view(self._instance(), quiet=True) as database:
-            goal = described(row, Known.of(database, row.sorry)).goal
+            goal = described_sorry(row, SorryFacts.of(database, row.sorry)).goal
         return row, "" if goal is None else goal.goal
 
     def _replacements(
@@ -509,7 +510,7 @@ class Tools:
             )
         if proof:
             return {row.sorry: proof, **others}
-        data = source_of(row, self._instance().paths)
+        data = file_of(self._instance().paths.mirrors, row.repository, row.blob)
         if data is None:
             raise CliError(f"{row.path}: cannot be read here; give `proof` instead of `file`")
         with view(self._instance(), quiet=True) as database:
@@ -621,7 +622,16 @@ def serve_http(server: MCPServer, listener: socket.socket, *, token: str) -> Non
     uvicorn.Server(config).run(sockets=[listener])
 
 
-_OURS = (CliError, LogError, CertificateError, ConfigError, ControlError, CredentialError, OSError)
+_OURS = (
+    CliError,
+    UnresolvedError,
+    LogError,
+    CertificateError,
+    ConfigError,
+    ControlError,
+    CredentialError,
+    OSError,
+)
 """Errors whose messages are made for people."""
 
 
@@ -764,7 +774,10 @@ def proof_said(row: ProofRow) -> Proof:
 
 
 def _source(item: SorryDocument, instance: Instance) -> Source | None:
-    if item.state not in ("open", "verified") or (data := source_of(item, instance.paths)) is None:
+    if (
+        item.state not in ("open", "verified")
+        or (data := file_of(instance.paths.mirrors, item.repository, item.blob)) is None
+    ):
         return None
     before, token, after = (
         data[start:end].decode("utf-8", errors="replace")

@@ -19,19 +19,7 @@ import typer
 
 from daemon.answers import read_answer
 from daemon.cli.completion import CHECKPOINTS, ids, one_of
-from daemon.cli.context import (
-    AsOf,
-    CliError,
-    Config,
-    ExitCode,
-    Instance,
-    Json,
-    Repo,
-    command,
-    locate,
-    one_match,
-    view,
-)
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, Repo, command, locate, view
 from daemon.cli.render import (
     check_choice,
     emit_json,
@@ -39,11 +27,12 @@ from daemon.cli.render import (
     given_before,
     listing_group,
     note,
-    of_row,
     say,
     styled,
     table,
 )
+from store.documents.document import of_row
+from store.documents.lookup import one_match
 from store.text import ago, clean, counted, size, span
 from store.view.rows import CheckpointRow, EvaluationRow
 

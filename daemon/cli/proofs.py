@@ -15,18 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from daemon.cli.completion import PROOFS, SORRIES, ids, one_of
-from daemon.cli.context import (
-    AsOf,
-    CliError,
-    Config,
-    ExitCode,
-    Instance,
-    Json,
-    Repo,
-    locate,
-    one_match,
-    view,
-)
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, Repo, locate, view
 from daemon.cli.render import (
     check_choice,
     emit_json,
@@ -34,15 +23,15 @@ from daemon.cli.render import (
     given_before,
     listing_group,
     note,
-    of_row,
     places,
     say,
     short_ids,
     styled,
     table,
 )
-from daemon.cli.repos import resolve
 from daemon.lock import AlreadyRunningError, DaemonLock
+from store.documents.document import of_row
+from store.documents.lookup import one_match, resolve
 from store.text import ago, clean, clean_block, counted
 from store.view.rows import ProofRow
 

@@ -13,14 +13,11 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields as fields_of
-from dataclasses import is_dataclass
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from store.documents.document import NO_HEAD, SCHEMA, json_text, plain
 from store.text import clean
 
 if TYPE_CHECKING:
@@ -28,20 +25,12 @@ if TYPE_CHECKING:
 
     from store.log.envelope import StoredEvent
 
-Document = TypeVar("Document", bound="DataclassInstance")
-SCHEMA = 1
-NO_HEAD: Mapping[str, object] = {}
 LEAST_WIDTH = 10
 """Of a column that is cut."""
 READABLE_WIDTH = 24
 """Of the columns that are cut, where there is a column to leave out instead."""
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33"}
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
-
-
-# ---- Documents: frozen dataclasses, whose fields docs/cli.md lists (`make docs`)
-# A field whose default is None is left out where it is None; any other is there, null or not. A class that is made of
-# a row and does not show all of it names in SHOWN what it shows.
 
 
 def emit_json(document: DataclassInstance, head: Mapping[str, object] = NO_HEAD) -> None:
@@ -52,24 +41,11 @@ def emit_json(document: DataclassInstance, head: Mapping[str, object] = NO_HEAD)
     sys.stdout.write(json_text(document, head, indent=2 if sys.stdout.isatty() else None) + "\n")
 
 
-def json_text(
-    document: DataclassInstance, head: Mapping[str, object] = NO_HEAD, *, indent: int | None = None
-) -> str:
-    """Return one document with its schema number and `head` before it."""
-    whole = {"schema": SCHEMA, **head, **_plain(document)}
-    return json.dumps(whole, ensure_ascii=False, indent=indent, default=_plain)
-
-
 def emit_json_line(document: DataclassInstance | StoredEvent) -> None:
     """Write one line of NDJSON and flush it, so that a reader at the other end of a pipe sees it now."""
-    whole = {"schema": SCHEMA, **_plain(document)}
-    sys.stdout.write(json.dumps(whole, ensure_ascii=False, default=_plain) + "\n")
+    whole = {"schema": SCHEMA, **plain(document)}
+    sys.stdout.write(json.dumps(whole, ensure_ascii=False, default=plain) + "\n")
     sys.stdout.flush()
-
-
-def of_row(cls: type[Document], row: object, **given: object) -> Document:
-    """Return a document made of what is given and, for its other fields, of a row's attributes of the same names."""
-    return cls(**{name: given[name] if name in given else getattr(row, name) for name in _fields(cls)})
 
 
 def say(text: str = "") -> None:
@@ -192,24 +168,6 @@ def cut_line(line: str, width: int) -> str:
         if left <= 0:
             break
     return "".join(kept) + ("\x1b[0m" if len(kept) > 1 else "")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "as_json"):
-        return value.as_json()
-    if is_dataclass(value) and not isinstance(value, type):
-        optional = _fields(type(value))
-        shown = ((name, getattr(value, name)) for name in getattr(value, "SHOWN", optional))
-        return {name: found for name, found in shown if found is not None or not optional.get(name)}
-    raise TypeError(f"{type(value).__name__} is no JSON")
-
-
-@cache
-def _fields(cls: type[DataclassInstance]) -> dict[str, bool]:
-    """Return the names of a dataclass's fields, each with whether it is left out where it is None."""
-    return {field.name: field.default is None for field in fields_of(cls)}
 
 
 def _colour() -> bool:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from daemon.cli.completion import repositories
 from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, locate, view
-from daemon.cli.render import emit_json, listing_group, note, of_row, say, table
+from daemon.cli.render import emit_json, listing_group, note, say, table
 from daemon.paths import SYSTEM_CONFIG, user_config
+from store.documents.lookup import one_of
+from store.documents.repositories import HEALTHY_STATES, Repository, Trace, because, described_repositories
 from store.text import ago, clean, counted
-from store.view.rows import LARGER, BranchRow, PolledRepository, TooLargeRow, too_large_said
+from store.view.rows import LARGER, too_large_said
 
 if TYPE_CHECKING:
     from daemon.settings import ConfigError
-    from store.view.rows import GapRow
-
-HEALTHY_STATES = frozenset({"new", "ok"})
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +53,7 @@ def list_(
 ) -> None:
     instance = locate(config, as_of)
     with view(instance) as database:
-        found = described(database, gaps=gaps)
+        found = described_repositories(database, gaps=gaps)
     if as_json:
         emit_json(Repositories(found), instance.head)
         return
@@ -202,7 +199,7 @@ def remove(
         keys = [repo.key for repo in load(instance.config).repos]
     except ConfigError as error:
         raise _refused(error) from error
-    key = _one_of(keys, name, lists="everlean config show")
+    key = one_of(keys, name, lists="everlean config show")
     try:
         text = without_entry(_text_of(instance.config), keys.index(key))
     except EditError as error:
@@ -272,55 +269,6 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True)
-class Head(BranchRow):
-    SHOWN: ClassVar = ("branch", "state", "tip", "scanned", "rewrites")
-
-
-@dataclass(frozen=True, slots=True)
-class TooLarge(TooLargeRow):
-    SHOWN: ClassVar = (
-        *(name for name in TooLargeRow.__dataclass_fields__ if name != "repository"),
-        "said",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Trace:
-    branch: str
-    trace: str
-    sha: str
-    files_seen: int
-    files_traced: int
-    theorems_seen: int
-    theorems_traced: int
-    tactics_seen: int
-    tactics_traced: int
-    n_dependencies: int
-    """files of dependencies"""
-    simulated: bool
-    measured_at: str
-    lacking: dict[str, int]
-    """gaps by kind"""
-    gaps: list[GapRow] | None = None
-    """only with `--gaps`"""
-
-
-@dataclass(frozen=True, slots=True)
-class Repository(PolledRepository):
-    heads: list[Head]
-    """Its branches."""
-    traces: list[Trace]
-    """The newest of each branch."""
-    too_large: list[TooLarge]
-    """Where the limits of `[scan]` left something out."""
-    # `failing_*` is what notifications remember.
-    SHOWN: ClassVar = (
-        *(name for name in PolledRepository.__dataclass_fields__ if not name.startswith("failing_")),
-        *("heads", "traces", "too_large"),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Repositories:
     repositories: list[Repository]
     """also those that are watched no more"""
@@ -339,41 +287,6 @@ class Watchlist:
     repository: str
     repositories: list[str]
     """the keys of the watchlist now"""
-
-
-def described(database: sqlite3.Connection, *, gaps: bool = False) -> list[Repository]:
-    """Return every repository with its branches and how complete their traces are, as `--json` shows it."""
-    from store.view import queries
-
-    heads: dict[str, list[Head]] = defaultdict(list)
-    for branch in queries.branches(database):
-        heads[branch.repository].append(of_row(Head, branch))
-    too_large: dict[str, list[TooLarge]] = defaultdict(list)
-    for large in queries.too_large(database):
-        too_large[large.repository].append(of_row(TooLarge, large))
-    traces = _traces(database, gaps=gaps)
-    return [
-        of_row(
-            Repository,
-            row,
-            heads=heads[row.repository],
-            traces=traces[row.repository],
-            too_large=too_large[row.repository],
-        )
-        for row in queries.repositories(database)
-    ]
-
-
-def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[Trace]]:
-    """Return the completeness of each branch's newest trace, by repository; with `gaps` also each missing part."""
-    from store.view import trace_queries
-
-    found: dict[str, list[Trace]] = defaultdict(list)
-    for row in trace_queries.newest_measures(database):
-        named = trace_queries.gaps_of_trace(database, row.trace) if gaps else None
-        branch = row.line.removeprefix("branch:")
-        found[row.repository].append(of_row(Trace, row, branch=branch, lacking=row.gaps, gaps=named))
-    return found
 
 
 def show(found: list[Repository], *, running: bool, polls: bool = True, details: bool = True) -> None:
@@ -424,12 +337,6 @@ def _completeness(repository: str, trace: Trace) -> str:
     )
 
 
-def because(item: Repository) -> str:
-    """Describe the problem, beginning with the repository."""
-    reason = item.reason or item.state
-    return reason if reason.startswith(f"{item.repository}:") else f"{item.repository}: {reason}"
-
-
 def word(item: Repository) -> str:
     """Return the state as one word, or what the configuration says over it."""
     if not item.watched:
@@ -442,26 +349,3 @@ def word(item: Repository) -> str:
 
 def _next(item: Repository) -> str:
     return ago(item.next_due_at, never="-") if item.watched and item.enabled else "-"
-
-
-def resolve(database: sqlite3.Connection, name: str | None) -> str | None:
-    """Return the key of the one repository that `name` means: its key, or the end of it (owner/name, name)."""
-
-    from store.view import queries
-
-    if name is None:
-        return None
-    return _one_of(
-        [row.repository for row in queries.repositories(database)], name, lists="everlean repos --all"
-    )
-
-
-def _one_of(keys: list[str], name: str, *, lists: str) -> str:
-    if name in keys:
-        return name
-    near = [key for key in keys if key.lower().endswith("/" + name.lower().removesuffix(".git"))]
-    if len(near) == 1:
-        return near[0]
-    if near:
-        raise CliError(f'"{name}" may be {", ".join(near)}; write the whole key')
-    raise CliError(f'no repository is called "{name}"; `{lists}` lists them')

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from daemon.cli.completion import SORRIES, ids, one_of
-from daemon.cli.context import (
-    AsOf,
-    Config,
-    Json,
-    Repo,
-    command,
-    locate,
-    one_match,
-    view,
-)
+from daemon.cli.context import AsOf, Config, Json, Repo, command, locate, view
 from daemon.cli.proofs import Proof
 from daemon.cli.proofs import attempt_described as tried_with
 from daemon.cli.proofs import described as proof_described
@@ -31,29 +21,25 @@ from daemon.cli.render import (
     fields,
     listing_group,
     note,
-    of_row,
     places,
     say,
     short_ids,
     styled,
     table,
 )
-from daemon.cli.repos import resolve
 from daemon.paths import Paths
-from store.domain.identity import line_url, slug
+from store.documents.lookup import one_match, resolve
+from store.documents.sorries import Goal, Resting, Sorry, SorryFacts, Tried, described_sorry, histories
+from store.domain.identity import line_url
 from store.text import ago, by_state, clean, clean_block, counted, span
 from store.view.impact import Declared, Impact, impacts
-from store.view.rows import AttemptRow, ClaimRow, SorryGoalRow, SorryRow, SorryStepRow, too_large_said
+from store.view.rows import AttemptRow, SorryRow, too_large_said
 
 if TYPE_CHECKING:
     import sqlite3
 
-    from store.view.asof import Moment
     from store.view.rows import TooLargeRow
 
-    Goals = dict[tuple[str, str, str], SorryGoalRow]
-    Lives = dict[tuple[str, str, str], list["Step"]]
-    Resting = dict[tuple[str, str, str], Impact]
 
 STATES = ("open", "disproved", "verified", "filled", "removed")
 State = Annotated[
@@ -85,8 +71,6 @@ By = Annotated[
 ]
 AROUND = 4
 """Lines of the source that are shown above a sorry, and below it."""
-LARGEST_FILE_BYTES = 4 << 20
-"""A larger one is not shown."""
 
 
 def register(app: typer.Typer) -> None:
@@ -126,9 +110,9 @@ def list_(
         )
         steps = queries.sorry_steps(database, repository=repository, branch=branch) if rows else []
         lives = histories(steps)
-        known = Known.of(database, moment=instance.moment)
+        facts = SorryFacts.of(database, moment=instance.moment)
         resting = resting_on(database, rows, instance.paths) if by == "impact" else {}
-        found = [described(row, known, lives, resting) for row in rows]
+        found = [described_sorry(row, facts, lives, resting) for row in rows]
         too_large = [
             row
             for row in queries.too_large(database, repository=repository)
@@ -215,9 +199,9 @@ def show(
         proofs = queries.proofs(database, sorry=chosen)
         stale = queries.stale_proofs(database, sorry=chosen)
         lives = histories(queries.sorry_steps(database, chosen))
-        known = Known.of(database, chosen, moment=instance.moment)
+        facts = SorryFacts.of(database, chosen, moment=instance.moment)
         resting = resting_on(database, rows, instance.paths)
-        found = [described(row, known, lives, resting) for row in rows]
+        found = [described_sorry(row, facts, lives, resting) for row in rows]
         tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     if as_json:
         emit_json(
@@ -279,43 +263,6 @@ def release(
     say(f"{held.sorry}: {clean(held.agent)} has it no longer")
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the view has of sorries, or of one, beside their rows.
-
-    `goals` is what Lean last said is to be proved, by repository, branch and sorry; `tried` the attempts by sorry,
-    oldest first; `doubts` what puts verified proofs in doubt, by proof; `claims` the agents' that stand, by sorry.
-    """
-
-    goals: Goals
-    tried: Mapping[str, list[AttemptRow]]
-    doubts: Mapping[str, list[str]]
-    claims: Mapping[str, ClaimRow]
-    design: Callable[[SorryRow], str]
-
-    @classmethod
-    def of(
-        cls, database: sqlite3.Connection, sorry: str | None = None, *, moment: Moment | None = None
-    ) -> Known:
-        from store.log.envelope import now_text
-        from store.view import queries, trace_queries
-
-        tried: dict[str, list[AttemptRow]] = defaultdict(list)
-        for row in queries.attempts(database, sorry=sorry):
-            tried[row.sorry].append(row)
-        goals = trace_queries.sorry_goals(database, sorry=sorry)
-        return cls(
-            goals={(row.repository, row.branch, row.sorry): row for row in goals},
-            tried=tried,
-            doubts={row.proof: row.doubts for row in queries.doubted_proofs(database)},
-            claims={
-                row.sorry: row
-                for row in queries.claims(database, now=moment.recorded_at if moment else now_text())
-            },
-            design=queries.by_design(database),
-        )
-
-
 def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow], paths: Paths) -> Resting:
     """Return what rests on the sorries that are in the source, by repository, branch and sorry."""
     from pipeline.jobs.blueprint import Blueprints
@@ -349,50 +296,6 @@ def impact_said(impact: Impact | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Goal(SorryGoalRow):
-    SHOWN: ClassVar = ("goal", "sha", "simulated", "stated_at")
-
-
-@dataclass(frozen=True, slots=True)
-class Tried(AttemptRow):
-    attempts: int
-    """how many; the rest is of the newest"""
-    SHOWN: ClassVar = (
-        *("attempts", "prover", "rung", "model", "outcome", "best", "goals_left", "simulated", "recorded_at"),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Claim(ClaimRow):
-    SHOWN: ClassVar = ("claim", "agent", "by", "since", "until")
-
-
-@dataclass(frozen=True, slots=True)
-class Step(SorryStepRow):
-    SHOWN: ClassVar = ("seq", "step", "sha", "recorded_at", "detail")
-
-
-@dataclass(frozen=True, slots=True)
-class Sorry(SorryRow):
-    disproved: Literal["lean", "simulator"] | None
-    """Null, or who accepted a proof of the negation; `state` is `open` then."""
-    goal: Goal | None
-    """What was last stated; null before a trace did so."""
-    tried: Tried | None
-    """Null before the first attempt."""
-    doubts: list[str]
-    """The advisories that put its verified proof in doubt."""
-    claim: Claim | None
-    """Null, or the agent that works on it now."""
-    by_design: str
-    """Why it is there by design and never filled: `challenge`, `exercise`, `answer`, or empty."""
-    impact: Impact | None
-    """What rests on its declaration; null without `--by impact`, and where it is not in the source."""
-    history: list[Step]
-    """Oldest first."""
-
-
-@dataclass(frozen=True, slots=True)
 class Sorries:
     sorries: list[Sorry]
     """of every state, where `--state` names none"""
@@ -412,29 +315,6 @@ class OneSorry:
     """oldest first"""
 
 
-def described(
-    row: SorryRow, known: Known, lives: Lives | None = None, resting: Resting | None = None
-) -> Sorry:
-    """Return a sorry as `--json` shows it."""
-    key = (row.repository, row.branch, row.sorry)
-    goal, rows, claim = known.goals.get(key), known.tried.get(row.sorry, []), known.claims.get(row.sorry)
-    false = [
-        one for one in rows if one.outcome == "disproved" and one.blob == row.blob and row.state == "open"
-    ]
-    return of_row(
-        Sorry,
-        row,
-        disproved=None if not false else "simulator" if all(one.simulated for one in false) else "lean",
-        goal=None if goal is None else of_row(Goal, goal),
-        tried=of_row(Tried, rows[-1], attempts=len(rows)) if rows else None,
-        doubts=known.doubts.get(row.verified_proof or "", []),
-        claim=None if claim is None else of_row(Claim, claim),
-        by_design=known.design(row),
-        impact=(resting or {}).get(key),
-        history=(lives or {}).get(key, []),
-    )
-
-
 def state_word(item: Sorry) -> str:
     """Return a sorry's state for people."""
     if item.disproved:
@@ -443,14 +323,6 @@ def state_word(item: Sorry) -> str:
     design = f", by design ({item.by_design})" if item.by_design and item.state == "open" else ""
     claim = f", claimed by {clean(item.claim.agent)}" if item.claim and item.state == "open" else ""
     return item.state + (f" by {item.filled_by}" if item.filled_by else "") + doubt + design + claim
-
-
-def histories(steps: Iterable[SorryStepRow]) -> Lives:
-    """Return the steps, oldest first, by repository, branch and sorry."""
-    lives: Lives = defaultdict(list)
-    for step in steps:
-        lives[step.repository, step.branch, step.sorry].append(of_row(Step, step))
-    return lives
 
 
 def _tried(tried: Tried | None) -> str:
@@ -502,25 +374,15 @@ def _show_attempt(number: int, row: AttemptRow) -> None:
     )
 
 
-def source_of(item: SorryRow, paths: Paths) -> bytes | None:
-    """Return the file that has a sorry; None where the mirror does not have it."""
-    mirror = paths.mirrors / f"{slug(item.repository)}.git"
-    if not os.access(mirror / "HEAD", os.R_OK):
-        return None
-    from pipeline.jobs.mirror import Mirror
-    from pipeline.jobs.protocol import JobError
-
-    try:
-        with Mirror(mirror) as repository:
-            data = repository.read(item.blob, most_bytes=LARGEST_FILE_BYTES)
-    except (JobError, OSError):
-        return None
-    return data if isinstance(data, bytes) else None
-
-
 def _source(item: Sorry, paths: Paths) -> list[str]:
     """Return the lines around a sorry, numbered, its own marked; none where the mirror does not have the file."""
-    lines = (source_of(item, paths) or b"").decode("utf-8", errors="replace").splitlines()
+    from pipeline.jobs.mirror import file_of
+
+    lines = (
+        (file_of(paths.mirrors, item.repository, item.blob) or b"")
+        .decode("utf-8", errors="replace")
+        .splitlines()
+    )
     first, last = max(item.line - AROUND, 1), min(item.line + AROUND, len(lines))
     return [
         f"{'>' if number == item.line else ' '} {number:>5}  {clean_block(lines[number - 1])}".rstrip()

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from daemon.cli.context import DaemonAnswer, Instance, ask, view
 from daemon.cli.events import summary
 from daemon.cli.jobs import try_again
-from daemon.cli.render import of_row
-from daemon.cli.repos import HEALTHY_STATES, Repository, because
-from daemon.cli.repos import described as described_repositories
 from daemon.disk import refusals
 from daemon.paths import SYSTEM_CONFIG
+from store.documents.document import of_row
+from store.documents.repositories import HEALTHY_STATES, Repository, because
+from store.documents.repositories import described_repositories as described_repositories
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.text import ago, clean, counted, parse_time, size, span

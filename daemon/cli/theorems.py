@@ -25,15 +25,15 @@ from daemon.cli.render import (
     fields,
     listing_group,
     note,
-    of_row,
     places,
     say,
     short_ids,
     styled,
     table,
 )
-from daemon.cli.repos import resolve
 from daemon.cli.sorries import Branch, Every
+from store.documents.document import of_row
+from store.documents.lookup import resolve
 from store.text import ago, clean
 from store.view.rows import DeclarationRow, TheoremRow, TooLargeRow, too_large_said
 

@@ -22,6 +22,7 @@ from typing import IO, cast
 
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.source.worktree import safe_path
+from store.domain.identity import slug
 
 _REGULAR = frozenset({"100644", "100755", "100664"})
 _STRANGE = {"120000": "a symbolic link", "160000": "a submodule"}
@@ -30,6 +31,8 @@ _MOST_LISTED_BYTES = 256 << 20
 """Some two million files; no repository of Lean has a hundredth of it."""
 _LONGEST_PATH_BYTES = 4096
 _SHOWN_BYTES = 200
+LARGEST_SHOWN_BYTES = 4 << 20
+"""A larger file is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,3 +362,16 @@ def _tree_file(path: bytes, blob: str) -> TreeFile:
         shown = path.decode("utf-8", "backslashreplace")
         return TreeFile(shown, blob, "the file's name is not valid UTF-8")
     return TreeFile(name, blob, "" if safe_path(name) else "the file's path leads out of the repository")
+
+
+def file_of(mirrors: Path, repository: str, blob: str) -> bytes | None:
+    """Return a version of a file, to be shown; None where the repository's mirror does not have it, or it is large."""
+    mirror = mirrors / f"{slug(repository)}.git"
+    if not os.access(mirror / "HEAD", os.R_OK):
+        return None
+    try:
+        with Mirror(mirror) as opened:
+            data = opened.read(blob, most_bytes=LARGEST_SHOWN_BYTES)
+    except (JobError, OSError):
+        return None
+    return data if isinstance(data, bytes) else None

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from daemon.cli.app import build
-from daemon.cli.context import CliError
+from daemon.cli.app import build, exit_code_of
 from pipeline.gate.patch import file_diff
 from store.domain.identity import git_blob, job_id
 from store.events.bumps import Break, BumpAsked, BumpBuilt, BumpFinished, BumpTried, Mend
@@ -96,8 +95,8 @@ def finish(folder: StateFolder) -> None:
 
 def command(state: StateFolder, *words: str) -> Answer:
     done = CliRunner().invoke(APP, ["bump", *words], env={"EVERLEAN_CONFIG": str(state.config)})
-    if isinstance(done.exception, CliError):
-        return Answer(int(done.exception.code), done.stdout, f"{done.stderr}{done.exception}")
+    if isinstance(done.exception, Exception) and (code := exit_code_of(done.exception)) is not None:
+        return Answer(int(code), done.stdout, f"{done.stderr}{done.exception}")
     return Answer(done.exit_code, done.stdout, done.stderr)
 
 

@@ -21,9 +21,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from daemon.cli.app import build
-from daemon.cli.context import CliError
-from store.errors import LogError
+from daemon.cli.app import build, exit_code_of
 from store.log.anchor import anchor_path
 from store.log.log import EventLog
 from store.log.reader import LogReader
@@ -59,7 +57,7 @@ class RecordedStory:
             done = CliRunner().invoke(
                 build(), [*arguments], env={"EVERLEAN_CONFIG": str(self.root / "config.toml")}
             )
-        if isinstance(done.exception, Exception) and not isinstance(done.exception, CliError | LogError):
+        if isinstance(done.exception, Exception) and exit_code_of(done.exception) is None:
             raise done.exception
         return done
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from daemon.cli.app import build
-from daemon.cli.context import CliError
+from daemon.cli.app import build, exit_code_of
 from pipeline.gate.certificate import (
     Certificate,
     CertificateError,
@@ -71,8 +70,8 @@ def command(*words: str | Path, state: StateFolder | None = None) -> Answer:
     """Run the verb in this process."""
     config = "/nonexistent" if state is None else str(state.config)
     done = CliRunner().invoke(APP, ["certificate", *map(str, words)], env={"EVERLEAN_CONFIG": config})
-    if isinstance(done.exception, CliError):
-        return Answer(int(done.exception.code), done.stdout, f"{done.stderr}{done.exception}")
+    if isinstance(done.exception, Exception) and (code := exit_code_of(done.exception)) is not None:
+        return Answer(int(code), done.stdout, f"{done.stderr}{done.exception}")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Answer(done.exit_code, done.stdout, done.stderr)

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from daemon.cli import repos, sorries
+from daemon.cli import repos
+from store.documents.repositories import Head, described_repositories
+from store.documents.sorries import SorryFacts, described_sorry
 from store.leandojo.choosing import NothingToExportError
 from store.leandojo.exporting import export_leandojo
 from store.leandojo.reading import import_leandojo
@@ -190,7 +192,7 @@ def test_the_measure_counts_what_there_is_and_what_the_trace_has(told: Workshop)
 def test_repos_says_how_complete_a_trace_is_and_why(
     traced: Workshop, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (brief,) = repos.described(traced.db)
+    (brief,) = described_repositories(traced.db)
     (trace,) = brief.traces
     assert (trace.branch, trace.sha, trace.theorems_traced) == ("main", traced.sha, 10)
     assert trace.gaps is None
@@ -198,18 +200,18 @@ def test_repos_says_how_complete_a_trace_is_and_why(
     said = capsys.readouterr().out
     assert "SIMULATED trace of 4 of 4 files, 10 of 10 theorems" in said
     assert "--gaps lists them" in said
-    found = repos.described(traced.db, gaps=True)
+    found = described_repositories(traced.db, gaps=True)
     assert len(found[0].traces[0].gaps or ()) == sum(trace.lacking.values())
     repos.show(found, running=False)
     assert "  premise_site: Base.lean: no definition site is known of" in capsys.readouterr().out
-    gone = repos.Head(KEY, "main", "deleted", traced.sha, traced.sha, None, [], [], None, None, [], 0)
+    gone = Head(KEY, "main", "deleted", traced.sha, traced.sha, None, [], [], None, None, [], 0)
     repos.show([replace(brief, heads=[gone])], running=False)
     assert "trace of" not in capsys.readouterr().out, "a branch that is no more is in --json only"
 
 
 def test_a_sorry_is_shown_with_its_goal(traced: Workshop) -> None:
-    known = sorries.Known.of(traced.db)
-    shown = [sorries.described(row, known) for row in queries.sorries(traced.db, repository=KEY)]
+    facts = SorryFacts.of(traced.db)
+    shown = [described_sorry(row, facts) for row in queries.sorries(traced.db, repository=KEY)]
     assert {item.declaration: item.goal.goal for item in shown if item.goal}[
         "given_away"
     ] == "p : Prop\n⊢ p → p"

@@ -54,6 +54,8 @@ from pipeline.diff import Finding
 from pipeline.prove import tree
 from pipeline.serve import measures
 from store.curriculum import CurriculumRepository
+from store.documents import repositories
+from store.documents import sorries as documents
 from store.domain.records import Declaration, Sorry
 from store.leandojo.parquet import ParquetReport
 from store.leandojo.progress import ProgressReport
@@ -140,8 +142,8 @@ DOCUMENTS: dict[str, type] = {
 """What `--json` gives."""
 MESSAGE = "a notification's message"
 RECORDS: dict[str, tuple[tuple[str, type], ...]] = {
-    "repos": (("A repository", repos.Repository), ("A gap", rows.GapRow)),
-    "sorries": (("A sorry", sorries.Sorry),),
+    "repos": (("A repository", repositories.Repository), ("A gap", rows.GapRow)),
+    "sorries": (("A sorry", documents.Sorry),),
     "sorries show": (("An attempt", rows.AttemptRow),),
     "theorems": (("A theorem", rows.DeclarationRow),),
     "theorems lives": (("A life", rows.TheoremRow),),

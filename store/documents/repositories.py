@@ -1,0 +1,100 @@
+"""A repository, with its branches, and how complete their traces are."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import ClassVar
+
+from store.documents.document import of_row
+from store.view import queries, trace_queries
+from store.view.rows import BranchRow, GapRow, PolledRepository, TooLargeRow
+
+HEALTHY_STATES = frozenset({"new", "ok"})
+
+
+@dataclass(frozen=True, slots=True)
+class Head(BranchRow):
+    SHOWN: ClassVar = ("branch", "state", "tip", "scanned", "rewrites")
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge(TooLargeRow):
+    SHOWN: ClassVar = (
+        *(name for name in TooLargeRow.__dataclass_fields__ if name != "repository"),
+        "said",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    branch: str
+    trace: str
+    sha: str
+    files_seen: int
+    files_traced: int
+    theorems_seen: int
+    theorems_traced: int
+    tactics_seen: int
+    tactics_traced: int
+    n_dependencies: int
+    """files of dependencies"""
+    simulated: bool
+    measured_at: str
+    lacking: dict[str, int]
+    """gaps by kind"""
+    gaps: list[GapRow] | None = None
+    """only with `--gaps`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository(PolledRepository):
+    heads: list[Head]
+    """Its branches."""
+    traces: list[Trace]
+    """The newest of each branch."""
+    too_large: list[TooLarge]
+    """Where the limits of `[scan]` left something out."""
+    # `failing_*` is what notifications remember.
+    SHOWN: ClassVar = (
+        *(name for name in PolledRepository.__dataclass_fields__ if not name.startswith("failing_")),
+        *("heads", "traces", "too_large"),
+    )
+
+
+def described_repositories(database: sqlite3.Connection, *, gaps: bool = False) -> list[Repository]:
+    """Return every repository with its branches and how complete their traces are, as `--json` shows it."""
+    heads: dict[str, list[Head]] = defaultdict(list)
+    for branch in queries.branches(database):
+        heads[branch.repository].append(of_row(Head, branch))
+    too_large: dict[str, list[TooLarge]] = defaultdict(list)
+    for large in queries.too_large(database):
+        too_large[large.repository].append(of_row(TooLarge, large))
+    traces = _traces(database, gaps=gaps)
+    return [
+        of_row(
+            Repository,
+            row,
+            heads=heads[row.repository],
+            traces=traces[row.repository],
+            too_large=too_large[row.repository],
+        )
+        for row in queries.repositories(database)
+    ]
+
+
+def _traces(database: sqlite3.Connection, *, gaps: bool) -> dict[str, list[Trace]]:
+    """Return the completeness of each branch's newest trace, by repository; with `gaps` also each missing part."""
+    found: dict[str, list[Trace]] = defaultdict(list)
+    for row in trace_queries.newest_measures(database):
+        named = trace_queries.gaps_of_trace(database, row.trace) if gaps else None
+        branch = row.line.removeprefix("branch:")
+        found[row.repository].append(of_row(Trace, row, branch=branch, lacking=row.gaps, gaps=named))
+    return found
+
+
+def because(item: Repository) -> str:
+    """Describe the problem, beginning with the repository."""
+    reason = item.reason or item.state
+    return reason if reason.startswith(f"{item.repository}:") else f"{item.repository}: {reason}"
