@@ -32,7 +32,7 @@ from typing import Literal
 import psutil
 
 from benchmarks.store_bench import BenchmarkError, machine, say
-from daemon.http.control_client import request
+from daemon.control_client import request
 from daemon.settings import load
 from store.events.jobs import WorkPaused
 from store.log.envelope import Expect, NewEvent, StoredEvent

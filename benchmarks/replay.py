@@ -33,7 +33,7 @@ from pathlib import Path
 
 import psutil
 
-from daemon.http.control_client import ControlError, request
+from daemon.control_client import ControlError, request
 from daemon.paths import Paths, paths_from_config
 from daemon.settings import repository_key
 from store.log.reader import LogReader

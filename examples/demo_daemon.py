@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemon.http.control_client import ControlError, request
+from daemon.control_client import ControlError, request
 from daemon.lock import holder
 from daemon.paths import Paths, paths_from_config
 from examples.demo_repositories import ROOT, DemoError

@@ -221,11 +221,17 @@ def exit_code_of(error: Exception) -> ExitCode | None:
     """Return the exit code of an error whose message is made for people; any other one is a bug: None."""
     if isinstance(error, CliError):
         return error.code
-    from daemon.http.control_client import ControlError
+    from daemon.control_client import ControlError, DaemonNotRunningError
+    from daemon.instance import InstanceError, NoConfigError
     from daemon.lock import FolderError
     from store.documents.lookup import UnresolvedError
     from store.errors import LogError
 
-    if isinstance(error, LogError | UnresolvedError | ControlError | FolderError):
-        return ExitCode.FAILURE
+    match error:
+        case NoConfigError():
+            return ExitCode.BAD_CONFIG
+        case DaemonNotRunningError():
+            return ExitCode.NOT_RUNNING
+        case LogError() | UnresolvedError() | ControlError() | FolderError() | InstanceError():
+            return ExitCode.FAILURE
     return None

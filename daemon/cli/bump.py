@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from daemon.cli.completion import repositories
-from daemon.cli.context import CliError, Config, Json, command, locate, view
+from daemon.cli.context import CliError, Config, Json, locate, view
 from daemon.cli.render import emit_json, say
+from daemon.instance import command
 from store.documents.document import of_row
 from store.documents.lookup import resolve
 from store.text import clean, counted, headline

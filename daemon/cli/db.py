@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.context import CliError, Config, ExitCode, Instance, Json, locate, view
+from daemon.cli.context import CliError, Config, ExitCode, Json, locate, view
 from daemon.cli.events import summary
 from daemon.cli.render import emit_json, fields, note, say
+from daemon.instance import Instance
 from daemon.lock import AlreadyRunningError, DaemonLock
 from store.documents.document import of_row
 from store.text import by_state, clean, counted, size

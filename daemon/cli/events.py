@@ -14,19 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
-from daemon.cli.context import (
-    AsOf,
-    CliError,
-    Config,
-    Instance,
-    Json,
-    Repo,
-    count,
-    locate,
-    moment_option,
-    view,
-)
+from daemon.cli.context import AsOf, CliError, Config, Json, Repo, count, locate, moment_option, view
 from daemon.cli.render import emit_json_line, note, say, styled
+from daemon.instance import Instance
 from store.documents.lookup import resolve
 from store.log.envelope import StoredEvent, utc_text
 from store.log.reader import LogReader

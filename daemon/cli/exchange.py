@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli.completion import repositories
-from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, Repo, locate, view
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, Repo, locate, view
 from daemon.cli.render import emit_json, note, say, table
+from daemon.instance import Instance
 from daemon.lock import AlreadyRunningError, DaemonLock
 from store.documents.document import of_row
 from store.text import clean, counted, span

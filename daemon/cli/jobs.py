@@ -11,20 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from daemon.cli.completion import JOBS, ids, one_of, repositories
-from daemon.cli.context import (
-    AsOf,
-    CliError,
-    Config,
-    DaemonAnswer,
-    Instance,
-    Json,
-    ask,
-    command,
-    count,
-    count_or_all,
-    locate,
-    view,
-)
+from daemon.cli.context import AsOf, CliError, Config, Json, count, count_or_all, locate, view
 from daemon.cli.render import (
     check_choice,
     emit_json,
@@ -36,6 +23,7 @@ from daemon.cli.render import (
     styled,
     table,
 )
+from daemon.instance import DaemonAnswer, Instance, ask, command
 from store.documents.document import of_row
 from store.documents.lookup import one_match, resolve
 from store.text import ago, clean, clean_block, headline, size, span

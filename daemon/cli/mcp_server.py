@@ -29,8 +29,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp
 
 from daemon.cli.certificate import doubt_on
-from daemon.cli.context import CliError, Instance, command, locate, view
-from daemon.http.control_client import ControlError
+from daemon.cli.context import CliError, locate, view
+from daemon.control_client import ControlError
+from daemon.instance import Instance, InstanceError, command
 from daemon.settings import ConfigError, load
 from pipeline.connections import BoundedProtocol
 from pipeline.gate.certificate import CertificateError, certificate_of
@@ -624,6 +625,7 @@ def serve_http(server: MCPServer, listener: socket.socket, *, token: str) -> Non
 
 _OURS = (
     CliError,
+    InstanceError,
     UnresolvedError,
     LogError,
     CertificateError,

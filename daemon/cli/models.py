@@ -19,7 +19,7 @@ import typer
 
 from daemon.answers import read_answer
 from daemon.cli.completion import CHECKPOINTS, ids, one_of
-from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, Repo, command, locate, view
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, Repo, locate, view
 from daemon.cli.render import (
     check_choice,
     emit_json,
@@ -31,6 +31,7 @@ from daemon.cli.render import (
     styled,
     table,
 )
+from daemon.instance import Instance, command
 from store.documents.document import of_row
 from store.documents.lookup import one_match
 from store.text import ago, clean, counted, size, span

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from daemon.cli.completion import PROOFS, SORRIES, ids, one_of
-from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, Repo, locate, view
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, Repo, locate, view
 from daemon.cli.render import (
     check_choice,
     emit_json,
@@ -29,6 +29,7 @@ from daemon.cli.render import (
     styled,
     table,
 )
+from daemon.instance import Instance
 from daemon.lock import AlreadyRunningError, DaemonLock
 from store.documents.document import of_row
 from store.documents.lookup import one_match, resolve
@@ -300,7 +301,7 @@ async def _propose(
 
 
 async def _record(instance: Instance, row: ProofRow, opened: OpenedPullRequest) -> None:
-    from daemon.http import control_client
+    from daemon import control_client
     from daemon.results.pull_requests import PullRequestStateError, record
     from daemon.store_service import StoreFailedError, StoreService
     from store.errors import LogError

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli.completion import repositories
-from daemon.cli.context import AsOf, CliError, Config, ExitCode, Instance, Json, locate, view
+from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, locate, view
 from daemon.cli.render import emit_json, listing_group, note, say, table
+from daemon.instance import Instance
 from daemon.paths import SYSTEM_CONFIG, user_config
 from store.documents.lookup import one_of
 from store.documents.repositories import HEALTHY_STATES, Repository, Trace, because, described_repositories

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli.completion import SORRIES, ids, one_of
-from daemon.cli.context import AsOf, Config, Json, Repo, command, locate, view
+from daemon.cli.context import AsOf, Config, Json, Repo, locate, view
 from daemon.cli.proofs import Proof
 from daemon.cli.proofs import attempt_described as tried_with
 from daemon.cli.proofs import described as proof_described
@@ -27,6 +27,7 @@ from daemon.cli.render import (
     styled,
     table,
 )
+from daemon.instance import command
 from daemon.paths import Paths
 from store.documents.lookup import one_match, resolve
 from store.documents.sorries import Goal, Resting, Sorry, SorryFacts, Tried, described_sorry, histories

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli import repos
-from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, locate
+from daemon.cli.context import AsOf, Config, ExitCode, Json, locate
 from daemon.cli.render import cut_line, emit_json, emit_json_line, fields, say, styled, table
 from daemon.cli.status_report import (
     Channel,
@@ -33,7 +33,8 @@ from daemon.cli.status_report import (
     collect,
     work_lines,
 )
-from daemon.http.control_client import ControlError
+from daemon.control_client import ControlError
+from daemon.instance import InstanceError
 from daemon.lock import FolderError
 from store.errors import LogError
 from store.text import ago, by_state, clean, counted, headline, span
@@ -245,7 +246,7 @@ def _simulated(report: Status) -> str:
     return f"; {number:,} of them SIMULATED, no proofs at all" if number else ""
 
 
-_TRANSIENT = (CliError, LogError, ControlError, FolderError)
+_TRANSIENT = (InstanceError, LogError, ControlError, FolderError)
 """Errors that may pass by the next turn: an editor is replacing the file, or the view is being rebuilt."""
 
 _OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"

@@ -15,10 +15,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from daemon.cli.context import DaemonAnswer, Instance, ask, view
+from daemon.cli.context import view
 from daemon.cli.events import summary
 from daemon.cli.jobs import try_again
 from daemon.disk import refusals
+from daemon.instance import DaemonAnswer, Instance, ask
 from daemon.paths import SYSTEM_CONFIG
 from store.documents.document import of_row
 from store.documents.repositories import HEALTHY_STATES, Repository, because

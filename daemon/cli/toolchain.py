@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from daemon.cli.context import CliError, Config, ExitCode, Instance, Json, locate, view
+from daemon.cli.context import CliError, Config, ExitCode, Json, locate, view
 from daemon.cli.render import emit_json, fields, note, say, styled, table
+from daemon.instance import Instance
 from daemon.paths import SYSTEM_CONFIG
 from store.documents.document import of_row
 from store.text import ago, clean, clean_block, counted, size, span

@@ -1,6 +1,6 @@
 """Routes of the control socket, HTTP over a unix socket, and the socket's file; handlers call the service.
 
-The command line speaks to the running daemon here, by `daemon.http.control_client`. The kernel names each connection's
+The command line speaks to the running daemon here, by `daemon.control_client`. The kernel names each connection's
 user, and `daemon.peers` what that user may do: GET reads, the rest acts. Others are answered 403.
 
     GET  /health   200 or 503: {"healthy", "problems"}
@@ -41,7 +41,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from daemon.claims import LONGEST_S, SHORTEST_S, Claims
 from daemon.context import Context
-from daemon.http.control_client import short_address
+from daemon.control_client import short_address
 from daemon.http.feed import feed_routes
 from daemon.http.metrics import Metrics, metrics_route
 from daemon.http.report_page import ReportPage, report_routes

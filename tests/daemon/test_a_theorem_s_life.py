@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from daemon.http.control_client import request
+from daemon.control_client import request
 from daemon.jobs.lines import Batch, parse_line
 from daemon.jobs.runner import spec_now
 from daemon.planning.plan import Planner

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from daemon.cli.app import build
-from daemon.http.control_client import request
+from daemon.control_client import request
 from daemon.polling.poller import PollResult
 from store.view import queries
 from store.view.rebuild import verify

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from daemon.claims import Claims
 from daemon.cli.app import build
 from daemon.cli.mcp_server import Tools, make_server
-from daemon.http.control_client import request
+from daemon.control_client import request
 from daemon.scheduler import WorkStateError
 from pipeline.lean.source import splice
 from pipeline.lean.source.splice import JoinError

@@ -16,10 +16,10 @@ import pytest
 from typer.testing import CliRunner
 
 from daemon.cli.app import build
-from daemon.cli.context import DaemonAnswer
 from daemon.cli.status_report import work_of
+from daemon.control_client import request
 from daemon.http.control import bump_route
-from daemon.http.control_client import request
+from daemon.instance import DaemonAnswer
 from daemon.planning.plan import Plan
 from daemon.planning.schedule import Timetable
 from daemon.scheduler import Operator, WorkStateError

@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
+from daemon.control_client import ControlError, request
 from daemon.disk import refusals
-from daemon.http.control_client import ControlError, request
 from daemon.paths import Paths
 from daemon.settings import Settings, load
 from store.log.envelope import StoredEvent

@@ -13,8 +13,8 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from daemon.control_client import request
 from daemon.event_lines import MOST_OF_ONE_TYPE, EventLines, lines_of
-from daemon.http.control_client import request
 from daemon.logs import configure
 from store.log.envelope import NewEvent
 from store.view import tables

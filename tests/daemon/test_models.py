@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from daemon.http.control_client import request
+from daemon.control_client import request
 from daemon.paths import paths_from_config
 from daemon.results.models import Models, ModelStateError
 from daemon.settings import Settings

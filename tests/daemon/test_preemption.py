@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from daemon.http.control_client import request
+from daemon.control_client import request
 from daemon.jobs.gpus import Gpus
 from daemon.scheduler import Operator, Scheduler
 from pipeline.jobs.specs import Budget, EndpointRung, EndpointSpec, ProveSpec, WholeSpec

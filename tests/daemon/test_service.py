@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from daemon.http.control_client import ControlError, DaemonNotRunningError, request
+from daemon.control_client import ControlError, DaemonNotRunningError, request
 from daemon.lock import holder
 from daemon.settings import Settings
 from store.view import queries

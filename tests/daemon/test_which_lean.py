@@ -9,7 +9,7 @@ from pathlib import Path
 
 from daemon.cli.context import locate
 from daemon.cli.status_report import ProblemCode, collect
-from daemon.http.control_client import request
+from daemon.control_client import request
 from daemon.settings import Settings
 from pipeline.report.gather import gather_at
 from pipeline.report.page import render

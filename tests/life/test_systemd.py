@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.http.control_client import request
+from daemon.control_client import request
 from daemon.settings import Settings
 from store.view.rebuild import verify
 from tests.support.daemon.deployment import Deployment

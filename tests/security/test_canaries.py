@@ -29,7 +29,7 @@ from urllib.parse import quote
 import psutil
 import pytest
 
-from daemon.http.control_client import ControlError, request
+from daemon.control_client import ControlError, request
 from daemon.paths import Paths, paths_from_config
 from store.log.blobs import cited
 from tests.support.daemon.deployment import Deployment

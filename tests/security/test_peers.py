@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from daemon.answers import Health
+from daemon.control_client import ControlError, NotPermittedError, request
 from daemon.http.control import ControlServer, SocketInUseError
-from daemon.http.control_client import ControlError, NotPermittedError, request
 from daemon.paths import Paths
 from daemon.peers import Doorkeeper, Peer
 
@@ -28,7 +28,7 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be a second u
 ASK = """
 import json, os, sys
 uid, gid, groups, folder, calls = json.loads(sys.argv[1])
-from daemon.http.control_client import ControlError, NotPermittedError, request
+from daemon.control_client import ControlError, NotPermittedError, request
 from daemon.paths import Paths
 from pathlib import Path
 os.setgroups(groups); os.setgid(gid); os.setuid(uid)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from daemon.http.control_client import request
+from daemon.control_client import request
 from daemon.settings import Settings
 from examples.demo_library import files
 from store.view import model_queries, queries

@@ -10,7 +10,7 @@ from socket import AF_UNIX, socket
 
 import pytest
 
-from daemon.http.control_client import ControlError, DaemonNotRunningError, request, short_address
+from daemon.control_client import ControlError, DaemonNotRunningError, request, short_address
 from daemon.paths import Paths
 
 
@@ -19,7 +19,7 @@ def paths(folder: Path) -> Paths:
 
 
 def test_asking_imports_nothing_that_starts_slowly() -> None:
-    program = "import sys, daemon.http.control_client, daemon.lock; print(*sys.modules)"
+    program = "import sys, daemon.control_client, daemon.lock; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     heavy = {"pydantic", "structlog", "httpx2", "sqlalchemy", "starlette", "asyncio", "http", "email", "ssl"}
     assert heavy & set(done.stdout.split()) == set()

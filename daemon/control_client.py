@@ -28,6 +28,10 @@ class NotPermittedError(ControlError):
     """The daemon listens, and this user may not ask it."""
 
 
+class RefusedError(ControlError):
+    """The daemon refused; the message is its reason."""
+
+
 class DaemonNotRunningError(ControlError):
     """No daemon listens at the control socket."""
 
