@@ -23,7 +23,7 @@ from typing import TypeVar
 
 import structlog
 
-from daemon.claims import Claims
+from daemon.agents.claims import Claims
 from daemon.clock import ClockWatch
 from daemon.context import Context
 from daemon.event_lines import EventLines, lean_said

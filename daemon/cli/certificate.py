@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pipeline.gate.certificate import Certificate, Point
-    from store.view.rows import ProofRow
 
 ProofId = Annotated[
     str, typer.Argument(metavar="ID", help="A proof's id, or its beginning.", autocompletion=ids(PROOFS))
@@ -74,7 +73,7 @@ class Shown:
 
 
 def show(proof: ProofId, out: Out = None, config: Config = None, as_json: Json = False) -> None:
-    from pipeline.gate.certificate import CertificateError, certificate_of
+    from pipeline.gate.certificate import CertificateError, certificate_of, doubt_on
     from store.log.reader import LogReader
     from store.view import queries
 
@@ -100,15 +99,10 @@ def show(proof: ProofId, out: Out = None, config: Config = None, as_json: Json =
 
 
 def _write(made: Certificate, folder: Path, config: Path) -> list[Path]:
-    from daemon.cli.config import refuse
-    from daemon.settings import ConfigError, load
+    from daemon.cli.config import loaded
     from pipeline.gate.certificate import file_name, sign
 
-    try:
-        key = load(config).certificates.signing_key
-    except ConfigError as error:
-        refuse(error)
-        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+    key = loaded(config).certificates.signing_key
     data, place = made.text(), folder / file_name(made)
     # Before anything is written: a certificate without the signature that is configured is none of ours.
     signature = sign(data, Path(key)) if key else None
@@ -124,15 +118,6 @@ def _write(made: Certificate, folder: Path, config: Path) -> list[Path]:
             f"{error.filename}: {error.strerror or error}; name a folder that can be written with --out"
         ) from error
     return [place, beside]
-
-
-def doubt_on(made: Certificate, row: ProofRow) -> str:
-    """Return why a certificate's proof is in doubt, by the log or by this version's advisories; "" if it is not."""
-    from pipeline.gate.advisories import shipped
-    from pipeline.gate.certificate import recalled
-
-    kernels = recalled(made, shipped())
-    return row.in_doubt or (kernels.said if kernels.outcome == "bad" else "")
 
 
 def _show(made: Certificate, doubt: str) -> None:

@@ -131,6 +131,17 @@ def refuse(error: ConfigError) -> None:
         note(clean(line))
 
 
+def loaded(config: Path) -> Settings:
+    """Load the settings; with mistakes in them, name each and end with the code for that."""
+    from daemon.settings import ConfigError, load
+
+    try:
+        return load(config)
+    except ConfigError as error:
+        refuse(error)
+        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+
+
 def effective(settings: Settings) -> list[SettingInForce]:
     """Return every setting: its name, its value in the models' unit, as TOML, and the line that sets it."""
     from daemon.settings.schema import ConfigFile, RepoEntry

@@ -72,18 +72,13 @@ def take_in(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from daemon.cli.config import refuse
-    from daemon.settings import ConfigError, load
+    from daemon.cli.config import loaded
     from daemon.standby import require_own
     from store.leandojo.reading import import_leandojo
 
     instance = locate(config)
-    try:
-        # Folders are read leniently, and a mistyped state_dir must not send the data to another log.
-        load(instance.config)
-    except ConfigError as error:
-        refuse(error)
-        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+    # Folders are read leniently, and a mistyped state_dir must not send the data to another log.
+    loaded(instance.config)
     if not source.exists():
         raise CliError(f"{source}: there is no such file or folder; name what LeanDojo wrote")
     try:

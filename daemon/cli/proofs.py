@@ -216,13 +216,14 @@ def pull_request(
 ) -> None:
     import asyncio
 
+    from daemon.cli.config import loaded
     from daemon.polling.github import ProposalError
     from daemon.results.pull_requests import check_consent, check_proof, evidence_of
 
     if given_before(context, "as_of"):
         raise typer.BadParameter("what is past cannot be proposed; leave it out", param_hint="--as-of")
     instance = locate(config)
-    settings = _settings(instance.config)
+    settings = loaded(instance.config)
     with view(instance, quiet=True) as database:
         row = _one_proof(database, proof)
         if row.pull_request_url is not None:
@@ -350,17 +351,6 @@ def _alone(instance: Instance) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _settings(config: Path) -> Settings:
-    from daemon.cli.config import refuse
-    from daemon.settings import ConfigError, load
-
-    try:
-        return load(config)
-    except ConfigError as error:
-        refuse(error)
-        raise typer.Exit(ExitCode.BAD_CONFIG) from error
 
 
 def _token(settings: Settings) -> str:

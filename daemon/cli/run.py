@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.config import refuse
+from daemon.cli.config import loaded
 from daemon.cli.context import CliError, Config, ExitCode, Json, locate
 from daemon.cli.render import emit_json, say
 from daemon.lock import STANDBY, AlreadyRunningError, DaemonLock, make_folder
@@ -78,16 +79,11 @@ def serve(
 ) -> None:
     instance = locate(config)
     from daemon.serve_spec import spec_of, why_not_servable
-    from daemon.settings import ConfigError, load
     from pipeline.models.endpoint.errors import CredentialError
     from pipeline.serve.auth import read_token
     from pipeline.serve.checkouts import BY_HAND
 
-    try:
-        settings = load(instance.config)
-    except ConfigError as error:
-        refuse(error)
-        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+    settings = loaded(instance.config)
     spec = spec_of(
         settings,
         scratch=f"{BY_HAND}{os.getpid()}",
@@ -126,14 +122,22 @@ def mcp(
     instance = locate(config)
     _check_store(instance.paths)
     address = None if http is None else _address(http)
-    token = "" if address is None else _token(instance.config)
-    from daemon.cli.mcp_server import Tools, make_server, serve_http
+    settings = None if address is None else loaded(instance.config)
+    from daemon.agents.server import Tools, make_server, serve_http, token_of
+    from pipeline.models.endpoint.errors import CredentialError
 
     server = make_server(Tools(instance.config))
-    if address is None:
+    if address is None or settings is None:
         server.run("stdio")
-    else:
-        serve_http(server, _listener(*address), token=token)
+        return
+    try:
+        token = token_of(settings)
+    except CredentialError as error:
+        raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
+    listener = _listener(*address)
+    host, port = listener.getsockname()[:2]
+    print(json.dumps({"listening": {"host": host, "port": port}}), flush=True)
+    serve_http(server, listener, token=token)
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -141,33 +145,6 @@ def _address(text: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdigit() and int(port) <= 65535):
         raise typer.BadParameter(f'"{text}" is no HOST:PORT, such as 127.0.0.1:23338', param_hint="--http")
     return _checked(host.removeprefix("[").removesuffix("]"), option="--http"), int(port)
-
-
-def _token(config: Path) -> str:
-    """Return the token of [serve].
-
-    Raises:
-        CliError: there is none, or it cannot be used.
-    """
-    from daemon.settings import ConfigError, load
-    from pipeline.models.endpoint.credentials import read_key
-    from pipeline.models.endpoint.errors import CredentialError
-
-    try:
-        place = load(config).serve.token
-        token = read_key(credential=place.credential, variable=place.variable, file=place.file)
-    except ConfigError as error:
-        refuse(error)
-        raise typer.Exit(ExitCode.BAD_CONFIG) from error
-    except CredentialError as error:
-        raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
-    if token is None:
-        # Also on this machine alone: every user here could act as this one, who may act on the control socket.
-        raise CliError(
-            f"agents over HTTP need a token; name a file with one in [serve] token_file, or set ${place.variable}",
-            code=ExitCode.BAD_CONFIG,
-        )
-    return token
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -269,14 +246,9 @@ def standby(
 ) -> None:
     instance = locate(config)
     from daemon.service import held_secrets
-    from daemon.settings import ConfigError, load
     from daemon.standby import Follower, follow
 
-    try:
-        settings = load(instance.config)
-    except ConfigError as error:
-        refuse(error)
-        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+    settings = loaded(instance.config)
     if not settings.log.ship:
         raise CliError(
             f'{instance.config}: write ship = "…" under [log]: where the other machine ships its log',

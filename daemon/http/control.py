@@ -39,7 +39,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from daemon.claims import LONGEST_S, SHORTEST_S, Claims
+from daemon.agents.claims import LONGEST_S, SHORTEST_S, Claims
 from daemon.context import Context
 from daemon.control_client import short_address
 from daemon.http.feed import feed_routes

@@ -24,7 +24,7 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from pipeline.gate.advisories import Advisory, against, told, witnesses
+from pipeline.gate.advisories import Advisory, against, shipped, told, witnesses
 from pipeline.gate.axioms import ALLOWED_AXIOMS
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from store.events.base import BlobRef, Digest, Part, Sha
@@ -33,7 +33,7 @@ from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from store.view.projections.proofs import why_not_verified
-from store.view.rows import GRADES
+from store.view.rows import GRADES, ProofRow
 
 VERSION = 1
 NAMESPACE = "everlean-certificate"
@@ -475,3 +475,9 @@ def file_name(certificate: Certificate) -> str:
     """Return the name of a certificate's file."""
     name = _UNSAFE.sub("_", certificate.declaration).lstrip(".").encode()[:150].decode(errors="ignore")
     return f"{name or '_'}-{_UNSAFE.sub('_', certificate.proof)[:64]}.certificate.json"
+
+
+def doubt_on(made: Certificate, row: ProofRow) -> str:
+    """Return why a certificate's proof is in doubt, by the log or by this version's advisories; "" if it is not."""
+    kernels = recalled(made, shipped())
+    return row.in_doubt or (kernels.said if kernels.outcome == "bad" else "")

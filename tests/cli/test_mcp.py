@@ -19,7 +19,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from daemon.cli.mcp_server import Tools, make_server
+from daemon.agents.server import Tools, make_server
 from tests.support.agents import answer_of
 from tests.support.reference import DOCS
 from tests.support.state_folder import (

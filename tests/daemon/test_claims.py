@@ -13,9 +13,9 @@ import pytest
 from mcp import Client
 from typer.testing import CliRunner
 
-from daemon.claims import Claims
+from daemon.agents.claims import Claims
+from daemon.agents.server import Tools, make_server
 from daemon.cli.app import build
-from daemon.cli.mcp_server import Tools, make_server
 from daemon.control_client import request
 from daemon.scheduler import WorkStateError
 from pipeline.lean.source import splice

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from daemon.cli.mcp_server import Tools, make_server
+from daemon.agents.server import Tools, make_server
 from daemon.serve_spec import spec_of
 from tests.support.agents import answer_of
 from tests.support.daemon.deployment import Deployment

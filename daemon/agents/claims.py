@@ -48,7 +48,7 @@ LONGEST_S = 4 * 3600.0
 SHORTEST_S = 1.0
 _STREAM = "work"
 
-log = structlog.get_logger("daemon.claims")
+log = structlog.get_logger("daemon.agents.claims")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ their control characters replaced, and the daemon's folders are left out of ever
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
 import sys
 from collections import Counter
@@ -28,13 +27,11 @@ from mcp_types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp
 
-from daemon.cli.certificate import doubt_on
-from daemon.cli.context import CliError, locate, view
 from daemon.control_client import ControlError
-from daemon.instance import Instance, InstanceError, command
-from daemon.settings import ConfigError, load
+from daemon.instance import Instance, InstanceError, command, find_instance, open_view
+from daemon.settings import ConfigError, Settings, load
 from pipeline.connections import BoundedProtocol
-from pipeline.gate.certificate import CertificateError, certificate_of
+from pipeline.gate.certificate import CertificateError, certificate_of, doubt_on
 from pipeline.gate.source_checks import parts_of
 from pipeline.jobs.mirror import file_of
 from pipeline.lean.source.splice import Replacement
@@ -289,6 +286,10 @@ class ShownCertificate(Shown):
     in_doubt: str = Field(description="Why nobody vouches for the proof any more; empty where somebody does.")
 
 
+class AgentError(Exception):
+    """What an agent asks for cannot be done; the message says why, and what to do."""
+
+
 class Tools:
     """The tools over one daemon's state.
 
@@ -305,12 +306,12 @@ class Tools:
         self.hidden = sorted({str(one) for one in folders if len(one.parts) > 1}, key=len, reverse=True)
 
     def _instance(self) -> Instance:
-        return locate(self._config)
+        return find_instance(self._config)
 
     def list_repositories(self) -> Repositories:
         """List the watched repositories: their branches, Lean versions, and how many sorries are open."""
         instance = self._instance()
-        with view(instance, quiet=True) as database:
+        with open_view(instance) as database:
             rows = queries.branches(database)
             opened = Counter(
                 (row.repository, row.branch)
@@ -346,7 +347,7 @@ class Tools:
         offset: Annotated[int, Field(ge=0, le=10**9)] = 0,
     ) -> Sorries:
         """List sorries in source order, each with its statement, its goal, and how the last attempt at it ended."""
-        with view(self._instance(), quiet=True) as database:
+        with open_view(self._instance()) as database:
             rows = queries.sorries(
                 database,
                 repository=resolve(database, repository),
@@ -366,7 +367,7 @@ class Tools:
     def show_sorry(self, sorry: Id) -> OneSorry:
         """Show one sorry: the file around it, its goal, every attempt with how it ended, and the proofs found."""
         instance = self._instance()
-        with view(instance, quiet=True) as database:
+        with open_view(instance) as database:
             matching = queries.sorries_by_prefix(database, sorry)
             chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
             attempts = queries.attempts(database, sorry=chosen)
@@ -383,14 +384,14 @@ class Tools:
 
     def show_proof(self, proof: Id) -> Proof:
         """Show a proof and the gate's verdict on it."""
-        with view(self._instance(), quiet=True) as database:
+        with open_view(self._instance()) as database:
             rows = queries.proofs_by_prefix(database, proof)
             return proof_said(one_match(rows, proof, what="proof", key="proof"))
 
     def show_certificate(self, proof: Id) -> ShownCertificate:
         """Show the certificate of an accepted proof that a kernel replayed with all that it rests on."""
         instance = self._instance()
-        with view(instance, quiet=True) as database:
+        with open_view(instance) as database:
             row = one_match(queries.proofs_by_prefix(database, proof), proof, what="proof", key="proof")
         with LogReader.open(instance.paths.events_db) as log:
             made = certificate_of(log, row.proof)
@@ -411,7 +412,7 @@ class Tools:
         """Find the premises for a sorry that a retriever ranks first; asks the server for editors."""
         row, stated = await asyncio.to_thread(self._sorry_and_goal, sorry)
         if not (goal or stated):
-            raise CliError("no trace says what is to be proved there; give a goal")
+            raise AgentError("no trace says what is to be proved there; give a goal")
         body = {
             "goal": goal or stated,
             "repository": row.repository,
@@ -483,7 +484,7 @@ class Tools:
 
     def _sorry(self, sorry: str) -> SorryRow:
         """Return a sorry, on a branch where it is open if there is one."""
-        with view(self._instance(), quiet=True) as database:
+        with open_view(self._instance()) as database:
             rows = queries.sorries_by_prefix(database, sorry)
         chosen = one_match(rows, sorry, what="sorry", key="sorry").sorry
         rows = [row for row in rows if row.sorry == chosen]
@@ -491,7 +492,7 @@ class Tools:
 
     def _sorry_and_goal(self, sorry: str) -> tuple[SorryRow, str]:
         row = self._sorry(sorry)
-        with view(self._instance(), quiet=True) as database:
+        with open_view(self._instance()) as database:
             goal = described_sorry(row, SorryFacts.of(database, row.sorry)).goal
         return row, "" if goal is None else goal.goal
 
@@ -501,11 +502,11 @@ class Tools:
         """Return what shall take the places of sorries, by their ids; a rejection where a file has more changes.
 
         Raises:
-            CliError: neither is given, or both, or the file cannot be compared.
+            AgentError: neither is given, or both, or the file cannot be compared.
         """
         others = others or {}
         if bool(proof) == bool(file) or (file and others) or row.sorry in others:
-            raise CliError(
+            raise AgentError(
                 "give either `proof`, which takes the sorry's place, with `others` for other sorries of the"
                 " declaration, or `file`, the whole file"
             )
@@ -513,8 +514,8 @@ class Tools:
             return {row.sorry: proof, **others}
         data = file_of(self._instance().paths.mirrors, row.repository, row.blob)
         if data is None:
-            raise CliError(f"{row.path}: cannot be read here; give `proof` instead of `file`")
-        with view(self._instance(), quiet=True) as database:
+            raise AgentError(f"{row.path}: cannot be read here; give `proof` instead of `file`")
+        with open_view(self._instance()) as database:
             beside = [
                 one
                 for one in queries.sorries(database, repository=row.repository, branch=row.branch)
@@ -526,7 +527,7 @@ class Tools:
         """Ask the server for editors; return the JSON object that it answers with.
 
         Raises:
-            CliError: it does not run, or refuses, with its reason.
+            AgentError: it does not run, or refuses, with its reason.
         """
         settings = await asyncio.to_thread(load, self._instance().config)
         serve = settings.serve
@@ -544,11 +545,11 @@ class Tools:
                 answer = await client.post(route, json=body)
             found = answer.json()
         except (httpx2.HTTPError, ValueError) as error:
-            raise CliError(
+            raise AgentError(
                 f"the server for editors does not answer ({type(error).__name__}); start it with `everlean serve`"
             ) from error
         if answer.status_code != 200:
-            raise CliError(
+            raise AgentError(
                 str(found.get("detail") or f"the server for editors answered {answer.status_code}")
             )
         assert isinstance(found, dict)
@@ -601,16 +602,31 @@ def make_server(tools: Tools) -> MCPServer:
     return server
 
 
+def token_of(settings: Settings) -> str:
+    """Return the token that agents over HTTP have to send.
+
+    Raises:
+        CredentialError: there is none, or it cannot be used.
+    """
+    place = settings.serve.token
+    token = read_key(credential=place.credential, variable=place.variable, file=place.file)
+    if token is None:
+        # Also on this machine alone: every user here could act as this one, who may act on the control socket.
+        raise CredentialError(
+            f"agents over HTTP need a token; name a file with one in [serve] token_file, or set ${place.variable}"
+        )
+    return token
+
+
 def serve_http(server: MCPServer, listener: socket.socket, *, token: str) -> None:
     """Serve at /mcp, until a signal comes, who sends the token; a browser's page of another origin never."""
-    host, port = listener.getsockname()[:2]
+    host = listener.getsockname()[0]
     app: ASGIApp = server.streamable_http_app(
         max_request_body_size=MOST_BODY_BYTES,
         # `HereGuard` does it.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     guarded = HereGuard(TokenGuard(app, token=token), alone=is_loopback(host))
-    print(json.dumps({"listening": {"host": host, "port": port}}), flush=True)
     config = uvicorn.Config(
         guarded,
         http=BoundedProtocol,
@@ -624,7 +640,7 @@ def serve_http(server: MCPServer, listener: socket.socket, *, token: str) -> Non
 
 
 _OURS = (
-    CliError,
+    AgentError,
     InstanceError,
     UnresolvedError,
     LogError,
@@ -650,7 +666,7 @@ def _answered(
             else:
                 found = await asyncio.to_thread(work, *args, **kwargs)
         except _OURS as error:
-            print(f"everlean mcp: {error}", file=sys.stderr)
+            sys.stderr.write(f"everlean mcp: {error}\n")
             raise ToolError(_fit(str(error), hidden)) from error
         assert isinstance(found, Shown)
         return type(found).model_validate(_fit(found.model_dump(), hidden))  # type: ignore[return-value]
