@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli.context import CliError, Config, ExitCode, Json, locate, view
-from daemon.cli.events import summary
 from daemon.cli.render import emit_json, fields, note, say
 from daemon.instance import Instance
 from daemon.lock import AlreadyRunningError, DaemonLock
 from store.documents.document import of_row
+from store.documents.events import summary
 from store.text import by_state, clean, counted, size
 
 if TYPE_CHECKING:

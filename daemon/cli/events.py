@@ -10,23 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from daemon.cli.context import AsOf, CliError, Config, Json, Repo, count, locate, moment_option, view
 from daemon.cli.render import emit_json_line, note, say, styled
 from daemon.instance import Instance
+from store.documents.events import summary
 from store.documents.lookup import resolve
 from store.log.envelope import StoredEvent, utc_text
 from store.log.reader import LogReader
 from store.text import clean
 
 FOLLOW_INTERVAL_S = 0.3
-_TOLD = (
-    "repository", "branch", "path", "declaration", "sorry", "proof", "job", "kind", "state", "outcome",
-    "problem", "reason", "subject", "describes", "version", "tip", "new", "sha",
-)  # fmt: skip
 
 
 def register(app: typer.Typer) -> None:
@@ -211,17 +208,3 @@ def _line(event: StoredEvent) -> str:
     moment = f"{event.recorded_at[:10]} {event.recorded_at[11:19]}Z"
     mark = f" {styled('SIMULATED', 'yellow')}" if event.data.get("simulated") else ""
     return f"{event.seq:>7}  {styled(moment, 'dim')}  {styled(event.type, 'bold')}{mark}  {clean(summary(event.data))}"
-
-
-def summary(data: dict[str, Any]) -> str:
-    """The few fields of an event that a person looks for, in one line."""
-    place = data.get("place")
-    shown = []
-    for name in _TOLD:
-        value = data.get(name, place.get(name) if isinstance(place, dict) else None)
-        if value in (None, "", []):
-            continue
-        text = str(value)
-        is_commit = name in ("sha", "tip", "new") and len(text) >= 40
-        shown.append(f"{name}={text[:10] if is_commit else text}")
-    return " ".join(shown)

@@ -24,6 +24,7 @@ from daemon.cli.render import (
     table,
 )
 from daemon.instance import DaemonAnswer, Instance, ask, command
+from daemon.problems import try_again
 from store.documents.document import of_row
 from store.documents.lookup import one_match, resolve
 from store.text import ago, clean, clean_block, headline, size, span
@@ -302,11 +303,6 @@ def _next_try(row: JobRow) -> str:
         return ago(row.retry_at)
     why = "the same inputs would fail again" if row.deterministic else "it was tried often enough"
     return f"not automatically ({why}); {try_again(row.job)}"
-
-
-def try_again(job: str) -> str:
-    """Name the remedy for a job that no plan will try again."""
-    return f"`everlean jobs retry {job}` tries it again"
 
 
 def _summary(summary: dict[str, Any]) -> Iterator[str]:

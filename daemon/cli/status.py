@@ -20,22 +20,12 @@ import typer
 
 from daemon.cli import repos
 from daemon.cli.context import AsOf, Config, ExitCode, Json, locate
-from daemon.cli.render import cut_line, emit_json, emit_json_line, fields, say, styled, table
-from daemon.cli.status_report import (
-    Channel,
-    Daemon,
-    Jobs,
-    Models,
-    Problem,
-    ProblemCode,
-    Proving,
-    Status,
-    collect,
-    work_lines,
-)
+from daemon.cli.render import cut_line, emit_json, emit_json_line, fields, note, say, styled, table
 from daemon.control_client import ControlError
 from daemon.instance import InstanceError
 from daemon.lock import FolderError
+from daemon.problems import Problem, ProblemCode
+from daemon.status_report import Channel, Daemon, Jobs, Models, Proving, Status, Work, collect
 from store.errors import LogError
 from store.text import ago, by_state, clean, counted, headline, span
 
@@ -73,7 +63,7 @@ def status(
         return
     if seconds is not None:
         raise typer.BadParameter("says how often, and only --watch asks more than once", param_hint="SECONDS")
-    report = collect(locate(config, as_of))
+    report = collect(locate(config, as_of), tell=note)
     if as_json:
         emit_json(report)
     else:
@@ -112,7 +102,7 @@ def show(report: Status) -> None:
             ("theorems", f"{report.theorems:,}"),
             ("models", _models(report.models)),
             ("proving", _proving(report.proving)),
-            *work_lines(report.work),
+            *_work(report.work),
             ("jobs", _jobs(jobs, running=daemon.running, earlier=earlier)),
             ("told", _told(report.notifications)),
             ("log", f"{log.path}, {counted(log.position, 'event')}"),
@@ -235,6 +225,16 @@ def _jobs(jobs: Jobs, *, running: bool, earlier: bool) -> str:
 
 def _queued(item: QueuedJob) -> str:
     return clean(item.describes) + (f" (waits: {clean(item.waits)})" if item.waits else "")
+
+
+def _work(work: Work) -> tuple[tuple[str, str], ...]:
+    """Return the lines for people; "" where there is nothing to say."""
+    triggered = "; ".join(f"{item.work} {item.repository} by {clean(item.by)}" for item in work.triggered)
+    gpus = "; ".join(
+        f"{gpu.index} {clean(gpu.name)} {gpu.state}" + (f" ({clean(gpu.detail)})" if gpu.detail else "")
+        for gpu in work.gpus
+    )
+    return (("triggered", triggered), ("gpus", gpus))
 
 
 def _disproved(number: int) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli import status_report
+from daemon import status_report
 from daemon.cli.context import locate
 from daemon.cli.jobs import KINDS
 from daemon.disk import Refusal

@@ -16,7 +16,6 @@ import pytest
 from typer.testing import CliRunner
 
 from daemon.cli.app import build
-from daemon.cli.status_report import work_of
 from daemon.control_client import request
 from daemon.http.control import bump_route
 from daemon.instance import DaemonAnswer
@@ -24,6 +23,7 @@ from daemon.planning.plan import Plan
 from daemon.planning.schedule import Timetable
 from daemon.scheduler import Operator, WorkStateError
 from daemon.settings.schema import Schedule
+from daemon.status_report import work_of
 from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from store.domain.identity import job_id
 from store.events.base import EventBody

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from daemon.cli.context import locate
-from daemon.cli.status_report import ProblemCode, collect
 from daemon.control_client import request
+from daemon.problems import ProblemCode
 from daemon.settings import Settings
+from daemon.status_report import collect
 from pipeline.report.gather import gather_at
 from pipeline.report.page import render
 from store.view import queries

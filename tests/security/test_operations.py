@@ -15,8 +15,8 @@ import pytest
 import typer.main
 
 from daemon.cli.app import build
-from daemon.cli.status_report import ProblemCode
 from daemon.disk import Code as DiskCode
+from daemon.problems import ProblemCode
 from store.events.repositories import RepositoryProblem
 
 ROOT = Path(__file__).resolve().parents[2]

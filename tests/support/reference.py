@@ -23,6 +23,7 @@ import typer.main
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from daemon import status_report
 from daemon.cli import (
     bump,
     certificate,
@@ -39,15 +40,14 @@ from daemon.cli import (
     run,
     scan,
     sorries,
-    status_report,
     theorems,
     toolchain,
 )
 from daemon.cli.app import build
 from daemon.cli.config import toml_of
 from daemon.cli.context import ExitCode
-from daemon.cli.status_report import ProblemCode
 from daemon.http import metrics
+from daemon.problems import ProblemCode
 from daemon.results import notifications
 from daemon.settings.schema import ConfigFile
 from pipeline.diff import Finding
