@@ -223,13 +223,15 @@ def exit_code_of(error: Exception) -> ExitCode | None:
         return error.code
     from daemon.control_client import ControlError, DaemonNotRunningError
     from daemon.instance import InstanceError, NoConfigError
-    from daemon.lock import FolderError
+    from daemon.lock import AlreadyRunningError, FolderError
     from store.documents.lookup import UnresolvedError
     from store.errors import LogError
 
     match error:
         case NoConfigError():
             return ExitCode.BAD_CONFIG
+        case AlreadyRunningError():
+            return ExitCode.ALREADY_RUNNING
         case DaemonNotRunningError():
             return ExitCode.NOT_RUNNING
         case LogError() | UnresolvedError() | ControlError() | FolderError() | InstanceError():

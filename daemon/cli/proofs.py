@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import typer
 
 from daemon.cli.completion import PROOFS, SORRIES, ids, one_of
-from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, Repo, locate, view
+from daemon.cli.context import AsOf, CliError, Config, Json, Repo, locate, view
 from daemon.cli.render import (
     check_choice,
     emit_json,
@@ -30,7 +29,6 @@ from daemon.cli.render import (
     table,
 )
 from daemon.instance import Instance
-from daemon.lock import AlreadyRunningError, DaemonLock
 from store.documents.document import of_row
 from store.documents.lookup import one_match, resolve
 from store.text import ago, clean, clean_block, counted
@@ -38,11 +36,11 @@ from store.view.rows import ProofRow
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from daemon.results.local_clone import LeftOut
-    from daemon.results.pull_requests import Evidence, OpenedPullRequest, PullRequestText, TargetState
-    from daemon.settings import Settings
+    from daemon.results.proposals import Plan
+    from daemon.results.pull_requests import OpenedPullRequest
     from pipeline.prove.tree import Tree
     from store.view.rows import AttemptRow
 
@@ -203,8 +201,6 @@ DryRun = Annotated[
 
 
 # ---- A pull request
-# What may be proposed and what is said is `daemon.results.pull_requests`'. Recorded is only what GitHub says is there:
-# through the running daemon, else by this command, which then keeps the daemon away.
 
 
 def pull_request(
@@ -214,156 +210,32 @@ def pull_request(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    import asyncio
-
     from daemon.cli.config import loaded
     from daemon.polling.github import ProposalError
-    from daemon.results.pull_requests import check_consent, check_proof, evidence_of
+    from daemon.results import proposals
 
     if given_before(context, "as_of"):
         raise typer.BadParameter("what is past cannot be proposed; leave it out", param_hint="--as-of")
     instance = locate(config)
     settings = loaded(instance.config)
-    with view(instance, quiet=True) as database:
-        row = _one_proof(database, proof)
-        if row.pull_request_url is not None:
-            _tell(instance, row, "recorded", as_json=as_json)
-            return
-        patch = _patch(instance, row)
-        try:
-            check_proof(row, patch)
-            check_consent(database, row, settings)
-        except ProposalError as error:
-            raise CliError(str(error)) from error
-        evidence = evidence_of(database, row, patch or b"")
-    if dry_run:
-        asyncio.run(_propose(instance, settings, row, evidence, dry_run=True, as_json=as_json))
-        return
-    with _alone(instance):
-        asyncio.run(_propose(instance, settings, row, evidence, dry_run=False, as_json=as_json))
-
-
-async def _propose(
-    instance: Instance, settings: Settings, row: ProofRow, evidence: Evidence, *, dry_run: bool, as_json: bool
-) -> None:
-    """Open the pull request at GitHub, record the result, and print it."""
-    from daemon.polling.git import Git
-    from daemon.polling.github import Calls, GitHub, ProposalError
-    from daemon.results.pull_requests import (
-        NewPullRequest,
-        PullRequests,
-        branch_name,
-        check_authors,
-        patched,
-        text_of,
-    )
-
-    token = _token(settings)
-    github = GitHub(
-        api_url=settings.github.api_url,
-        token=token,
-        timeout_s=settings.poll.timeout_s,
-        local=settings.github.local_repositories,
-    )
     try:
-        name = github.name_of(row.repository)
-        if name is None:
-            raise CliError(
-                f"{row.repository}: is not on the forge of {github.api_url}; pull requests go through the API of"
-                " [github] api_url only, so send the patch by hand (`everlean proofs patch`)"
-            )
-        requests = PullRequests(Calls(github, secrets=(token,)))
-        wanted = NewPullRequest(row.proof, name, row.path, branch_name(row))
-        ground = await requests.look(wanted)
-        if ground.opened is not None:
-            if not dry_run:
-                await _record(instance, row, ground.opened)
-            _tell(instance, row, "found", opened=ground.opened, as_json=as_json)
-            return
-        after = patched(row, ground)
-        await check_authors(
-            Git(timeout_s=settings.poll.timeout_s, token=github.token_for),
-            row,
-            ground,
-            paths=instance.paths,
-            opted_out=settings.prove.opt_out_authors,
-        )
-        text = text_of(row, ground, evidence)
+        with view(instance, quiet=True) as database:
+            row = _one_proof(database, proof)
+            if row.pull_request_url is not None:
+                _tell(instance, row, "recorded", as_json=as_json)
+                return
+            evidence = proposals.evidence_for(instance, settings, database, row)
         if dry_run:
-            _tell_plan(instance, row, ground, text, after, as_json=as_json)
-            return
-        opened = await requests.open(wanted, ground, after=after, text=text)
-        await _record(instance, row, opened)
-        _tell(instance, row, "found" if opened.found else "opened", opened=opened, as_json=as_json)
+            done = proposals.plan(instance, settings, row, evidence)
+        else:
+            done = proposals.propose(instance, settings, row, evidence, purpose="everlean proofs pr")
     except ProposalError as error:
         raise CliError(str(error)) from error
-    finally:
-        await github.close()
-
-
-async def _record(instance: Instance, row: ProofRow, opened: OpenedPullRequest) -> None:
-    from daemon import control_client
-    from daemon.results.pull_requests import PullRequestStateError, record
-    from daemon.store_service import StoreFailedError, StoreService
-    from store.errors import LogError
-    from store.events.proofs import PullRequestOpened
-
-    body = PullRequestOpened(
-        proof=row.proof,
-        repository=row.repository,
-        number=opened.number,
-        url=opened.url,
-        branch=opened.branch,
-        head=opened.head,
-        base=opened.base,
-    )
-    try:
-        if instance.running:
-            status, answer = control_client.request(
-                instance.paths, "POST", "/pull-request", body.model_dump(mode="json")
-            )
-            if status != 200:
-                raise PullRequestStateError(str(answer.get("error") or f"the daemon answered {status}"))
-            return
-        store = await StoreService.open(instance.paths)
-        try:
-            await record(store, body)
-        finally:
-            await store.close()
-    except (control_client.ControlError, PullRequestStateError, StoreFailedError, LogError) as error:
-        raise CliError(
-            f"{clean(opened.url)}: is there, and could not be recorded: {error}; run the same command again, which"
-            " finds it and opens no second one"
-        ) from error
-
-
-@contextmanager
-def _alone(instance: Instance) -> Iterator[None]:
-    """Hold the state folder's lock if no daemon runs: two processes would write the same log."""
-    if instance.running:
-        yield
-        return
-    try:
-        lock = DaemonLock.acquire(instance.paths.lock, purpose="everlean proofs pr")
-    except AlreadyRunningError as error:
-        raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _token(settings: Settings) -> str:
-    try:
-        token = settings.github.read_token()
-    except (OSError, ValueError) as error:
-        raise CliError(f"the GitHub token cannot be used: {error}") from error
-    if token is None:
-        raise CliError(
-            "no GitHub token is configured, and a pull request needs one that may write; name a file with it in"
-            " [github] token_file"
-        )
-    return token
+    if isinstance(done, proposals.Plan):
+        _tell_plan(instance, row, done, as_json=as_json)
+    else:
+        outcome = "found" if done.found else "opened"
+        _tell(instance, row, outcome, opened=done, as_json=as_json)
 
 
 def _one_proof(database: sqlite3.Connection, prefix: str) -> ProofRow:
@@ -371,15 +243,6 @@ def _one_proof(database: sqlite3.Connection, prefix: str) -> ProofRow:
 
     found: ProofRow = one_match(queries.proofs_by_prefix(database, prefix), prefix, what="proof", key="proof")
     return found
-
-
-def _patch(instance: Instance, row: ProofRow) -> bytes | None:
-    from store.log.reader import LogReader
-
-    if row.patch_sha256 is None:
-        return None
-    with LogReader.open(instance.paths.events_db) as log:
-        return log.blob(row.patch_sha256)
 
 
 def _tell(
@@ -404,24 +267,18 @@ def _tell(
             say(f"{styled(clean(url), 'bold')}: opened for {what}, from {origin}")
 
 
-def _tell_plan(
-    instance: Instance,
-    row: ProofRow,
-    ground: TargetState,
-    text: PullRequestText,
-    after: bytes,
-    *,
-    as_json: bool,
-) -> None:
+def _tell_plan(instance: Instance, row: ProofRow, plan: Plan, *, as_json: bool) -> None:
     import difflib
 
     from daemon.results.pull_requests import branch_name
 
+    ground, text = plan.ground, plan.text
     owner = ground.name.split("/")[0] if ground.may_push else ground.login
     branch = f"{owner}:{branch_name(row)}"
     if as_json:
-        base, plan = ground.head, (text.title, text.body)
-        proposal = Proposal(row.proof, row.repository, "dry_run", None, branch, None, base, *plan)
+        proposal = Proposal(
+            row.proof, row.repository, "dry_run", None, branch, None, ground.head, text.title, text.body
+        )
         emit_json(proposal, instance.head)
         return
     way = "a branch there" if ground.may_push else f"a fork of {ground.login}"
@@ -431,7 +288,7 @@ def _tell_plan(
     say(styled(clean(text.title), "bold"))
     for line in clean_block(text.body).splitlines():
         say(f"  {line}")
-    before, now = (data.decode(errors="replace").splitlines() for data in (ground.data, after))
+    before, now = (data.decode(errors="replace").splitlines() for data in (ground.data, plan.after))
     for line in difflib.unified_diff(before, now, f"a/{row.path}", f"b/{row.path}", lineterm=""):
         say(clean_block(line))
 
@@ -494,7 +351,9 @@ def apply(
     as_json: Json = False,
 ) -> None:
     from daemon.paths import author_from_config
-    from daemon.results.local_clone import CloneError, LocalClone, best_first
+    from daemon.results.local_clone import CloneError, LocalClone, best_first, check_named
+    from daemon.results.mail import messages_of
+    from store.log.reader import LogReader
     from store.view import queries
 
     if given_before(context, "as_of"):
@@ -513,8 +372,12 @@ def apply(
         with view(instance, quiet=True) as database:
             key = local.repository({row.repository: row.url for row in queries.repositories(database)})
             if proofs:
-                named = [_to_apply(database, prefix, key, candidate=candidate) for prefix in proofs]
-                rows = list({row.proof: row for row in named}.values())
+                named: dict[str, ProofRow] = {}
+                for prefix in proofs:
+                    row = _one_proof(database, prefix)
+                    check_named(row, key, candidate=candidate)
+                    named[row.proof] = row
+                rows = list(named.values())
             else:
                 rows = best_first(queries.proofs(database, state="verified", repository=key))
         changes, left = local.fitting(rows)
@@ -538,9 +401,9 @@ def apply(
                 " `everlean proofs --all` says more"
             )
         taken = [row for change in changes for row in (change.row, *change.others)]
-        applied = local.apply(
-            changes, _evidence(instance, taken), author=author_from_config(instance.config), branch=branch
-        )
+        with LogReader.open(instance.paths.events_db) as log:
+            evidence = messages_of(taken, log)
+        applied = local.apply(changes, evidence, author=author_from_config(instance.config), branch=branch)
     except CloneError as error:
         raise CliError(str(error)) from error
     if as_json:
@@ -594,46 +457,10 @@ class Applied:
     """with `--verified`"""
 
 
-def _to_apply(database: sqlite3.Connection, prefix: str, repository: str, *, candidate: bool) -> ProofRow:
-    from store.view import queries
-
-    row: ProofRow = one_match(queries.proofs_by_prefix(database, prefix), prefix, what="proof", key="proof")
-    if row.repository != repository:
-        raise CliError(
-            f"proof {row.proof}: is of {row.repository}, and the clone is one of {repository}; name the other"
-            " clone with --clone"
-        )
-    if row.simulated:
-        raise CliError(
-            f"proof {row.proof}: is SIMULATED, no Lean has seen it, and it is applied nowhere; run the daemon with Lean"
-        )
-    if row.patch_sha256 is None:
-        raise CliError(
-            f"proof {row.proof}: is {row.state} and has no patch; `everlean proofs show {row.proof}` says why"
-        )
-    if row.state != "verified" and not candidate:
-        raise CliError(
-            f"proof {row.proof}: is a {row.state}, and not verified; add --candidate to apply it all the same"
-        )
-    return row
-
-
 def _tell_left_out(left: Sequence[LeftOut]) -> None:
     for one in left:
         if not one.there:
             note(f"everlean: left out: proof {one.row.proof} of {clean(one.row.declaration)}: {one.reason}")
-
-
-def _evidence(instance: Instance, rows: Sequence[ProofRow]) -> dict[str, str]:
-    from daemon.results.mail import message_of
-    from store.log.reader import LogReader
-
-    with LogReader.open(instance.paths.events_db) as log:
-        return {
-            row.proof: message_of(row, log.blob(row.patch_sha256))
-            for row in rows
-            if row.patch_sha256 is not None
-        }
 
 
 STATES = ("candidate", "verified", "rejected", "conditional")

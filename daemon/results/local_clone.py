@@ -332,6 +332,34 @@ class LocalClone:
         return done.stdout
 
 
+def check_named(row: ProofRow, repository: str, *, candidate: bool) -> None:
+    """Refuse a proof that a clone of this repository does not take.
+
+    Args:
+        candidate: take what is not verified, too.
+
+    Raises:
+        CloneError: it is of another repository, or nothing that may be applied.
+    """
+    if row.repository != repository:
+        raise CloneError(
+            f"proof {row.proof}: is of {row.repository}, and the clone is one of {repository}; name the other"
+            " clone with --clone"
+        )
+    if row.simulated:
+        raise CloneError(
+            f"proof {row.proof}: is SIMULATED, no Lean has seen it, and it is applied nowhere; run the daemon with Lean"
+        )
+    if row.patch_sha256 is None:
+        raise CloneError(
+            f"proof {row.proof}: is {row.state} and has no patch; `everlean proofs show {row.proof}` says why"
+        )
+    if row.state != "verified" and not candidate:
+        raise CloneError(
+            f"proof {row.proof}: is a {row.state}, and not verified; add --candidate to apply it all the same"
+        )
+
+
 def best_first(rows: Collection[ProofRow]) -> list[ProofRow]:
     """Return proofs so that of each sorry the one checked last comes first."""
     return sorted(rows, key=lambda row: (row.checked_at or row.found_at, row.proof), reverse=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from store.log.reader import LogReader
 from store.view.rows import ProofRow
 
 SIMULATED_MARK = "SIMULATED"
@@ -48,6 +49,13 @@ def message_of(row: ProofRow, text: bytes) -> str:
         # No text may leave this machine that could be taken for a proof.
         told = f"{SIMULATED_NOTE}\n\n{told}".rstrip()
     return f"{told}\n"
+
+
+def messages_of(rows: Iterable[ProofRow], log: LogReader) -> dict[str, str]:
+    """Return the commit messages of the proofs that have a patch, by proof."""
+    return {
+        row.proof: message_of(row, log.blob(row.patch_sha256)) for row in rows if row.patch_sha256 is not None
+    }
 
 
 def in_doubt(row: ProofRow) -> str:

@@ -25,6 +25,7 @@ from store.events.base import EventBody
 from store.events.places import SorryPlace
 from store.events.proofs import AttemptFinished, CheckedVersion, ProofFound, ProofVerified, PullRequestOpened
 from store.log.envelope import NewEvent
+from store.log.reader import LogReader
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.github import Failure, GitHubServer
 from tests.support.daemon.remote import Remote
@@ -383,7 +384,7 @@ def test_what_the_simulator_found_is_proposed_to_no_one(unproved: World) -> None
 def test_a_patch_that_says_simulated_is_not_proposed_whatever_its_row_says(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daemon.cli.proofs._patch", lambda *_: PATCH.replace(b"Simulated: no", b"SIMULATED"))
+    monkeypatch.setattr(LogReader, "blob", lambda *_: PATCH.replace(b"Simulated: no", b"SIMULATED"))
     assert "the patch is simulated" in world.refused()
 
 

@@ -1,0 +1,196 @@
+"""Propose a proof as a pull request: what may be, at GitHub, and in the log.
+
+What may be proposed and what is said is `daemon.results.pull_requests`'. Recorded is only what GitHub says is there:
+through the running daemon, else by this process, which then keeps the daemon away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from daemon import control_client
+from daemon.instance import Instance
+from daemon.lock import DaemonLock
+from daemon.polling.git import Git
+from daemon.polling.github import Calls, GitHub, ProposalError
+from daemon.results.pull_requests import (
+    Evidence,
+    NewPullRequest,
+    OpenedPullRequest,
+    PullRequests,
+    PullRequestStateError,
+    PullRequestText,
+    TargetState,
+    branch_name,
+    check_authors,
+    check_consent,
+    check_proof,
+    evidence_of,
+    patched,
+    record,
+    text_of,
+)
+from daemon.settings import Settings
+from daemon.store_service import StoreFailedError, StoreService
+from store.errors import LogError
+from store.events.proofs import PullRequestOpened
+from store.log.reader import LogReader
+from store.text import clean
+from store.view.rows import ProofRow
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What would be opened: on which ground, with which text; `after` is the changed file."""
+
+    ground: TargetState
+    text: PullRequestText
+    after: bytes
+
+
+def evidence_for(
+    instance: Instance, settings: Settings, database: sqlite3.Connection, row: ProofRow
+) -> Evidence:
+    """Return what is said for a proof that may be proposed.
+
+    Raises:
+        ProposalError: it may not be; the message says why.
+    """
+    patch = None
+    if row.patch_sha256 is not None:
+        with LogReader.open(instance.paths.events_db) as log:
+            patch = log.blob(row.patch_sha256)
+    check_proof(row, patch)
+    check_consent(database, row, settings)
+    return evidence_of(database, row, patch or b"")
+
+
+def propose(
+    instance: Instance, settings: Settings, row: ProofRow, evidence: Evidence, *, purpose: str
+) -> OpenedPullRequest:
+    """Open the pull request of a proof at GitHub, or find it there, and record it.
+
+    Args:
+        purpose: the command, by which others know who holds the state folder meanwhile.
+
+    Raises:
+        ProposalError: it cannot be opened or recorded; the message says why.
+        AlreadyRunningError: no daemon runs, and another command holds the state folder.
+    """
+    with _alone(instance, purpose):
+        done = asyncio.run(_propose(instance, settings, row, evidence, dry_run=False))
+    assert isinstance(done, OpenedPullRequest)
+    return done
+
+
+def plan(
+    instance: Instance, settings: Settings, row: ProofRow, evidence: Evidence
+) -> OpenedPullRequest | Plan:
+    """Ask GitHub what would be opened, or what is there; write nothing anywhere.
+
+    Raises:
+        ProposalError: it cannot be asked, or the proof does not fit; the message says why.
+    """
+    return asyncio.run(_propose(instance, settings, row, evidence, dry_run=True))
+
+
+async def _propose(
+    instance: Instance, settings: Settings, row: ProofRow, evidence: Evidence, *, dry_run: bool
+) -> OpenedPullRequest | Plan:
+    token = _token(settings)
+    github = GitHub(
+        api_url=settings.github.api_url,
+        token=token,
+        timeout_s=settings.poll.timeout_s,
+        local=settings.github.local_repositories,
+    )
+    try:
+        name = github.name_of(row.repository)
+        if name is None:
+            raise ProposalError(
+                f"{row.repository}: is not on the forge of {github.api_url}; pull requests go through the API of"
+                " [github] api_url only, so send the patch by hand (`everlean proofs patch`)"
+            )
+        requests = PullRequests(Calls(github, secrets=(token,)))
+        wanted = NewPullRequest(row.proof, name, row.path, branch_name(row))
+        ground = await requests.look(wanted)
+        if ground.opened is not None:
+            if not dry_run:
+                await _record(instance, row, ground.opened)
+            return ground.opened
+        after = patched(row, ground)
+        await check_authors(
+            Git(timeout_s=settings.poll.timeout_s, token=github.token_for),
+            row,
+            ground,
+            paths=instance.paths,
+            opted_out=settings.prove.opt_out_authors,
+        )
+        text = text_of(row, ground, evidence)
+        if dry_run:
+            return Plan(ground, text, after)
+        opened = await requests.open(wanted, ground, after=after, text=text)
+        await _record(instance, row, opened)
+        return opened
+    finally:
+        await github.close()
+
+
+async def _record(instance: Instance, row: ProofRow, opened: OpenedPullRequest) -> None:
+    body = PullRequestOpened(
+        proof=row.proof,
+        repository=row.repository,
+        number=opened.number,
+        url=opened.url,
+        branch=opened.branch,
+        head=opened.head,
+        base=opened.base,
+    )
+    try:
+        if instance.running:
+            status, answer = control_client.request(
+                instance.paths, "POST", "/pull-request", body.model_dump(mode="json")
+            )
+            if status != 200:
+                raise PullRequestStateError(str(answer.get("error") or f"the daemon answered {status}"))
+            return
+        store = await StoreService.open(instance.paths)
+        try:
+            await record(store, body)
+        finally:
+            await store.close()
+    except (control_client.ControlError, PullRequestStateError, StoreFailedError, LogError) as error:
+        raise ProposalError(
+            f"{clean(opened.url)}: is there, and could not be recorded: {error}; run the same command again, which"
+            " finds it and opens no second one"
+        ) from error
+
+
+@contextmanager
+def _alone(instance: Instance, purpose: str) -> Iterator[None]:
+    """Hold the state folder's lock if no daemon runs: two processes would write the same log."""
+    if instance.running:
+        yield
+        return
+    lock = DaemonLock.acquire(instance.paths.lock, purpose=purpose)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _token(settings: Settings) -> str:
+    try:
+        token = settings.github.read_token()
+    except (OSError, ValueError) as error:
+        raise ProposalError(f"the GitHub token cannot be used: {error}") from error
+    if token is None:
+        raise ProposalError(
+            "no GitHub token is configured, and a pull request needs one that may write; name a file with it in"
+            " [github] token_file"
+        )
+    return token
