@@ -1,18 +1,22 @@
-"""The specification of the server for editors (`pipeline.serve.spec`), from the settings and the environment.
+"""The server for editors: its specification (`pipeline.serve.spec`), and how a process becomes it.
 
-Pure but for the environment's LEANPROGRESS_ variables, which LeanDojo's server reads and ours too (they go before
-[serve.progress]), and for whether these name a folder.
+The specification is of the settings, and of the environment's LEANPROGRESS_ variables, which LeanDojo's server reads
+and ours too: they go before [serve.progress].
 """
 
 from __future__ import annotations
 
 import os
+import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import get_args
+from typing import NoReturn, get_args
 
+from daemon.jobs.gpus import Gpus, NoGpuError, chosen
+from daemon.paths import Paths
 from daemon.planning.proving import Ladder, spending
 from daemon.settings import Settings
 from daemon.settings.models import ServeModel
@@ -21,6 +25,8 @@ from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import AnyRung, Budget, CuratedRung, EndpointSpec, LocalRung
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits
+from pipeline.serve.auth import read_token
+from pipeline.serve.checkouts import BY_HAND
 from pipeline.serve.spec import (
     PROMOTED,
     FillRung,
@@ -39,6 +45,10 @@ _DEFAULT_MODELS = (
     ModelSpec("retriever", "retriever", PROMOTED),
 )
 _NEEDED = ("fastapi", "torch", "transformers", "safetensors", "peft")
+
+
+class ServeError(Exception):
+    """The server cannot start; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,3 +249,95 @@ def _progress(settings: Settings, environment: Mapping[str, str]) -> RewardSpec 
     # A folder is meant from where the variable was read; the server works elsewhere.
     folder = Path(source).expanduser()
     return RewardSpec(str(folder.absolute()) if folder.is_dir() else source, device, template)
+
+
+# ---- How a process becomes the server
+
+
+def become_server(settings: Settings, *, host: str | None, port: int | None) -> NoReturn:
+    """Become the server for editors: this process is it from now on.
+
+    Args:
+        host, port: instead of those of [serve].
+
+    Raises:
+        ServeError: it cannot start here; the message says why.
+        CredentialError: its token cannot be used, or it needs one.
+    """
+    spec = spec_of(
+        settings,
+        scratch=f"{BY_HAND}{os.getpid()}",
+        host=host,
+        port=port,
+        lease=_lease_of(settings),
+        reload=_reload_command(settings.path, host, port),
+    )
+    missing = why_not_servable(spec)
+    if missing:
+        raise ServeError(missing)
+    read_token(spec)
+    check_store(settings.paths)
+    _check_port(spec)
+    _become(spec)
+
+
+def _lease_of(settings: Settings) -> Lease | None:
+    """Return a GPU for the server to lock, where [serve] device asks for one; its own process takes the lock."""
+    if settings.serve.device == "cpu":
+        return None
+    gpus = Gpus(settings.paths.runtime / "gpus")
+    seen = gpus.seen({})
+    gpus.close()
+    try:
+        free = chosen(seen, device=settings.serve.device)
+    except NoGpuError as error:
+        raise ServeError(
+            f'{error}; {error.remedy}, or write device = "cpu" under [serve] in {settings.path}'
+        ) from error
+    if free is None:
+        return None
+    return Lease(gpus.lock(free.uuid), free.uuid or None)
+
+
+def check_store(paths: Paths) -> None:
+    """Refuse where no daemon has made a database yet."""
+    if not paths.database_db.exists():
+        raise ServeError(
+            f"{paths.database_db}: missing, and the server reads from it which models there are; run the daemon once"
+            " (`everlean run`)"
+        )
+
+
+def _check_port(spec: ServeSpec) -> None:
+    """Name the process that uses the address before anything heavy is loaded; the server's own bind decides."""
+    family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((spec.host, spec.port))
+        except OSError as error:
+            raise ServeError(
+                f"{shown_host(spec.host)}:{spec.port} cannot be listened on: {error.strerror or error}; choose another"
+                " port with --port, or end what listens there (perhaps everlean-serve.service)"
+            ) from error
+
+
+def _reload_command(config: Path, host: str | None, port: int | None) -> tuple[str, ...]:
+    """Return the command that begins anew with the settings as they are then."""
+    options = [] if host is None else ["--host", host]
+    options += [] if port is None else ["--port", str(port)]
+    return (sys.executable, "-P", "-m", "daemon.cli", "serve", "--config", str(config.absolute()), *options)
+
+
+def _become(spec: ServeSpec) -> NoReturn:
+    """Become the server. The specification is in no file: this process reads it from an inherited descriptor."""
+    descriptor = os.memfd_create("everlean-serve-spec", 0)
+    os.write(descriptor, spec.as_json().encode("utf-8"))
+    path = Path("/proc/self/fd") / str(descriptor)
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "pipeline.serve", str(path)])  # noqa: S606 - no shell
+
+
+def shown_host(host: str) -> str:
+    """Return a host as it stands before a port."""
+    return f"[{host}]" if ":" in host else host

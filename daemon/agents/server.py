@@ -29,6 +29,7 @@ from starlette.types import ASGIApp
 
 from daemon.control_client import ControlError
 from daemon.instance import Instance, InstanceError, command, find_instance, open_view
+from daemon.serve_spec import shown_host
 from daemon.settings import ConfigError, Settings, load
 from pipeline.connections import BoundedProtocol
 from pipeline.gate.certificate import CertificateError, certificate_of, doubt_on
@@ -616,6 +617,22 @@ def token_of(settings: Settings) -> str:
             f"agents over HTTP need a token; name a file with one in [serve] token_file, or set ${place.variable}"
         )
     return token
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there.
+
+    Raises:
+        AgentError: the address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=128)
+    except OSError as error:
+        raise AgentError(
+            f"{shown_host(host)}:{port} cannot be listened on: {error.strerror or error}; choose another port, or end"
+            " what listens there"
+        ) from error
 
 
 def serve_http(server: MCPServer, listener: socket.socket, *, token: str) -> None:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
 import sys
 import threading
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,11 +18,7 @@ from daemon.lock import STANDBY, AlreadyRunningError, DaemonLock, make_folder
 from store.text import clean, counted
 
 if TYPE_CHECKING:
-    from daemon.paths import Paths
-    from daemon.serve_spec import Lease
-    from daemon.settings import Settings
     from daemon.standby import Standby
-    from pipeline.serve.spec import ServeSpec
 
 
 def register(app: typer.Typer) -> None:
@@ -78,30 +71,16 @@ def serve(
     config: Config = None,
 ) -> None:
     instance = locate(config)
-    from daemon.serve_spec import spec_of, why_not_servable
+    from daemon.serve_spec import ServeError, become_server
     from pipeline.models.endpoint.errors import CredentialError
-    from pipeline.serve.auth import read_token
-    from pipeline.serve.checkouts import BY_HAND
 
     settings = loaded(instance.config)
-    spec = spec_of(
-        settings,
-        scratch=f"{BY_HAND}{os.getpid()}",
-        host=None if host is None else _checked(host),
-        port=port,
-        lease=_lease(settings),
-        reload=_command(instance.config, host, port),
-    )
-    missing = why_not_servable(spec)
-    if missing:
-        raise CliError(missing)
     try:
-        read_token(spec)
+        become_server(settings, host=None if host is None else _checked(host), port=port)
+    except ServeError as error:
+        raise CliError(str(error)) from error
     except CredentialError as error:
         raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
-    _check_store(instance.paths)
-    _check_port(spec)
-    _become(spec)
 
 
 def mcp(
@@ -117,13 +96,18 @@ def mcp(
 ) -> None:
     from importlib.util import find_spec
 
+    from daemon.serve_spec import ServeError, check_store
+
     if find_spec("mcp") is None:
         raise CliError("mcp not installed: install everlean with its extra `mcp` (docs/mcp.md)")
     instance = locate(config)
-    _check_store(instance.paths)
+    try:
+        check_store(instance.paths)
+    except ServeError as error:
+        raise CliError(str(error)) from error
     address = None if http is None else _address(http)
     settings = None if address is None else loaded(instance.config)
-    from daemon.agents.server import Tools, make_server, serve_http, token_of
+    from daemon.agents.server import AgentError, Tools, listen, make_server, serve_http, token_of
     from pipeline.models.endpoint.errors import CredentialError
 
     server = make_server(Tools(instance.config))
@@ -132,9 +116,11 @@ def mcp(
         return
     try:
         token = token_of(settings)
+        listener = listen(*address)
     except CredentialError as error:
         raise CliError(str(error), code=ExitCode.BAD_CONFIG) from error
-    listener = _listener(*address)
+    except AgentError as error:
+        raise CliError(str(error)) from error
     host, port = listener.getsockname()[:2]
     print(json.dumps({"listening": {"host": host, "port": port}}), flush=True)
     serve_http(server, listener, token=token)
@@ -147,18 +133,6 @@ def _address(text: str) -> tuple[str, int]:
     return _checked(host.removeprefix("[").removesuffix("]"), option="--http"), int(port)
 
 
-def _listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=128)
-    except OSError as error:
-        raise CliError(
-            f"{_shown(host)}:{port} cannot be listened on: {error.strerror or error}; choose another port, or end what"
-            " listens there"
-        ) from error
-
-
 def _checked(host: str, *, option: str = "--host") -> str:
     from daemon.settings.models import checked_host
 
@@ -166,69 +140,6 @@ def _checked(host: str, *, option: str = "--host") -> str:
         return checked_host(host)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
-
-
-def _lease(settings: Settings) -> Lease | None:
-    """Return a GPU for the server to lock, where [serve] device asks for one; its own process takes the lock."""
-    from daemon.jobs.gpus import Gpus, NoGpuError, chosen
-    from daemon.serve_spec import Lease
-
-    if settings.serve.device == "cpu":
-        return None
-    gpus = Gpus(settings.paths.runtime / "gpus")
-    seen = gpus.seen({})
-    gpus.close()
-    try:
-        free = chosen(seen, device=settings.serve.device)
-    except NoGpuError as error:
-        raise CliError(
-            f'{error}; {error.remedy}, or write device = "cpu" under [serve] in {settings.path}'
-        ) from error
-    if free is None:
-        return None
-    return Lease(gpus.lock(free.uuid), free.uuid or None)
-
-
-def _check_store(paths: Paths) -> None:
-    if not paths.database_db.exists():
-        raise CliError(
-            f"{paths.database_db}: missing, and the server reads from it which models there are; run the daemon once"
-            " (`everlean run`)"
-        )
-
-
-def _check_port(spec: ServeSpec) -> None:
-    """Name the process that uses the address before anything heavy is loaded; the server's own bind decides."""
-    family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((spec.host, spec.port))
-        except OSError as error:
-            raise CliError(
-                f"{_shown(spec.host)}:{spec.port} cannot be listened on: {error.strerror or error}; choose another"
-                " port with --port, or end what listens there (perhaps everlean-serve.service)"
-            ) from error
-
-
-def _command(config: Path, host: str | None, port: int | None) -> tuple[str, ...]:
-    """Return the command that begins anew with the settings as they are then."""
-    options = [] if host is None else ["--host", host]
-    options += [] if port is None else ["--port", str(port)]
-    return (sys.executable, "-P", "-m", "daemon.cli", "serve", "--config", str(config.absolute()), *options)
-
-
-def _become(spec: ServeSpec) -> None:
-    """Become the server. The specification is in no file: this process reads it from an inherited descriptor."""
-    descriptor = os.memfd_create("everlean-serve-spec", 0)
-    os.write(descriptor, spec.as_json().encode("utf-8"))
-    path = Path("/proc/self/fd") / str(descriptor)
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "pipeline.serve", str(path)])  # noqa: S606 - no shell
-
-
-def _shown(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 def standby(
