@@ -384,6 +384,14 @@ def _ray(settings: Settings | None) -> Iterator[Finding]:
         )
 
 
+def ray_problem() -> str:
+    """Return why this machine cannot be a node of a cluster of Ray's, "" where it can."""
+    there = _distribution_version("ray")
+    if there is None:
+        return "Ray is not installed: pip install 'everlean[ray]'"
+    return "" if version_tuple(there) >= RAY_MINIMUM else f"Ray is {there}, and 2.60 is needed"
+
+
 def version_tuple(text: str) -> tuple[int, ...]:
     """Return the first dotted number in a program's version line; empty if it has none."""
     match = re.search(r"\d+(?:\.\d+)+", text)

@@ -12,12 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon.instance import Instance, open_view
 from daemon.jobs.gpus import DEVICES, NVIDIA, cuda_is_there
-from pipeline.lean.backend import LeanBackend, Leans
+from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version, revision_for
 from store.view import queries
 
 if TYPE_CHECKING:
+    from daemon.settings import Settings
     from daemon.settings.models import Prove, Train
 
 
@@ -135,3 +137,19 @@ def _no_gpu(device: str, table: str, devices: Path) -> str:
         f"no GPU is to be seen ({devices / NVIDIA} is not there): give the service access to one"
         f' (docs/install.md), or write device = "cpu" under {table}'
     )
+
+
+def needs_of(instance: Instance, settings: Settings) -> tuple[Need, ...] | None:
+    """Return the Lean versions that the watched branches need; None before a daemon recorded anything."""
+    if not instance.paths.database_db.exists():
+        return None
+    lean = settings.lean
+    leans = find_leans(
+        backend=lean.backend,
+        repl=lean.repl,
+        sandbox=lean.sandbox,
+        toolchains=instance.paths.toolchains,
+        as_root=lean.as_root,
+    )
+    with open_view(instance) as database:
+        return needs(database, leans)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sqlite3
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from daemon.cli.context import CliError, Config, ExitCode, Json, locate, view
+from daemon.cli.context import CliError, Config, ExitCode, Json, locate
 from daemon.cli.render import emit_json, fields, note, say, styled, table
 from daemon.instance import Instance
 from daemon.paths import SYSTEM_CONFIG
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from daemon.doctor import Finding
     from daemon.requirements import Need
     from daemon.settings import Settings
+    from daemon.setup import Step
     from pipeline.lean.toolchain.toolchains import LeanVersion, Toolchain, Toolchains
 
 Version = Annotated[
@@ -154,12 +153,13 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
+    from daemon.requirements import needs_of
     from pipeline.lean.toolchain.toolchains import REVISIONS, find_elan
 
     instance = locate(config)
     settings, cache = _settings(instance), _cache(instance)
     found = [(item, cache.check(item) if check else item.problem) for item in cache.installed()]
-    needed = _needs(instance, settings)
+    needed = needs_of(instance, settings)
     elan = find_elan()
     if as_json:
         listed = Listed(
@@ -225,28 +225,9 @@ def install(
 # ---- Everything at once: elan, and each Lean version that the watched repositories name
 
 
-_MARKER = "lean-toolchain"
-_ELAN_BYTES = 20 * 10**6
-_SPARE_BYTES = 2 * 2**30
-_LEAN_BYTES = 2_800 * 10**6
-"""What one Lean takes on the disk: ~/.elan of v4.32.2, measured by others (infinity-cosmos, pull request 206)."""
 _MATHLIB = (
     "a branch that needs Mathlib takes about 7 GB more when it is first built: its cache of compiled files"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One thing that setup sees to."""
-
-    name: str
-    there: bool
-    """nothing is to be done"""
-    detail: str
-    size_bytes: int = 0
-    """about"""
-    by_hand: str = ""
-    """what only a person can do, or empty"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,33 +250,31 @@ def setup(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from pipeline.lean.repl_install import install_elan, install_lean
-    from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError, parse_version
+    from daemon.setup import SetupError, hold_room, programs, versions
+    from daemon.setup import install as install_steps
+    from pipeline.lean.toolchain.toolchains import ToolchainBusyError, ToolchainError
 
     instance = locate(config)
-    settings, cache = _settings(instance), _cache(instance)
+    settings = _settings(instance)
     if instance.config == SYSTEM_CONFIG and os.geteuid() == 0:
         raise CliError(
             "root's Lean is not the service's; run it as its user: sudo -H -u everlean everlean setup"
         )
-    programs, versions = _programs(settings), _versions(instance, settings)
-    missing = [step for step in (*programs, *versions) if not step.there]
+    checked = (*programs(settings), *versions(instance, settings))
+    missing = [step for step in checked if not step.there]
     doable = [step for step in missing if not step.by_hand]
     if not as_json:
-        _show_steps((*programs, *versions), doable)
+        _show_steps(checked, doable)
     if as_json and (dry_run or not doable):
-        emit_json(SetUp([*programs, *versions], []))
+        emit_json(SetUp([*checked], []))
     if doable and not dry_run:
-        hold_room(doable)
-        _agree(yes=yes)
-        done = []
         try:
-            for step in doable:
-                if step.name == "elan":
-                    install_elan(cache, archive=elan, sandbox=settings.lean.sandbox, say=_tell)
-                else:
-                    install_lean(cache, parse_version(step.name), sandbox=settings.lean.sandbox, say=_tell)
-                done.append(step.name)
+            hold_room(doable)
+        except SetupError as error:
+            raise CliError(str(error)) from error
+        _agree(yes=yes)
+        try:
+            done = install_steps(doable, settings, elan=elan, say=_tell)
         except ToolchainBusyError as error:
             raise CliError(clean_block(str(error)), code=ExitCode.ALREADY_RUNNING) from error
         except ToolchainError as error:
@@ -303,116 +282,12 @@ def setup(
                 f"{clean_block(str(error))}\neverlean setup goes on from here when it is run again"
             ) from error
         if as_json:
-            emit_json(SetUp([*programs, *versions], done))
+            emit_json(SetUp([*checked], done))
         else:
             say(f"installed: {', '.join(done)}; a daemon that runs finds it within a minute")
     # Without curl Mathlib is built from its source: slower, and no failure.
     if any(step.by_hand for step in missing if step.name != "curl"):
         raise typer.Exit(ExitCode.FAILURE)
-
-
-def _programs(settings: Settings) -> list[Step]:
-    from pipeline.lean.sandbox.command import bubblewrap_problem
-    from pipeline.lean.toolchain.toolchains import elan_home, find_elan
-
-    steps = []
-    sandboxed = settings.lean.sandbox == "bubblewrap"
-    for name, package in (
-        ("git", "git"),
-        *([("bwrap", "bubblewrap")] if sandboxed else []),
-        ("curl", "curl"),
-    ):
-        found = shutil.which(name)
-        by_hand = "" if found else f"install {package} (Debian: sudo apt install {package})"
-        steps.append(Step(package, found is not None, found or "not on PATH", by_hand=by_hand))
-    if sandboxed and steps[1].there and (problem := bubblewrap_problem()) is not None:
-        steps[1] = Step(
-            "bubblewrap", False, problem, by_hand="allow unprivileged user namespaces (docs/install.md)"
-        )
-    elan = find_elan()
-    return [
-        *steps,
-        Step("elan", elan is not None, str(elan or f"to be installed in {elan_home()}"), _ELAN_BYTES),
-    ]
-
-
-def _versions(instance: Instance, settings: Settings) -> list[Step]:
-    """Return a step for each Lean version that a watched repository names: of a scan, or asked of its remote."""
-    from pipeline.lean.toolchain.toolchains import VersionError, elan_home, parse_version
-    from store.domain.identity import repository_key
-
-    if settings.lean.backend in ("simulator", "none"):
-        return [Step("Lean", True, f'none is used: [lean] backend = "{settings.lean.backend}"')]
-    named: dict[str, list[str]] = {}
-    for need in _needs(instance, settings) or ():
-        for repository, _ in need.branches:
-            named.setdefault(need.toolchain, []).append(repository)
-    known = {repository for repositories in named.values() for repository in repositories}
-    steps = []
-    for url in (repo.url for repo in settings.repos if repository_key(repo.url) not in known):
-        toolchain = _asked(url, settings)
-        if isinstance(toolchain, CliError):
-            steps.append(Step(repository_key(url), False, str(toolchain), by_hand="then run this again"))
-        else:
-            named.setdefault(toolchain, []).append(repository_key(url))
-    for toolchain, repositories in sorted(named.items()):
-        places = ", ".join(sorted(set(repositories)))
-        try:
-            version = parse_version(toolchain)
-        except VersionError as error:
-            steps.append(Step(places, False, str(error), by_hand="no released Lean, so it is not used"))
-            continue
-        there = (elan_home() / "toolchains" / version.elan_folder / "bin" / "lean").is_file()
-        steps.append(Step(version.release, there, f"named by {places}", _LEAN_BYTES))
-    return steps
-
-
-def _asked(url: str, settings: Settings) -> str | CliError:
-    """Return the `lean-toolchain` of a remote that no daemon has scanned yet."""
-    import asyncio
-
-    from daemon.polling.errors import GitError
-    from daemon.polling.git import Git
-    from daemon.polling.github import GitHub
-
-    async def ask(folder: str) -> str | None:
-        github = GitHub(
-            api_url=settings.github.api_url,
-            token=settings.github.read_token(),
-            timeout_s=settings.poll.timeout_s,
-        )
-        try:
-            git = Git(timeout_s=settings.poll.timeout_s, token=github.token_for)
-            return await git.file_of(url, _MARKER, folder=Path(folder))
-        finally:
-            await github.close()
-
-    try:
-        with tempfile.TemporaryDirectory(prefix="everlean-setup-") as folder:
-            found = asyncio.run(ask(folder))
-    except (GitError, OSError, ValueError) as error:
-        return CliError(f"{clean(str(error))}; {clean(getattr(error, 'remedy', ''))}".removesuffix("; "))
-    return found.strip() if found else CliError(f"no {_MARKER} in it")
-
-
-def _room() -> int:
-    """Return the free bytes of the disk that elan's folder is on, or will be."""
-    from pipeline.lean.toolchain.toolchains import elan_home
-
-    home = elan_home()
-    while not home.exists():
-        home = home.parent
-    return shutil.disk_usage(home).free
-
-
-def hold_room(steps: Sequence[Step]) -> None:
-    """Refuse what the disk has no room for."""
-    needed, free = sum(step.size_bytes for step in steps) + _SPARE_BYTES, _room()
-    if needed > free:
-        raise CliError(
-            f"not enough room: about {size(needed)} are needed, 2 GiB of them to spare, and {size(free)} are free; set"
-            " ELAN_HOME to a folder of a larger disk, or free some"
-        )
 
 
 def _show_steps(steps: Sequence[Step], doable: Sequence[Step]) -> None:
@@ -424,9 +299,11 @@ def _show_steps(steps: Sequence[Step], doable: Sequence[Step]) -> None:
     if not doable:
         say("nothing is to be installed")
         return
+    from daemon.setup import free_room
+
     takes = sum(step.size_bytes for step in doable)
     names = ", ".join(step.name for step in doable)
-    say(f"to install: {names}; about {size(takes)}, of {size(_room())} that are free")
+    say(f"to install: {names}; about {size(takes)}, of {size(free_room())} that are free")
     say(f"minutes each, most of it download; {_MATHLIB}")
 
 
@@ -487,25 +364,6 @@ def _settings(instance: Instance) -> Settings:
         raise CliError(
             f"{clean(error.errors[0])}; `everlean config check` lists every mistake", code=ExitCode.BAD_CONFIG
         ) from error
-
-
-def _needs(instance: Instance, settings: Settings) -> tuple[Need, ...] | None:
-    """Return the Lean versions that the watched branches need; None before a daemon recorded anything."""
-    from daemon.requirements import needs
-    from pipeline.lean.backend import find_leans
-
-    if not instance.paths.database_db.exists():
-        return None
-    lean = settings.lean
-    leans = find_leans(
-        backend=lean.backend,
-        repl=lean.repl,
-        sandbox=lean.sandbox,
-        toolchains=instance.paths.toolchains,
-        as_root=lean.as_root,
-    )
-    with view(instance, quiet=True) as database:
-        return needs(database, leans)
 
 
 def _described(cache: Toolchains, item: Toolchain, problem: str) -> Build:
@@ -615,6 +473,7 @@ class Examination:
 
 
 def check_node(as_json: Json = False) -> None:
+    from daemon.doctor import ray_problem
     from daemon.jobs.gpus import cuda_is_there
     from daemon.jobs.node import examined
     from daemon.jobs.node_files import node_paths
@@ -622,7 +481,7 @@ def check_node(as_json: Json = False) -> None:
 
     found = examined(node_paths(), WireLean(kind="server", toolchain="", sandbox="bubblewrap", as_root=True))
     problems = list(found.problems)
-    ray = _ray_problem()
+    ray = ray_problem()
     problems += [ray] if ray else []
     leans = [NodeLean(kind, toolchain) for kind, toolchain in found.leans]
     at = datetime.fromtimestamp(found.clock, UTC).isoformat(timespec="seconds")
@@ -655,16 +514,6 @@ def check_node(as_json: Json = False) -> None:
             say("  no Lean: it can scan, if the daemon's machine has none either")
     if problems:
         raise typer.Exit(ExitCode.FAILURE)
-
-
-def _ray_problem() -> str:
-    from daemon.doctor import RAY_MINIMUM, version_tuple
-
-    try:
-        there = metadata.version("ray")
-    except metadata.PackageNotFoundError:
-        return "Ray is not installed: pip install 'everlean[ray]'"
-    return "" if version_tuple(there) >= RAY_MINIMUM else f"Ray is {there}, and 2.60 is needed"
 
 
 @dataclass(frozen=True, slots=True)

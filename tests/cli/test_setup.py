@@ -22,8 +22,7 @@ from typing import Any
 
 import pytest
 
-from daemon.cli.context import CliError
-from daemon.cli.toolchain import Step, hold_room
+from daemon.setup import SetupError, Step, hold_room
 from pipeline.lean.toolchain.standins import SWITCH
 from tests.support.daemon.remote import Remote
 from tests.support.lean.toolchain import make_elan
@@ -170,7 +169,7 @@ def test_a_repository_that_cannot_be_read_is_named_with_the_reason(machine: Mach
 
 
 def test_what_does_not_fit_the_disk_is_not_begun() -> None:
-    with pytest.raises(CliError, match=r"not enough room: about .* 2 GiB of them to spare.*ELAN_HOME"):
+    with pytest.raises(SetupError, match=r"not enough room: about .* 2 GiB of them to spare.*ELAN_HOME"):
         hold_room([Step("v4.21.0", there=False, detail="", size_bytes=10**18)])
 
 
