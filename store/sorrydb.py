@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from store.domain.identity import line_url
+from store.leandojo.folder import written_whole
 from store.view import queries, trace_queries
 from store.view.rows import BranchRow, SorryRow
 
@@ -152,6 +153,19 @@ def is_list(path: Path) -> bool:
     except SorryDBError:
         return False
     return True
+
+
+def write(path: Path, found: Database) -> None:
+    """Write a database, whole or not at all, in the place of one that was there.
+
+    Raises:
+        SorryDBError: another kind of file is there.
+        OSError: it cannot be written.
+    """
+    if path.exists() and not is_list(path):
+        raise SorryDBError(f"{path} is no list of SorryDB's; name another file")
+    with written_whole(path) as file:
+        file.write(json.dumps(found.document, ensure_ascii=False, indent=2).encode() + b"\n")
 
 
 def _list(path: Path, document: Mapping[str, object], name: str) -> list[object]:

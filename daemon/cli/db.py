@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,6 @@ import typer
 from daemon.cli.context import CliError, Config, ExitCode, Json, locate, view
 from daemon.cli.render import emit_json, fields, note, say
 from daemon.instance import Instance
-from daemon.lock import AlreadyRunningError, DaemonLock
 from store.documents.document import of_row
 from store.documents.events import summary
 from store.text import by_state, clean, counted, size
@@ -140,18 +138,10 @@ class Compared:
 
 
 def rebuild(config: Config = None, as_json: Json = False) -> None:
-    from store.view.rebuild import rebuild
+    from daemon import offline
 
     instance = _with_log(config)
-    try:
-        # Held for the whole rebuild, so that no daemon starts on a view that is about to be replaced.
-        lock = DaemonLock.acquire(instance.paths.lock, purpose="everlean db rebuild")
-    except AlreadyRunningError as error:
-        raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
-    try:
-        report = rebuild(instance.paths.events_db, instance.paths.database_db)
-    finally:
-        lock.release()
+    report = offline.rebuild(instance.paths)
     if as_json:
         emit_json(Rebuilt(report.position, report.poll_states, report.stopped), instance.head)
     else:
@@ -214,39 +204,21 @@ class Checked:
 
 
 def recover(config: Config = None, as_json: Json = False) -> None:
-    from daemon.results.patches import without_proof
-    from daemon.standby import require_own
-    from store.log.recover import recover
-    from store.view import queries
-    from store.view.rebuild import rebuild
-    from store.view.view import reached
+    from daemon import offline
 
     instance = locate(config)
-    paths = instance.paths
-    try:
-        lock = DaemonLock.acquire(paths.lock, purpose="everlean db recover")
-    except AlreadyRunningError as error:
-        raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
-    try:
-        require_own(paths)
-        done = recover(paths.events_db, paths.database_db, reached=reached(paths.database_db))
-        if done is not None:
-            rebuild(paths.events_db, paths.database_db)
-    finally:
-        lock.release()
-    orphans: list[Path] = []
-    if done is not None:
-        with closing(queries.connect(paths.database_db)) as database:
-            orphans = without_proof(database, paths.patches)
-    if as_json:
-        recovered = Recovered(False, None, None, None, None, orphans)
-        if done is not None:
-            lost_events = max(0, done.lost - done.kept)
-            recovered = Recovered(True, done.kept, lost_events, done.reason, done.aside, orphans)
-        emit_json(recovered, instance.head)
+    found = offline.recover(instance.paths)
+    if found is None:
+        if as_json:
+            emit_json(Recovered(False, None, None, None, None, []), instance.head)
+        else:
+            say("the log is sound and whole: there is nothing to recover")
         return
-    if done is None:
-        say("the log is sound and whole: there is nothing to recover")
+    done, orphans = found.log, found.patches_without_proof
+    if as_json:
+        lost_events = max(0, done.lost - done.kept)
+        recovered = Recovered(True, done.kept, lost_events, done.reason, done.aside, orphans)
+        emit_json(recovered, instance.head)
         return
     say(clean(done.reason))
     kept = f"kept events 1 to {done.kept}" if done.kept else "kept no event"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -13,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daemon.cli.completion import repositories
-from daemon.cli.context import AsOf, CliError, Config, ExitCode, Json, Repo, locate, view
+from daemon.cli.context import AsOf, CliError, Config, Json, Repo, locate, view
 from daemon.cli.render import emit_json, note, say, table
 from daemon.instance import Instance
-from daemon.lock import AlreadyRunningError, DaemonLock
 from store.documents.document import of_row
 from store.text import clean, counted, span
 
@@ -73,32 +71,19 @@ def take_in(
     as_json: Json = False,
 ) -> None:
     from daemon.cli.config import loaded
-    from daemon.standby import require_own
-    from store.leandojo.reading import import_leandojo
+    from daemon.offline import import_leandojo
 
     instance = locate(config)
     # Folders are read leniently, and a mistyped state_dir must not send the data to another log.
     loaded(instance.config)
     if not source.exists():
         raise CliError(f"{source}: there is no such file or folder; name what LeanDojo wrote")
-    try:
-        # Held to the end: the daemon and an import would write the same log.
-        lock = DaemonLock.acquire(instance.paths.lock, purpose="everlean import")
-    except AlreadyRunningError as error:
-        raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     progress = _Progress()
     try:
-        require_own(instance.paths)
-        report = import_leandojo(
-            source,
-            events_db=instance.paths.events_db,
-            database_db=instance.paths.database_db,
-            stage=instance.paths.state / "import",
-            progress=progress if sys.stderr.isatty() else None,
-        )
+        shown = progress if sys.stderr.isatty() else None
+        report = import_leandojo(instance.paths, source, progress=shown)
     finally:
         progress.clear()
-        lock.release()
     for text in report.notes:
         note(f"everlean: note: {clean(text)}")
     if as_json:
@@ -372,16 +357,14 @@ def to_sorrydb(
     instance = _with_log(config, as_of)
     from store import sorrydb
     from store.documents.lookup import resolve
-    from store.leandojo.folder import written_whole
 
     path = out.absolute()
     with view(instance) as database:
         made = sorrydb.database(database, repository=resolve(database, repo), goalless=goalless)
     try:
-        if path.exists() and not sorrydb.is_list(path):
-            raise CliError(f"{path} is no list of SorryDB's; name another file")
-        with written_whole(path) as file:
-            file.write(json.dumps(made.document, ensure_ascii=False, indent=2).encode() + b"\n")
+        sorrydb.write(path, made)
+    except sorrydb.SorryDBError as error:
+        raise CliError(str(error)) from error
     except OSError as error:
         raise CliError(f"{path}: {error.strerror or error}") from error
     repositories = len({record.remote for record in made.records})

@@ -14,7 +14,7 @@ import typer
 from daemon.cli.config import loaded
 from daemon.cli.context import CliError, Config, ExitCode, Json, locate
 from daemon.cli.render import emit_json, say
-from daemon.lock import STANDBY, AlreadyRunningError, DaemonLock, make_folder
+from daemon.lock import STANDBY, DaemonLock, make_folder
 from store.text import clean, counted
 
 if TYPE_CHECKING:
@@ -48,8 +48,6 @@ def run(config: Config = None) -> None:
         for line in error.errors:
             print(line, file=sys.stderr)
         raise typer.Exit(ExitCode.BAD_CONFIG) from error
-    except AlreadyRunningError as error:
-        raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
     raise typer.Exit(code)
 
 
@@ -166,10 +164,7 @@ def standby(
             code=ExitCode.BAD_CONFIG,
         )
     make_folder(settings.paths.state)
-    try:
-        lock = DaemonLock.acquire(settings.paths.lock, purpose=STANDBY)
-    except AlreadyRunningError as error:
-        raise CliError(str(error), code=ExitCode.ALREADY_RUNNING) from error
+    lock = DaemonLock.acquire(settings.paths.lock, purpose=STANDBY)
     try:
         with Follower(settings.log.ship, settings.paths, hidden=held_secrets(settings)) as follower:
             if take_over:
