@@ -10,13 +10,16 @@ It reads text. A macro's uses, a changed definition, `lakefile` options and what
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import zip_longest
+from pathlib import Path
 from typing import Literal, get_args
 
 from pipeline.jobs.mirror import Changes, Mirror, TreeFile
@@ -47,6 +50,7 @@ from store.domain.matching import (
     sorry_steps,
 )
 from store.events.places import SorryPlace
+from store.text import clean
 
 Kind = Literal[
     "opened",
@@ -118,6 +122,10 @@ class Finding:
     """the statement that it is"""
 
 
+class CloneError(Exception):
+    """A clone cannot be compared; the message says what is missing, and what to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compared:
     """The findings, by path and line, and the number of the changed Lean files."""
@@ -138,6 +146,80 @@ def compare_commits(mirror: Mirror, base: str, head: str, *, meant: Callable[[st
 def compare_staged(mirror: Mirror, base: str, *, meant: Callable[[str], bool]) -> Compared:
     """Compare a commit or tree with what is staged for the next commit."""
     return _compared(mirror, mirror.staged(base), meant)
+
+
+def compare_clone(
+    folder: Path, base: str | None, head: str | None, *, staged: bool, meant: Callable[[str], bool]
+) -> tuple[str, str | None, Compared]:
+    """Compare a commit of a clone, or what is staged there, with where its history left another's.
+
+    Args:
+        folder: the clone, or a folder in it.
+        base: the commit to merge into; None: HEAD, with `staged` alone.
+        head: the later commit; None: HEAD.
+
+    Returns:
+        The commit that was compared with, the later one (None with `staged`), and what was found.
+
+    Raises:
+        CloneError: the folder is no clone, or it lacks something; the message says what, and what to do.
+    """
+    try:
+        with Mirror(_git_folder(folder)) as mirror:
+            if staged:
+                # A repository without a commit has no HEAD.
+                start = mirror.empty_tree() if base is None and not mirror.commit_of("HEAD") else None
+                start = start or _commit(mirror, base or "HEAD")
+                return start, None, compare_staged(mirror, start, meant=meant)
+            later = _commit(mirror, head or "HEAD")
+            start = _where_it_left(mirror, str(base), later)
+            return start, later, compare_commits(mirror, start, later, meant=meant)
+    except JobError as error:
+        # Its own remedies are for the daemon's mirrors.
+        raise CloneError(f"{clean(str(error))}; check the clone with `git fsck`") from error
+
+
+def _git_folder(folder: Path) -> Path:
+    """Return the folder where git keeps the clone that a folder belongs to."""
+    if not folder.is_dir():
+        raise CloneError(f"{folder}: no such folder; name a clone with -C")
+    try:
+        done = subprocess.run(
+            ["git", "-C", os.fspath(folder), "rev-parse", "--absolute-git-dir"],
+            capture_output=True,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise CloneError("there is no git; install it") from error
+    if done.returncode:
+        said = clean(done.stderr.decode("utf-8", "replace")).removeprefix("fatal: ")
+        raise CloneError(f"{folder}: {said}; name a clone with -C")
+    return Path(os.fsdecode(done.stdout.rstrip(b"\n")))
+
+
+def _commit(mirror: Mirror, name: str) -> str:
+    found = mirror.commit_of(name)
+    if found is None:
+        raise CloneError(
+            f"{clean(name)} is no commit here; fetch it (`git fetch origin BRANCH`; in a workflow, fetch-depth: 0 of "
+            "actions/checkout), or correct the name"
+        )
+    return found
+
+
+def _where_it_left(mirror: Mirror, base: str, head: str) -> str:
+    """Return the commit at which the head's history left that of the base."""
+    found = mirror.merge_base(_commit(mirror, base), head)
+    if found is not None:
+        return found
+    if mirror.shallow():
+        raise CloneError(
+            f"the clone is shallow and does not reach to where HEAD left {clean(base)}; fetch the history (`git fetch "
+            "--unshallow`; in a workflow, fetch-depth: 0 of actions/checkout, or GIT_DEPTH: 0 of GitLab)"
+        )
+    raise CloneError(
+        f"HEAD and {clean(base)} have no common history; name the branch that HEAD was made from"
+    )
 
 
 def _compared(mirror: Mirror, changes: Changes, meant: Callable[[str], bool]) -> Compared:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +22,6 @@ from store.text import clean, clean_block, counted
 
 if TYPE_CHECKING:
     from pipeline.diff import Finding
-    from pipeline.jobs.mirror import Mirror
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 MOST_MARKDOWN = 60_000
@@ -143,9 +140,7 @@ def _compared(
     failing: frozenset[str],
 ) -> Difference:
     """Compare, or say what the clone lacks for it."""
-    from pipeline.diff import KINDS, compare_commits, compare_staged
-    from pipeline.jobs.mirror import Mirror
-    from pipeline.jobs.protocol import JobError
+    from pipeline.diff import KINDS, CloneError, compare_clone
     from pipeline.lean.source.globs import path_filter
 
     if staged and head is not None:
@@ -159,64 +154,13 @@ def _compared(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--include, --exclude") from error
     try:
-        with Mirror(_git_folder(folder)) as mirror:
-            if staged:
-                # A repository without a commit has no HEAD.
-                start = mirror.empty_tree() if base is None and not mirror.commit_of("HEAD") else None
-                start = start or _commit(mirror, base or "HEAD")
-                later, found = None, compare_staged(mirror, start, meant=meant)
-            else:
-                later = _commit(mirror, head or "HEAD")
-                start = _where_it_left(mirror, str(base), later)
-                found = compare_commits(mirror, start, later, meant=meant)
-    except JobError as error:
-        # Its own remedies are for the daemon's mirrors.
-        raise CliError(f"{clean(str(error))}; check the clone with `git fsck`") from error
+        start, later, found = compare_clone(folder, base, head, staged=staged, meant=meant)
+    except CloneError as error:
+        raise CliError(str(error)) from error
     counts = Counter(item.kind for item in found.findings)
     counted_kinds = {str(kind): counts[kind] for kind in KINDS if counts[kind]}
     failed_on = [kind for kind in counted_kinds if kind in failing]
     return Difference(start, later, found.files, found.findings, counted_kinds, failed_on)
-
-
-def _git_folder(folder: Path) -> Path:
-    """Return the folder where git keeps the clone that a folder belongs to."""
-    if not folder.is_dir():
-        raise CliError(f"{folder}: no such folder; name a clone with -C")
-    try:
-        done = subprocess.run(
-            ["git", "-C", os.fspath(folder), "rev-parse", "--absolute-git-dir"],
-            capture_output=True,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise CliError("there is no git; install it") from error
-    if done.returncode:
-        said = clean(done.stderr.decode("utf-8", "replace")).removeprefix("fatal: ")
-        raise CliError(f"{folder}: {said}; name a clone with -C")
-    return Path(os.fsdecode(done.stdout.rstrip(b"\n")))
-
-
-def _commit(mirror: Mirror, name: str) -> str:
-    found = mirror.commit_of(name)
-    if found is None:
-        raise CliError(
-            f"{clean(name)} is no commit here; fetch it (`git fetch origin BRANCH`; in a workflow, fetch-depth: 0 of "
-            "actions/checkout), or correct the name"
-        )
-    return found
-
-
-def _where_it_left(mirror: Mirror, base: str, head: str) -> str:
-    """Return the commit at which the head's history left that of the base."""
-    found = mirror.merge_base(_commit(mirror, base), head)
-    if found is not None:
-        return found
-    if mirror.shallow():
-        raise CliError(
-            f"the clone is shallow and does not reach to where HEAD left {clean(base)}; fetch the history (`git fetch "
-            "--unshallow`; in a workflow, fetch-depth: 0 of actions/checkout, or GIT_DEPTH: 0 of GitLab)"
-        )
-    raise CliError(f"HEAD and {clean(base)} have no common history; name the branch that HEAD was made from")
 
 
 # ---- formats: for people, programs, and the places that show findings beside the code
