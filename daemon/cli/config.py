@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,9 +14,8 @@ from daemon.cli.render import emit_json, note, say, styled
 from store.text import clean, counted
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from daemon.settings import ConfigError, Settings
+    from daemon.settings.in_force import SettingInForce
 
 _ERROR = re.compile(r"(?P<file>.*?):(?P<line>\d+): (?P<setting>.*?): (?P<message>.*)", re.DOTALL)
 
@@ -51,17 +48,6 @@ class Judged:
     """its mistakes"""
     repositories: int | None = None
     """how many it watches (only if valid)"""
-
-
-@dataclass(frozen=True, slots=True)
-class SettingInForce:
-    name: str
-    value: object
-    """durations in seconds, sizes in bytes"""
-    toml: str
-    """as one would write it"""
-    origin: Literal["default", "file"]
-    line: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +87,10 @@ def check(config: Config = None, as_json: Json = False) -> None:
 
 
 def show(config: Config = None, as_json: Json = False) -> None:
-    from daemon.settings import ConfigError, load
+    from daemon.settings.in_force import effective, token_source
 
     instance = locate(config)
-    try:
-        settings = load(instance.config)
-    except ConfigError as error:
-        refuse(error)
-        raise typer.Exit(ExitCode.BAD_CONFIG) from error
+    settings = loaded(instance.config)
     shown = effective(settings)
     folders = {name: str(getattr(settings.paths, name)) for name in ("state", "cache", "runtime")}
     token = token_source(settings)
@@ -140,74 +122,6 @@ def loaded(config: Path) -> Settings:
     except ConfigError as error:
         refuse(error)
         raise typer.Exit(ExitCode.BAD_CONFIG) from error
-
-
-def effective(settings: Settings) -> list[SettingInForce]:
-    """Return every setting: its name, its value in the models' unit, as TOML, and the line that sets it."""
-    from daemon.settings.schema import ConfigFile, RepoEntry
-
-    found = []
-    for section in ConfigFile.model_fields:
-        if section == "repos":
-            continue
-        found += _table(settings, (section,), getattr(settings, section))
-    for index, repo in enumerate(settings.repos):
-        for attribute, setting in RepoEntry.model_fields.items():
-            key = setting.alias or attribute
-            found.append(_item(settings, ("repos", index, key), attribute, getattr(repo, attribute)))
-    return found
-
-
-def _table(settings: Settings, location: tuple[str | int, ...], values: BaseModel) -> list[SettingInForce]:
-    """The settings of a table, and after them those of the tables below it."""
-    found, below = [], []
-    for attribute, setting in type(values).model_fields.items():
-        at, value = (*location, setting.alias or attribute), getattr(values, attribute)
-        if hasattr(type(value), "model_fields"):
-            below += _table(settings, at, value)
-        elif isinstance(value, tuple) and value and hasattr(type(value[0]), "model_fields"):
-            for index, table in enumerate(value):
-                below += _table(settings, (*at, index), table)
-        else:
-            found.append(_item(settings, at, attribute, value))
-    return found + below
-
-
-def token_source(settings: Settings) -> str | None:
-    """Describe where the GitHub token would come from; never the token."""
-    from daemon.settings.schema import TOKEN_CREDENTIAL, TOKEN_VARIABLE
-
-    folder = os.environ.get("CREDENTIALS_DIRECTORY")
-    if folder and (Path(folder) / TOKEN_CREDENTIAL).is_file():
-        return f"systemd credential {TOKEN_CREDENTIAL}"
-    if settings.github.token_file:
-        return f"file {settings.github.token_file}"
-    return f"environment variable {TOKEN_VARIABLE}" if os.environ.get(TOKEN_VARIABLE, "").strip() else None
-
-
-def _item(settings: Settings, location: tuple[str | int, ...], attribute: str, value: Any) -> SettingInForce:
-    from daemon.settings.errors import setting_name
-
-    line = settings.line(location)
-    toml = toml_of(attribute, str(location[-1]), value)
-    return SettingInForce(setting_name(location), value, toml, "default" if line is None else "file", line)
-
-
-def toml_of(attribute: str, key: str, value: Any) -> str:
-    """Return a value as config.toml writes it."""
-    from daemon.settings.types import format_duration, format_size
-
-    if attribute == f"{key}_points":
-        return f"{value:g}"
-    if value is None:
-        return '""'
-    if attribute.endswith("_s") or attribute.startswith("seconds_"):
-        return f'"{format_duration(value)}"'
-    if isinstance(value, float):
-        return f"{value:g}"
-    if attribute == f"{key}_bytes":
-        return f'"{format_size(value)}"'
-    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 
 def _parsed(line: str) -> Mistake:

@@ -741,17 +741,11 @@ def push(
 
 def _shared(instance: Instance, checkpoint: str, repository: str | None) -> Shared:
     """Return what is known of a checkpoint whose files are there, or of a repository's adapter in it."""
-    from pipeline.models.sharing import Shared
-    from store.view import model_queries
+    from pipeline.models.sharing import shared_of
 
     ((row, measured),) = find_checkpoints(instance, checkpoint)
-    if row.removed_at is not None:
-        raise CliError(f"{row.checkpoint}: its files were removed, {clean(row.removed_reason)}")
     with view(instance) as database:
-        learned = model_queries.learned(database, row.model)
-    links = reversed(model_queries.ancestry(learned, row.checkpoint))
-    repositories = tuple(dict.fromkeys(link.repository for link in links))
-    return Shared(instance.paths.models / row.model, row, measured, repositories, repository)
+        return shared_of(database, instance.paths.models, row, measured, repository=repository)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from store.view.rows import LARGER, too_large_said
 
 if TYPE_CHECKING:
     from daemon.settings import ConfigError
+    from daemon.settings.watchlist import LeftOut
 
 
 def register(app: typer.Typer) -> None:
@@ -140,8 +141,8 @@ def import_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    from daemon.settings import ConfigError, load, parse
-    from daemon.settings.watchlist import with_entry
+    from daemon.settings import ConfigError, load
+    from daemon.settings.watchlist import with_listed
     from store import sorrydb
 
     instance = locate(config)
@@ -152,37 +153,17 @@ def import_(
     except OSError as error:
         raise CliError(f"{source}: {error.strerror or error}; name a file of SorryDB") from error
     try:
-        known = {repo.key for repo in load(instance.config).repos}
+        settings = load(instance.config)
     except ConfigError as error:
         raise _refused(error) from error
-    text, added = _text_of(instance.config), list[str]()
-    left_out: list[LeftOut] = []
-    for url, its in listed.branches.items():
-        entry = with_entry("", url, branches=its if branches else ())
-        try:
-            # A list is another's: no path and no ssh address of it becomes one that this machine opens.
-            if not url.startswith("https://"):
-                raise ValueError("only https addresses are taken from a list")
-            if branches and any(set(name) & set("*?[") for name in its):
-                raise ValueError("it names a branch with *, ? or [, which no branch has")
-            (repo,) = parse(entry.encode(), path=instance.config).repos
-        except (ConfigError, ValueError) as error:
-            reasons = error.errors if isinstance(error, ConfigError) else [str(error)]
-            left_out.append(LeftOut(url, "; ".join(reasons)))
-            continue
-        if repo.key in known:
-            left_out.append(LeftOut(url, "it is in the watchlist"))
-            continue
-        known.add(repo.key)
-        added.append(repo.key)
-        text = f"{text.rstrip()}\n\n{entry.lstrip()}"
-    keys = _written(instance.config, text) if added else [*known]
+    found = with_listed(settings, _text_of(instance.config), listed.branches, branches=branches)
+    keys = _written(instance.config, found.text) if found.added else [repo.key for repo in settings.repos]
     if as_json:
-        emit_json(Imported(instance.config, added, left_out, keys))
+        emit_json(Imported(instance.config, found.added, found.left_out, keys))
         return
-    for one in left_out:
+    for one in found.left_out:
         note(f"everlean: left out {clean(one.url)}: {clean(one.reason)}")
-    say(f"added {counted(len(added), 'repository')} to {instance.config}; {_takes_effect(instance)}")
+    say(f"added {counted(len(found.added), 'repository')} to {instance.config}; {_takes_effect(instance)}")
 
 
 def remove(
@@ -250,12 +231,6 @@ def _takes_effect(instance: Instance) -> str:
     if instance.running:
         return "the daemon reloads it now"
     return f"`everlean run --config {instance.config}` starts the daemon"
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    url: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from daemon.settings import Settings, parse
+from daemon.settings import ConfigError, Settings, parse
 
 _ENTRY = re.compile(r"\s*\[\[\s*repos\s*\]\]")
 _HEADER = re.compile(r"\s*\[")
@@ -62,6 +63,55 @@ def without_entry(text: str, index: int) -> str:
         except tomllib.TOMLDecodeError:
             pass
     raise EditError("the entry is not written as a [[repos]] table of its own; take it out by hand")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    url: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """A text with more entries: the keys of these, and what was left out."""
+
+    text: str
+    added: list[str]
+    left_out: list[LeftOut]
+
+
+def with_listed(
+    settings: Settings, text: str, listed: Mapping[str, Sequence[str]], *, branches: bool
+) -> Extended:
+    """Return a text with an entry for each repository of a list that somebody else made.
+
+    Args:
+        settings: those of the text.
+        listed: the branches that are named of each repository, by its URL.
+        branches: watch these, not the default branch.
+    """
+    known = {repo.key for repo in settings.repos}
+    added, left_out = list[str](), list[LeftOut]()
+    for url, its in listed.items():
+        entry = with_entry("", url, branches=its if branches else ())
+        try:
+            # A list is another's: no path and no ssh address of it becomes one that this machine opens.
+            if not url.startswith("https://"):
+                raise ValueError("only https addresses are taken from a list")
+            if branches and any(set(name) & set("*?[") for name in its):
+                raise ValueError("it names a branch with *, ? or [, which no branch has")
+            (repo,) = parse(entry.encode(), path=settings.path).repos
+        except (ConfigError, ValueError) as error:
+            reasons = error.errors if isinstance(error, ConfigError) else [str(error)]
+            left_out.append(LeftOut(url, "; ".join(reasons)))
+            continue
+        if repo.key in known:
+            left_out.append(LeftOut(url, "it is in the watchlist"))
+            continue
+        known.add(repo.key)
+        added.append(repo.key)
+        text = f"{text.rstrip()}\n\n{entry.lstrip()}"
+    return Extended(text, added, left_out)
 
 
 def write(path: Path, text: str) -> Settings:

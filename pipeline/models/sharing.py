@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from pipeline.models.measures import BASELINES, baselines_of
 from pipeline.models.tactics.adapters import ADAPTER, BASE, adapters_of
 from store.events.models import ModelKind
 from store.promotion import task_name
+from store.text import clean
+from store.view import model_queries
 from store.view.rows import CheckpointRow, EvaluationRow
 
 Format = Literal["sentence-transformers", "transformers", "peft"]
@@ -118,6 +121,30 @@ class Shared:
                 f"{self.row.checkpoint} has every weight, and no adapter. Take --format transformers"
             )
         return found
+
+
+def shared_of(
+    view: sqlite3.Connection,
+    models: Path,
+    row: CheckpointRow,
+    evaluations: Sequence[EvaluationRow],
+    *,
+    repository: str | None,
+) -> Shared:
+    """Return what is shared of a checkpoint, or of a repository's adapter in it.
+
+    Args:
+        models: the folder of the chains.
+
+    Raises:
+        SharingError: its files were removed; or see `Shared`.
+    """
+    if row.removed_at is not None:
+        raise SharingError(f"{row.checkpoint}: its files were removed, {clean(row.removed_reason)}")
+    learned = model_queries.learned(view, row.model)
+    links = reversed(model_queries.ancestry(learned, row.checkpoint))
+    repositories = tuple(dict.fromkeys(link.repository for link in links))
+    return Shared(models / row.model, row, evaluations, repositories, repository)
 
 
 def write_shared(shared: Shared, out: Path, wanted: str | None = None, *, name: str = "FOLDER") -> Format:

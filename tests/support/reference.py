@@ -44,11 +44,11 @@ from daemon.cli import (
     toolchain,
 )
 from daemon.cli.app import build
-from daemon.cli.config import toml_of
 from daemon.cli.context import ExitCode
 from daemon.http import metrics
 from daemon.problems import ProblemCode
 from daemon.results import notifications
+from daemon.settings.in_force import toml_of
 from daemon.settings.schema import ConfigFile
 from pipeline.diff import Finding
 from pipeline.prove import tree

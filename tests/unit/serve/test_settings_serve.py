@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from daemon.cli.config import effective
 from daemon.settings import ConfigError, parse
+from daemon.settings.in_force import effective
 from daemon.settings.models import Serve, ServeModel
 
 MODEL = '[[serve.models]]\nname = "a"\nmodel = "m"\n'
@@ -84,7 +84,7 @@ def test_the_settings_of_every_model_are_shown(tmp_path: Path) -> None:
 
 
 def test_every_setting_of_a_model_is_documented_with_its_default() -> None:
-    from daemon.cli.config import toml_of
+    from daemon.settings.in_force import toml_of
 
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     section = text.partition("### [[serve.models]]")[2].partition("\n## ")[0]

@@ -1,0 +1,87 @@
+"""The settings in force, each as TOML with the line that sets it, and where the GitHub token comes from."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from daemon.settings import Settings
+from daemon.settings.errors import setting_name
+from daemon.settings.schema import TOKEN_CREDENTIAL, TOKEN_VARIABLE, ConfigFile, RepoEntry
+from daemon.settings.types import format_duration, format_size
+
+
+@dataclass(frozen=True, slots=True)
+class SettingInForce:
+    name: str
+    value: object
+    """durations in seconds, sizes in bytes"""
+    toml: str
+    """as one would write it"""
+    origin: Literal["default", "file"]
+    line: int | None
+
+
+def effective(settings: Settings) -> list[SettingInForce]:
+    """Return every setting: its name, its value in the models' unit, as TOML, and the line that sets it."""
+    found = []
+    for section in ConfigFile.model_fields:
+        if section == "repos":
+            continue
+        found += _table(settings, (section,), getattr(settings, section))
+    for index, repo in enumerate(settings.repos):
+        for attribute, setting in RepoEntry.model_fields.items():
+            key = setting.alias or attribute
+            found.append(_item(settings, ("repos", index, key), attribute, getattr(repo, attribute)))
+    return found
+
+
+def _table(settings: Settings, location: tuple[str | int, ...], values: BaseModel) -> list[SettingInForce]:
+    """The settings of a table, and after them those of the tables below it."""
+    found, below = [], []
+    for attribute, setting in type(values).model_fields.items():
+        at, value = (*location, setting.alias or attribute), getattr(values, attribute)
+        if hasattr(type(value), "model_fields"):
+            below += _table(settings, at, value)
+        elif isinstance(value, tuple) and value and hasattr(type(value[0]), "model_fields"):
+            for index, table in enumerate(value):
+                below += _table(settings, (*at, index), table)
+        else:
+            found.append(_item(settings, at, attribute, value))
+    return found + below
+
+
+def token_source(settings: Settings) -> str | None:
+    """Describe where the GitHub token would come from; never the token."""
+    folder = os.environ.get("CREDENTIALS_DIRECTORY")
+    if folder and (Path(folder) / TOKEN_CREDENTIAL).is_file():
+        return f"systemd credential {TOKEN_CREDENTIAL}"
+    if settings.github.token_file:
+        return f"file {settings.github.token_file}"
+    return f"environment variable {TOKEN_VARIABLE}" if os.environ.get(TOKEN_VARIABLE, "").strip() else None
+
+
+def _item(settings: Settings, location: tuple[str | int, ...], attribute: str, value: Any) -> SettingInForce:
+    line = settings.line(location)
+    toml = toml_of(attribute, str(location[-1]), value)
+    return SettingInForce(setting_name(location), value, toml, "default" if line is None else "file", line)
+
+
+def toml_of(attribute: str, key: str, value: Any) -> str:
+    """Return a value as config.toml writes it."""
+    if attribute == f"{key}_points":
+        return f"{value:g}"
+    if value is None:
+        return '""'
+    if attribute.endswith("_s") or attribute.startswith("seconds_"):
+        return f'"{format_duration(value)}"'
+    if isinstance(value, float):
+        return f"{value:g}"
+    if attribute == f"{key}_bytes":
+        return f'"{format_size(value)}"'
+    return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
