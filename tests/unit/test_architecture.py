@@ -6,6 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,6 +20,8 @@ MAY_IMPORT = {
     "daemon": {"daemon", "pipeline", "store"},
 }
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+LARGE_FOLDER = 3000
+"""Lines of a folder, with all below it, from which on its own layers are declared in pyproject.toml."""
 HEAVY = {"torch", "numpy", "transformers", "trl", "peft", "pytorch_lightning", "lightning", "datasets"}
 
 
@@ -102,6 +106,26 @@ def test_the_places_of_a_usual_change_exist(change: str, places: list[tuple[str,
         assert (ROOT / path).exists(), path
         if symbol:
             assert symbol in (ROOT / path).read_text(encoding="utf-8"), f"{path}: {symbol}"
+
+
+def test_every_large_folder_has_its_layers_and_every_module_in_it_a_place() -> None:
+    linter = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    assert not linter.get("exclude_type_checking_imports"), "what is imported for types is an import too"
+    layered = {
+        container
+        for contract in linter["contracts"]
+        if contract["type"] == "layers" and contract.get("exhaustive")
+        for container in contract.get("containers", ())
+    }
+    lines: Counter[str] = Counter()
+    for package in MAY_IMPORT:
+        for module in (ROOT / package).rglob("*.py"):
+            number = len(module.read_text(encoding="utf-8").splitlines())
+            *folders, _ = module.relative_to(ROOT).parts
+            lines.update({".".join(folders[:depth]): number for depth in range(1, len(folders) + 1)})
+    large = {folder for folder, number in lines.items() if number > LARGE_FOLDER}
+    assert large, "nothing is large: the test looks in the wrong place"
+    assert large - layered == set()
 
 
 def test_no_module_is_too_long_to_read_in_one_go() -> None:
