@@ -337,7 +337,7 @@ class StoreService:
     async def set_poll_state(
         self, repository: str, *, checked_at: str, next_due_at: str, outcome: str, etag: str | None
     ) -> None:
-        """Remember when a repository was asked and is due again. No event: see `store.view.table_models.PollState`."""
+        """Remember when a repository was asked and is due again. No event: see `store.view.tables.PollStateRow`."""
 
         def run() -> None:
             if self._database is None or self.failure is not None:

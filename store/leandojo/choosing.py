@@ -53,7 +53,7 @@ class ChosenTrace:
         }
 
     def _metadata(self) -> dict[str, Any]:
-        metadata = dict(self.row.metadata)
+        metadata = dict(json.loads(self.row.metadata_json))
         if "date_processed" not in metadata:
             # Their loader refuses a repository without it, and compares it with times that have no zone.
             moment = datetime.fromisoformat(self.row.traced_at).replace(tzinfo=None)

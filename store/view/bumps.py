@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from store.domain.identity import job_id
 from store.view import queries
-from store.view.rows import JobRow, read
+from store.view.reading import read
+from store.view.rows import JobRow
+from store.view.schema import table
 
 _MOST_RENAMES = 20_000
 
 
-@dataclass(frozen=True, slots=True)
+@table("bumps", key=("repository", "bump"))
 class BumpRow:
     """A trial of a repository with a newer Lean or package; all but the first columns are of its newest attempt."""
 

@@ -12,7 +12,8 @@ from typing import Literal
 
 from store.domain.identity import split_key
 from store.domain.splits import files_of, held_out
-from store.view.rows import CheckpointRow, EvaluationRow, ProofRow, TraceRow, columns, make_all, read
+from store.view.reading import columns, make_all, read
+from store.view.rows import CheckpointRow, EvaluationRow, ProofRow, TraceRow
 
 
 def checkpoints(db: sqlite3.Connection, model: str | None = None) -> list[CheckpointRow]:

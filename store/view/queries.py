@@ -17,6 +17,7 @@ from typing import Any
 from store.domain.keywords import PROVABLE_KINDS
 from store.domain.keywords import THEOREM_KINDS as THEOREM_KINDS
 from store.sqlite import connect_readonly, statements
+from store.view.reading import by_prefix, first, make_all, named_so, read, select
 from store.view.rows import (
     AttemptRow,
     BranchRow,
@@ -30,7 +31,6 @@ from store.view.rows import (
     PolledRepository,
     PositionRow,
     ProofRow,
-    Row,
     ServiceRow,
     SorryRow,
     SorryStepRow,
@@ -38,13 +38,8 @@ from store.view.rows import (
     TheoremVersionRow,
     TooLargeRow,
     TriggerRow,
-    by_prefix,
-    first,
-    make_all,
-    named_so,
-    read,
-    select,
 )
+from store.view.schema import Row
 
 connect = connect_readonly
 """Opens the view for questions; nothing can be written through it."""

@@ -31,6 +31,7 @@ from store.sqlite import (
     translated,
 )
 from store.view import tables
+from store.view.schema import Table
 from store.view.view import STATEMENTS, View, catch_up, check_log, check_schema, read_checkpoint
 
 PollRow = tuple[str, str, str, str, str | None]
@@ -433,7 +434,7 @@ def _schema_differences(live: sqlite3.Connection, made: sqlite3.Connection) -> I
 class _Comparison:
     """A merge of two sorted lists of rows; keeps one row of each side in memory."""
 
-    def __init__(self, table: tables.Table) -> None:
+    def __init__(self, table: Table) -> None:
         others = [name for name in table.columns if name not in table.key]
         self.name = table.name
         self.columns = (*table.key, *others)

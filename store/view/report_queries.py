@@ -11,7 +11,8 @@ from typing import NamedTuple
 from store.domain.identity import line_url
 from store.view import queries
 from store.view.queries import on_watched_branch
-from store.view.rows import GRADES, NotifierRow, ProofRow, make_all, read, told_doubts
+from store.view.reading import make_all, read
+from store.view.rows import GRADES, NotifierRow, ProofRow, told_doubts
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,27 +1,23 @@
 """Rows of the view: frozen dataclasses, a table's columns as attributes.
 
-Lists and dicts are JSON in `*_json` columns, booleans are 0 and 1. `store.view.table_models` derives the tables from
-these rows; a row that adds to a table's (a file's path, say) is a subclass of it. Standard library only: see
-`store.view.queries`.
+A class under `table` declares one: see `store.view.schema`. A row that adds to a table's (a file's path, say) is a
+subclass of it. Standard library only: see `store.view.queries`.
 """
 
 from __future__ import annotations
 
-import json
-import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
-from functools import cache
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
+
+from store.view.schema import Index, table
 
 if TYPE_CHECKING:
     from store.domain.records import Position, TracedTactic
 
-Row = TypeVar("Row")
 
-
-@dataclass(frozen=True, slots=True)
+@table("service", key=("id",))
 class ServiceRow:
     """One row (`id` 1): what the daemon last said of itself and of its configuration."""
 
@@ -41,7 +37,7 @@ class ServiceRow:
     config_rejected_at: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@table("repositories", key=("repository",))
 class RepositoryRow:
     """A repository that is or was watched.
 
@@ -84,7 +80,7 @@ class PolledRepository(RepositoryRow):
     etag: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@table("branches", key=("repository", "branch"))
 class BranchRow:
     """A branch of a repository.
 
@@ -112,7 +108,11 @@ class BranchRow:
     """how many force-pushes"""
 
 
-@dataclass(frozen=True, slots=True)
+@table(
+    "commits",
+    key=("repository", "branch", "sha"),
+    indexes=(Index("commits_by_state", ("repository", "branch", "state", "seq")),),
+)
 class CommitRow:
     """A commit observed on a branch; `seq` is the log position of its observation and orders the scans.
 
@@ -135,7 +135,18 @@ class CommitRow:
     seconds: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@table(
+    "files",
+    key=("repository", "branch", "path"),
+    indexes=(
+        Index(
+            "files_too_large",
+            ("repository", "branch"),
+            where="declarations_taken IS NOT NULL OR sorries_taken IS NOT NULL",
+        ),
+        Index("files_marked", ("repository", "branch", "path"), where="marked_json <> '[]'"),
+    ),
+)
 class FileRow:
     """A Lean file at the newest scanned commit of a branch. `blob` is its git object id.
 
@@ -201,7 +212,11 @@ def too_large_said(rows: Iterable[TooLargeRow]) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@table(
+    "declarations",
+    key=("repository", "branch", "path", "index"),
+    indexes=(Index("ix_declarations_name", ("name",)),),
+)
 class DeclarationRow:
     """A declaration at the newest scanned commit of a branch; theorems are those of kind theorem or lemma."""
 
@@ -224,7 +239,14 @@ class DeclarationRow:
     n_sorries: int
 
 
-@dataclass(frozen=True, slots=True)
+@table(
+    "theorems",
+    key=("repository", "branch", "theorem"),
+    indexes=(
+        Index("theorems_by_identity", ("repository", "branch", "identity")),
+        Index("theorems_by_name", ("name",)),
+    ),
+)
 class TheoremRow:
     """A theorem or lemma of a branch, through all its versions; all is as in the newest of them."""
 
@@ -250,7 +272,7 @@ class TheoremRow:
     """How many differ in more than lines."""
 
 
-@dataclass(frozen=True, slots=True)
+@table("theorem_versions", key=("repository", "branch", "theorem", "seq"))
 class TheoremVersionRow:
     """One version of a theorem, and `steps`, what made it one.
 
@@ -273,7 +295,16 @@ class TheoremVersionRow:
     n_sorries: int
 
 
-@dataclass(frozen=True, slots=True)
+@table(
+    "sorries",
+    key=("repository", "branch", "sorry"),
+    indexes=(
+        Index("sorries_by_path", ("repository", "branch", "path")),
+        Index("sorries_by_branch", ("repository", "branch", "state")),
+        Index("sorries_by_id", ("sorry",)),
+        Index("ix_sorries_state", ("state",)),
+    ),
+)
 class SorryRow:
     """A sorry and its state on a branch. Its place is the last known one."""
 
@@ -314,7 +345,7 @@ class SorryRow:
     """The proof that waits."""
 
 
-@dataclass(frozen=True, slots=True)
+@table("sorry_steps", key=("repository", "branch", "sorry", "seq"))
 class SorryStepRow:
     """One step of a sorry's life."""
 
@@ -331,7 +362,7 @@ class SorryStepRow:
     """a line for people"""
 
 
-@dataclass(frozen=True, slots=True)
+@table("attempts", key=("sorry", "blob", "prover", "rung", "model", "budget"))
 class AttemptRow:
     """An attempt on a sorry; a part of its key must change before it is repeated."""
 
@@ -400,7 +431,14 @@ def told_doubts(doubts: Sequence[str]) -> str:
     return f"IN DOUBT: {', '.join(doubts[:2])}{more}" if doubts else ""
 
 
-@dataclass(frozen=True, slots=True)
+@table(
+    "proofs",
+    key=("proof",),
+    indexes=(
+        Index("ix_proofs_sorry", ("sorry",)),
+        Index("ix_proofs_state", ("state",)),
+    ),
+)
 class ProofRow:
     """A proof text for a sorry. A simulated proof is never verified."""
 
@@ -477,7 +515,14 @@ class ProofRow:
         return told_grade(self.grade, self.kernel)
 
 
-@dataclass(frozen=True, slots=True)
+@table(
+    "jobs",
+    key=("job",),
+    indexes=(
+        Index("jobs_by_start", ("started_at",)),
+        Index("jobs_by_state", ("state", "kind")),
+    ),
+)
 class JobRow:
     """A job at its newest attempt."""
 
@@ -508,7 +553,7 @@ class JobRow:
     """The kind's own; a build's `modules_failed` names what it did without."""
 
 
-@dataclass(frozen=True, slots=True)
+@table("pauses", key=("work",))
 class PauseRow:
     """A sort of work that a user paused and none has resumed, why ("" where none said why), and since when."""
 
@@ -518,7 +563,7 @@ class PauseRow:
     since: str
 
 
-@dataclass(frozen=True, slots=True)
+@table("claims", key=("sorry",))
 class ClaimRow:
     """An agent's claim on a sorry, the newest; it stands until its lease ends."""
 
@@ -536,7 +581,7 @@ class ClaimRow:
     """When its lease ends."""
 
 
-@dataclass(frozen=True, slots=True)
+@table("triggers", key=("work", "repository"))
 class TriggerRow:
     """The newest trigger of a sort of work in a repository.
 
@@ -557,7 +602,7 @@ class TriggerRow:
         return self.job is None and self.ended is None
 
 
-@dataclass(frozen=True, slots=True)
+@table("notifiers", key=("channel",))
 class NotifierRow:
     """A channel, as its events left it (`store.events.service`). Events up to `position` are not sent again.
 
@@ -580,7 +625,7 @@ class NotifierRow:
     digest_at: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@table("view_position", key=("projection",))
 class PositionRow:
     """The position up to which the view has read the log; committed in the same transaction as its rows.
 
@@ -614,43 +659,7 @@ class Counts:
     simulated_proofs: int
 
 
-def _decode(value: str) -> Any:
-    return json.loads(value)
-
-
-def columns(cls: type[Any]) -> tuple[str, ...]:
-    """Return the columns that a row class is made of, in the order of its fields."""
-    return _read_as(cls)[0]  # type: ignore[arg-type] # a class is hashable
-
-
-def make_all(cls: type[Row], rows: Iterable[sqlite3.Row]) -> list[Row]:
-    """Make row objects out of rows that hold `columns(cls)`, in that order."""
-    _, conversions = _read_as(cls)  # type: ignore[arg-type] # a class is hashable
-    if not any(conversions):
-        return [cls(*row) for row in rows]
-    return [
-        cls(*(value if to is None else to(value) for to, value in zip(conversions, row, strict=True)))
-        for row in rows
-    ]
-
-
-@cache
-def _read_as(cls: type[Any]) -> tuple[tuple[str, ...], tuple[Callable[[Any], Any] | None, ...]]:
-    """Return a class's columns, and what makes its fields of them: found out once, for plans ask hundreds of times."""
-    return (
-        tuple(f"{field.name}_json" if _is_json(field.type) else field.name for field in fields(cls)),
-        tuple(
-            _decode if _is_json(field.type) else bool if field.type == "bool" else None
-            for field in fields(cls)
-        ),
-    )
-
-
-def _is_json(declared: object) -> bool:
-    return str(declared).startswith(("list", "dict"))
-
-
-@dataclass(frozen=True, slots=True)
+@table("traces", key=("trace",), indexes=(Index("traces_by_repository", ("repository", "sha")),))
 class TraceRow:
     """A traced commit, closed. `seq` is the log position of its `commit_traced`. `state`: current, withdrawn.
 
@@ -672,7 +681,8 @@ class TraceRow:
     source: str
     simulated: bool
     pr_url: str | None
-    metadata: dict[str, Any]
+    metadata_json: str
+    """LeanDojo's metadata of the commit: JSON."""
     manifest_sha256: str | None
     files_traced: int
     files_failed: int
@@ -697,7 +707,7 @@ class FileOfTrace:
     sha: str
 
 
-@dataclass(frozen=True, slots=True)
+@table("trace_measures", key=("repository", "line", "simulated"))
 class MeasureRow:
     """The completeness of a branch's newest trace, Lean's and the simulator's each; see `TraceMeasured`.
 
@@ -737,7 +747,7 @@ class GapRow:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@table("sorry_goals", key=("repository", "branch", "sorry"))
 class SorryGoalRow:
     """The last goal that Lean printed for a sorry, and its commit; see `store.events.traces.SorryStated`."""
 
@@ -767,7 +777,14 @@ class LineFile:
     gaps: list[list[str]]
 
 
-@dataclass(frozen=True, slots=True)
+@table(
+    "traced_theorems",
+    key=("content", "index"),
+    indexes=(
+        Index("traced_theorems_by_name", ("full_name",)),
+        Index("traced_theorems_by_split", ("split_key", "content")),
+    ),
+)
 class TracedTheoremRow:
     """A theorem of a trace. `statement` is None where the tracer gave none.
 
@@ -798,7 +815,7 @@ class TracedTheoremRow:
         return self.end_line, self.end_column
 
 
-@dataclass(frozen=True, slots=True)
+@table("premises", key=("content", "index"), indexes=(Index("premises_by_name", ("full_name",)),))
 class PremiseRow:
     """A declaration that proofs may use; see `store.domain.records.Premise`.
 
@@ -856,7 +873,14 @@ class TrainingProof:
     steps: tuple[TracedTactic, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@table(
+    "checkpoints",
+    key=("checkpoint",),
+    indexes=(
+        Index("checkpoints_in_use", ("model", "promoted")),
+        Index("checkpoints_undecided", ("promoted_at", "refused_at")),
+    ),
+)
 class CheckpointRow:
     """A trained checkpoint; see `store.events.models.CheckpointSaved`.
 
@@ -903,7 +927,7 @@ class CheckpointRow:
     removed_reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@table("evaluations", key=("evaluation",), indexes=(Index("evaluations_by_checkpoint", ("checkpoint",)),))
 class EvaluationRow:
     """The evaluation of a checkpoint on one dataset; see `store.events.models.EvaluationFinished`."""
 
@@ -927,53 +951,3 @@ class EvaluationRow:
     recorded_at: str
     scores: str | None = None
     """SHA-256 of the blob with each theorem's score; null where an older version measured."""
-
-
-def select(cls: type[Any], table: str) -> str:
-    """Return the statement's beginning: the columns that make a row object, out of a table."""
-    # Quoted, for `index` and `column` are words of SQL; with the table, for two questions join others to it.
-    names = [f'{table}."{name}"' for name in columns(cls)]
-    return f"SELECT {', '.join(names)} FROM {table}"
-
-
-def read(
-    db: sqlite3.Connection,
-    cls: type[Row],
-    table: str,
-    *,
-    equal: dict[str, str | None] | None = None,
-    conditions: Sequence[str] = (),
-    parameters: Sequence[Any] = (),
-    order: str = "1",
-    limit: int | None = None,
-    offset: int = 0,
-) -> list[Row]:
-    """Return a table's rows.
-
-    Args:
-        equal: what columns have to be; None means any.
-        conditions, parameters: further ones, and the values of their question marks.
-    """
-    given = {name: value for name, value in (equal or {}).items() if value is not None}
-    clauses = [*(f"{name} = ?" for name in given), *conditions]
-    where = f" WHERE {' AND '.join(clauses)}" if clauses else ""
-    statement = f"{select(cls, table)}{where} ORDER BY {order} LIMIT ? OFFSET ?"
-    bound = (*given.values(), *parameters, -1 if limit is None else limit, offset)
-    return make_all(cls, db.execute(statement, bound))
-
-
-def by_prefix(db: sqlite3.Connection, cls: type[Row], table: str, key: str, prefix: str) -> list[Row]:
-    """Return the rows whose key starts so."""
-    # A range, and not LIKE: the prefix may hold any character, and the key's index serves it.
-    conditions = [f"{key} >= ?", f"substr({key}, 1, ?) = ?"]
-    return read(db, cls, table, conditions=conditions, parameters=[prefix, len(prefix), prefix], order=key)
-
-
-def named_so(name: str) -> str:
-    """Return the condition on a column `name`: one with `*`, `?` or `[` in it is a pattern, any other the full name."""
-    return "name GLOB ?" if any(sign in name for sign in "*?[") else "name = ?"
-
-
-def first(rows: list[Row]) -> Row | None:
-    """Return the first row; None if there is none."""
-    return rows[0] if rows else None

@@ -1,59 +1,279 @@
-"""The tables of database.db, the view of the log: made of schema.sql, which `store.view.table_models` declares.
+"""The tables of database.db, the view of the log: those of `store.view.rows` and `bumps`, and those that no question
+reads row by row, declared here.
 
-The fingerprint tells a view of this version from any other, and one that differs is made anew from the log.
+The fingerprint tells a view of this version from any other, and one that differs is made anew from the log. Every
+primary key is natural, so that a rebuild gives the same rows. Times are UTC ISO-8601 text.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import zlib
-from contextlib import closing
 from functools import cache
-from pathlib import Path
-from typing import NamedTuple
+
+from store.view import bumps, rows
+from store.view.schema import Index, Table, declared, table
 
 PROJECTION = "view"
 PROJECTION_VERSION = 1
 """Raise it when a projection changes what it writes without a change of tables."""
 
 NOT_PROJECTED = frozenset({"poll_states", "view_position"})
-"""Tables whose rows do not follow from the log (see their models' docstrings)."""
-
-SCHEMA = Path(__file__).with_name("schema.sql")
+"""Tables whose rows do not follow from the log (see their rows' docstrings)."""
 
 
-class Table(NamedTuple):
-    """A table: its columns in their order, and its primary key in key order."""
+@table("builds", key=("repository", "sha"))
+class BuildRow:
+    """A commit that lake has built, as of its newest build. The compiled files themselves are cache and may be gone.
 
-    name: str
-    columns: tuple[str, ...]
-    key: tuple[str, ...]
+    `dependencies` is the key of the packages that it was built with, `modules_failed` what did not build.
+    """
+
+    repository: str
+    sha: str
+    seq: int
+    branch: str
+    toolchain: str
+    dependencies: str
+    modules_failed: list[str]
+    size_bytes: int
+    seconds: float
+    built_at: str
 
 
-@cache
-def statements() -> tuple[str, ...]:
-    """Return the statements that make an empty view."""
-    text = SCHEMA.read_text(encoding="utf-8").partition("\n\n")[2]
-    return tuple(statement.strip() for statement in text.split(";\n") if statement.strip())
+@table("unfinished_scans", key=("repository", "branch"))
+class UnfinishedScanRow:
+    """A scan that is recorded in parts and not closed yet: its attempt, by the event that began it."""
+
+    repository: str
+    branch: str
+    attempt: str
+    version: int
+
+
+@table("tallies", key=("repository", "branch", "kind"))
+class TallyRow:
+    """The number of declarations of a kind on a branch: `status` must not count half a million rows."""
+
+    repository: str
+    branch: str
+    kind: str
+    declarations: int
+
+
+@table("split_tallies", key=("split", "side"))
+class SplitTallyRow:
+    """The number of theorems that `novel_premises` has put on a side by the premises of their proofs.
+
+    Kept so that closing a small commit need not count all members. Not in it: theorems without premises, and those
+    whose side followed from a name that was known.
+    """
+
+    split: str
+    side: str
+    theorems: int
+
+
+@table("poll_states", key=("repository",))
+class PollStateRow:
+    """The last and the next poll of a repository. A cache beside the view, no projection.
+
+    An unchanged poll is no event (500 repositories every five minutes would be 52 million a year), so this
+    one table does not follow from the log. Losing it costs one unconditional poll; `db verify` leaves it out. `etag`
+    is what the poller wants to remember for the next poll, as JSON: ETags, and which history they belong to.
+    """
+
+    repository: str
+    checked_at: str
+    next_due_at: str
+    outcome: str
+    etag: str | None
+
+
+@table(
+    "traced_files",
+    key=("repository", "line", "path", "from_seq"),
+    indexes=(
+        Index("traced_files_now", ("repository", "line", "until_seq", "from_seq")),
+        Index("traced_files_by_content", ("content",)),
+    ),
+)
+class TracedFileRow:
+    """The content of a path on a branch, from event `from_seq` until just before `until_seq` (NULL: still).
+
+    `key` is the one that it was traced under last (`store.events.traces.FileTraced`).
+    """
+
+    repository: str
+    line: str
+    path: str
+    from_seq: int
+    until_seq: int | None
+    content: int
+    sha: str
+    error: str | None
+    key: str
+
+
+@table("traced_contents", key=("content",), unique="sha256")
+class TracedContentRow:
+    """One file's trace, whichever commits have it. `sha256` is its payload in the log.
+
+    `seen` is `store.domain.records.Seen` as a list, None for an import; `gaps` a list of [kind, declaration,
+    reason].
+    """
+
+    content: int
+    sha256: str
+    in_corpus: bool
+    n_theorems: int
+    n_premises: int
+    n_tactics: int
+    seen: list[int] | None
+    gaps: list[list[str]]
+
+
+@table("imports", key=("content", "position"))
+class TracedImportRow:
+    """A direct import of a traced file, in the order of the source: the path of the imported file."""
+
+    content: int
+    position: int
+    path: str
+
+
+@table("traced_tactics", key=("content", "theorem", "index"))
+class TracedTacticRow:
+    """A tactic step of a traced theorem, in the order of the proof. States are Lean's text of the goals."""
+
+    content: int
+    theorem: int
+    index: int
+    tactic: str
+    annotated: str
+    state_before: str
+    state_after: str
+
+
+@table(
+    "tactic_premises",
+    key=("content", "theorem", "tactic", "position"),
+    indexes=(Index("tactic_premises_by_name", ("full_name",)),),
+)
+class TacticPremiseRow:
+    """A premise that a traced tactic names, in the order of its marks."""
+
+    content: int
+    theorem: int
+    tactic: int
+    position: int
+    full_name: str
+    def_path: str
+    def_line: int
+    def_column: int
+    def_end_line: int
+    def_end_column: int
+
+
+@table(
+    "theorem_premises",
+    key=("content", "theorem", "position"),
+    indexes=(Index("theorem_premises_by_name", ("full_name",)),),
+)
+class TheoremPremiseRow:
+    """A constant that a traced theorem's whole proof uses; the columns of its site are NULL where no one knows it."""
+
+    content: int
+    theorem: int
+    position: int
+    full_name: str
+    def_path: str | None
+    def_line: int | None
+    def_column: int | None
+    def_end_line: int | None
+    def_end_column: int | None
+
+
+@table("split_members", key=("split", "of", "key"), only_key=True)
+class SplitMemberRow:
+    """The side of a split that a theorem is on, for life. `side`: train, val, test.
+
+    `of` says what `key` is: "theorem" (`store.domain.identity.split_key`) or "name" (a full name, whose side a later
+    statement of that name takes over). `seq` is the event that decided it.
+    """
+
+    split: str
+    of: str
+    key: str
+    side: str
+    seq: int
+
+
+@table("reserved_premises", key=("full_name",))
+class ReservedPremiseRow:
+    """A premise that no training proof of the novel_premises split may use; `seq` is the event that reserved it."""
+
+    full_name: str
+    seq: int
+
+
+@table("proof_tallies", key=("verdict", "simulated"))
+class ProofTallyRow:
+    """The number of proofs found, and of first verdicts of each kind.
+
+    `verdict`: found, checked (nothing failed, not all could be judged), verified, rejected. What the simulator found is
+    never verified.
+    """
+
+    verdict: str
+    simulated: bool
+    n: int
+
+
+@table("job_attempts", key=("job", "attempt"), indexes=(Index("job_attempts_by_end", ("ended_at",)),))
+class JobAttemptRow:
+    """The begin, end and outcome of one attempt of a job; `jobs` has the newest attempt only."""
+
+    job: str
+    attempt: int
+    kind: str
+    started_at: str
+    ended_at: str | None
+    outcome: str | None
+
+
+@table("job_tallies", key=("kind", "outcome", "simulated", "bucket"))
+class JobTallyRow:
+    """The number of attempts of a kind of job by outcome and duration: see `store.view.projections.jobs`.
+
+    `bucket` is the number of an interval of seconds, -1 where no one timed them. `seconds` is their sum.
+    """
+
+    kind: str
+    outcome: str
+    simulated: bool
+    bucket: int
+    n: int
+    seconds: float
+
+
+_DECLARING = frozenset({bumps.__name__, rows.__name__, __name__})
 
 
 @cache
 def table_list() -> tuple[Table, ...]:
     """Return all tables of the view, by name."""
-    with closing(sqlite3.connect(":memory:")) as empty:
-        for statement in statements():
-            empty.execute(statement)
-        names = [
-            name
-            for (name,) in empty.execute("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY 1")
-        ]
-        return tuple(_table(empty, name) for name in names)
+    found = declared()
+    elsewhere = {one.row.__module__ for one in found} - _DECLARING
+    # It would be a table only where its module happens to be imported.
+    assert not elsewhere, f"{elsewhere} declares tables; store.view.tables has to import it"
+    return found
 
 
-def _table(connection: sqlite3.Connection, name: str) -> Table:
-    found = connection.execute("SELECT name, pk FROM pragma_table_info(?) ORDER BY cid", (name,)).fetchall()
-    keys = sorted((place, column) for column, place in found if place)
-    return Table(name, tuple(column for column, _ in found), tuple(column for _, column in keys))
+@cache
+def statements() -> tuple[str, ...]:
+    """Return the statements that make an empty view."""
+    return tuple(statement for one in table_list() for statement in one.statements)
 
 
 @cache

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from store.domain.records import ConstantUse, PremiseUse, TracedTactic
 from store.domain.splits import Side, Split, exported_side, files_of
+from store.view.reading import columns, make_all
 from store.view.rows import (
     FileOfTrace,
     GapRow,
@@ -26,8 +27,6 @@ from store.view.rows import (
     TraceRow,
     TrainingExample,
     TrainingProof,
-    columns,
-    make_all,
 )
 
 Row = TypeVar("Row")
@@ -288,7 +287,7 @@ def line_files(db: sqlite3.Connection, repository: str, line: str) -> list[LineF
         "path": "f.path",
         "key": "f.key",
         "error": "f.error",
-        "seen": "coalesce(c.seen_json, 'null')",
+        "seen": "c.seen_json",
         "gaps": "c.gaps_json",
     }
     return make_all(

@@ -125,7 +125,7 @@ def test_bodies_of_events_read_as_they_did(as_left: Path, golden: Golden) -> Non
 def test_every_golden_file_is_of_a_test() -> None:
     """A file that no test compares any more would look like a promise."""
     found = {str(path.relative_to(OUTPUTS)) for path in OUTPUTS.rglob("*") if path.is_file()}
-    assert found == FILES | {"events.txt", "bodies.txt", "view.txt"}
+    assert found == FILES | {"events.txt", "bodies.txt", "notebooks.txt", "view.txt"}
 
 
 def line_of(event: reach.Event) -> str:

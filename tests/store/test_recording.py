@@ -156,7 +156,7 @@ def test_other_metadata_close_the_same_trace_anew(store: Store, files: list[Trac
     again = store.record(files, replace(head(), metadata={"date_processed": "2026-02-03"}))
     assert (again.trace, again.files_changed, again.repeated) == (first.trace, 0, False)
     (row,) = q.traces(store.db)
-    assert (row.seq, row.metadata) == (again.seq, {"date_processed": "2026-02-03"})
+    assert (row.seq, json.loads(row.metadata_json)) == (again.seq, {"date_processed": "2026-02-03"})
 
 
 def test_a_trace_goes_there_and_back_under_one_id(store: Store, files: list[TracedFile]) -> None:

@@ -1,9 +1,9 @@
-"""The generated parts of the pages in docs/, and the view's schema.sql: `make docs` writes them, tests compare.
+"""The generated parts of the pages in docs/: `make docs` writes them, tests compare.
 
 A generated part of a page stands between two comment lines. Of the command line it is made of Typer's commands, of
 `ExitCode` and of the view's rows; of the configuration, of the models in `daemon.settings` with their defaults and the
 docstrings of their attributes; of the problems, of the docstrings of `ProblemCode`; of the metrics, of the calls that
-make them.
+make them; of the tables, of their models.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ from store.domain.records import Declaration, Sorry
 from store.leandojo.parquet import ParquetReport
 from store.leandojo.progress import ProgressReport
 from store.log.envelope import StoredEvent
+from store.view import models as table_models
 from store.view import rows
-from store.view.table_models import schema
-from store.view.tables import SCHEMA
+from store.view.tables import table_list
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 BEGIN, END = "<!-- make docs -->\n", "<!-- end -->\n"
@@ -453,6 +453,17 @@ def metrics_part(module: ModuleType) -> str:
     return "\n".join([*lines, ""])
 
 
+def tables_part() -> str:
+    """Return the list of the view's tables: how its model begins to say what a row is, and what names one."""
+    lines = ["| class | table | a row is | named by |", "|---|---|---|---|"]
+    for table in sorted(table_list(), key=lambda one: one.row.__name__.removesuffix("Row")):
+        model = getattr(table_models, table.row.__name__.removesuffix("Row"))
+        about = re.split(r"(?<=\.)\s|[;:] see ", inspect.cleandoc(model.__doc__))[0]
+        key = ", ".join(f"`{name}`" for name in table.key)
+        lines.append(f"| `{model.__name__}` | {table.name} | {_cell(_plain(about))} | {key} |")
+    return "\n".join([*lines, ""])
+
+
 @cache
 def parts() -> dict[str, dict[str, str]]:
     """Return the generated parts of each page, by the text of the heading above."""
@@ -463,6 +474,7 @@ def parts() -> dict[str, dict[str, str]]:
         },
         "configuration.md": {heading: table_part(model) for heading, model in tables()},
         "editors.md": {"Numbers": metrics_part(measures)},
+        "notebooks.md": {"The tables": tables_part()},
         "monitoring.md": {"Metrics": metrics_part(metrics), "The message": message_part()},
         "operations.md": {"Common failures": problems_part()},
     }
@@ -494,4 +506,3 @@ if __name__ == "__main__":
     for page, found in parts().items():
         path = DOCS / page
         path.write_text(generated(path.read_text(encoding="utf-8"), found), encoding="utf-8")
-    SCHEMA.write_text(schema(), encoding="utf-8")

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from store.view.rows import PremiseRow, TracedTheoremRow, columns, make_all
+from store.view.reading import columns, make_all
+from store.view.rows import PremiseRow, TracedTheoremRow
 from store.view.trace_queries import files_of_trace
 
 Row = TypeVar("Row")

@@ -12,7 +12,6 @@ import pytest
 from store.events.registry import EVENT_TYPES
 from store.view import tables
 from store.view.projections import HANDLERS, PAYLOAD_HANDLERS
-from store.view.table_models import schema
 
 
 def test_every_event_type_has_a_projection() -> None:
@@ -34,8 +33,40 @@ def test_the_tables_are_strict_and_their_columns_typed() -> None:
             connection.execute("INSERT INTO view_position VALUES ('x', 'one', 0, '', NULL, '')")
 
 
-def test_the_schema_is_what_the_models_declare() -> None:
-    assert tables.SCHEMA.read_text(encoding="utf-8") == schema(), "run `make docs`"
+def test_a_table_declared_in_a_module_that_not_all_load_is_an_error() -> None:
+    program = """
+import store.view.tables as tables
+from store.view.schema import table
+made = table("strays", key=("name",))(type("StrayRow", (), {"__annotations__": {"name": "str"}}))
+tables.table_list()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "{'__main__'} declares tables; store.view.tables has to import it" in done.stderr
+
+
+def test_a_declaration_makes_the_key_the_indexes_and_the_columns_of_a_table() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        tables.create(connection)
+        made = connection.execute(
+            "SELECT name, type, \"notnull\", pk FROM pragma_table_info('branches')"
+        ).fetchall()
+        assert made[:2] == [("repository", "TEXT", 1, 1), ("branch", "TEXT", 1, 2)]
+        assert ("scanned_seq", "INTEGER", 0, 0) in made
+        assert ("scanned_include_json", "TEXT", 1, 0) in made
+        assert ("challenges_json", "TEXT", 0, 0) in made
+        indexes = connection.execute(
+            "SELECT name, \"unique\", origin, partial FROM pragma_index_list('files')"
+        )
+        assert set(indexes) == {
+            ("files_too_large", 0, "c", 1),
+            ("files_marked", 0, "c", 1),
+            ("sqlite_autoindex_files_1", 1, "pk", 0),
+        }
+        unique = connection.execute("SELECT origin FROM pragma_index_list('traced_contents')").fetchall()
+        assert ("u",) in unique
+        without_rowid = connection.execute("SELECT name FROM pragma_table_list WHERE wr = 1").fetchall()
+        assert without_rowid == [("split_members",)]
 
 
 def test_the_daemon_does_without_the_models() -> None:
