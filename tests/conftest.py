@@ -1,52 +1,46 @@
-"""Tests that need what not every machine has run by themselves where it is, and say why where it is not."""
+"""What a test asks for of the machine that runs it: each fixture brings it for that test, or skips and says why."""
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from pipeline.lean.backend import LeanBackend, find_leans
+from pipeline.lean.backend import find_leans
+from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import SWITCH
-from tests.support import programs
+from tests.support import machine, programs
+from tests.support.lean.toolchain import interpreter_in_usr
 
+machine.hide()
 # Programs that stand in for Lean run in these tests, and in the processes that they start, and nowhere else.
 os.environ[SWITCH] = "1"
 # A shell that starts a job in the background has it ignore SIGINT, and so would every program that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# No test takes a model from the hub, and to look for one that is not there takes half a minute without a network.
-os.environ["HF_HUB_OFFLINE"] = "1"
+
+SELECTABLE = ("bubblewrap", "cuda", "elan_lean", "network", "pantograph_repl", "real_lean")
+"""`-m NAME` selects the tests that ask for the fixture of that name."""
+NO_SANDBOX = "no sandbox: "
+
+Provide = Callable[[str], Path]
 
 
-def _found() -> LeanBackend:
-    nowhere = Path("/nonexistent")
-    return find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=nowhere).summary
+def pytest_configure(config: pytest.Config) -> None:
+    for name in SELECTABLE:
+        config.addinivalue_line("markers", f"{name}: asks for the fixture of that name")
 
 
-def _no_lean() -> str:
-    found = _found()
-    return "" if found.is_lean else f"no Lean: {found.detail}"
-
-
-def _no_repl() -> str:
-    found = _found()
-    return "" if found.kind == "pantograph" else f"no pantograph-repl: {found.detail}"
-
-
-def _no_network() -> str:
-    try:
-        socket.getaddrinfo("github.com", 443)
-    except OSError as error:
-        return f"no internet: github.com cannot be looked up ({error})"
-    return ""
-
-
-LACKS: dict[str, Callable[[], str]] = {"lean": _no_lean, "repl": _no_repl, "network": _no_network}
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    os.environ[machine.FOLDER] = str(machine.folder())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -55,16 +49,170 @@ def pytest_runtestloop() -> None:
     programs.kept()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "slow" not in config.getoption("markexpr"):
         long = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in long]
-    for name, lacking in LACKS.items():
-        marked = [item for item in items if item.get_closest_marker(name)]
-        if marked and (reason := lacking()):
-            for item in marked:
-                item.add_marker(pytest.mark.skip(reason=reason))
+    for item in items:
+        for name in {*SELECTABLE}.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(name)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Say last of all how much of the sandbox went untested, and tell it to what runs the tests in several parts."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None:  # this process runs tests for another
+        return
+    skipped = [str(report.longrepr[2]) for report in reporter.stats.get("skipped", ())]
+    reasons = [reason.partition(NO_SANDBOX)[2] for reason in skipped if NO_SANDBOX in reason]
+    if reasons:
+        reporter.write_line(f"{len(reasons)} tests of the sandbox were skipped: {reasons[0]}", yellow=True)
+        if file := machine.user().get("EVERLEAN_TESTS_SKIPPED"):
+            with Path(file).open("a", encoding="utf-8") as lines:
+                lines.write(f"{len(reasons)} {reasons[0]}\n")
+
+
+@pytest.fixture
+def provide(monkeypatch: pytest.MonkeyPatch) -> Provide:
+    """Return what puts a program on PATH for this test and says where it is; it skips where there is none."""
+
+    def put(name: str) -> Path:
+        try:
+            place = machine.program(name)
+        except machine.MissingError as error:
+            pytest.skip(str(error))
+        monkeypatch.setenv("PATH", str(place.parent), prepend=os.pathsep)
+        return place
+
+    return put
+
+
+@pytest.fixture
+def bubblewrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have `bwrap` on PATH; skip where no sandbox can be made."""
+    try:
+        place = machine.program("bwrap")
+    except machine.MissingError as error:
+        pytest.skip(f"{NO_SANDBOX}{error}")
+    monkeypatch.setenv("PATH", str(place.parent), prepend=os.pathsep)
+    if problem := _sandbox_problem():
+        pytest.skip(f"{NO_SANDBOX}{problem}")
+
+
+@functools.cache
+def _sandbox_problem() -> str | None:
+    return bubblewrap_problem()
+
+
+@pytest.fixture
+def elan(provide: Provide, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the user's elan on PATH, with the toolchains that are installed."""
+    provide("elan")
+    monkeypatch.setenv("ELAN_HOME", machine.elan_home())
+
+
+@pytest.fixture
+def elan_lean(provide: Provide, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the user's lake and lean on PATH, with the toolchains that are installed."""
+    provide("lake")
+    provide("lean")
+    monkeypatch.setenv("ELAN_HOME", machine.elan_home())
+
+
+@pytest.fixture
+def pantograph_repl(bubblewrap: None, elan_lean: None, provide: Provide) -> None:
+    """Have a pantograph-repl of the user's, for a sandbox: on PATH, or the installed PyPantograph's."""
+    nowhere = Path("/nonexistent")
+    leans = find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=nowhere)
+    if leans.summary.kind != "pantograph":
+        provide("pantograph-repl")
+
+
+@pytest.fixture
+def as_root() -> None:
+    """Skip where the tests are another user's."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may do this; run the test as root to see it")
+
+
+@pytest.fixture
+def users_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the home folder and the configuration of whoever runs the tests."""
+    for name in ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM"):
+        monkeypatch.delenv(name, raising=False)
+        if value := machine.user().get(name):
+            monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show the GPUs to the programs that the test starts; this process may have looked before."""
+    from daemon.jobs.gpus import cuda_is_there
+
+    visible = machine.user().get("CUDA_VISIBLE_DEVICES")
+    if visible == "" or not cuda_is_there():
+        pytest.skip("no CUDA device")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+
+@pytest.fixture
+def systemd_analyze(provide: Provide) -> None:
+    """Have `systemd-analyze` on PATH."""
+    provide("systemd-analyze")
+
+
+@pytest.fixture
+def sqlite_shell(provide: Provide) -> None:
+    """Have `sqlite3` on PATH."""
+    provide("sqlite3")
+
+
+@pytest.fixture
+def curl(provide: Provide) -> None:
+    """Have `curl` on PATH."""
+    provide("curl")
+
+
+@pytest.fixture
+def ssh_keygen(provide: Provide) -> None:
+    """Have `ssh-keygen` on PATH."""
+    provide("ssh-keygen")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Path:
+    """Return where a Chromium is, which says so itself; skip where there is none."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        with suppress(machine.MissingError):
+            # Some distributions have a program of this name that only says where to get the browser.
+            place = machine.program(name)
+            said = subprocess.run(
+                [place, "--version"], capture_output=True, text=True, check=False, timeout=60
+            )
+            if said.returncode == 0 and "Chrom" in said.stdout:
+                return place
+    pytest.skip("no Chromium on this machine; Debian: apt-get install chromium")
+
+
+@pytest.fixture(scope="session")
+def python_in_usr() -> None:
+    """Skip where there is no Python for programs that stand in for Lean in a sandbox, which shows them `/usr`."""
+    if interpreter_in_usr() is None:
+        pytest.skip("no Python in /usr for a stand-in to run in a sandbox")
+
+
+@pytest.fixture(scope="session")
+def network() -> None:
+    """Skip where there is no internet."""
+    try:
+        socket.getaddrinfo("github.com", 443)
+    except OSError as error:
+        pytest.skip(f"no internet: github.com cannot be looked up ({error})")
 
 
 @pytest.fixture(scope="session")

@@ -342,7 +342,7 @@ class _Build:
         with Gateway(rules) as gateway:
             online = _NetworkAccess(gateway, self.sandbox)
             sysroot = self._have_lean(online)
-            checkout = self._have_source(online, Path(git), local)
+            checkout = self._have_source(online, Path(git).resolve(), local)
             self._have_repl(online, sysroot, checkout)
         made = self._collect(checkout)
         self.say("trying it")

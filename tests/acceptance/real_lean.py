@@ -50,7 +50,7 @@ from tests.acceptance.real_lean_site import (
 EX_UNAVAILABLE = 69
 RELEASES = "https://api.github.com/repos/leanprover/lean4/releases?per_page=100"
 MARKER = ".everlean-acceptance"
-MARK = "@pytest.mark.lean\n"
+NEEDS_LEAN = "elan_lean"
 INSTALL = {
     "elan": "curl -sSf https://elan.lean-lang.org/elan-init.sh | sh -s -- -y --default-toolchain none",
     "git": "apt install git",
@@ -123,13 +123,19 @@ def programs(site: Site) -> str:
 
 
 def marked_tests(site: Site) -> str:
-    """Run the project's own tests that are marked `lean`, with this toolchain on PATH."""
+    """Run the project's own tests that ask for a toolchain, with this toolchain on PATH."""
     site.lean()
     status, _ = site.run(sys.executable, "-c", "import pytest, pytest_timeout")
     site.need(status == 0, "pytest and pytest-timeout in this Python")
-    marked = (file for file in (ROOT / "tests").rglob("test_*.py") if MARK in file.read_text("utf-8"))
+    marked = (file for file in (ROOT / "tests").rglob("test_*.py") if NEEDS_LEAN in file.read_text("utf-8"))
     path = {"PATH": f"{site.sysroot / 'bin'}:{os.environ['PATH']}"}
-    options = ("-p", "no:cacheprovider", "-m", "lean and not slow", f"--basetemp={site.folder / 'pytest'}")
+    options = (
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        f"{NEEDS_LEAN} and not slow",
+        f"--basetemp={site.folder / 'pytest'}",
+    )
     status, said = site.run(sys.executable, "-m", "pytest", *options, *sorted(marked), environment=path)
     skipped = re.findall(r"^SKIPPED \[\d+\] \S+ (.*)", said, re.MULTILINE)
     if status != 0:

@@ -239,7 +239,7 @@ def test_the_demo_runs_twice_in_a_row_and_leaves_patches_that_own_up_to_the_simu
         assert all(is_simulated_patch(patch.read_text(encoding="utf-8")) for patch in patches)
 
 
-@pytest.mark.repl
+@pytest.mark.usefixtures("pantograph_repl")
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_where_lean_is_found_the_demo_ends_with_proofs_that_lean_verified(tmp_path: Path) -> None:

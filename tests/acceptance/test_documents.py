@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -99,7 +100,7 @@ def test_every_configuration_that_a_document_shows_is_valid(document: Path, tmp_
 def test_the_readme_s_first_steps_work_on_the_shipped_configuration(tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     shutil.copyfile(ROOT / "config.toml", config)
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -126,7 +127,7 @@ def test_scanning_the_example_needs_neither_daemon_nor_database(tmp_path: Path) 
         [EVERLEAN, "scan", ROOT / "examples" / "demo-project"],
         capture_output=True,
         text=True,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)},
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
         cwd=tmp_path,
         check=False,
     )

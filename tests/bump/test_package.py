@@ -13,14 +13,11 @@ from pipeline.bump import __main__ as job
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.dependencies import DependencyError, Fetcher, GitPackage, PackageFiles
 from pipeline.lean.build.lake import LakeRunner
-from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.sandbox.network import Rules
 from tests.support.bump import bump, git
 from tests.support.lean.toolchain import Answer, make_toolchain
 
-pytestmark = pytest.mark.skipif(
-    bubblewrap_problem() is not None, reason=f"no sandbox: {bubblewrap_problem()}"
-)
+pytestmark = pytest.mark.usefixtures("bubblewrap", "python_in_usr")
 TEXT = "import Math\n\ntheorem a : True := by\n  exact old\n"
 
 
@@ -59,8 +56,6 @@ def test_a_package_and_what_it_requires_are_fetched_at_their_new_commits_and_the
 ) -> None:
     said = "error: Demo.lean:4:8: Unknown identifier `old`"
     tools = make_toolchain(tmp_path / "tools", answers=[Answer("build", r"exact old\b", said, 1)])
-    if not tools.sandboxed:
-        pytest.skip("no Python in /usr for the stand-in lake to run in a sandbox")
     batt = package(tmp_path, "batt", {})
     math = package(tmp_path, "math", {"old": batt[0], "new": batt[1]})
     project = tmp_path / "project"

@@ -29,7 +29,6 @@ from tests.support.certified import PROOF, Judged, as_json, judge, record
 from tests.support.reference import DOCS
 from tests.support.state_folder import Answer, StateFolder
 
-ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
 Edit = Callable[[dict[str, Any]], None]
 APP = build(("certificate",))
 
@@ -112,9 +111,9 @@ def trusted(key: Path, who: str = "daemon@example.org") -> Path:
     return signers
 
 
-@pytest.fixture(scope="module")
-def signed(judged: Judged, tmp_path_factory: pytest.TempPathFactory) -> tuple[StateFolder, Path, Path]:
-    state = record(tmp_path_factory.mktemp("signed"), judged)
+@pytest.fixture
+def signed(judged: Judged, tmp_path: Path, ssh_keygen: None) -> tuple[StateFolder, Path, Path]:
+    state = record(tmp_path, judged)
     key = key_pair(state.root, "key")
     state.config.write_text(state.config.read_text("utf-8") + f'[certificates]\nsigning_key = "{key}"\n')
     return state, written(state), trusted(key)
@@ -239,7 +238,6 @@ def test_a_doubt_in_the_log_reaches_who_shows_or_verifies_a_certificate(
         )
 
 
-@ssh
 def test_a_signature_is_openssh_s_and_is_checked_without_us(signed: tuple[StateFolder, Path, Path]) -> None:
     _, file, signers = signed
     answer = verify(file, "--signers", signers)
@@ -253,7 +251,6 @@ def test_a_signature_is_openssh_s_and_is_checked_without_us(signed: tuple[StateF
     assert done.returncode == 0, done.stderr
 
 
-@ssh
 def test_a_good_signature_of_an_unknown_key_is_no_witness(signed: tuple[StateFolder, Path, Path]) -> None:
     state, file, _ = signed
     answer = verify(file)
@@ -263,7 +260,6 @@ def test_a_good_signature_of_an_unknown_key_is_no_witness(signed: tuple[StateFol
     assert "bad     signature" in verify(file, "--signers", stranger).out
 
 
-@ssh
 def test_a_signature_for_another_purpose_or_of_other_bytes_is_refused(
     signed: tuple[StateFolder, Path, Path], tmp_path: Path
 ) -> None:
@@ -279,7 +275,7 @@ def test_a_signature_for_another_purpose_or_of_other_bytes_is_refused(
     assert (answer.code, "bad     signature: there is no" in answer.out) == (1, True)
 
 
-@ssh
+@pytest.mark.usefixtures("ssh_keygen")
 def test_a_key_that_cannot_sign_leaves_no_certificate(state: StateFolder) -> None:
     state.config.write_text(state.config.read_text("utf-8") + '[certificates]\nsigning_key = "missing"\n')
     answer = command("show", PROOF, "--out", "out", state=state)
@@ -458,7 +454,7 @@ def test_what_is_no_certificate_is_named_as_such(data: bytes) -> None:
         read_certificate(data)
 
 
-@ssh
+@pytest.mark.usefixtures("ssh_keygen")
 def test_the_commands_of_the_page_do_what_it_says(state: StateFolder, judged: Judged) -> None:
     page = (DOCS / "certificates.md").read_text("utf-8")
     commands = [line[2:] for line in page.splitlines() if line.startswith("$ ")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
@@ -108,10 +107,10 @@ def test_the_script_of_an_earlier_version_runs_nothing(filled: StateFolder) -> N
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_one_that_its_shell_can_read(shell: str, filled: StateFolder, tmp_path: Path) -> None:
-    program = shutil.which(shell)
-    if program is None:
-        pytest.skip(f"{shell} is not installed")
+def test_the_script_is_one_that_its_shell_can_read(
+    shell: str, filled: StateFolder, tmp_path: Path, provide: Callable[[str], Path]
+) -> None:
+    program = provide(shell)
     answer = filled.everlean(env={"_EVERLEAN_COMPLETE": f"source_{shell}"})
     script = tmp_path / "completion"
     script.write_text(answer.out, encoding="utf-8")
@@ -119,10 +118,8 @@ def test_the_script_is_one_that_its_shell_can_read(shell: str, filled: StateFold
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_bash_itself_completes_verbs_and_ids(filled: StateFolder) -> None:
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("bash is not installed")
+def test_bash_itself_completes_verbs_and_ids(filled: StateFolder, provide: Callable[[str], Path]) -> None:
+    bash = provide("bash")
     script = """
         eval "$(_EVERLEAN_COMPLETE=source_bash everlean)"
         try() {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -110,7 +111,7 @@ def test_an_ascii_locale_still_gets_an_answer(tmp_path: Path) -> None:
     (tmp_path / "A.lean").write_text("theorem «ℕ» : ∀ x, x = x := sorry\n")
     done = subprocess.run(
         [COMMAND, "scan", "."], capture_output=True, cwd=tmp_path,
-        env={"PATH": "/usr/bin:/bin", "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        env={"PATH": os.environ["PATH"], "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "ℕ" in done.stdout.decode()

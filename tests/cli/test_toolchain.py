@@ -170,7 +170,7 @@ def test_of_a_version_that_pantograph_is_built_for_the_repl_is_offered(machine: 
 
 def test_where_only_a_repl_may_search_the_remedy_is_the_setting(machine: Machine) -> None:
     machine.folder.config.write_text(
-        '[daemon]\nstate_dir = "state"\n[lean]\nbackend = "pantograph"\nas_root = true\n'
+        '[daemon]\nstate_dir = "state"\n[lean]\nbackend = "pantograph"\nsandbox = "none"\nas_root = true\n'
     )
     machine.needs("github.com/demo/one", "v4.35.0")
     (need,) = machine("list", "--json").json["needs"]

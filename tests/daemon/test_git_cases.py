@@ -530,7 +530,7 @@ def test_the_first_sight_of_half_a_million_commits_is_bounded(deployment: Deploy
     assert time.monotonic() - began < 60
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("bare", [True, False], ids=["bare", "with a worktree"])
 def test_a_repository_of_another_user_is_read_where_the_settings_name_it_and_only_there(
     deployment: Deployment, bare: bool

@@ -20,7 +20,7 @@ from tests.support.daemon.at_work import Works
 from tests.support.daemon.bench import bench
 from tests.support.daemon.deployment import Deployment
 
-pytestmark = pytest.mark.skipif(not apart.works(), reason="nothing can be hidden from a process here")
+pytestmark = pytest.mark.usefixtures("bubblewrap")
 
 SIMULATOR = '[lean]\nbackend = "simulator"\n[jobs]\nretry_base = "0.2s"\n'
 

@@ -51,6 +51,14 @@ def fake_repl(tmp_path: Path) -> FakeRepl:
     return make
 
 
+@pytest.fixture(params=["none", "bubblewrap"])
+def sandbox(request: pytest.FixtureRequest) -> str:
+    """Run the test twice, once where a sandbox can be made."""
+    if request.param == "bubblewrap":
+        request.getfixturevalue("bubblewrap")
+    return str(request.param)
+
+
 @pytest.fixture
 def simulator() -> LeanBackend:
     return backend.simulator()

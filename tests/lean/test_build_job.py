@@ -23,17 +23,13 @@ from pipeline.jobs.specs import BuildSpec
 from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.build import build_cache, dependencies
 from pipeline.lean.build.dependencies import GitFailedError, fetch_package, read_manifest
-from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.sandbox.network import Gateway, Rules
 from tests.support.daemon import warm
 from tests.support.lean.toolchain import StandIn, make_toolchain
 from tests.support.specs import raw_spec
 
 REPOSITORY = "github.com/ada/demo"
-pytestmark = pytest.mark.skipif(
-    bubblewrap_problem() is not None,
-    reason=f"no sandbox: {bubblewrap_problem()}; .ci/run installs bubblewrap",
-)
+pytestmark = pytest.mark.usefixtures("bubblewrap")
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -174,11 +170,8 @@ class BuildFolder:
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
-    tools = make_toolchain(tmp_path_factory.mktemp("tools"))
-    if not tools.sandboxed:
-        pytest.skip("no Python in /usr for the stand-in lake to run in a sandbox")
-    return tools
+def tools(python_in_usr: None, tmp_path_factory: pytest.TempPathFactory) -> StandIn:
+    return make_toolchain(tmp_path_factory.mktemp("tools"))
 
 
 @pytest.fixture
@@ -618,7 +611,7 @@ def test_git_has_no_way_round_the_proxy(tmp_path: Path) -> None:
     assert asked["allowed.example:443"] == "no connection"  # nothing listens there; it was asked for
 
 
-@pytest.mark.network
+@pytest.mark.usefixtures("network")
 def test_a_host_of_the_internet_is_reached_through_the_gateway() -> None:
     with Gateway(Rules(("github.com",)), tcp=True) as gateway:
         proxied = {"https_proxy": gateway.url, "PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1"}
@@ -629,7 +622,7 @@ def test_a_host_of_the_internet_is_reached_through_the_gateway() -> None:
     assert gateway.passed == ("github.com:443",)
 
 
-@pytest.mark.lean
+@pytest.mark.usefixtures("elan_lean")
 def test_a_real_lake_builds_a_project_in_the_sandbox(tmp_path: Path) -> None:
     lean = find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=tmp_path).builds[0]
     yard = BuildFolder(tmp_path, StandIn(tmp_path, lean.toolchain, Path(lean.sysroot), sandboxed=True))

@@ -5,8 +5,7 @@ Where `nanoda_bin` is on PATH, that kernel judges them too.
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -174,11 +173,8 @@ def test_a_deep_term_is_written_whole(project: Project) -> None:
 
 
 @pytest.fixture
-def nanoda() -> SecondKernel:
-    program = shutil.which(NANODA)
-    if program is None:
-        pytest.skip(f"no {NANODA} here")
-    return SecondKernel(Path(program), NANODA, "configuration")
+def nanoda(provide: Callable[[str], Path]) -> SecondKernel:
+    return SecondKernel(provide(NANODA), NANODA, "configuration")
 
 
 def test_nanoda_accepts_what_lean_accepts_and_refuses_the_rest(

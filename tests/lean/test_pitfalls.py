@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import resource
-import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,14 +32,9 @@ from pipeline.lean.client.errors import (
 )
 from pipeline.lean.client.messages import StatePrint, StateRef, TacticFailed, TacticOk, Unit
 from pipeline.lean.client.repl import Repl, lean_path
-from pipeline.lean.sandbox.command import bubblewrap_problem
 
 FakeRepl = Callable[[str], LeanBackend]
 T = TypeVar("T")
-needs_bubblewrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None or bubblewrap_problem() is not None,
-    reason="bubblewrap is not installed, or may not make namespaces here",
-)
 
 # A REPL that answers from a list, and writes down what it was sent.
 SCRIPTED = """
@@ -821,7 +815,7 @@ def test_a_side_file_that_is_not_what_it_should_be_is_one_error(
     drive(backend, tmp_path, use)
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_a_repl_in_the_sandbox_writes_its_side_file_and_nothing_else(
     fake_repl: FakeRepl, tmp_path: Path
 ) -> None:

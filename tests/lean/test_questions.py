@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -37,10 +36,7 @@ def test_every_node_that_the_script_writes_is_one_that_is_read() -> None:
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> LakeRunner:
-    lake = shutil.which("lake")
-    if lake is None or shutil.which("lean") is None:
-        pytest.skip("no Lean toolchain here")
+def runner(elan_lean: None, tmp_path: Path) -> LakeRunner:
     (tmp_path / "lakefile.toml").write_text('name = "n"\ndefaultTargets = ["A"]\n[[lean_lib]]\nname = "A"\n')
     prefix = subprocess.run(["lean", "--print-prefix"], capture_output=True, text=True).stdout.strip()
     return LakeRunner(Path(prefix) / "bin" / "lake", Path(prefix), "none", tmp_path)
@@ -55,7 +51,6 @@ def asked(runner: LakeRunner, proof: str, *, text: str = A) -> Answer:
     return answer
 
 
-@pytest.mark.lean
 def test_a_proof_changes_nothing_but_itself(runner: LakeRunner) -> None:
     without, with_it = asked(runner, "sorry"), asked(runner, "h.symm")
     assert differences(without, with_it, declared={"N.two", "N.gap"}) == []
@@ -64,7 +59,6 @@ def test_a_proof_changes_nothing_but_itself(runner: LakeRunner) -> None:
     assert list(with_it.premises) == [("N", "two")]
 
 
-@pytest.mark.lean
 def test_another_statement_or_premise_differs(runner: LakeRunner) -> None:
     without = asked(runner, "sorry")
     for change in (("2 = n", "n = n"), ("Nat := 2", "Nat := 1 + 1")):
@@ -72,7 +66,6 @@ def test_another_statement_or_premise_differs(runner: LakeRunner) -> None:
         assert differences(without, other, declared=()), change
 
 
-@pytest.mark.lean
 def test_what_rests_on_a_gap_names_it(runner: LakeRunner) -> None:
     answer = asked(runner, "absurd gap (by decide)")
     assert "sorryAx" in answer.axioms
@@ -82,13 +75,11 @@ def test_what_rests_on_a_gap_names_it(runner: LakeRunner) -> None:
     assert set(printed) == set(answer.axioms)
 
 
-@pytest.mark.lean
 def test_the_answer_says_which_lean_it_is_by(runner: LakeRunner) -> None:
     said = subprocess.run(["lean", "--version"], capture_output=True, text=True, cwd=runner.project).stdout
     assert f"version {asked(runner, 'h.symm').lean}," in said
 
 
-@pytest.mark.lean
 def test_quoted_names_of_modules_and_constants_are_found(runner: LakeRunner) -> None:
     (runner.project / "lakefile.toml").write_text('name = "n"\n[[lean_lib]]\nname = "«2 b»"\n')
     (runner.project / "2 b.lean").write_text("theorem «a b».c : True := trivial\n", "utf-8")
@@ -98,7 +89,6 @@ def test_quoted_names_of_modules_and_constants_are_found(runner: LakeRunner) -> 
     assert isinstance(answer, Answer), answer
 
 
-@pytest.mark.lean
 def test_compiled_code_that_the_kernel_believed_is_named(runner: LakeRunner) -> None:
     """Where this Lean has no `Lean.reduceBool` any more, nothing can be believed in this way."""
     text = "def b : Bool := true\ntheorem N.mine : Lean.reduceBool b = true := PROOF\n"
@@ -109,7 +99,6 @@ def test_compiled_code_that_the_kernel_believed_is_named(runner: LakeRunner) -> 
     assert "N.mine" in answer.native
 
 
-@pytest.mark.lean
 def test_an_initializer_of_the_module_does_not_run(runner: LakeRunner) -> None:
     """Asking is reading: to most versions of Lean, importing a module means running what it initializes."""
     marker = runner.project / "ran"

@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -31,13 +30,8 @@ from pipeline.lean.client.repl import (
     ReplTimeout,
     StaleState,
 )
-from pipeline.lean.sandbox.command import bubblewrap_problem
 
 FakeRepl = Callable[[str], LeanBackend]
-needs_bubblewrap = pytest.mark.skipif(
-    shutil.which("bwrap") is None or bubblewrap_problem() is not None,
-    reason="bubblewrap is not installed, or may not make namespaces here",
-)
 
 
 async def started(
@@ -563,7 +557,7 @@ def test_a_repl_that_hangs_dies_with_the_process_that_started_it(fake_repl: Fake
     assert processes_with(marker) == []
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_a_repl_that_hangs_in_the_sandbox_does_so_too(fake_repl: FakeRepl, tmp_path: Path) -> None:
     python = Path(sys.executable).resolve()
     if not str(python).startswith("/usr/"):

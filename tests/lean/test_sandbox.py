@@ -17,19 +17,8 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.dialect import NEWEST
 from pipeline.lean.client.messages import Unit
 from pipeline.lean.client.repl import Repl
-from pipeline.lean.sandbox.command import SandboxError, bubblewrap, bubblewrap_path
+from pipeline.lean.sandbox.command import SandboxError, bubblewrap
 
-
-def _works() -> bool:
-    if bubblewrap_path() is None:
-        return False
-    probe = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
-    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
-
-
-needs_bubblewrap = pytest.mark.skipif(
-    not _works(), reason="bubblewrap is not installed, or may not make namespaces here; .ci/run installs it"
-)
 PYTHON = Path(sys.executable).resolve()
 
 
@@ -56,7 +45,7 @@ def refused(script: str, project: Path) -> str:
     return done.stdout
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_the_project_is_readable_and_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "file.lean").write_text("theorem", "utf-8")
     done = inside("import os; print(os.getcwd(), open('file.lean').read())", tmp_path)
@@ -64,12 +53,12 @@ def test_the_project_is_readable_and_the_working_directory(tmp_path: Path) -> No
     assert done.stdout.split() == [str(tmp_path), "theorem"], done.stderr
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_the_project_cannot_be_written(tmp_path: Path) -> None:
     assert "Read-only file system" in refused("open('new', 'w')", tmp_path)
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 @pytest.mark.parametrize("place", ["/", "/usr", "/etc", "/var", "/home"])
 def test_nothing_outside_can_be_written(tmp_path: Path, place: str) -> None:
     said = refused(
@@ -79,7 +68,7 @@ def test_nothing_outside_can_be_written(tmp_path: Path, place: str) -> None:
     assert "ALLOWED" not in said
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_tmp_is_private_and_writable(tmp_path: Path) -> None:
     name = f"/tmp/everlean-sandbox-{os.getpid()}"
     done = inside(f"import os; open({name!r}, 'w').write('x'); print(sorted(os.listdir('/tmp')))", tmp_path)
@@ -88,7 +77,7 @@ def test_tmp_is_private_and_writable(tmp_path: Path) -> None:
     assert not Path(name).exists()
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_tmp_cannot_fill_the_machines_memory(tmp_path: Path) -> None:
     script = """
     chunk = b"x" * 2**20
@@ -100,7 +89,7 @@ def test_tmp_cannot_fill_the_machines_memory(tmp_path: Path) -> None:
     assert "No space left" in refused(script, tmp_path)
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_a_secret_in_a_home_cannot_be_read(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
@@ -110,7 +99,7 @@ def test_a_secret_in_a_home_cannot_be_read(tmp_path: Path) -> None:
     assert "No such file" in refused(f"print(open({str(secret)!r}).read())", project)
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_of_the_home_only_what_was_bound_is_there(tmp_path: Path) -> None:
     home = Path.home()
     bound = {PYTHON.relative_to(home).parts[0]} if PYTHON.is_relative_to(home) else set()
@@ -119,7 +108,7 @@ def test_of_the_home_only_what_was_bound_is_there(tmp_path: Path) -> None:
     assert set(json.loads(inside(script, tmp_path).stdout)) <= bound
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_the_environment_is_what_was_given_and_no_more(tmp_path: Path) -> None:
     done = inside("import json, os; print(json.dumps(dict(os.environ)))", tmp_path, LEAN_PATH="/x")
     seen = json.loads(done.stdout)
@@ -129,7 +118,7 @@ def test_the_environment_is_what_was_given_and_no_more(tmp_path: Path) -> None:
     assert set(seen) <= {"PATH", "LEAN_PATH", "PWD", "LC_CTYPE"}
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_there_is_no_network_not_even_to_this_machine(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -138,7 +127,7 @@ def test_there_is_no_network_not_even_to_this_machine(tmp_path: Path) -> None:
     assert "ALLOWED" not in said
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_a_unix_socket_of_the_daemon_is_not_there(tmp_path: Path) -> None:
     project = tmp_path / "project"
     project.mkdir()
@@ -151,14 +140,14 @@ def test_a_unix_socket_of_the_daemon_is_not_there(tmp_path: Path) -> None:
     assert "No such file" in said
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_other_processes_are_not_visible(tmp_path: Path) -> None:
     done = inside("import os; print(sum(name.isdigit() for name in os.listdir('/proc')))", tmp_path)
 
     assert int(done.stdout) <= 3
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_a_daemon_that_it_forks_dies_with_it(tmp_path: Path) -> None:
     marker = f"everlean-orphan-{os.getpid()}"
     script = f"""
@@ -183,7 +172,7 @@ def _bytes_of(path: Path) -> bytes:
         return b""
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_the_client_drives_a_repl_inside_the_sandbox(tmp_path: Path) -> None:
     script = tmp_path / "fake_repl"
     script.write_text(
@@ -216,7 +205,7 @@ done
 """
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_what_a_repl_writes_into_its_folder_is_read_and_cannot_fill_the_disk(tmp_path: Path) -> None:
     """The folder for side files is all of the disk that an `#eval` could write; in the sandbox it is in memory."""
     script = tmp_path / "fake_repl"
@@ -242,7 +231,7 @@ def test_without_bubblewrap_composing_is_refused(tmp_path: Path, monkeypatch: py
         bubblewrap(["/bin/true"], project=tmp_path, environment={})
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_a_toolchain_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SandboxError, match="not there"):
         bubblewrap(["/bin/true"], project=tmp_path, readable=[tmp_path / "gone"], environment={})

@@ -25,12 +25,9 @@ import pytest
 from pipeline.lean.build.build_cache import remove_tree
 from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
 from pipeline.lean.sandbox import bounded, command
-from pipeline.lean.sandbox.command import SandboxError, bubblewrap, bubblewrap_problem
+from pipeline.lean.sandbox.command import SandboxError, bubblewrap
 
-pytestmark = pytest.mark.skipif(
-    bubblewrap_problem() is not None,
-    reason=f"no sandbox: {bubblewrap_problem()}; .ci/run installs bubblewrap",
-)
+pytestmark = pytest.mark.usefixtures("bubblewrap")
 PYTHON = Path(sys.executable).resolve()
 BASE = Path(sys.base_prefix).resolve()
 GUARD = """

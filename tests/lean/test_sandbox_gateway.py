@@ -14,14 +14,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
-from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
 from pipeline.lean.sandbox.network import Gateway, Refusal, Rules, forwarded
 
-needs_bubblewrap = pytest.mark.skipif(
-    bubblewrap_problem() is not None,
-    reason=f"no sandbox: {bubblewrap_problem()}; .ci/run installs bubblewrap",
-)
 PYTHON = Path(sys.executable).resolve()
 
 
@@ -273,7 +268,7 @@ def inside(tmp_path: Path, gateway: Gateway, code: str) -> Outcome:
     return runner.run("-I", "-S", "-c", CLIENT + code, bounds=Bounds(20.0))
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_a_program_in_the_sandbox_reaches_an_allowed_host_through_the_forwarder(
     tmp_path: Path, server: int
 ) -> None:
@@ -284,7 +279,7 @@ def test_a_program_in_the_sandbox_reaches_an_allowed_host_through_the_forwarder(
     assert outcome.output.strip() == "b'HELLO'"
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_a_program_in_the_sandbox_reaches_nothing_else(tmp_path: Path, server: int) -> None:
     code = f"""
 print(ask('evil.example:{server}', b'hello')[:12])
@@ -306,7 +301,7 @@ print(sorted(os.listdir(os.path.dirname({str(tmp_path)!r}))))
     assert [refusal.target for refusal in gateway.refusals] == [f"evil.example:{server}"]
 
 
-@needs_bubblewrap
+@pytest.mark.usefixtures("bubblewrap")
 def test_the_forwarder_ends_as_the_program_does(tmp_path: Path) -> None:
     with Gateway(Rules(())) as gateway:
         left = inside(tmp_path, gateway, "sys.exit(7)")

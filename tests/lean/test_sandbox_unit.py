@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes.util
 import json
-import shutil
 import socket
 import subprocess
 import sys
@@ -16,15 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.sandbox.command import bubblewrap, bubblewrap_problem
+from pipeline.lean.sandbox.command import bubblewrap
 
-pytestmark = [
-    pytest.mark.skipif(bubblewrap_problem() is not None, reason=f"no sandbox: {bubblewrap_problem()}"),
-    pytest.mark.skipif(
-        shutil.which("systemd-analyze") is None or ctypes.util.find_library("seccomp") is None,
-        reason="systemd-analyze or libseccomp is not installed (Debian: packages systemd, libseccomp2)",
-    ),
-]
+pytestmark = pytest.mark.usefixtures("bubblewrap", "systemd_analyze", "seccomp")
 UNIT = Path(__file__).resolve().parents[2] / "systemd" / "everlean.service"
 CONFINED = """
 import ctypes, ctypes.util, json, os, sys
@@ -65,6 +58,12 @@ for name in names:
 load(context)
 os.execvp(argv[0], argv)
 """
+
+
+@pytest.fixture(scope="module")
+def seccomp() -> None:
+    if ctypes.util.find_library("seccomp") is None:
+        pytest.skip("libseccomp is not installed; Debian: apt-get install libseccomp2")
 
 
 def settings(name: str) -> list[str]:

@@ -32,7 +32,6 @@ from pipeline.lean.client.server import start_repl
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session, Stepped
-from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.source.scanner import parse
 from tests.support.lean.wheel.lean import build
 from tests.support.prove import attempts, parameters, run
@@ -293,7 +292,7 @@ def test_a_server_that_is_killed_is_named_and_a_session_goes_on_in_another(
     asyncio.run(go())
 
 
-@pytest.mark.skipif(bubblewrap_problem() is not None, reason="no sandbox can be made here")
+@pytest.mark.usefixtures("bubblewrap")
 def test_a_worker_that_dies_in_the_sandbox_is_replaced_or_said_and_leaves_nothing_behind(
     real_lean: Path, tmp_path: Path
 ) -> None:
@@ -331,9 +330,11 @@ def test_a_limit_on_memory_that_holds_no_lean_is_said(real_lean: Path, tmp_path:
 # --- a whole job ----------------------------------------------------------------------------------------------
 
 
-def test_the_demo_project_s_sorries_are_found_by_lean_itself(real_lean: Path, tmp_path: Path) -> None:
+def test_the_demo_project_s_sorries_are_found_by_lean_itself(
+    real_lean: Path, tmp_path: Path, sandbox: Literal["bubblewrap", "none"]
+) -> None:
     source = Path("examples/demo-project/Demo/Logic.lean").read_text("utf-8")
-    lean = lean_itself(real_lean, sandbox="none" if bubblewrap_problem() else "bubblewrap")
+    lean = lean_itself(real_lean, sandbox=sandbox)
     bodies, _ = run(parameters(tmp_path, source, lean=lean), tmp_path / "job")
     found = {name: one.outcome for name, one in attempts(bodies).items()}
     assert found == dict.fromkeys(
@@ -351,13 +352,9 @@ LEMMAS = "".join(
 )
 
 
-@pytest.mark.parametrize("sandbox", ["none", "bubblewrap"])
 def test_many_commands_above_are_compiled_and_imported(
     real_lean: Path, tmp_path: Path, sandbox: Literal["bubblewrap", "none"]
 ) -> None:
-    if sandbox == "bubblewrap" and bubblewrap_problem() is not None:
-        pytest.skip("no sandbox can be made here")
-
     async def go() -> None:
         lean = lean_itself(real_lean, sandbox=sandbox)
         async with await start_repl(lean, imports=("Init",), project=tmp_path) as repl:

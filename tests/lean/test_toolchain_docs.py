@@ -69,7 +69,7 @@ def test_the_commands_of_the_page_install_what_a_watched_repository_names(tmp_pa
         env={
             **kept,
             "HOME": str(home),
-            "PATH": f"{programs}:{EVERLEAN}:/usr/bin:/bin",
+            "PATH": f"{programs}:{EVERLEAN}:{os.environ['PATH']}",
             "EVERLEAN_CONFIG": str(config),
         },
         capture_output=True,

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -19,7 +18,6 @@ from pipeline.lean.backend import LeanBackend, find_leans
 from pipeline.lean.client.messages import TacticOk
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.repl_install import Installed, Patience, install
-from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.standins import SWITCH
 from pipeline.lean.toolchain.toolchains import (
     PANTOGRAPH,
@@ -35,7 +33,7 @@ from pipeline.lean.toolchain.toolchains import (
     sha256_of,
 )
 from tests.support.daemon.remote import Remote
-from tests.support.lean.toolchain import interpreter_in_usr, make_elan
+from tests.support.lean.toolchain import make_elan
 from tests.support.lean.toolchain_build import write_build
 
 VERSION = parse_version("v4.21.0")
@@ -51,10 +49,6 @@ cache, revision, source = sys.argv[1:]
 install(Toolchains(Path(cache)), parse_version("v4.21.0"), sandbox="none", revision=revision, source=source)
 """
 MAIN = "def main : IO Unit := pure ()\n"
-needs_sandbox = pytest.mark.skipif(
-    bubblewrap_problem() is not None or interpreter_in_usr() is None,
-    reason="no bubblewrap here, or no Python below /usr that a sandbox could see",
-)
 
 
 class Bench:
@@ -68,7 +62,7 @@ class Bench:
         self.sha = self.commit()
         self.said: list[str] = []
         monkeypatch.setenv("ELAN_HOME", str(folder / "elan"))
-        monkeypatch.setenv("PATH", f"{folder / 'elan' / 'bin'}:/usr/bin:/bin")
+        monkeypatch.setenv("PATH", f"{folder / 'elan' / 'bin'}:{os.environ['PATH']}")
 
     def elan(self, *, offline: bool = False, releases: list[str] | None = None) -> None:
         make_elan(self.folder, offline=offline, releases=releases)
@@ -132,7 +126,7 @@ def test_an_installation_leaves_a_whole_build_and_nothing_else(bench: Bench) -> 
     assert bench.cache.check(found) == ""
 
 
-@needs_sandbox
+@pytest.mark.usefixtures("bubblewrap", "python_in_usr")
 def test_every_step_runs_in_the_sandbox(bench: Bench) -> None:
     secret = bench.folder / "secret.txt"
     secret.write_text("s3cret")
@@ -145,7 +139,7 @@ def test_every_step_runs_in_the_sandbox(bench: Bench) -> None:
     assert not (bench.folder / "written").exists()
 
 
-@needs_sandbox
+@pytest.mark.usefixtures("bubblewrap", "python_in_usr")
 def test_the_new_repl_is_what_the_backend_runs(bench: Bench) -> None:
     bench.elan()
     made = bench.install(sandbox="bubblewrap").toolchain
@@ -259,7 +253,7 @@ def test_a_source_that_cannot_be_reached_is_gits_error(bench: Bench) -> None:
     assert bench.left() == []
 
 
-@needs_sandbox
+@pytest.mark.usefixtures("bubblewrap", "python_in_usr")
 def test_a_host_that_cannot_be_reached_leaves_nothing(bench: Bench) -> None:
     bench.elan()
     source = "https://nowhere.invalid/Pantograph.git"
@@ -509,10 +503,8 @@ def test_two_installations_at_once_make_one_build(bench: Bench) -> None:
     assert bench.left() == ["v4.21.0"]
 
 
-# Not marked `lean`: that asks for a REPL, and this one makes it.
-@pytest.mark.network
+@pytest.mark.usefixtures("bubblewrap", "elan", "network", "users_settings")
 @pytest.mark.timeout(3600)
-@pytest.mark.skipif(find_elan() is None, reason="elan is not installed")
 @pytest.mark.parametrize("release", ["v4.21.0", known_releases()[-1]])
 def test_a_real_version_is_built_and_proves_what_is_true_and_nothing_else(
     tmp_path: Path, release: str, monkeypatch: pytest.MonkeyPatch
@@ -522,12 +514,11 @@ def test_a_real_version_is_built_and_proves_what_is_true_and_nothing_else(
     if reached.returncode != 0:
         pytest.skip(f"no network: {PANTOGRAPH} cannot be reached")
     cache = Toolchains(tmp_path / "toolchains")
-    sandbox: Literal["none", "bubblewrap"] = "none" if bubblewrap_problem() else "bubblewrap"
-    done = install(cache, parse_version(release), sandbox=sandbox)
+    done = install(cache, parse_version(release), sandbox="bubblewrap")
     assert done.toolchain.says.startswith("0.3")
-    assert not install(cache, parse_version(release), sandbox=sandbox).made
+    assert not install(cache, parse_version(release), sandbox="bubblewrap").made
 
-    leans = find_leans(backend="auto", repl="", sandbox=sandbox, toolchains=cache.folder)
+    leans = find_leans(backend="auto", repl="", sandbox="bubblewrap", toolchains=cache.folder)
     backend = next(build for build in leans.builds if build.build)
     assert backend.toolchain == parse_version(release).toolchain
     assert tells_true_from_false(backend, tmp_path)

@@ -11,7 +11,6 @@ import pytest
 
 from pipeline.lean.client.errors import BadRequest, ReplProtocolError, ReplStartError, ReplTimeout
 from pipeline.lean.client.messages import Invocation
-from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.trace.program import Answer, ask, read
 from store.view import trace_queries
 from tests.support.trace import ALONE, Workshop, lean_itself
@@ -208,7 +207,7 @@ def test_what_the_program_cannot_do_fails_the_job_and_not_each_file(real_lean: P
     workshop.close()
 
 
-@pytest.mark.skipif(bool(bubblewrap_problem()), reason="needs bubblewrap")
+@pytest.mark.usefixtures("bubblewrap")
 def test_a_file_is_traced_in_the_sandbox_and_reaches_nothing_outside(real_lean: Path, tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, lean=lean_itself(real_lean, sandbox="bubblewrap"))
     workshop.commit({"A.lean": ALONE, "B.lean": "import A\ntheorem b : True := by\n  exact alone\n"})

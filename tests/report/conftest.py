@@ -27,7 +27,7 @@ from store.log.envelope import Expect, NewEvent
 from store.promotion import RULES
 from store.view import queries
 from store.view.view import View
-from tests.support.browser import Browser, installed
+from tests.support.browser import Browser
 from tests.support.events import (
     PATCH,
     attempt,
@@ -67,14 +67,10 @@ REASONS = (
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A Chromium of this machine; without one the test skips."""
-    program = installed()
-    if program is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
+def browser(chromium: Path) -> Iterator[Browser]:
     # Not below pytest's own folder: what of it cannot be removed at once would fail the run.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        made = Browser(program, Path(profile))
+        made = Browser(str(chromium), Path(profile))
         try:
             yield made
         finally:

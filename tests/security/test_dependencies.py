@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -148,15 +147,14 @@ def test_an_install_takes_what_is_locked_and_nothing_else() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.network
+@pytest.mark.usefixtures("network", "users_settings")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("lock", ["build", "dev"])
 def test_no_locked_version_has_a_known_vulnerability(lock: str) -> None:
-    program = str(AUDIT) if AUDIT.exists() else shutil.which("pip-audit")
-    if program is None:
+    if not AUDIT.exists():
         pytest.skip("pip-audit is not installed; `make audit` installs it")
     command = [
-        program,
+        str(AUDIT),
         "--require-hashes",
         "--disable-pip",
         "--format=json",

@@ -109,7 +109,7 @@ def test_what_is_no_action_changes_nothing(tmp_path: Path, arguments: list[str])
 
 
 @pytest.mark.slow
-@pytest.mark.network
+@pytest.mark.usefixtures("network", "users_settings")
 @pytest.mark.timeout(900)
 def test_a_staged_application_runs_where_it_is_unpacked(tmp_path: Path) -> None:
     """The whole of `make install`, with the index: exactly what was locked, and nothing else."""

@@ -9,12 +9,15 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
 from daemon.settings import parse
+from tests.support import machine
 
 ROOT = Path(__file__).resolve().parents[2]
 RELEASE = ROOT / "release"
@@ -78,12 +81,13 @@ def test_the_wheel_of_the_sdist_has_the_tag_s_version_and_all_that_runs(built: P
 
 
 @pytest.mark.slow
-@pytest.mark.network
+@pytest.mark.usefixtures("network", "users_settings")
 @pytest.mark.parametrize("tool", [("uv", "tool", "install"), ("pipx", "install")], ids=" ".join)
-def test_the_wheel_installs_as_a_tool(built: Path, tmp_path: Path, tool: tuple[str, ...]) -> None:
+def test_the_wheel_installs_as_a_tool(
+    built: Path, tmp_path: Path, tool: tuple[str, ...], provide: Callable[[str], Path]
+) -> None:
     """With this user's settings of the package index."""
-    if shutil.which(tool[0]) is None:
-        pytest.skip(f"{tool[0]} is not here")
+    provide(tool[0])
     folders = ("UV_TOOL_DIR", "UV_TOOL_BIN_DIR", "PIPX_HOME", "PIPX_BIN_DIR")
     own = {**os.environ, **{name: str(tmp_path / name) for name in folders}}
     wheel = str(built / "everlean-7.8.9-py3-none-any.whl")
@@ -93,9 +97,11 @@ def test_the_wheel_installs_as_a_tool(built: Path, tmp_path: Path, tool: tuple[s
     assert "everlean 7.8.9" in run(installed, "--version")
 
 
-@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb is not here: this is no Debian")
-def test_the_debian_package_has_the_units_users_and_folders_and_starts_nothing(tmp_path: Path) -> None:
+def test_the_debian_package_has_the_units_users_and_folders_and_starts_nothing(
+    tmp_path: Path, provide: Callable[[str], Path]
+) -> None:
     """Without the application, which takes the network: `make deb` puts it below /usr/lib/everlean."""
+    provide("dpkg-deb")
     made = run(
         "sh", RELEASE / "deb.sh", tmp_path, "files", PYTHON=sys.executable, EVERLEAN_VERSION="7.8.9"
     ).strip()
@@ -158,10 +164,13 @@ def test_the_image_s_recipe_has_nothing_that_hadolint_would_not_write() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.network
+@pytest.mark.usefixtures("network", "users_settings")
 @pytest.mark.timeout(1200)
 def test_the_image_is_built_and_its_daemon_starts(tmp_path: Path) -> None:
-    engine = next((name for name in ("podman", "docker") if shutil.which(name)), None)
+    engine = None
+    for name in ("docker", "podman"):
+        with suppress(machine.MissingError):
+            engine = machine.program(name)
     if engine is None or subprocess.run([engine, "info"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no container engine runs here")
     run(

@@ -24,7 +24,6 @@ from daemon.paths import Paths
 from daemon.peers import Doorkeeper, Peer
 
 STRANGER, THEIR_GROUP = 61234, 61235
-root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be a second user; run as root to see it")
 ASK = """
 import json, os, sys
 uid, gid, groups, folder, calls = json.loads(sys.argv[1])
@@ -124,7 +123,7 @@ def test_the_daemon_s_own_user_reads_and_acts(paths: Paths) -> None:
     assert served(paths, ask) == "200 202 1"
 
 
-@root
+@pytest.mark.usefixtures("as_root")
 def test_another_user_does_not_get_through_the_socket_s_mode(paths: Paths) -> None:
     said = served(paths, as_user(paths, STRANGER, THEIR_GROUP))
     assert "GET refused" in said
@@ -132,7 +131,7 @@ def test_another_user_does_not_get_through_the_socket_s_mode(paths: Paths) -> No
     assert "did 0" in said
 
 
-@root
+@pytest.mark.usefixtures("as_root")
 def test_another_user_is_refused_also_where_the_mode_lets_everyone_in(paths: Paths) -> None:
     said = served(paths, as_user(paths, STRANGER, THEIR_GROUP), mode=0o666)
     assert f"GET refused: {paths.socket}: user {STRANGER} may not use this socket" in said
@@ -141,7 +140,7 @@ def test_another_user_is_refused_also_where_the_mode_lets_everyone_in(paths: Pat
     assert said.endswith("did 0")
 
 
-@root
+@pytest.mark.usefixtures("as_root")
 def test_a_member_of_the_socket_s_group_reads_and_does_not_act(paths: Paths) -> None:
     said = served(paths, as_user(paths, STRANGER, THEIR_GROUP, os.getegid()))
     assert "GET 200\n" in said
@@ -149,7 +148,7 @@ def test_a_member_of_the_socket_s_group_reads_and_does_not_act(paths: Paths) -> 
     assert said.endswith("did 0")
 
 
-@root
+@pytest.mark.usefixtures("as_root")
 def test_a_member_of_the_control_group_acts(paths: Paths) -> None:
     other = next(group for group in grp.getgrall() if group.gr_gid not in (0, os.getegid(), 65534))
     asked = as_user(paths, STRANGER, THEIR_GROUP, other.gr_gid)
@@ -157,7 +156,7 @@ def test_a_member_of_the_control_group_acts(paths: Paths) -> None:
     assert "refused" in served(paths, asked)
 
 
-@root
+@pytest.mark.usefixtures("as_root")
 def test_a_reload_changes_who_may_act_and_a_group_that_cannot_be_had_changes_nothing(paths: Paths) -> None:
     other = next(group for group in grp.getgrall() if group.gr_gid not in (0, os.getegid(), 65534))
 
@@ -203,7 +202,7 @@ def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
-@root
+@pytest.mark.usefixtures("as_root")
 def test_the_connections_of_others_leave_the_socket_open_to_root_and_to_the_daemon_s_user(
     paths: Paths, caplog: pytest.LogCaptureFixture
 ) -> None:

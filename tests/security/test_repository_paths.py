@@ -89,7 +89,7 @@ def test_what_is_no_file_of_the_repository_is_not_read(project: Path, make: Call
     assert read_beginning(project, "Strange/Bad.lean", most_bytes=100) == b""
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device file")
+@pytest.mark.usefixtures("as_root")
 def test_a_device_is_not_read(project: Path) -> None:
     try:
         os.mknod(project / "Zero.lean", 0o20666, os.makedev(1, 5))

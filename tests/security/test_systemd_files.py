@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,10 +28,6 @@ UNITS = pytest.mark.parametrize(
 )
 # `systemd-analyze security` counts in tenths: 25 is what it shows as 2.5.
 MOST_EXPOSED = 25
-systemd_analyze = pytest.mark.skipif(
-    shutil.which("systemd-analyze") is None,
-    reason="systemd-analyze is not installed (Debian: package systemd)",
-)
 LOOSE = {
     "ProtectKernelTunables": "no",
     "ProtectKernelLogs": "no",
@@ -55,7 +52,7 @@ def with_a_program_that_exists(unit: Path, folder: Path) -> Path:
 
 def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
     # A user's manager needs a runtime folder, which exists only after a login.
-    environment = {**os.environ, "XDG_RUNTIME_DIR": os.environ.get("XDG_RUNTIME_DIR", "/tmp")}
+    environment = {**os.environ, "XDG_RUNTIME_DIR": "/tmp"}
     return subprocess.run(
         ["systemd-analyze", *arguments], capture_output=True, text=True, check=False, env=environment
     )
@@ -66,14 +63,14 @@ def complaints(unit: Path, *options: str) -> tuple[int, list[str]]:
     return done.returncode, [line for line in done.stderr.splitlines() if "everlean" in line]
 
 
-@systemd_analyze
+@pytest.mark.usefixtures("systemd_analyze")
 @UNITS
 def test_systemd_accepts_the_unit_without_a_warning(unit: Path, tmp_path: Path) -> None:
     options = ["--user"] if unit in (USER_UNIT, SERVE_USER_UNIT) else []
     assert complaints(with_a_program_that_exists(unit, tmp_path), *options) == (0, [])
 
 
-@systemd_analyze
+@pytest.mark.usefixtures("systemd_analyze")
 @pytest.mark.parametrize("drop_in", DROP_INS, ids=lambda path: path.name)
 def test_systemd_accepts_the_unit_with_each_drop_in(drop_in: Path, tmp_path: Path) -> None:
     unit = with_a_program_that_exists(UNIT, tmp_path)
@@ -88,7 +85,7 @@ def test_systemd_accepts_the_unit_with_each_drop_in(drop_in: Path, tmp_path: Pat
     )
 
 
-@systemd_analyze
+@pytest.mark.usefixtures("systemd_analyze")
 def test_a_mistake_in_a_unit_is_one_that_systemd_would_name(tmp_path: Path) -> None:
     """So that the silence above says something."""
     unit = with_a_program_that_exists(UNIT, tmp_path)
@@ -96,7 +93,7 @@ def test_a_mistake_in_a_unit_is_one_that_systemd_would_name(tmp_path: Path) -> N
     assert any("PrivateMount" in line for line in complaints(unit)[1])
 
 
-@systemd_analyze
+@pytest.mark.usefixtures("systemd_analyze")
 def test_the_service_is_exposed_no_more_than_it_says(tmp_path: Path) -> None:
     unit = with_a_program_that_exists(UNIT, tmp_path)
     threshold = f"--threshold={MOST_EXPOSED}"
@@ -183,14 +180,12 @@ def test_the_user_s_unit_is_the_same_service() -> None:
     assert "User" not in user
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0, reason="only root may make accounts and folders of others, even below a folder"
-)
-@pytest.mark.skipif(
-    shutil.which("systemd-sysusers") is None or shutil.which("systemd-tmpfiles") is None,
-    reason="systemd-sysusers and systemd-tmpfiles are not installed (Debian: package systemd)",
-)
-def test_the_account_and_the_folders_are_made_as_systemd_makes_them(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("as_root")
+def test_the_account_and_the_folders_are_made_as_systemd_makes_them(
+    tmp_path: Path, provide: Callable[[str], Path]
+) -> None:
+    provide("systemd-sysusers")
+    provide("systemd-tmpfiles")
     root = f"--root={tmp_path}"
     (tmp_path / "etc").mkdir()
     for name in ("sysusers", "tmpfiles"):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +97,8 @@ def test_what_lean_s_external_encoder_sends_is_answered_with_what_it_reads(serve
     assert math.hypot(*answer["outputs"]) == pytest.approx(1.0, abs=1e-5)
 
 
-def test_curl_itself_as_lean_runs_it_gets_the_same(served: Served) -> None:
-    curl = shutil.which("curl")
-    if curl is None:
-        pytest.skip("no curl: the bytes that it sends are sent by the tests before")
+def test_curl_itself_as_lean_runs_it_gets_the_same(served: Served, provide: Callable[[str], Path]) -> None:
+    curl = provide("curl")
     url = f"http://localhost:{served.port}/generate"
     headers = ["-H", "accept: application/json", "-H", "Content-Type: application/json"]
     ended = subprocess.run(

@@ -5,7 +5,6 @@ Only a client that first drops the triggers gets through, and `everlean db check
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -88,7 +87,7 @@ def test_s06_a_plain_connection_cannot_change_what_is_recorded(
     assert content(path) == before
 
 
-@pytest.mark.skipif(shutil.which("sqlite3") is None, reason="the sqlite3 shell is not installed")
+@pytest.mark.usefixtures("sqlite_shell")
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS.keys())
 def test_s06_the_sqlite_shell_cannot_change_what_is_recorded(path: Path, attack: str) -> None:
     before = content(path)

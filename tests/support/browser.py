@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -134,12 +133,6 @@ class Browser:
                 self.shown.complaints.append(about["entry"]["text"])
             case "Runtime.consoleAPICalled" | "Runtime.exceptionThrown":
                 self.shown.complaints.append(json.dumps(about))
-
-
-def installed() -> str | None:
-    """Return the path of a Chromium of this machine."""
-    programs = filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome")))
-    return next(filter(_starts, programs), None)
 
 
 def _starts(program: str) -> bool:

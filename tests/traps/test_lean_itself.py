@@ -6,7 +6,7 @@ lowest, but with a second kernel.
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -116,9 +116,10 @@ def test_the_axioms_are_lean_s_own(lean: RealGate) -> None:
     assert set(verdict.axioms) == {"propext", "Classical.choice", "Quot.sound"}
 
 
-def test_a_real_second_kernel_judges_what_lean_exports(lean: RealGate) -> None:
-    if shutil.which(NANODA) is None:
-        pytest.skip(f"no {NANODA} here")
+def test_a_real_second_kernel_judges_what_lean_exports(
+    lean: RealGate, provide: Callable[[str], Path]
+) -> None:
+    provide(NANODA)
     verdict = lean.verified(HONEST["recursion"], second_kernel=NANODA)
     assert (verdict.grade, verdict.not_checked) == ("replayed_closure", ())
     assert verdict.kernel.startswith(f"{NANODA} ")

@@ -450,4 +450,5 @@ def _limiter(limits: Limits) -> tuple[str, ...]:
             hard = resource.getrlimit(resource_)[1]  # which only root could raise
             bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
             words.append(f"--{option}={bound}:{bound}")
-    return (program, *words, "--")
+    # Where it lies and not by a link: a sandbox shows /usr, and not what else is on PATH.
+    return (os.path.realpath(program), *words, "--")

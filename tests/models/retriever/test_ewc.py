@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,8 +10,19 @@ from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.ewc import FIRST_STEPS, Penalty, ShareOfLoss
 from pipeline.models.retriever.fisher import Fisher, parameters_of
+from tests.support import programs
 
 STRENGTH = 0.7
+ON_THE_GPU = """
+import torch
+from tests.models.retriever.test_ewc import STRENGTH, Penalty, fisher_of, model, moved, parameters_of
+network = model()
+penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
+on_cpu = penalty.value(moved(network))
+network.cuda()
+penalty.add_gradients(network)
+torch.testing.assert_close(penalty.value(network).cpu(), on_cpu)
+"""
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -138,12 +151,6 @@ def test_a_step_whose_gradient_overflowed_says_nothing_of_the_strength() -> None
     assert share == ShareOfLoss(0.5)
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_it_follows_the_weights_to_the_gpu() -> None:
-    network = model()
-    penalty = Penalty(fisher_of(network), parameters_of(network), strength=STRENGTH, base="base")
-    on_cpu = penalty.value(moved(network))
-    network.cuda()
-    penalty.add_gradients(network)
-    torch.testing.assert_close(penalty.value(network).cpu(), on_cpu)
+def test_it_follows_the_weights_to_the_gpu(cuda: None, tmp_path: Path) -> None:
+    done = programs.start(ON_THE_GPU, folder=tmp_path / "said").wait()
+    assert (done.returncode, done.stderr) == (0, "")

@@ -9,19 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 _PYTHON, _STATE, _CACHE = "APART_PYTHON", "APART_STATE", "APART_CACHE"
 _ALONE = 'test ! -e "$0"/events.db && test ! -e "$0"/database.db && exec "$@"'
-
-
-def works() -> bool:
-    """Return whether this machine can hide folders from a process."""
-    bwrap = shutil.which("bwrap")
-    return bwrap is not None and subprocess.run([bwrap, "--dev-bind", "/", "/", "true"]).returncode == 0
 
 
 def prelude(state: Path, cache: Path, folder: Path) -> str:

@@ -9,6 +9,7 @@ branch, and one without commits, are 422.
 from __future__ import annotations
 
 import base64
+import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -214,7 +215,7 @@ class Writes:
         return subprocess.run(
             ["git", "-C", str(self._repository.path), *_IDENTITY, *arguments],
             input=text,
-            env={"PATH": "/usr/bin:/bin:/usr/local/bin", **(environment or {})},
+            env={"PATH": os.environ["PATH"], **(environment or {})},
             capture_output=True,
             check=False,
         )

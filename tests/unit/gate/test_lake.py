@@ -21,7 +21,6 @@ from pipeline.gate.lake_checks import (
 )
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import LakeRunner, build
-from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.source.imports import lean_options, local_file, module_of, module_path, source_folders
 from tests.support.lean.credulous import Rule, make_credulous
 
@@ -69,7 +68,7 @@ def test_of_what_was_not_built_nothing_is_answered(runner: LakeRunner) -> None:
     assert "unknown module" in answer
 
 
-@pytest.mark.skipif(bubblewrap_problem() is not None, reason="no sandbox can be made here")
+@pytest.mark.usefixtures("bubblewrap")
 def test_in_the_sandbox_a_build_writes_below_dot_lake_and_nowhere_else(project: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside.txt"
     program = tmp_path / "toolchain" / "bin" / "lake"

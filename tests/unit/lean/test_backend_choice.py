@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import shutil
 import sys
 from dataclasses import replace
@@ -342,7 +341,7 @@ def test_a_backend_survives_json(machine: Machine) -> None:
         replace(simulator(), simulated=False)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root is root")
+@pytest.mark.usefixtures("as_root")
 def test_root_runs_no_lean_unless_the_settings_say_so(machine: Machine) -> None:
     machine.repl(machine.site / "repl", "leanprover/lean4:v4.21.0")
 

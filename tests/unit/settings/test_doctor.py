@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.machinery
+import os
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_a_git_that_reads_no_configuration_from_its_environment_is_missing(
     """What forbids hooks and other protocols, and carries the token, is handed to git by GIT_CONFIG_COUNT."""
     (tmp_path / "git").write_text(f"#!/bin/sh\necho git version {version}\n")
     (tmp_path / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert git_finding().verdict == verdict
 
 

