@@ -26,7 +26,6 @@ from daemon.jobs.engine import (
     Order,
     StartError,
 )
-from daemon.jobs.gpus import Gpus
 from daemon.jobs.local import LocalEngine
 from daemon.jobs.runner import last_words, make_folder
 from daemon.paths import Paths
@@ -41,7 +40,7 @@ from tests.support.daemon.bench import bench, other_node, until
 from tests.support.daemon.cluster import NO_RAY, Cluster
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.job import Behaving
-from tests.support.daemon.nvml import FakeGpu, FakeNvml
+from tests.support.daemon.nvml import FakeGpu, FakeNvml, gpus_of
 
 Kind = Literal["local", "ray"]
 
@@ -67,7 +66,7 @@ class World:
 
     @contextlib.asynccontextmanager
     async def engine(self) -> AsyncIterator[Engine]:
-        gpus = Gpus(self.paths.runtime / "gpus", library=lambda: self.nvml, is_there=lambda: True)
+        gpus = gpus_of(self.paths.runtime / "gpus", self.nvml)
         git = Git(timeout_s=20.0)
         local = LocalEngine(self.paths, git, slots=3, gpus=gpus)
         repository = self.deployment.folder / "remotes" / "demo"

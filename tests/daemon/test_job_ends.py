@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from daemon.answers import GpuUse
-from daemon.jobs.gpus import Gpus
 from daemon.jobs.limits import Cgroups, NoCgroupsError
 from daemon.lock import holder
 from pipeline.jobs import preemption
@@ -22,7 +21,7 @@ from store.view.rows import JobRow
 from tests.support.daemon.bench import Bench, bench, until
 from tests.support.daemon.cgroup import FakeTree
 from tests.support.daemon.deployment import Deployment
-from tests.support.daemon.nvml import FakeGpu, FakeNvml
+from tests.support.daemon.nvml import FakeGpu, FakeNvml, gpus_of
 
 
 @pytest.fixture
@@ -178,7 +177,7 @@ def test_a_lent_gpu_is_the_only_one_that_the_job_sees_and_the_kernel_takes_it_ba
     deployment: Deployment,
 ) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
-    gpus = Gpus(deployment.folder / "gpus", library=lambda: nvml, is_there=lambda: True)
+    gpus = gpus_of(deployment.folder / "gpus", nvml)
 
     async def go() -> tuple[str, int | None, list[GpuUse], JobRow]:
         async with bench(deployment, gpus=gpus) as b:
@@ -208,7 +207,7 @@ def test_a_job_without_a_gpu_sees_none(deployment: Deployment, monkeypatch: pyte
 
 def test_a_job_whose_gpu_fell_off_the_bus_is_no_failure_and_says_why_it_ended(deployment: Deployment) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"))
-    gpus = Gpus(deployment.folder / "gpus", library=lambda: nvml, is_there=lambda: True)
+    gpus = gpus_of(deployment.folder / "gpus", nvml)
 
     async def go() -> JobRow:
         async with bench(deployment, gpus=gpus) as b:

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from daemon.control_client import request
-from daemon.jobs.gpus import Gpus
 from daemon.scheduler import Operator, Scheduler
 from pipeline.jobs.specs import Budget, EndpointRung, EndpointSpec, ProveSpec, WholeSpec
 from pipeline.lean.backend import find_leans, simulator
@@ -17,7 +16,7 @@ from pipeline.lean.pool import PoolLimits
 from store.view.rows import JobRow
 from tests.support.daemon.bench import bench, until
 from tests.support.daemon.deployment import Deployment, NoTasks
-from tests.support.daemon.nvml import FakeGpu, FakeNvml
+from tests.support.daemon.nvml import FakeGpu, FakeNvml, gpus_of
 
 NO_LEAN = find_leans(backend="none", repl="", sandbox="none", toolchains=Path("/nonexistent"))
 
@@ -55,7 +54,7 @@ def test_what_runs_for_hours_is_preempted_for_a_pause_and_a_training_when_its_gp
     remote.commit("first", {"A.lean": "theorem a : True := by\n  sorry\n"})
     deployment.write(repos=[remote.path], extra="[trace]\nenabled = false\n")
     nvml = FakeNvml(FakeGpu("GPU-a"))
-    gpus = Gpus(tmp_path / "gpus", library=lambda: nvml, is_there=lambda: True)
+    gpus = gpus_of(tmp_path / "gpus", nvml)
 
     async def go() -> tuple[JobRow, str, JobRow, list[str]]:
         async with bench(deployment, gpus=gpus) as b:

@@ -1,14 +1,17 @@
 """NVML for tests: GPUs that are as the test says, behind the names of nvidia-ml-py.
 
 nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b", used_bytes=8 * 2**30))
-gpus = Gpus(tmp_path, library=lambda: nvml, is_there=lambda: True)
+gpus = gpus_of(tmp_path, nvml)
 nvml.gpus[0].lost = True
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
+
+from daemon.jobs.gpus import Gpus
 
 UNINITIALIZED, INVALID_ARGUMENT, DRIVER_NOT_LOADED, GPU_IS_LOST = 1, 2, 9, 15
 _SAID = {
@@ -89,3 +92,8 @@ class FakeNvml:
         if gpu.lost:
             raise self.NVMLError(GPU_IS_LOST)
         return gpu
+
+
+def gpus_of(folder: Path, nvml: FakeNvml | None, *, visible: str = "GPU-") -> Gpus:
+    """Return these GPUs as the daemon's, with their locks in a folder: all of them, whichever it may see here."""
+    return Gpus(folder, library=lambda: nvml, is_there=lambda: True, visible=visible)

@@ -13,13 +13,9 @@ import pytest
 from daemon.jobs.gpus import Gpus
 from pipeline.jobs.gpu_lock import take
 from pipeline.jobs.protocol import JobError
-from tests.support.daemon.nvml import FakeGpu, FakeNvml
+from tests.support.daemon.nvml import FakeGpu, FakeNvml, gpus_of
 
 GIB = 2**30
-
-
-def gpus(folder: Path, nvml: FakeNvml | None, visible: str | None = None) -> Gpus:
-    return Gpus(folder, library=lambda: nvml, is_there=lambda: True, visible=visible)
 
 
 def states(found: Gpus, **lent: str) -> list[tuple[str, str, str]]:
@@ -30,27 +26,27 @@ def states(found: Gpus, **lent: str) -> list[tuple[str, str, str]]:
 
 
 def test_a_gpu_that_no_one_uses_is_free_and_one_of_ours_is_lent(tmp_path: Path) -> None:
-    found = gpus(tmp_path, FakeNvml(FakeGpu("GPU-a", used_bytes=GIB // 2), FakeGpu("GPU-b")))
+    found = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a", used_bytes=GIB // 2), FakeGpu("GPU-b")))
     assert states(found, GPU_b="train it") == [("GPU-a", "free", ""), ("GPU-b", "lent", "train it")]
 
 
 def test_a_foreign_process_makes_it_busy_and_is_named(tmp_path: Path) -> None:
     users = FakeGpu("GPU-a", users={2**22 + 5: 3 * GIB, 2**22 + 6: None})
     hidden = FakeGpu("GPU-b", used_bytes=3 * GIB)
-    (_, a, why), (_, b, unseen) = states(gpus(tmp_path, FakeNvml(users, hidden)))
+    (_, a, why), (_, b, unseen) = states(gpus_of(tmp_path, FakeNvml(users, hidden)))
     assert (a, why) == ("busy", "used by process 4194309 with 3.0G, process 4194310")
     assert (b, unseen) == ("busy", "3.0G of its memory is held by a process that cannot be seen")
 
 
 def test_a_gpu_whose_lock_someone_holds_is_not_free(tmp_path: Path) -> None:
-    found = gpus(tmp_path, FakeNvml(FakeGpu("GPU-a")))
+    found = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a")))
     with take(found.lock("GPU-a")):
         assert states(found) == [("GPU-a", "lent", f"process {os.getpid()}, which holds its lock")]
     assert states(found) == [("GPU-a", "free", "")]
 
 
 def test_who_joins_a_look_that_began_before_a_gpu_was_taken_finds_it_taken(tmp_path: Path) -> None:
-    found = gpus(tmp_path, FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"), FakeGpu("GPU-c")))
+    found = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"), FakeGpu("GPU-c")))
 
     async def main() -> list[str]:
         began = asyncio.create_task(found.look({}))
@@ -64,7 +60,7 @@ def test_who_joins_a_look_that_began_before_a_gpu_was_taken_finds_it_taken(tmp_p
 
 def test_a_gpu_that_falls_off_the_bus_is_lost_under_its_name_until_it_answers_again(tmp_path: Path) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
-    found = gpus(tmp_path, nvml)
+    found = gpus_of(tmp_path, nvml)
     found.seen({})
     nvml.gpus[0].lost = True
     lost, other = found.seen({"GPU-a": "train it"})
@@ -77,7 +73,7 @@ def test_a_gpu_that_falls_off_the_bus_is_lost_under_its_name_until_it_answers_ag
 
 def test_a_gpu_that_is_not_listed_any_more_is_lost_too(tmp_path: Path) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"), FakeGpu("GPU-b"))
-    found = gpus(tmp_path, nvml)
+    found = gpus_of(tmp_path, nvml)
     found.seen({})
     del nvml.gpus[1]
     assert states(found) == [("GPU-a", "free", ""), ("GPU-b", "lost", "Invalid Argument")]
@@ -87,7 +83,7 @@ def test_a_driver_that_goes_away_takes_all_gpus_with_it_and_one_that_comes_back_
     tmp_path: Path,
 ) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a"))
-    found = gpus(tmp_path, nvml)
+    found = gpus_of(tmp_path, nvml)
     found.seen({})
     nvml.loaded = False
     assert states(found) == [("GPU-a", "lost", "Driver Not Loaded")]
@@ -97,13 +93,13 @@ def test_a_driver_that_goes_away_takes_all_gpus_with_it_and_one_that_comes_back_
 
 def test_only_those_that_the_daemon_may_see_are_lent(tmp_path: Path) -> None:
     nvml = FakeNvml(FakeGpu("GPU-a1"), FakeGpu("GPU-b2"))
-    assert [uuid for uuid, *_ in states(gpus(tmp_path, nvml, visible="1"))] == ["GPU-b2"]
-    assert [uuid for uuid, *_ in states(gpus(tmp_path, nvml, visible="GPU-a"))] == ["GPU-a1"]
-    assert states(gpus(tmp_path, nvml, visible="")) == []
+    assert [uuid for uuid, *_ in states(gpus_of(tmp_path, nvml, visible="1"))] == ["GPU-b2"]
+    assert [uuid for uuid, *_ in states(gpus_of(tmp_path, nvml, visible="GPU-a"))] == ["GPU-a1"]
+    assert states(gpus_of(tmp_path, nvml, visible="")) == []
 
 
 def test_without_nvml_there_is_one_nameless_gpu_which_one_job_has_at_a_time(tmp_path: Path) -> None:
-    found = gpus(tmp_path, None)
+    found = gpus_of(tmp_path, None)
     assert states(found) == [("", "free", "")]
     assert [gpu.state for gpu in found.seen({"": "train it"})] == ["lent"]
 
@@ -123,7 +119,7 @@ def test_a_driver_that_hangs_does_not_stop_the_daemon(
                 goes_on.wait(60)
             return super().nvmlDeviceGetCount()
 
-    found = gpus(tmp_path, Stuck(FakeGpu("GPU-a")))
+    found = gpus_of(tmp_path, Stuck(FakeGpu("GPU-a")))
 
     async def go() -> list[str]:
         first = (await found.look({}))[0].state
@@ -155,5 +151,5 @@ def test_a_job_waits_for_the_lock_of_its_gpu_and_gives_up_with_the_holders_numbe
 
 
 def test_a_part_of_a_gpu_is_lent_without_a_name(tmp_path: Path) -> None:
-    found = gpus(tmp_path, FakeNvml(FakeGpu("GPU-a")), visible="MIG-4d1c")
+    found = gpus_of(tmp_path, FakeNvml(FakeGpu("GPU-a")), visible="MIG-4d1c")
     assert [(gpu.uuid, gpu.state) for gpu in found.seen({})] == [("", "free")]
