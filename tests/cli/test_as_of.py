@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from contextlib import chdir, closing
 from dataclasses import dataclass
@@ -362,6 +363,7 @@ def in_a_child(story: RecordedStory, temporary: Path, *arguments: str) -> tuple[
     if child == 0:
         code = 1
         try:
+            os.chdir("/")  # the repository's folder may be closed to others
             if os.geteuid() == 0:
                 os.setgroups([])
                 os.setgid(65534)
@@ -369,6 +371,8 @@ def in_a_child(story: RecordedStory, temporary: Path, *arguments: str) -> tuple[
             tempfile.tempdir = str(temporary)
             answer.write_text(json.dumps(story.document(*arguments)))
             code = 0
+        except BaseException:  # noqa: BLE001 - a forked child must end here, whatever happens
+            traceback.print_exc()
         finally:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

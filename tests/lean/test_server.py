@@ -547,7 +547,7 @@ def test_a_repl_s_toolchain_searches_module_files_through_its_language_server(
 
 REFUSES = """#!/bin/sh
 case "$*" in *reportDelayMs*) echo "unknown configuration option 'server.reportDelayMs'" >&2; exit 1;; esac
-exec {lean} "$@"
+exec '{lean}' "$@"
 """
 
 
@@ -558,7 +558,7 @@ def test_a_lean_that_does_not_know_the_option_against_delays_is_started_without_
     """An unknown option ends the server, or the worker that it starts for the file."""
     lean, refuses, starts = real_lean / "bin" / "lean", tmp_path / "refuses", tmp_path / "starts"
     refuses.write_text(REFUSES.format(lean=lean), "utf-8")
-    starts.write_text(f'#!/bin/sh\nLEAN_WORKER_PATH={refuses} exec {lean} "$@"\n', "utf-8")
+    starts.write_text(f"#!/bin/sh\nLEAN_WORKER_PATH='{refuses}' exec '{lean}' \"$@\"\n", "utf-8")
     for program in (refuses, starts):
         program.chmod(0o755)
     older = replace(lean_itself(real_lean), argv=(str(refuses if whose == "server" else starts),))

@@ -144,11 +144,13 @@ def test_who_may_only_read_can_take_a_backup_elsewhere_after_a_clean_stop(
 ) -> None:
     stop(writer)
 
-    def work() -> None:
-        with tempfile.TemporaryDirectory() as elsewhere:
+    with tempfile.TemporaryDirectory() as elsewhere:
+        Path(elsewhere).chmod(0o777)
+
+        def work() -> None:
             assert backup(folder / "events.db", Path(elsewhere, "backup.db")).position == 20
 
-    without_write_access(folder, work)
+        without_write_access(folder, work)
 
 
 def test_of_a_file_that_may_not_be_read_it_is_said(folder: Path) -> None:
