@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from daemon.control_client import ControlError, request
@@ -98,6 +99,16 @@ class Watched:
             assert process.poll() is None
             yield process
 
+    def job_runs(self, process: subprocess.Popen[bytes]) -> bool:
+        """Return whether a job has its output, which a forked one opens itself, or has ended."""
+        if not self.deployment.events("job_started"):
+            return False
+        children = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+        with contextlib.suppress(ProcessLookupError):
+            if any(os.getsid(child) == child for child in children):
+                return True
+        return bool(self.deployment.events("job_succeeded"))
+
     def work_until_it_ends(self, process: subprocess.Popen[bytes]) -> list[StoredEvent]:
         """Commit and poll until the daemon has ended; return the events that could be read before."""
         acknowledged: list[StoredEvent] = []
@@ -171,7 +182,7 @@ def request_health(settings: Settings) -> dict[str, Any]:
 def refuses(watched: Watched, disk: Disk, *, code: str) -> None:
     """The whole course, for a disk that takes nothing more while the daemon works."""
     with watched.daemon() as process:
-        watched.deployment.wait_for(lambda: watched.deployment.events("job_started"), what="the first job")
+        watched.deployment.wait_for(lambda: watched.job_runs(process), what="the first job")
         disk.refuse(process.pid)
         acknowledged = watched.work_until_it_ends(process)
     assert process.returncode == 1
