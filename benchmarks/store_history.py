@@ -197,6 +197,10 @@ class Repository:
             error=None,
             n_declarations=len(file.declarations),
             n_sorries=len(places),
+            exercise_words=0,
+            declarations_taken=None,
+            sorries_taken=None,
+            marked=(),
             scan=digest(payload),
         )
 
@@ -247,6 +251,7 @@ class Repository:
             files_removed=0,
             files_failed=0,
             seconds=0.25,
+            challenges=(),
         )
 
 

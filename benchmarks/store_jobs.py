@@ -11,7 +11,14 @@ from store.domain.identity import proof_id, short_hash
 from store.events.base import EventBody
 from store.events.jobs import JobFailed, JobStarted, JobSucceeded
 from store.events.places import SorryPlace
-from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, ProofRejected, ProofVerified
+from store.events.proofs import (
+    AttemptFinished,
+    CheckedVersion,
+    ProofChecked,
+    ProofFound,
+    ProofRejected,
+    ProofVerified,
+)
 from tests.support.events import ALL_PASSED, CHECKS, PATCH, digest
 
 FOUND = 0.05
@@ -123,8 +130,10 @@ def _found(
             axioms=("propext",),
             grade="not_replayed",
             kernel="",
-            version=None,
+            version=CheckedVersion(sha=at.sha, blob=place.blob, byte_start=place.byte_start),
             patch=digest(PATCH),
+            toolchain=body.toolchain,
+            material=None,
         )
     elif outcome < 0.9:
         verdict = ProofChecked(

@@ -268,6 +268,10 @@ def _file_scanned(file: TracedFile, commit: str, staged: _Staged) -> FileScanned
         error=None,
         n_declarations=len(scan.declarations),
         n_sorries=0,
+        exercise_words=0,
+        declarations_taken=None,
+        sorries_taken=None,
+        marked=(),
         scan=staged.put(json.dumps(scan.as_json()).encode()),
     )
 
@@ -302,6 +306,7 @@ def _commit_scanned(commit: str, base: str | None, n_files: int) -> CommitScanne
         files_removed=0,
         files_failed=0,
         seconds=0.25,
+        challenges=(),
     )
 
 

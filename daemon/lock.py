@@ -123,7 +123,7 @@ def keep_private() -> None:
 
 
 def close_folder(folder: Path) -> bool:
-    """Take from a folder that an earlier version left open to every user what the umask takes; return whether it did.
+    """Take from a folder that is open to every user what the umask takes; return whether it did.
 
     Only from one that is ours: it has something of the daemon's, or nothing.
     """

@@ -46,7 +46,7 @@ from store.leandojo.exporting import Mode, export_chosen, export_leandojo, one_m
 from store.log.reader import LogReader
 from store.view import queries, trace_queries
 
-_VERSION = "2"
+_VERSION = "1"
 """The version of the export's output for the same traces."""
 
 

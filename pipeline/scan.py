@@ -357,11 +357,10 @@ def _challenges(mirror: Mirror, given: ScanSpec, changed: Collection[str] | None
     """The challenge modules that the commit's configurations of comparator name; another program's names none.
 
     Args:
-        changed: the paths that differ from the base's; None: not known.
+        changed: the paths that differ from the base's, which was scanned; None: not known.
     """
-    known = given.known.challenges
-    if changed is not None and known is not None and not any(map(_is_comparator, changed)):
-        return known
+    if changed is not None and not any(map(_is_comparator, changed)):
+        return given.known.challenges
     named: dict[str, None] = {}
     files = [item for item in mirror.files(given.sha) if item.readable and _is_comparator(item.path)]
     # Many a config.json is another program's.
@@ -506,6 +505,7 @@ def _file_event(
         exercise_words=read.exercise_words,
         marked=_marked(read, most=most_marked),
         declarations_taken=taken if taken < len(scan.declarations) else None,
+        sorries_taken=None,
         scan=reporter.stage(payload),
     )
 

@@ -30,7 +30,7 @@ The tests of one decision share `LEVEL` (Bonferroni). They are
 - of all tasks together, at half of it;
 - of each task against the best that was ever in use, at twice of it: else small losses would add up.
 
-A task whose single scores are not kept (measured by an older version) is judged by its figure alone.
+A task whose single scores are not kept is judged by its figure alone.
 """
 
 from __future__ import annotations

@@ -94,8 +94,6 @@ case $action in
     rm -f "$DESTDIR$PREFIX/bin/everlean" "$DESTDIR$units/everlean.service" "$DESTDIR$units/everlean-serve.service"
     [ "$etc" != /etc/everlean ] ||
       rm -f "$DESTDIR/usr/lib/sysusers.d/everlean.conf" "$DESTDIR/usr/lib/tmpfiles.d/everlean.conf"
-    # The manual page of an earlier version.
-    rm -f "$DESTDIR$PREFIX/share/man/man1/everlean.1"
     for one in $completions; do rm -f "$DESTDIR${one#*:}"; done
     if [ "$etc" = /etc/everlean ]; then
       echo "uninstalled; kept: /etc/everlean, /etc/credstore, /var/lib/everlean, /var/cache/everlean"

@@ -103,8 +103,6 @@ def main() -> None:
             # Lean is full of characters that an ASCII locale cannot write, and an answer is better than an error.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
-        if "EVERLEAN_COMPLETING" in os.environ:
-            return  # the script of an earlier version asks for candidates: its words are no command to run
         gc.disable()  # what is loaded here stays: to look at it while it grows finds nothing
         words = _words()
         app = build(asked_for(words))

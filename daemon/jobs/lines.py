@@ -229,7 +229,7 @@ def _check_proof(body: EventBody, *, job: DueJob) -> None:
         version = CheckedVersion(sha=judged.sha, blob=judged.blob, byte_start=judged.byte_start)
         if body.version != version:
             raise ValueError(f"{body.type}: it is about {body.version}, and the job was given {version}")
-        if isinstance(job.spec, CheckSpec) and body.toolchain not in ("", job.spec.lean.toolchain):
+        if isinstance(job.spec, CheckSpec) and body.toolchain != job.spec.lean.toolchain:
             raise ValueError(f"{body.type}: {body.toolchain!r} judged, and the job was given another Lean")
         if (why := why_not_verified(body)) is not None:
             raise ValueError(f"{body.type}: {why}")

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, Valid
 from pipeline.jobs.child import LONGEST_LINE_BYTES
 from pipeline.lean.backend import START_TIMEOUT_S
 
-SCHEMA = 2
+SCHEMA = 1
 WINDOW_LINES = 16
 """So many lines may be under way before the daemon has taken the first of them."""
 PART_BYTES = 4 * 2**20

@@ -59,7 +59,6 @@ def default_branch(view: sqlite3.Connection, repo: Repo) -> BranchRow | None:
             and row.branch == about.default_branch
             and row.state == "live"
             and row.scanned == row.tip
-            and row.toolchain is not None
         ):
             return row
     return None

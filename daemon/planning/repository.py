@@ -189,9 +189,9 @@ class RepositoryJobs:
             )
         for branch in branches:
             # On anything but a scanned tip the work would be for a text that is being replaced.
-            if branch.scanned != branch.tip or branch.toolchain is None:
+            if branch.scanned != branch.tip:
                 continue
-            lean = self._leans.for_toolchain(branch.toolchain)
+            lean = self._leans.for_toolchain(branch.toolchain or "")
             if lean.kind == "none":
                 continue
             uses = [*self._uses(repo, branch, lean)]
@@ -323,9 +323,7 @@ class RepositoryJobs:
             branch.scanned_include,
             branch.scanned_exclude,
         ]
-        # An older version did not look which Lean a commit is for: its tip is scanned once more.
-        as_now = same_patterns and branch.toolchain is not None
-        for commit, after in self._unscanned(repo, branch, as_now=as_now):
+        for commit, after in self._unscanned(repo, branch, same_patterns=same_patterns):
             # The observation's position makes a commit that came back after a force-push a new job, and what was
             # scanned before makes patterns that came back one. With other patterns a failure may not repeat.
             identity = job_id(
@@ -363,7 +361,7 @@ class RepositoryJobs:
                         ),
                         # Other patterns mean other files, and a base may be lost with its mirror: then the tables
                         # say what to compare with.
-                        by_files=branch.scanned is not None and (not as_now or standing.attempt > 1),
+                        by_files=branch.scanned is not None and (not same_patterns or standing.attempt > 1),
                     ),
                     **self._limits(),
                 )
@@ -392,7 +390,7 @@ class RepositoryJobs:
         return tuple(row.sha for row in later[:_MOST_COMMITS])
 
     def _unscanned(
-        self, repo: Repo, branch: BranchRow, *, as_now: bool
+        self, repo: Repo, branch: BranchRow, *, same_patterns: bool
     ) -> Iterator[tuple[CommitRow, int | None]]:
         """Yield the commits to scan, and for a tip that is scanned again the position of its last scan."""
         first = queries.next_commit_to_scan(self._view, repo.key, branch.branch)
@@ -401,7 +399,7 @@ class RepositoryJobs:
             rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="observed")
             rest = sorted((row for row in rows if row.sha != first.sha), key=lambda row: row.seq)
             yield from ((row, None) for row in rest)
-        if branch.scanned == branch.tip and not as_now:
+        if branch.scanned == branch.tip and not same_patterns:
             rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="scanned")
             yield from ((row, branch.scanned_seq) for row in rows if row.sha == branch.tip)
 
@@ -444,7 +442,7 @@ class RepositoryJobs:
         for row in doubted.values():
             # A second kernel that came since may be without them.
             if row.branch in branches and self._judges.newer(row.checked_at):
-                sha, toolchain = row.checked_sha, row.judge or row.toolchain
+                sha, toolchain = row.checked_sha, row.judge
                 anew = (sha, self._judges.second_since)
                 yield _ToCheck(row, sha, row.checked_blob, row.checked_start, toolchain, " again", anew)
 

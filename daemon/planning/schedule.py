@@ -202,7 +202,7 @@ def _branches(view: sqlite3.Connection, repo: Repo) -> list[BranchRow]:
 
 
 def _is_scanned(branch: BranchRow) -> bool:
-    return branch.scanned == branch.tip and branch.toolchain is not None
+    return branch.scanned == branch.tip
 
 
 def _nothing_to_learn(view: sqlite3.Connection, repo: Repo, leans: Leans, untrainable: str) -> str:

@@ -36,7 +36,7 @@ def _found(view: sqlite3.Connection, *, known: Sequence[Advisory]) -> list[Proof
 
 
 def _witnesses(row: ProofRow) -> tuple[Kernel, ...]:
-    return witnesses(row.grade, row.kernel, row.judge or row.toolchain)
+    return witnesses(row.grade, row.kernel, row.judge)
 
 
 def _doubted(row: ProofRow, job: str, faults: Sequence[Advisory]) -> ProofDoubted:

@@ -66,7 +66,7 @@ def evidence_for(
             patch = log.blob(row.patch_sha256)
     check_proof(row, patch)
     check_consent(database, row, settings)
-    return evidence_of(database, row, patch or b"")
+    return evidence_of(database, row)
 
 
 def propose(

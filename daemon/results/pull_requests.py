@@ -373,12 +373,11 @@ _NO_MORE = (
 class Evidence:
     """The origin of a proof, beside its row.
 
-    `weights` is the hash of its model's, "" where none is kept; `judge` the Lean that judged, as its patch says it.
+    `weights` is the hash of its model's, "" where none is kept.
     """
 
     attempt: AttemptRow | None
     weights: str
-    judge: str
 
 
 def check_proof(row: ProofRow, patch: bytes | None) -> None:
@@ -470,14 +469,12 @@ async def check_authors(
             )
 
 
-def evidence_of(view: sqlite3.Connection, row: ProofRow, patch: bytes) -> Evidence:
-    """Return what is recorded of the search that found a proof, and of its check."""
+def evidence_of(view: sqlite3.Connection, row: ProofRow) -> Evidence:
+    """Return what is recorded of the search that found a proof."""
     attempt = queries.attempt_behind(view, row)
-    judge = re.search(rb"^Toolchain: (.+)$", patch.partition(b"\ndiff --git ")[0], flags=re.MULTILINE)
     return Evidence(
         attempt,
         "" if attempt is None else model_queries.weights_of(view, attempt.model),
-        judge[1].decode(errors="replace") if judge else row.toolchain,
     )
 
 
@@ -522,7 +519,7 @@ def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullReque
     weights = f" ({whose} {_code(f'sha256:{evidence.weights}')})" if evidence.weights else ""
     facts = [
         ("Proof", _code(row.proof)),
-        ("Lean toolchain", _code(evidence.judge or "unknown")),
+        ("Lean toolchain", _code(row.judge)),
         (
             "Checked at commit",
             f"{_code(row.checked_sha)}, which the pull request is made on ({_code(ground.base)})",

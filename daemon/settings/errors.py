@@ -22,23 +22,6 @@ if TYPE_CHECKING:
 
 _TOML_POSITION = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 _SECRET_NAMES = ("token", "password", "secret", "api_key", "apikey", "key", "github_token")
-_REMOVED: dict[Location, str] = {
-    ("prove", "generator", "engine"): "transformers runs the models of rungs 1 and 2; remove the line. A vLLM"
-    ' server is an endpoint: take rung 4, with base_url = "http://127.0.0.1:8000/v1" and mode = "tactics" under'
-    " [prove.external]",
-    ("github", "graphql_above"): "every repository is polled by REST, where an unchanged one costs no quota;"
-    " remove the line",
-    (
-        "serve",
-        "enabled",
-    ): "the daemon does not run the server; remove the line and run: systemctl enable --now everlean-serve",
-    (
-        "serve",
-        "memory",
-    ): "the service manager bounds the server's memory; remove the line and set MemoryMax= of"
-    " everlean-serve.service",
-}
-"""Settings of earlier versions, and what replaces them."""
 _PROGRAMS = {
     "string_type": "must be a string in quotes",
     "bool_type": "must be true or false",
@@ -134,8 +117,6 @@ def _message(details: ErrorDetails, *, model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         if name.lower() in _SECRET_NAMES:
             return f"the configuration must not contain a secret; {_place_of_a_secret(location)}"
-        if location in _REMOVED:
-            return f"is no longer a setting: {_REMOVED[location]}"
         known = _toml_names(owner) if owner is not None else []
         return f"is no known setting; {suggestion(name, known)}"
     example = _example(field, next(str(part) for part in reversed(location) if isinstance(part, str)))

@@ -881,8 +881,7 @@ class RepoEntry(Section):
     exercises: Globs = Field(EXERCISES, examples=[["Exercises/**"]])
     """Globs of files that are exercises for people: they are scanned and counted, but no proof is searched. Unless
     this is `[]`, a file with three or more sorries and the word `exercise` anywhere in its text, in a comment or in
-    a name, is an exercise too. For files scanned by a version that did not read the text, and unchanged since, only
-    names count"""
+    a name, is an exercise too."""
     enabled: Flag = Field(True, examples=[True])
     """`false`: not polled; its history stays"""
     opt_out: Flag = Field(False, examples=[False])

@@ -556,7 +556,7 @@ def Exporter.write {α : Type} (to : Exporter) (act : W α) : IO (α × Exporter
   return (a, { to with bytes := bytes, lines := to.lines + writer.lines.size, writer := { writer with lines := #[] } })
 
 def metaLine : String :=
-  let exporter := object [("name", quoted "everlean"), ("version", quoted "4")]
+  let exporter := object [("name", quoted "everlean"), ("version", quoted "1")]
   let lean := object [("githash", quoted Lean.githash), ("version", quoted Lean.versionString)]
   let format := object [("version", quoted "3.1.0")]
   object [("meta", object [("exporter", exporter), ("lean", lean), ("format", format)])]
@@ -595,7 +595,7 @@ def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Nam
   | some c =>
     if !world.inside target then
       throw (IO.userError ("of another module: " ++ toString asked))
-    say out ("everlean-questions 4 " ++ nonce)
+    say out ("everlean-questions 1 " ++ nonce)
     say out ("lean " ++ Lean.versionString)
     for (name, init) in world.modules do
       let path ← findOLean name

@@ -17,7 +17,7 @@ from pathlib import Path
 from pipeline.gate.export import Declared, Export, ExportError, Name, read_export, shown
 from pipeline.lean.source.imports import CORE
 
-FORMAT = 4
+FORMAT = 1
 _KINDS = {
     "axiom": "axiom",
     "def": "definition",

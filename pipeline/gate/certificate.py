@@ -152,10 +152,10 @@ def _made(log: LogReader, found: ProofFound, event: StoredEvent) -> Certificate:
             f"proof {found.proof}: {GRADES[body.grade]}, and a certificate needs a kernel's replay of all that the"
             " proof rests on; `[lean] second_kernel` names a program that can"
         )
-    if body.material is None or body.version is None or not body.toolchain:
+    if body.material is None:
         raise CertificateError(
-            f"proof {found.proof}: it was checked by a version of everlean that recorded no hashes of what it checked;"
-            " it gets a certificate when it is checked again"
+            f"proof {found.proof}: no hashes of what was checked are recorded, since not all of it could be read; the"
+            f" check of its statement says why (`everlean proofs show {found.proof}`)"
         )
     patch = log.blob(body.patch.sha256)
     try:
@@ -252,6 +252,8 @@ def _faults(certificate: Certificate) -> list[str]:
         version=CheckedVersion(sha=certificate.commit, blob=certificate.blob, byte_start=0),
         patch=BlobRef(sha256=certificate.patch_sha256, size_bytes=0),
         job="",
+        toolchain=certificate.toolchain,
+        material=certificate.material,
     )
     faults = []
     if (why := why_not_verified(body)) is not None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from store.events.base import BlobRef, EventBody
 
-SPEC_SCHEMA = 3
+SPEC_SCHEMA = 1
 BAD_INPUT = "bad_input"
 """Why a job fails one of whose inputs is not what its specification names."""
 KEY_PIPE = "EVERLEAN_KEY_PIPE"

@@ -43,7 +43,7 @@ class ScanKnown(Spec):
         proofs: our proofs of the repository's sorries that were not rejected.
         sorries_of_others: sorries in the source of the repository's other branches.
         declarations: of all of the repository's branches.
-        challenges: the modules that a comparator.json names, as of the last scan; None: not known.
+        challenges: the modules that a comparator.json names, as of the last scan.
     """
 
     files: dict[str, str] | None = None
@@ -52,7 +52,7 @@ class ScanKnown(Spec):
     proofs: tuple[GivenProof, ...] = ()
     sorries_of_others: int = 0
     declarations: int = 0
-    challenges: tuple[str, ...] | None = None
+    challenges: tuple[str, ...] = ()
 
 
 class ScanLimits(Spec):

@@ -298,7 +298,7 @@ class Chain:
         """
         if parent is None:
             return config.model_name
-        learned = self.read(parent).config.get("split", "random")
+        learned = self.read(parent).config["split"]
         if learned != config.split:
             # The sides of one split are not those of the other: what was learned from may be what is measured on.
             raise ConfigError(

@@ -31,9 +31,6 @@ BelowOne = Annotated[float, Field(ge=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
-_NEVER = object()
-
-
 class Config:
     """The base of a configuration: a frozen dataclass that calls `checked` in its `__post_init__`.
 
@@ -44,9 +41,6 @@ class Config:
 
     no_content: ClassVar[frozenset[str]]
     """Fields that do not change the weights that a training makes."""
-    before: ClassVar[Mapping[str, object]] = {}
-    """Fields that earlier versions did not have, each with what those did: with this value a field is no content, so
-    that the ids of checkpoints stay."""
     model_name: str
     seed: int
     split: Split
@@ -73,11 +67,7 @@ class Config:
 
     def content(self) -> dict[str, Any]:
         """Return the fields that decide the weights that a training makes."""
-        return {
-            name: value
-            for name, value in self.to_dict().items()
-            if name not in self.no_content and self.before.get(name, _NEVER) != value
-        }
+        return {name: value for name, value in self.to_dict().items() if name not in self.no_content}
 
     def task_split(self, side: str) -> str:
         """Return the name of a measurement's split: that of "random" is its side's alone."""
@@ -207,7 +197,6 @@ class TacticsConfig(Config):
     save_minutes: Number = 10.0
 
     no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})
-    before: ClassVar[Mapping[str, object]] = {"lora_by_repository": False, "split": "random"}
 
     def __post_init__(self) -> None:
         if str(self.objective) == "grpo":
@@ -265,7 +254,6 @@ class ProgressConfig(Config):
     save_minutes: Number = 10.0
 
     no_content: ClassVar[frozenset[str]] = frozenset({"save_minutes"})
-    before: ClassVar[Mapping[str, object]] = {"split": "random"}
 
     def __post_init__(self) -> None:
         self.checked()

@@ -230,7 +230,7 @@ def _write_modules(out: Path, config: Mapping[str, Any]) -> None:
         ],
         # The longest text that it was trained on: a state. Premises were cut at max_seq_len.
         "sentence_bert_config.json": {
-            "max_seq_length": int(config.get("data_max_seq_len", 1024)),
+            "max_seq_length": int(config["data_max_seq_len"]),
             "do_lower_case": False,
         },
         "config_sentence_transformers.json": {"similarity_fn_name": "cosine", "prompts": {}},
@@ -326,7 +326,7 @@ def card(shared: Shared, written: Format, name: str) -> str:
         "",
         *(f"- {repository}" for repository in shared.learned),
         "",
-        _SIDES[row.config.get("split", "random")],
+        _SIDES[row.config["split"]],
         "",
         "## Measured",
         "",

@@ -380,7 +380,7 @@ class TrainingJob(abc.ABC, Generic[C]):
         )
 
     def _curve(self, folder: Path) -> BlobRef | None:
-        """Stage the curve of a checkpoint; one of an earlier version has none."""
+        """Stage the curve of a checkpoint; None where none lies in its folder."""
         path = folder / CURVE
         return self.reporter.stage(path.read_bytes()) if path.is_file() else None
 

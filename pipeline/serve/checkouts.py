@@ -475,7 +475,7 @@ def challenges_on(view: Path, commit: Commit) -> frozenset[str]:
         Problem: 503, the view cannot be read.
     """
     rows = _branches(view, commit.repository.key)
-    modules = [row.challenges or () for row in rows if commit.branch in ("", row.branch)]
+    modules = [row.challenges for row in rows if commit.branch in ("", row.branch)]
     return frozenset(module for some in modules for module in some)
 
 

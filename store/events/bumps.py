@@ -84,7 +84,6 @@ class BumpBuilt(EventBody):
     """A raised commit was built until nothing new broke. `modules_failed` could not be built whatever was put aside."""
 
     type: ClassVar[str] = "bump_built"
-    schema_version: ClassVar[int] = 2
     repository: str
     branch: str
     sha: Sha
@@ -106,7 +105,6 @@ class BumpTried(EventBody):
     """
 
     type: ClassVar[str] = "bump_tried"
-    schema_version: ClassVar[int] = 2
     repository: str
     branch: str
     sha: Sha
@@ -132,7 +130,6 @@ class BumpFinished(EventBody):
     """
 
     type: ClassVar[str] = "bump_finished"
-    schema_version: ClassVar[int] = 3
     repository: str
     branch: str
     sha: Sha

@@ -24,7 +24,6 @@ class CheckpointSaved(EventBody):
     """
 
     type: ClassVar[str] = "checkpoint_saved"
-    schema_version: ClassVar[int] = 3
     model: ModelKind
     checkpoint: str
     parent: str | None
@@ -48,7 +47,6 @@ class CheckpointPromoted(EventBody):
     """From here on this checkpoint is the one in use. `previous` is None for the first."""
 
     type: ClassVar[str] = "checkpoint_promoted"
-    schema_version: ClassVar[int] = 2
     model: ModelKind
     checkpoint: str
     previous: str | None
@@ -95,7 +93,6 @@ class EvaluationFinished(EventBody):
     """
 
     type: ClassVar[str] = "evaluation_finished"
-    schema_version: ClassVar[int] = 3
     model: ModelKind
     evaluation: str
     checkpoint: str

@@ -43,7 +43,6 @@ class AttemptFinished(EventBody):
     """
 
     type: ClassVar[str] = "attempt_finished"
-    schema_version: ClassVar[int] = 2
     repository: str
     branch: str
     sha: Sha
@@ -160,13 +159,12 @@ class ProofVerified(EventBody):
     """Lean accepted it: every required check passed. Never simulated, so it has no such field.
 
     `kernel` names the programs that replayed it or judged its export (Lean's own `leanchecker`, a second kernel with
-    its version), commas between, "" where none did. `version` is what was checked, since a proof is
-    checked again where its branch has gone on; None in events of version 1: where the proof was found. `toolchain` is
-    the Lean that judged; "" and no `material` in events of versions 1 and 2, which did not say.
+    its version), commas between, "" where none did. `version` is what was checked, since a proof is checked again
+    where its branch has gone on. `toolchain` is the Lean that judged. `material` is what the verdict is about, None
+    where not all of it could be read.
     """
 
     type: ClassVar[str] = "proof_verified"
-    schema_version: ClassVar[int] = 3
     proof: str
     sorry: str
     checks: tuple[Check, ...]
@@ -174,11 +172,11 @@ class ProofVerified(EventBody):
     axioms: tuple[str, ...]
     grade: Grade
     kernel: str
-    version: CheckedVersion | None
+    version: CheckedVersion
     patch: BlobRef
     job: str
-    toolchain: str = ""
-    material: Material | None = None
+    toolchain: str
+    material: Material | None
 
 
 class ProofDoubted(EventBody):

@@ -78,7 +78,6 @@ from store.events.service import (
     DaemonStarted,
     DaemonStopped,
     LeanChosen,
-    LogChained,
     LogRecovered,
     NotificationFailed,
     NotificationSent,
@@ -97,7 +96,6 @@ AnyEvent = (
     DaemonStarted
     | DaemonStopped
     | LeanChosen
-    | LogChained
     | LogRecovered
     | ConfigLoaded
     | ConfigRejected

@@ -15,17 +15,16 @@ class FileScanned(EventBody):
     """The scanner read one file at one commit. `scan` is a `store.domain.records.ScannedFile` as JSON.
 
     Only files that differ from the previous scanned commit of the branch have an event. `exercise_words` is how often
-    the word stands in the file's text, comments too; None where an older version did not look.
+    the word stands in the file's text, comments too.
 
     `n_declarations` and `n_sorries` are all that the file has. Where it has more than the limits allow, `scan` has the
     first `declarations_taken`, and `sorries_taken` of its sorries are followed; None: all.
 
     `marked` names the declarations with a sorry that an attribute (`exercise`, `challenge`) says to be there by design,
-    the first ones where they are more than a file's sorries may be; None where an older version did not look.
+    the first ones where they are more than a file's sorries may be.
     """
 
     type: ClassVar[str] = "file_scanned"
-    schema_version: ClassVar[int] = 4
     repository: str
     branch: str
     sha: Sha
@@ -34,10 +33,10 @@ class FileScanned(EventBody):
     error: str | None
     n_declarations: int
     n_sorries: int
-    exercise_words: int | None = None
-    declarations_taken: int | None = None
-    sorries_taken: int | None = None
-    marked: tuple[str, ...] | None = None
+    exercise_words: int
+    declarations_taken: int | None
+    sorries_taken: int | None
+    marked: tuple[str, ...]
     scan: BlobRef
 
 
@@ -68,24 +67,23 @@ class CommitScanned(EventBody):
     `include` and `exclude` are the path patterns that it was scanned with: with others it is scanned again.
     `toolchain` is the text of the `lean-toolchain` at the root ("" without one), `manifest` the git blob of
     `lake-manifest.json` ("" without one), `challenges` the modules that a comparator.json, in whatever folder, names as
-    challenges, whose sorries are there by design; None where an older version did not look.
+    challenges, whose sorries are there by design.
     """
 
     type: ClassVar[str] = "commit_scanned"
-    schema_version: ClassVar[int] = 4
     repository: str
     branch: str
     sha: Sha
     base: Sha | None
     include: tuple[str, ...]
     exclude: tuple[str, ...]
-    toolchain: str | None
-    manifest: str | None
+    toolchain: str
+    manifest: str
     files_scanned: int
     files_removed: int
     files_failed: int
     seconds: float
-    challenges: tuple[str, ...] | None = None
+    challenges: tuple[str, ...]
 
 
 class TheoremsFollowed(EventBody):

@@ -51,14 +51,6 @@ class DaemonStopped(EventBody):
     pid: int
 
 
-class LogChained(EventBody):
-    """A log of before the chain got it: `hash` is that of event `upto`, computed from what lay there then."""
-
-    type: ClassVar[str] = "log_chained"
-    upto: int
-    hash: Digest
-
-
 class LogRecovered(EventBody):
     """From here on the log is a new branch of history: what came behind event `kept` was lost.
 

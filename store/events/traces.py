@@ -19,11 +19,10 @@ class FileTraced(EventBody):
     `error` says what could not be extracted; what could is still in `trace`. `sha` is the commit as the tracer
     or the dataset names it. `key` names all that the trace depends on (the file, its toolchain, the manifest, the
     tracer, what it imports): under the same key it is not traced again. A failure's names the commit too. "" for an
-    import, and where an older version wrote it.
+    import.
     """
 
     type: ClassVar[str] = "file_traced"
-    schema_version: ClassVar[int] = 2
     repository: str
     line: str
     sha: str

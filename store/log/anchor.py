@@ -28,7 +28,7 @@ from pathlib import Path
 
 from store.errors import DatabaseMissingError, LogDamagedError, LogError, is_damage, without_remedy
 from store.log import chain
-from store.log.chain import START, Link, is_chained, link_at
+from store.log.chain import START, Link, link_at
 from store.log.reader import check_identity
 from store.sqlite import connect_readonly, sync, translated
 
@@ -113,7 +113,7 @@ def _end(log_path: Path, seq: int) -> tuple[int, Link | None]:
     """Return a log's last event, and the link of the event that its anchor names."""
     with closing(connect_readonly(log_path, check=check_identity)) as connection, translated(log_path):
         last = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
-        return last, link_at(connection, seq) if is_chained(connection) else None
+        return last, link_at(connection, seq)
 
 
 def _missing(last: int, anchor: int) -> str:

@@ -189,19 +189,18 @@ def damage(log_path: Path) -> str:
 def _check_chain(log_path: Path) -> Iterator[str]:
     """Yield the events whose hash is another than that which was recorded, and whether the end is there."""
     with chain.raw(log_path) as connection:
-        if chain.is_chained(connection):
-            link = chain.START
-            while (walked := chain.walk(connection, after=link)).damage is not None:
-                yield str(walked.damage)
-                link = chain.link_at(connection, walked.damage.seq) or chain.last(connection)
-                if link.seq < walked.damage.seq:
-                    break
-            else:
-                last = chain.last(connection)
-                if last.seq != walked.link.seq:
-                    yield f"the chain ends at event {last.seq}, and the log at event {walked.link.seq}"
-                elif left := chain.uncovered(connection, last):
-                    yield f"payload {left[0][0]!s}: no event covers it"
+        link = chain.START
+        while (walked := chain.walk(connection, after=link)).damage is not None:
+            yield str(walked.damage)
+            link = chain.link_at(connection, walked.damage.seq) or chain.last(connection)
+            if link.seq < walked.damage.seq:
+                break
+        else:
+            last = chain.last(connection)
+            if last.seq != walked.link.seq:
+                yield f"the chain ends at event {last.seq}, and the log at event {walked.link.seq}"
+            elif left := chain.uncovered(connection, last):
+                yield f"payload {left[0][0]!s}: no event covers it"
     try:
         check_end(log_path)
     except LogDamagedError as error:
@@ -212,8 +211,6 @@ def _changed_schema(connection: sqlite3.Connection) -> list[str]:
     """Return the differences from the tables, indices and triggers of a new log."""
     statement = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
     fresh = in_memory(script("log/schema"))
-    if chain.is_chained(connection):
-        fresh.executescript(script("log/chain"))
     try:
         wanted = dict(fresh.execute(statement).fetchall())
     finally:

@@ -26,14 +26,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from store.errors import LogDamagedError
-from store.log.blobs import cited
 from store.log.envelope import COLUMNS
 from store.sqlite import connect_readonly, translated
 
 Column = int | str | bytes | float | None
 _EVENT = ", ".join(f"e.{name}" for name in COLUMNS)
 _BATCH = 500
-_DATA = COLUMNS.index("data")
 
 
 class Link(NamedTuple):
@@ -87,14 +85,6 @@ def linked(before: Link, event: Sequence[Column], blobs: Sequence[Sequence[Colum
 def insert(connection: sqlite3.Connection, links: Iterable[Link]) -> None:
     """Store links inside the caller's transaction."""
     connection.executemany("INSERT INTO chain VALUES (?, ?, ?)", links)
-
-
-def is_chained(connection: sqlite3.Connection) -> bool:
-    """Return whether the log has the table: those that no writer of this version opened yet have not."""
-    return (
-        connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'chain'").fetchone()
-        is not None
-    )
 
 
 def link_at(connection: sqlite3.Connection, seq: int) -> Link | None:
@@ -176,23 +166,6 @@ def _damage(connection: sqlite3.Connection, before: Link, row: Sequence[Column])
         return None
     with_it = f", or payload {before.blobs + 1} to {blobs}, which came with it," if held else ""
     return Damage(before.seq + 1, f"its content{with_it} is not what was recorded: its hash is another")
-
-
-def chain_part(connection: sqlite3.Connection, before: Link, *, most: int) -> list[Link]:
-    """Return the links of up to `most` events that have none yet: an event covers the blobs up to those it cites."""
-    links = []
-    rows = connection.execute(
-        f"SELECT {_EVENT} FROM events e WHERE seq > ? ORDER BY seq LIMIT ?",
-        (before.seq, most),
-    ).fetchall()
-    for row in rows:
-        upto = before.blobs
-        for digest in cited(row[_DATA]):
-            found = connection.execute("SELECT id FROM blobs WHERE sha256 = ?", (digest,)).fetchone()
-            upto = max(upto, found[0] if found else 0)
-        before = linked(before, row, _blobs(connection, before.blobs, upto))
-        links.append(before)
-    return links
 
 
 def uncovered(connection: sqlite3.Connection, link: Link) -> list[tuple[Column, ...]]:

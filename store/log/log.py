@@ -47,8 +47,6 @@ from store.log.reader import APPLICATION_ID, LOG_VERSION, LogReader, check_ident
 from store.sqlite import WriterLock, connect_writable, copy_into, read_schema, script, sync, translated
 
 _INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
-_CHAINED_AT_ONCE = 2_000
-"""How many old events get their hash in one transaction."""
 
 CALLERS_MISTAKES = (
     ConcurrencyError,
@@ -172,7 +170,7 @@ class EventLog:
                 connection = connect_writable(path, pragmas=("foreign_keys = ON",))
                 try:
                     _prepare_file(connection, path)
-                    head = _chained(connection, path)
+                    head = _head(connection, path)
                     anchor = Anchor.open(path, head)
                 except BaseException:
                     connection.close()
@@ -418,62 +416,24 @@ def _prepare_file(connection: sqlite3.Connection, path: Path) -> None:
     if read_schema(connection) == 0:
         # One transaction: a kill in between leaves an empty file, which the next start fills.
         connection.executescript(
-            f"BEGIN IMMEDIATE;\n{script('log/schema')}\n{script('log/chain')}\n"
+            f"BEGIN IMMEDIATE;\n{script('log/schema')}\n"
             f"PRAGMA application_id = {APPLICATION_ID};\nPRAGMA user_version = {LOG_VERSION};\nCOMMIT;"
         )
         sync(path.parent)
 
 
-def _chained(connection: sqlite3.Connection, path: Path) -> chain.Link:
-    """Return the chain's last link; a log of format 1 gets its chain first, and an event that says so.
-
-    A kill in between leaves format 1 with the beginning of a chain, which the next opening continues.
+def _head(connection: sqlite3.Connection, path: Path) -> chain.Link:
+    """Return the chain's last link.
 
     Raises:
         LogDamagedError: the chain does not end with the log.
     """
     last = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
-    if connection.execute("PRAGMA user_version").fetchone()[0] >= LOG_VERSION:
-        head = chain.last(connection)
-        if head.seq != last:
-            raise LogDamagedError(
-                path,
-                min(head.seq, last) + 1,
-                f"its last event is {last}, and its chain ends at event {head.seq}",
-            )
-        return head
-    if not chain.is_chained(connection):
-        connection.executescript(f"BEGIN IMMEDIATE;\n{script('log/chain')}\nCOMMIT;")
     head = chain.last(connection)
-    while links := chain.chain_part(connection, head, most=_CHAINED_AT_ONCE):
-        connection.execute("BEGIN IMMEDIATE")
-        chain.insert(connection, links)
-        connection.execute("COMMIT")
-        head = links[-1]
-    return _close_chain(connection, head)
-
-
-def _close_chain(connection: sqlite3.Connection, head: chain.Link) -> chain.Link:
-    """Record that the log has its chain now, and up to which event it was computed from what lay there."""
-    # Not at the top of this file: nobody else who opens a log needs pydantic for it.
-    from store.events.service import LogChained
-
-    event = prepare(NewEvent("log", LogChained(upto=head.seq, hash=head.hash.hex())))
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        if head.seq:
-            version = connection.execute(
-                "SELECT coalesce(max(version), 0) + 1 FROM events WHERE stream = 'log'"
-            ).fetchone()[0]
-            row = (head.seq + 1, *event.row(version, now_text()))
-            link = chain.linked(head, row, chain.uncovered(connection, head))
-            connection.execute(_INSERT, row)
-            chain.insert(connection, [link])
-            head = link
-        connection.execute(f"PRAGMA user_version = {LOG_VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
+    if head.seq != last:
+        raise LogDamagedError(
+            path,
+            min(head.seq, last) + 1,
+            f"its last event is {last}, and its chain ends at event {head.seq}",
+        )
     return head

@@ -24,8 +24,8 @@ from store.log.envelope import COLUMNS, StoredEvent
 from store.sqlite import connect_readonly, translated
 
 APPLICATION_ID = 0x6576_6C6E  # "evln", which `file` and SQLite tools can show
-LOG_VERSION = 2
-"""2 has the chain (`store.log.chain`). The writer gives it to a log of format 1; readers read both."""
+LOG_VERSION = 1
+"""The format of the file: its tables, and what their hashes are made of."""
 _COLUMNS = ", ".join(COLUMNS)
 _BATCH = 500
 _LAST = 2**63 - 1  # SQLite has no larger number, so nothing lies behind it
@@ -58,9 +58,11 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
         raise LogDamagedError(
             path, None, f"its header is damaged: log format {version}, which there never was"
         )
-    tables = connection.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('events', 'blobs')")
-    if tables.fetchone()[0] != 2:
-        raise LogDamagedError(path, None, "its table of events, or of payloads, is not there")
+    tables = connection.execute(
+        "SELECT count(*) FROM sqlite_schema WHERE name IN ('events', 'blobs', 'chain')"
+    )
+    if tables.fetchone()[0] != 3:
+        raise LogDamagedError(path, None, "its table of events, of payloads or of hashes is not there")
 
 
 def select_events(

@@ -5,8 +5,7 @@ a second name in a folder of their own before they lose the first: a kill at any
 next recovery goes on where that one ended.
 
 The first page of the file says where its tables are: where it is damaged, nothing else can be read. It is the same in
-each log but for some counters, so a copy of the file gets a new one, and what the chain then confirms is kept. (Not
-in a log that was begun before there was the chain and not restored since: nobody knows where its chain lies.)
+each log but for some counters, so a copy of the file gets a new one, and what the chain then confirms is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from store.errors import LogDamagedError, LogError, NotALogError, is_damage, without_remedy
+from store.errors import LogDamagedError, LogError, is_damage, without_remedy
 from store.log import chain
 from store.log.anchor import anchor_path, check_end, read_anchor
 from store.log.backup import damaged_file
@@ -131,31 +130,27 @@ class _Sound:
 
     source: Path
     kept: chain.Link
-    chained: bool
     last: int
     reason: str
 
 
 def _assess(path: Path, spare: Path) -> _Sound:
     """Return what is sound of a log. `spare` is where a copy may be made."""
-    wrong, foreign = "", False
+    wrong = ""
     try:
         wrong = damaged_file(path)
     except LogError as error:
         if not is_damage(error):
             raise
-        wrong, foreign = without_remedy(error), isinstance(error, NotALogError)
+        wrong = without_remedy(error)
     sound = _walked(path)
     for restored in (False, True) if path.exists() and path.stat().st_size else ():
-        if not wrong or (sound.chained and sound.kept.seq):
+        if not wrong or sound.kept.seq:
             break
         _copy_with_a_new_first_page(path, spare, restored=restored)
         again = _walked(spare)
-        if again.chained and again.kept.seq:
+        if again.kept.seq:
             sound = again
-    if foreign and not sound.chained:
-        # Nothing confirms that these are events of ours.
-        sound = replace(sound, kept=chain.START)
     reason = sound.reason
     if not reason or not sound.last:  # that nothing can be read is said with how much there was
         try:
@@ -170,14 +165,12 @@ def _walked(path: Path) -> _Sound:
     try:
         with chain.raw(path) as connection:
             if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'events'").fetchone():
-                return _Sound(path, chain.START, True, 0, "")
+                return _Sound(path, chain.START, 0, "")
             last = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
-            if not chain.is_chained(connection):
-                return _Sound(path, chain.Link(last, 2**62, b""), False, last, "")
             walked = chain.walk(connection)
-            return _Sound(path, walked.link, True, last, str(walked.damage or ""))
+            return _Sound(path, walked.link, last, str(walked.damage or ""))
     except LogError as error:
-        return _Sound(path, chain.START, True, 0, without_remedy(error))
+        return _Sound(path, chain.START, 0, without_remedy(error))
 
 
 def _copy_with_a_new_first_page(path: Path, spare: Path, *, restored: bool) -> None:
@@ -190,7 +183,7 @@ def _copy_with_a_new_first_page(path: Path, spare: Path, *, restored: bool) -> N
     wal = path.with_name(f"{path.name}-wal")
     if wal.exists():
         shutil.copyfile(wal, spare.with_name(f"{spare.name}-wal"))
-    with closing(in_memory(script("log/schema") + script("log/chain"))) as new:
+    with closing(in_memory(script("log/schema"))) as new:
         new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         new.execute(f"PRAGMA user_version = {LOG_VERSION}")
         if restored:
@@ -212,14 +205,14 @@ def _acknowledged(path: Path) -> int:
 
 
 def _copy(sound: _Sound, target: Path) -> None:
-    """Write the sound rows into a new log's tables; of a log without a chain, its writer makes one."""
+    """Write the sound rows into a new log's tables."""
     kept = sound.kept
     with closing(connect_writable(target)) as new:
-        new.executescript(script("log/schema") + (script("log/chain") if sound.chained else ""))
+        new.executescript(script("log/schema"))
         new.execute("BEGIN")
         if kept.seq:
             with closing(connect_readonly(sound.source)) as old:
-                for table, key, width in _TABLES if sound.chained else _TABLES[:2]:
+                for table, key, width in _TABLES:
                     upto = kept.blobs if table == "blobs" else kept.seq
                     rows = old.execute(f"SELECT * FROM {table} WHERE {key} <= ? ORDER BY {key}", (upto,))
                     while batch := rows.fetchmany(_BATCH):
@@ -228,7 +221,7 @@ def _copy(sound: _Sound, target: Path) -> None:
                             [tuple(row) for row in batch],
                         )
         new.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        new.execute(f"PRAGMA user_version = {LOG_VERSION if sound.chained else 1}")
+        new.execute(f"PRAGMA user_version = {LOG_VERSION}")
         new.execute("COMMIT")
 
 

@@ -503,7 +503,7 @@ def restore(store: SegmentStore, target: Path, *, upto: int | None = None) -> Li
     link = START
     with new_file(target) as temporary:
         with closing(connect_writable(temporary, pragmas=("synchronous = OFF",))) as log:
-            log.executescript(script("log/schema") + script("log/chain"))
+            log.executescript(script("log/schema"))
             log.execute("BEGIN")
             for _end, line in _history(store, segments):
                 if upto is not None and line.link.seq > upto:

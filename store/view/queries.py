@@ -723,7 +723,7 @@ def by_design(db: sqlite3.Connection, repository: str | None = None) -> Callable
     for key, branch, modules in db.execute(
         f"SELECT repository, branch, challenges_json FROM branches WHERE challenges_json <> '[]'{of}", only
     ):
-        challenges[key, branch] = json.loads(modules) or []
+        challenges[key, branch] = json.loads(modules)
     marked: dict[tuple[str, str, str], list[str]] = {}
     for key, branch, path, names in db.execute(
         f"SELECT repository, branch, path, marked_json FROM files WHERE marked_json <> '[]'{of}", only
@@ -742,14 +742,12 @@ def by_design(db: sqlite3.Connection, repository: str | None = None) -> Callable
     return reason
 
 
-def challenges_of(db: sqlite3.Connection, *, repository: str, branch: str) -> tuple[str, ...] | None:
-    """Return the challenge modules of a branch as of its last scan; None before one, and where it did not look."""
+def challenges_of(db: sqlite3.Connection, *, repository: str, branch: str) -> tuple[str, ...]:
+    """Return the challenge modules of a branch as of its last scan; none before one."""
     row = db.execute(
-        "SELECT challenges_json FROM branches WHERE repository = ? AND branch = ? AND scanned IS NOT NULL",
-        (repository, branch),
+        "SELECT challenges_json FROM branches WHERE repository = ? AND branch = ?", (repository, branch)
     ).fetchone()
-    modules = None if row is None else json.loads(row[0])
-    return None if modules is None else tuple(modules)
+    return () if row is None else tuple(json.loads(row[0]))
 
 
 def why_by_design(
@@ -777,11 +775,7 @@ _ANSWER = re.compile(r"\banswer\s*\(\s*(?:sorry|admit)\s*\)")
 
 
 def files_with_exercises(db: sqlite3.Connection, *, repository: str, branch: str, at_least: int) -> set[str]:
-    """Return the files of a branch with at least so many sorries, now or earlier, and "exercise" in their text.
-
-    Of a file that an older version scanned the text is not known: there the sorries count whose declarations are called
-    so.
-    """
+    """Return the files of a branch with at least so many sorries, now or earlier, and "exercise" in their text."""
     rows = db.execute(_EXERCISES, {"repository": repository, "branch": branch, "at_least": at_least})
     return {path for (path,) in rows}
 
@@ -795,10 +789,9 @@ def seconds_since(db: sqlite3.Connection, moment: str) -> float:
 
 
 _EXERCISES = """
-SELECT path FROM sorries WHERE repository = :repository AND branch = :branch
-  AND (declaration LIKE '%exercise%' OR EXISTS (
+SELECT path FROM sorries WHERE repository = :repository AND branch = :branch AND EXISTS (
     SELECT 1 FROM files WHERE files.repository = sorries.repository AND files.branch = sorries.branch
-      AND files.path = sorries.path AND files.exercise_words > 0))
+      AND files.path = sorries.path AND files.exercise_words > 0)
 GROUP BY path HAVING count(*) >= :at_least
 """
 _OPEN = (

@@ -145,7 +145,7 @@ def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
     started = time.monotonic()
     check_end(log_path)  # of a log that lost its end the old view is the last witness
     lock = WriterLock.take(database_path)
-    temporary = beside(database_path, "rebuild")
+    temporary = beside(database_path)
     try:
         with translated(database_path), LogReader.open(log_path) as log:
             sweep(database_path)
@@ -189,18 +189,17 @@ def _caught_up(database_path: Path, log: LogReader) -> View:
     return view
 
 
-def beside(database_path: Path, purpose: str) -> Path:
+def beside(database_path: Path) -> Path:
     """Return the name of this process's temporary file in the view's folder."""
-    return database_path.with_name(f"{database_path.name}.{purpose}-{os.getpid()}")
+    return database_path.with_name(f"{database_path.name}.rebuild-{os.getpid()}")
 
 
 def sweep(database_path: Path) -> None:
-    """Remove what killed rebuilds and verifications left; files of processes that live are theirs."""
-    for purpose in ("rebuild", "verify"):
-        for path in database_path.parent.glob(f"{database_path.name}.{purpose}-*"):
-            owner = path.name.partition(f".{purpose}-")[2].partition(".")[0]
-            if owner.isdigit() and not Path("/proc", owner).exists():
-                remove(path)
+    """Remove what killed rebuilds left; files of processes that live are theirs."""
+    for path in database_path.parent.glob(f"{database_path.name}.rebuild-*"):
+        owner = path.name.partition(".rebuild-")[2].partition(".")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            remove(path)
 
 
 def _install(temporary: Path, database_path: Path) -> None:
@@ -331,8 +330,6 @@ def verify(log_path: Path, database_path: Path, *, scratch: Path | None = None) 
     """
     started = time.monotonic()
     with ExitStack() as after, LogReader.open(log_path) as log, translated(database_path):
-        if os.access(database_path.parent, os.W_OK):
-            sweep(database_path)  # what an earlier version left
         live = connect_readonly(database_path)
         after.callback(live.close)
         live.execute("BEGIN")  # one snapshot for the whole comparison

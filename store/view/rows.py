@@ -86,7 +86,7 @@ class BranchRow:
 
     `scanned_seq` is the log position of the newest scan, `scanned_include_json` and
     `scanned_exclude_json` the path patterns that it had, `toolchain` the text of its `lean-toolchain` ("" without one)
-    and `manifest` the blob of its `lake-manifest.json`; None where nothing was scanned or the scan did not look.
+    and `manifest` the blob of its `lake-manifest.json`; None before the first scan.
     """
 
     repository: str
@@ -102,7 +102,7 @@ class BranchRow:
     scanned_exclude: list[str]
     toolchain: str | None
     manifest: str | None
-    challenges: list[str] | None
+    challenges: list[str]
     """the modules that a comparator.json names as challenges"""
     rewrites: int
     """how many force-pushes"""
@@ -163,7 +163,7 @@ class FileRow:
     imports: list[str]
     n_declarations: int
     n_sorries: int
-    exercise_words: int | None
+    exercise_words: int
     declarations_taken: int | None
     sorries_taken: int | None
     marked: list[str]
@@ -476,7 +476,7 @@ class ProofRow:
     kernel: str
     """The programs that replayed it."""
     judge: str
-    """The Lean that judged it last; empty where that is not known."""
+    """The Lean that verified it last; empty before."""
     doubts: list[str]
     """The advisories on all kernels that vouch for it: it is in doubt until it is checked again."""
     checked_sha: str
@@ -905,7 +905,7 @@ class CheckpointRow:
     """Of the weights."""
     fisher: str | None
     curve: str | None
-    """SHA-256 of the blob with the training's losses; null where an older version trained."""
+    """SHA-256 of the blob with the training's losses; null where none was kept."""
     versions: dict[str, str]
     """Of the libraries."""
     device: str
@@ -950,4 +950,4 @@ class EvaluationRow:
     simulated: bool
     recorded_at: str
     scores: str | None = None
-    """SHA-256 of the blob with each theorem's score; null where an older version measured."""
+    """SHA-256 of the blob with each theorem's score; null where none are kept."""

@@ -143,7 +143,7 @@ def test_the_same_log_gives_the_same_bytes_and_show_says_it_in_words(state: Stat
     [
         ({"grade": "not_replayed", "kernel": ""}, "no kernel replay"),
         ({"grade": "replayed_module"}, "kernel replayed its module only"),
-        ({"material": None}, "recorded no hashes"),
+        ({"material": None}, "no hashes of what was checked are recorded"),
         ({"checks": ()}, "no check of"),
     ],
 )

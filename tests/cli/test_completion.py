@@ -98,11 +98,6 @@ def test_a_name_that_a_shell_would_evaluate_is_not_offered(filled: StateFolder, 
     assert offered("theorems", "show", "Demo") == []
 
 
-def test_the_script_of_an_earlier_version_runs_nothing(filled: StateFolder) -> None:
-    answer = filled.everlean("db", "rebuild", env={"EVERLEAN_COMPLETING": "bash"})
-    assert (answer.code, answer.out, answer.err) == (0, "", "")
-
-
 # --- the shells ----------------------------------------------------------------------------------------------
 
 

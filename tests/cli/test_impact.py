@@ -101,7 +101,7 @@ def test_the_blueprint_of_the_scanned_commit_is_counted_beside_the_trace(folder:
     git("clone", "-q", "--bare", str(work), str(mirror))
     folder.add(f"repository:{REPOSITORY}", CommitScanned(
         repository=REPOSITORY, branch="main", sha=sha, base=None, include=("**/*.lean",), exclude=(),
-        toolchain="", manifest="", files_scanned=0, files_removed=0, files_failed=0, seconds=0.1,
+        toolchain="", manifest="", files_scanned=0, files_removed=0, files_failed=0, seconds=0.1, challenges=(),
     ))  # fmt: skip
     folder.write()
     first, second = folder.everlean("sorries", "--by", "impact", "--all", "--json").json["sorries"]

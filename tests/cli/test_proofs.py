@@ -40,7 +40,8 @@ def found(proof: str = SECOND, **changes: Any) -> ProofFound:
 def verified(folder: StateFolder, proof: str = SECOND, **changes: Any) -> ProofVerified:
     body = ProofVerified(
         proof=proof, sorry=SORRY, checks=ALL_PASSED, not_checked=(), axioms=(), grade="replayed_closure",
-        kernel="leanchecker", version=None, patch=folder.blob(PATCH.encode()), job="check-second",
+        kernel="leanchecker", version=CheckedVersion(sha=TIP, blob=BLOB, byte_start=10),
+        patch=folder.blob(PATCH.encode()), job="check-second", toolchain="v4.21.0", material=None,
     )  # fmt: skip
     return body.model_copy(update=changes)
 
@@ -61,8 +62,9 @@ def changed_file(folder: StateFolder) -> FileScanned:
         b'{"path": "Demo.lean", "error": null, "imports": [], "declarations": [], "sorries": []}'
     )
     return FileScanned(
-        **HERE, path="Demo.lean", blob="c" * 40, error=None, n_declarations=0, n_sorries=0, scan=scan
-    )
+        **HERE, path="Demo.lean", blob="c" * 40, error=None, n_declarations=0, n_sorries=0, exercise_words=0,
+        declarations_taken=None, sorries_taken=None, marked=(), scan=scan,
+    )  # fmt: skip
 
 
 def test_a_sorry_has_one_row_its_best_proof(filled: StateFolder) -> None:

@@ -162,7 +162,7 @@ def state(folder: StateFolder, *, simulated: bool = False) -> None:
     folder.add(f"repository:{REPOSITORY}", CommitScanned(
         repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),
         toolchain="leanprover/lean4:v4.21.0", manifest="", files_scanned=0, files_removed=0, files_failed=0,
-        seconds=0.1,
+        seconds=0.1, challenges=(),
     ))  # fmt: skip
     folder.write()
 

@@ -1,25 +1,20 @@
-"""A log that a newer version wrote: every verb answers up to the event that is not understood, and says so.
-
-And a log of an older version, which is read as what it means today and never rewritten.
-"""
+"""A log that a newer version wrote: every verb answers up to the event that is not understood, and says so."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from store.events.repositories import CommitObserved
 from store.log import chain
-from store.view import queries
 from tests.support.state_folder import REPOSITORY, StateFolder
 
-GOLDEN = Path(__file__).parents[1] / "store" / "golden"
 LATER = "c" * 40
+RECORDED = ("2026-01-01T00:00:00.000000Z", None, None, None, "x")
 
 
 def add_raw(folder: StateFolder, event_type: str, version: int, data: dict[str, Any]) -> int:
@@ -30,11 +25,9 @@ def add_raw(folder: StateFolder, event_type: str, version: int, data: dict[str, 
             "SELECT (SELECT max(seq) FROM events) + 1, max(version) + 1 FROM events WHERE stream = ?",
             (stream,),
         ).fetchone()
-        connection.execute(
-            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, '2026-01-01T00:00:00.000000Z', NULL, NULL, NULL, 'x')",
-            (seq, f"other-{seq}", stream, stream_version, event_type, version, json.dumps(data)),
-        )
-        chain.insert(connection, chain.chain_part(connection, chain.last(connection), most=1))
+        row = (seq, f"other-{seq}", stream, stream_version, event_type, version, json.dumps(data), *RECORDED)
+        connection.execute(f"INSERT INTO events VALUES ({', '.join('?' * len(row))})", row)
+        chain.insert(connection, [chain.linked(chain.last(connection), row)])
     return int(seq)
 
 
@@ -128,40 +121,3 @@ def test_s08_the_daemon_refuses_to_go_on_with_the_reason_and_records_nothing(
     assert f"event {seq}: {event_type}" in answer.err + answer.out
     assert "newer everlean" in answer.err + answer.out
     assert rows_of_the_log(folder) == before
-
-
-def test_s07_a_log_of_an_older_version_is_opened_projected_asked_and_rebuilt_and_never_rewritten(
-    filled: StateFolder,
-) -> None:
-    old = json.loads((GOLDEN / "commit_scanned.v1.json").read_text(encoding="utf-8"))
-    filled.add(f"repository:{REPOSITORY}", CommitObserved.model_validate({
-        "repository": REPOSITORY, "branch": "main", "sha": LATER, "parents": ("a" * 40,), "author": "A",
-        "committed_at": "2026-01-02T00:00:00Z", "subject": "scanned long ago", "baseline": False,
-    }))  # fmt: skip
-    filled.write(project=False)
-    seq = add_raw(filled, "commit_scanned", 1, {**old, "repository": REPOSITORY, "sha": LATER})
-    before = rows_of_the_log(filled)
-    filled.write()  # catches the view up, as a start of the daemon does
-    assert rows_of_the_log(filled) == before
-
-    def heads() -> list[tuple[str, str | None]]:
-        (repository,) = filled.everlean("repos", "--json").json["repositories"]
-        return [(head["tip"], head["scanned"]) for head in repository["heads"]]
-
-    assert heads() == [(LATER, LATER)]
-    status = filled.everlean("status", "--json").json
-    assert status["log"]["view_position"] == status["log"]["position"] == seq
-    assert status["jobs"]["due"]["scan"] == 0
-    assert filled.everlean("db", "verify").code == 0
-    assert filled.everlean("db", "rebuild").code == 0
-    assert heads() == [(LATER, LATER)]
-    with closing(queries.connect(filled.state / "database.db")) as view:
-        (branch,) = queries.branches(view)
-    # What version 1 left unsaid.
-    assert (branch.scanned_include, branch.scanned_exclude) == (["**/*.lean"], [])
-    shown = json.loads(filled.everlean("events", "--json", "--last", "1").out)
-    assert (shown["schema_version"], shown["data"]) == (
-        1,
-        {**old, "repository": REPOSITORY, "sha": LATER},
-    )
-    assert rows_of_the_log(filled) == before

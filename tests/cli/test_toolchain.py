@@ -73,6 +73,7 @@ class Machine:
         self.folder.add(stream, CommitScanned(
             repository=repository, branch=branch, sha=sha, base=None, include=("**/*.lean",), exclude=(),
             toolchain=toolchain, manifest="", files_scanned=0, files_removed=0, files_failed=0, seconds=0.1,
+            challenges=(),
         ))  # fmt: skip
         self.folder.write()
 

@@ -15,7 +15,7 @@ from pipeline.gate.patch import PatchHeader, build_patch
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.domain.identity import git_blob, short_hash
-from store.events.proofs import ProofChecked, ProofFound, ProofVerified
+from store.events.proofs import CheckedVersion, ProofChecked, ProofFound, ProofVerified
 from store.events.repositories import RepositoryWatched
 from tests.support.daemon.remote import Remote
 from tests.support.events import ALL_PASSED
@@ -93,7 +93,8 @@ class World:
         if state == "verified":
             self.folder.add(stream, ProofVerified(
                 proof=proof, sorry=sorry, checks=ALL_PASSED, not_checked=(), axioms=(), grade="replayed_closure",
-                kernel="leanchecker", version=None, patch=patch, job="check-1",
+                kernel="leanchecker", version=CheckedVersion(sha=self.sha, blob=blob, byte_start=start), patch=patch,
+                job="check-1", toolchain="t", material=None,
             ))  # fmt: skip
         else:
             self.folder.add(stream, ProofChecked(

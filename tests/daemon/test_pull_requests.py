@@ -132,7 +132,7 @@ def told(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(template, folder)
     with GitHubServer() as server:
         made = world_at(folder, server)
-        made.tell(made.found, verified())
+        made.tell(made.found, verified(made.found))
     return folder
 
 
@@ -173,10 +173,12 @@ def world_at(folder: Path, github: GitHubServer, *, may_push: bool = True) -> Wo
     return made
 
 
-def verified(**changes: Any) -> ProofVerified:
+def verified(found: ProofFound, **changes: Any) -> ProofVerified:
     body = ProofVerified(
         proof=PROOF, sorry="5a" * 8, checks=ALL_PASSED, not_checked=(), axioms=("propext",),
-        grade="replayed_closure", kernel="leanchecker", version=None, patch=digest(PATCH), job="check-1",
+        grade="replayed_closure", kernel="leanchecker",
+        version=CheckedVersion(sha=found.sha, blob=found.blob, byte_start=found.byte_start), patch=digest(PATCH),
+        job="check-1", toolchain=found.toolchain, material=None,
     )  # fmt: skip
     return body.model_copy(update=changes)
 
@@ -257,7 +259,7 @@ def test_an_old_fork_is_brought_forward_and_one_with_commits_of_its_own_is_left_
     fork.git("update-ref", "refs/heads/main", ours)
     tip = world.remote.git("rev-parse", "main")
     version = CheckedVersion(sha=tip, blob=world.found.blob, byte_start=world.found.byte_start)
-    world.tell(verified(version=version))
+    world.tell(verified(world.found, version=version))
     assert "has 1 commits that remotes/demo has not" in world.refused()
     assert fork.git("rev-parse", "main") == ours
     fork.git("update-ref", "refs/heads/main", before)
@@ -295,7 +297,9 @@ def test_checked_again_where_the_branch_has_gone_on_it_is_proposed_there(world: 
     world.remote.commit("later", {PATH: text})
     tip = world.remote.git("rev-parse", "main")
     blob = git_blob(text.encode(), like=tip)
-    world.tell(verified(version=CheckedVersion(sha=tip, blob=blob, byte_start=text.index("sorry"))))
+    world.tell(
+        verified(world.found, version=CheckedVersion(sha=tip, blob=blob, byte_start=text.index("sorry")))
+    )
     assert world.pr().exit_code == 0
     (pull,) = world.pulls
     assert f"- Checked at commit: `{tip}`" in pull["body"]
@@ -309,7 +313,7 @@ def test_checked_again_where_the_branch_has_gone_on_it_is_proposed_there(world: 
 def test_only_a_replay_of_all_that_it_rests_on_is_called_verified(
     world: World, grade: str, kernel: str
 ) -> None:
-    world.tell(verified(grade=grade, kernel=kernel))
+    world.tell(verified(world.found, grade=grade, kernel=kernel))
     assert world.pr().exit_code == 0
     (pull,) = world.pulls
     said = pull["title"] + pull["body"] + world.remote.git("log", "-1", "--format=%B", BRANCH)
@@ -376,7 +380,7 @@ def test_only_what_lean_verified_is_proposed(unproved: World) -> None:
 
 def test_what_the_simulator_found_is_proposed_to_no_one(unproved: World) -> None:
     world, github = unproved, unproved.github
-    world.tell(world.found.model_copy(update={"simulated": True}), verified())
+    world.tell(world.found.model_copy(update={"simulated": True}), verified(world.found))
     assert "is SIMULATED" in world.refused()
     assert github.requests == []
 

@@ -1,4 +1,4 @@
-"""Golden outputs: answers about a stored state that an earlier version wrote, each in a file of its own.
+"""Golden outputs: answers about a stored state, which must not change by accident, each in a file of its own.
 
 `EVERLEAN_GOLDEN=write pytest tests/golden` writes them anew; the difference is then git's to show.
 """
@@ -31,7 +31,7 @@ Golden = Callable[[str, str], None]
 
 
 def _unpack(folder: Path) -> Path:
-    """Write the stored state into a folder, as a daemon of that version left it."""
+    """Write the stored state into a folder, as a daemon left it."""
     (folder / "state").mkdir(parents=True)
     shutil.copy(HERE / "state" / "config.toml", folder)
     for name in ("events.db", "database.db"):
@@ -42,7 +42,7 @@ def _unpack(folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def as_left(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The stored state, both databases as the version before wrote them. Not to be changed."""
+    """The stored state, both databases as they were written then. Not to be changed."""
     return _unpack(tmp_path_factory.mktemp("as-left") / "demo")
 
 

@@ -104,7 +104,7 @@ class Outcome:
 
 @dataclass
 class Scans:
-    """Runs the job commit by commit, and keeps the sorries as the database would."""
+    """Runs the job commit by commit, and keeps the sorries and the challenges as the database would."""
 
     jobs: JobProcesses
     upstream: Upstream
@@ -113,6 +113,7 @@ class Scans:
     exclude: list[str] = field(default_factory=list)
     living: dict[str, dict[str, Any]] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
+    challenges: list[str] = field(default_factory=list)
     base: str | None = None
     runs: int = 0
 
@@ -132,6 +133,7 @@ class Scans:
             "known": {
                 "sorries": [{"sorry": key, "place": place} for key, place in self.living.items()],
                 "closed": sorted(self.closed),
+                "challenges": self.challenges,
                 **{name: changed.pop(name) for name in ScanKnown.model_fields if name in changed},
                 **changed.pop("known", {}),
             },
@@ -156,6 +158,8 @@ class Scans:
             elif event["type"] in ("sorry_filled", "sorry_removed"):
                 del self.living[data["sorry"]]
                 self.closed.add(data["sorry"])
+            elif event["type"] == "commit_scanned":
+                self.challenges = data["challenges"]
         self.base = sha
         return outcome
 

@@ -6,7 +6,6 @@ those that are about the view stand in test_projection_semantics.py and test_vie
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from pydantic import ConfigDict
 
 from store.errors import (
     BlobCorruptError,
@@ -34,7 +32,6 @@ from store.errors import (
 )
 from store.events.base import BlobRef, EventBody
 from store.events.proofs import ProofChecked
-from store.events.scans import CommitScanned
 from store.events.service import ConfigLoaded, DaemonStopped
 from store.log.envelope import Appended, Expect, NewEvent, StoredEvent, meets, utc_text
 from store.log.log import EventLog
@@ -42,14 +39,6 @@ from store.log.upcast import read_body
 from tests.support.events import CHECKS, digest, sample_payloads, samples, stage
 
 Log = EventLog
-GOLDEN = Path(__file__).parent / "golden"
-
-
-class OldCommitScanned(EventBody):
-    """`commit_scanned` as its first version was written."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    type: ClassVar[str] = "commit_scanned"
 
 
 class TheoremDreamt(EventBody):
@@ -533,23 +522,7 @@ class LogConformance(ABC):
         (found,) = log.reader().read()
         assert found.data == {"path": "c", "digest": "a" * 64, "settings": {"poll": {"every_s": 300}}}
 
-    # s07, s08: events of other versions
-
-    def test_s07_an_event_of_an_old_version_is_read_as_it_was_written_and_understood_as_of_today(
-        self, log: Log
-    ) -> None:
-        old = json.loads((GOLDEN / "commit_scanned.v1.json").read_text(encoding="utf-8"))
-        log.append([NewEvent("s", OldCommitScanned.model_validate(old))], expect={"s": 0})
-        (found,) = log.reader().read(types=["commit_scanned"])
-        assert (found.schema_version, found.data) == (1, old)
-        body = read_body(found)
-        assert isinstance(body, CommitScanned)
-        assert (body.schema_version, body.include, body.exclude) == (
-            CommitScanned.schema_version,
-            ("**/*.lean",),
-            (),
-        )
-        assert [e.data for e in log.reader().read()] == [old]
+    # s08: events of other versions
 
     @pytest.mark.parametrize("body", [TheoremDreamt(), NewerDaemonStopped()], ids=lambda body: body.type)
     def test_s08_an_event_that_is_not_known_can_be_read_as_data_and_is_never_taken_for_something_else(

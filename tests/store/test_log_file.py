@@ -107,7 +107,7 @@ def test_a_log_of_a_newer_version_is_refused_by_writer_and_reader(tmp_path: Path
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 3")
     connection.close()
-    with pytest.raises(LogVersionError, match="log format 3, this program reads up to 2"):
+    with pytest.raises(LogVersionError, match="log format 3, this program reads up to 1"):
         EventLog.open(path)
     with pytest.raises(LogVersionError):
         LogReader.open(path)

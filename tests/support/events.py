@@ -181,6 +181,8 @@ def file_scanned(
         n_declarations=len(scan.declarations),
         n_sorries=len(scan.sorries),
         exercise_words=exercise_words,
+        declarations_taken=None,
+        sorries_taken=None,
         marked=tuple(marked),
         scan=digest(payload),
     )
@@ -252,6 +254,7 @@ def commit_scanned(commit: str, *, base: str | None = None, branch: str = BRANCH
         files_removed=0,
         files_failed=0,
         seconds=0.25,
+        challenges=(),
     )
 
 
@@ -356,6 +359,8 @@ def proof_verified(found: ProofFound) -> ProofVerified:
         version=CheckedVersion(sha=found.sha, blob=found.blob, byte_start=found.byte_start),
         patch=digest(PATCH),
         job="check-0000000000000000",
+        toolchain=found.toolchain,
+        material=None,
     )
 
 
@@ -729,8 +734,8 @@ def proof_row(**changes: Any) -> ProofRow:
         proof="d0" * 8, sorry="5a" * 8, repository="github.com/o/n", branch="main", sha="a" * 40, path="A.lean",
         blob="b" * 40, byte_start=0, byte_end=5, declaration="one", declaration_text_hash="", replacement="rfl",
         tactics=["rfl"], prover="tactics", rung=0, toolchain="v4.21.0", simulated=False, state="verified",
-        checks=[], not_checked=[], axioms=[], grade="replayed_closure", kernel="leanchecker", judge="", doubts=[],
-        checked_sha="1" * 40,
+        checks=[], not_checked=[], axioms=[], grade="replayed_closure", kernel="leanchecker", judge="v4.21.0",
+        doubts=[], checked_sha="1" * 40,
         checked_blob="b" * 40, checked_start=0, conditional_on=[], reason="", patch_sha256=None, pull_request_url=None,
         pull_request_at=None, found_at="", checked_at=None, job="", checked_job=None,
     )  # fmt: skip

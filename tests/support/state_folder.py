@@ -20,7 +20,7 @@ from store.domain.records import Declaration, ScannedFile, TracedFile
 from store.events.base import BlobRef, EventBody
 from store.events.jobs import JobFailed, JobStarted, JobSucceeded
 from store.events.places import SorryPlace
-from store.events.proofs import Check, ProofChecked, ProofFound, ProofVerified
+from store.events.proofs import Check, CheckedVersion, ProofChecked, ProofFound, ProofVerified
 from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
 from store.events.scans import (
     CommitScanned,
@@ -213,7 +213,7 @@ def fill(folder: StateFolder) -> None:
     ))  # fmt: skip
     folder.add(stream, CommitScanned(
         repository=REPOSITORY, branch="main", sha=TIP, base=None, include=("**/*.lean",), exclude=(),
-        toolchain="", manifest="", files_scanned=1, files_removed=0, files_failed=0, seconds=0.1,
+        toolchain="", manifest="", files_scanned=1, files_removed=0, files_failed=0, seconds=0.1, challenges=(),
     ))  # fmt: skip
     for job, simulated in (("prove-1111", False), ("prove-2222", True)):
         start_job(folder, job, simulated=simulated)
@@ -225,8 +225,9 @@ def fill(folder: StateFolder) -> None:
     folder.add(f"proof:{PROOF}", ProofVerified(
         proof=PROOF, sorry=SORRY, not_checked=("kernel",),
         checks=tuple(check(step, "passed") for step in ("axioms", "compile", "text", "shape", "statement")),
-        axioms=("propext",), grade="not_replayed", kernel="", version=None,
-        patch=folder.blob(PATCH.encode()), job="check-1",
+        axioms=("propext",), grade="not_replayed", kernel="",
+        version=CheckedVersion(sha=TIP, blob=BLOB, byte_start=10), patch=folder.blob(PATCH.encode()), job="check-1",
+        toolchain="v4.21.0", material=None,
     ))  # fmt: skip
     folder.add(f"proof:{SIMULATED_PROOF}", ProofChecked(
         proof=SIMULATED_PROOF, sorry=OTHER_SORRY, checks=(check("compile", "not_checked"),),
@@ -290,7 +291,8 @@ def scan(folder: StateFolder, names: list[str], *, path: str = "Demo.lean", kind
     scanned = ScannedFile(path=path, error=None, imports=("Init",), declarations=declarations, sorries=())
     folder.add(f"repository:{REPOSITORY}", FileScanned(
         repository=REPOSITORY, branch="main", sha=TIP, path=path, blob=BLOB, error=None,
-        n_declarations=len(names), n_sorries=0, scan=folder.blob(json.dumps(scanned.as_json()).encode()),
+        n_declarations=len(names), n_sorries=0, exercise_words=0, declarations_taken=None, sorries_taken=None,
+        marked=(), scan=folder.blob(json.dumps(scanned.as_json()).encode()),
     ))  # fmt: skip
 
 

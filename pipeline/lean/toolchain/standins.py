@@ -24,8 +24,6 @@ REFUSED = "a stand-in for tests, not Lean: what it accepts is no proof; put Lean
 _NAMED_IN_SCRIPTS = (
     b"tests.support",
     b"tests/support",
-    b"pipeline.lean.testing",  # their place in earlier versions
-    b"pipeline/lean/testing",
     b"pipeline.lean.simulator",
     b"pipeline/lean/simulator",
     MARK.encode(),

@@ -35,6 +35,7 @@ from pipeline.models.errors import (
 )
 from pipeline.models.measures import Evaluation
 from pipeline.models.retriever.config import (
+    LEANDOJO_ALONE,
     AgainstForgetting,
     FromMinusOne,
     Loss,
@@ -104,8 +105,11 @@ class TrainingConfig(RetrieverConfig):
     checkpoint_save_top_k: FromMinusOne = -1
 
     def translated(self) -> RetrieverConfig:
-        """Return the configuration of our trainings."""
-        return RetrieverConfig.recorded(self.to_dict())
+        """Return the configuration of our trainings that does the same."""
+        own = {name: value for name, value in self.to_dict().items() if name not in LEANDOJO_ALONE}
+        if not self.run_progressive_training:
+            own["lambda_value"] = 0.0
+        return RetrieverConfig.from_dict(own)
 
     @classmethod
     def from_yaml(cls, file_path: str | Path) -> TrainingConfig:

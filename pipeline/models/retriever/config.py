@@ -134,7 +134,6 @@ class RetrieverConfig(Config):
             "baselines",
         }
     )
-    before: ClassVar[Mapping[str, object]] = {"num_hard_negatives": 0, "split": "random"}
 
     def __post_init__(self) -> None:
         self.checked()
@@ -143,23 +142,6 @@ class RetrieverConfig(Config):
                 f"num_in_file_negatives is {self.num_in_file_negatives}: it takes 0 to num_negatives, "
                 f"which is {self.num_negatives}"
             )
-
-    @classmethod
-    def recorded(cls, values: Mapping[str, Any]) -> RetrieverConfig:
-        """Return the configuration that a checkpoint was made with, of this or an earlier version.
-
-        Raises:
-            ConfigError: as `from_dict`.
-        """
-        own = {**cls.before, **{name: value for name, value in values.items() if name not in LEANDOJO_ALONE}}
-        if not values.get("run_progressive_training", True):
-            own["lambda_value"] = 0.0
-        return RetrieverConfig.from_dict(own)
-
-    def content(self) -> dict[str, Any]:
-        """Return the fields that decide the weights, and LeanDojo's: earlier versions had them in a checkpoint's id."""
-        # Not `super()`: a dataclass with slots is another class than the one that is written here.
-        return {**LEANDOJO_ALONE, **Config.content(self)}
 
     def model_arguments(self) -> dict[str, Any]:
         """Return the arguments of `PremiseRetriever`."""

@@ -105,10 +105,9 @@ class PremiseFinder:
         folder = Path(model)
         if (folder / DESCRIPTION).is_file():
             about = Chain(folder.parent).read(folder.name, verify=True)
-            trained = RetrieverConfig()
             settings = {
-                "document_length": int(about.config.get("max_seq_len", trained.max_seq_len)),
-                "query_length": int(about.config.get("data_max_seq_len", trained.data_max_seq_len)),
+                "document_length": int(about.config["max_seq_len"]),
+                "query_length": int(about.config["data_max_seq_len"]),
                 **settings,
             }
         if folder.suffix == ".ckpt":

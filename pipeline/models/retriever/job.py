@@ -112,7 +112,7 @@ def evaluate_checkpoint(spec: JobSpec[EvaluateSpec], reporter: Reporter) -> dict
         measuring = RetrieverEvaluator(
             chain,
             given.checkpoint,
-            config or RetrieverConfig.recorded(checkpoint.config),
+            config or RetrieverConfig.from_dict(checkpoint.config),
             Recorder(spec.job, reporter, given.simulated),
             given.indices,
         )

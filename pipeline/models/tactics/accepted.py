@@ -161,7 +161,7 @@ def write_accepted(dataset: Path, proofs: AcceptedProofs) -> None:
 
 
 def read_accepted(dataset: Path) -> AcceptedProofs:
-    """Return the accepted proofs beside a dataset; none where an earlier version exported it.
+    """Return the accepted proofs beside a dataset; none where nothing was written there.
 
     Raises:
         DatasetError: the file is damaged.

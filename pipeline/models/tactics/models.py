@@ -59,7 +59,7 @@ class Lengths:
         path = folder / PROMPT
         try:
             found = json.loads(path.read_text(encoding="utf-8"))
-            thinking = found.get("enable_thinking")
+            thinking = found["enable_thinking"]
             return cls(
                 int(found["prompt"]), int(found["answer"]), None if thinking is None else bool(thinking)
             )

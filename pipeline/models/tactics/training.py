@@ -100,14 +100,6 @@ class Settings:
             raise ConfigError(f"dtype is {self.dtype!r}: it takes one of {', '.join(get_args(DType))}")
 
 
-def _recorded(settings: Settings) -> dict[str, Any]:
-    """Return the settings for a model's description. What is as it always was is left out, as before the field was."""
-    made = asdict(settings)
-    if made["enable_thinking"] is None:
-        del made["enable_thinking"]
-    return made
-
-
 def plain(value: Any) -> Any:
     """Return a value as JSON gives it back; sets in order."""
     return json.loads(
@@ -454,7 +446,7 @@ class RepositoryTrainer(abc.ABC):
         return {
             "base": self.model_name,
             "begun": start_of(Path(self.model_name)),
-            "settings": _recorded(self.settings),
+            "settings": asdict(self.settings),
         }
 
     def _earlier(self, folder: Path) -> dict[str, Any] | None:

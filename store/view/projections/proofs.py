@@ -131,12 +131,10 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
     if why_not_verified(body) is not None:
         return
     known = _known(db, body.proof)
-    version = body.version
     changed = db.execute(
         f"UPDATE proofs SET {_JUDGED}, state = 'verified', reason = '', not_checked_json = ?, axioms_json = ?, "
         "grade = ?, kernel = ?, judge = ?, doubts_json = '[]', "
-        "checked_sha = coalesce(?, checked_sha), checked_blob = coalesce(?, checked_blob), "
-        "checked_start = coalesce(?, checked_start), conditional_on_json = '[]', patch_sha256 = ? "
+        "checked_sha = ?, checked_blob = ?, checked_start = ?, conditional_on_json = '[]', patch_sha256 = ? "
         "WHERE proof = ? AND sorry = ? AND simulated = 0 AND state IN ('candidate', 'verified')",
         (
             *_judged(event, body),
@@ -145,9 +143,9 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
             body.grade,
             body.kernel,
             body.toolchain,
-            version and version.sha,
-            version and version.blob,
-            None if version is None else version.byte_start,
+            body.version.sha,
+            body.version.blob,
+            body.version.byte_start,
             body.patch.sha256,
             body.proof,
             body.sorry,

@@ -99,7 +99,7 @@ def file_scanned(db: sqlite3.Connection, _event: StoredEvent, body: FileScanned,
             "exercise_words": body.exercise_words,
             "declarations_taken": body.declarations_taken,
             "sorries_taken": body.sorries_taken,
-            "marked_json": as_json(body.marked or ()),
+            "marked_json": as_json(body.marked),
         },
         once={},
     )

@@ -97,5 +97,4 @@ def test_the_split_is_part_of_a_checkpoint_s_id_and_of_a_measurement_s_name(conf
     assert random.task_split("test") == "test"
     assert config.task_split("test") == "novel_premises/test"
     assert config.content()["split"] == "novel_premises"
-    # Checkpoints of earlier versions have no such field.
-    assert "split" not in random.content()
+    assert random.content()["split"] == "random"

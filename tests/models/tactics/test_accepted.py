@@ -270,7 +270,7 @@ def test_a_search_s_own_states_are_read_as_lean_prints_them(world: World, tmp_pa
 
 
 def test_what_is_written_beside_a_dataset_is_read_again(world: World, tmp_path: Path) -> None:
-    assert read_accepted(tmp_path) == AcceptedProofs(), "an older version wrote none"
+    assert read_accepted(tmp_path) == AcceptedProofs(), "nothing was written"
     world.tell(proof_verified(world.proved()))
     write_accepted(tmp_path, world.learned())
     assert read_accepted(tmp_path) == world.learned()

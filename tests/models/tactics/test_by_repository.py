@@ -192,8 +192,7 @@ def test_a_chain_stays_of_its_kind(tmp_path: Path, learned: Learned) -> None:
         learn(one, Chain(tmp_path / "other"), on_an_adapter, parent=None)
 
 
-def test_the_setting_needs_lora_and_changes_no_id_where_it_is_off(learned: Learned) -> None:
+def test_the_setting_needs_lora_and_is_part_of_a_checkpoint_s_id(learned: Learned) -> None:
     with pytest.raises(ConfigError, match="lora_by_repository is true, and lora is false"):
         TacticsConfig(lora_by_repository=True)
-    assert "lora_by_repository" not in TacticsConfig(lora=True).content()
     assert learned.config.content()["lora_by_repository"] is True

@@ -188,6 +188,10 @@ def _batch(
         error=None,
         n_declarations=0,
         n_sorries=0,
+        exercise_words=0,
+        declarations_taken=None,
+        sorries_taken=None,
+        marked=(),
         scan=blob,
     )
     commit = CommitScanned(
@@ -203,6 +207,7 @@ def _batch(
         files_removed=0,
         files_failed=0,
         seconds=0.0,
+        challenges=(),
     )
     stream = f"repository:{repository}"
     return [

@@ -169,7 +169,7 @@ def _questions(
         return int(status)
     version = says.get("lean") or "4.34.1"
     exported = Exported(str(version))
-    lines = [f"everlean-questions 4 {nonce}", f"lean {version}"]
+    lines = [f"everlean-questions 1 {nonce}", f"lean {version}"]
     lines += [f"module\t{start}\t{name}\t{file}" for start, name, file in _modules(sysroot, module)]
     axioms = list(says.get("axioms") or ())
     if constant in built["sorried"] and not says.get("solid") and "sorryAx" not in axioms:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -43,10 +44,10 @@ def real(body: Any) -> Any:
 
 FOUND = real(proof_found(SORRY, SPOT, commit=sha(1)))
 SIMULATED = real(proof_found(SORRY, SPOT, commit=sha(1), simulated=True))
-
-
+ITS_LEAN = replace(simulator(), toolchain=FOUND.toolchain)
+"""What a verdict has to name as the Lean that judged."""
 SPECS: dict[str, Spec] = {
-    "check": CheckSpec(lean=simulator(), proof=FOUND),
+    "check": CheckSpec(lean=ITS_LEAN, proof=FOUND),
     "prove": search_spec(SorryToProve(SORRY, "A.lean", SPOT.blob, 0, 5, "a", "theorem", 0), sha=FOUND.sha),
 }
 
@@ -138,7 +139,7 @@ def test_a_checker_judges_what_is_recorded_with_the_same_text_for_the_declaratio
     other = real(FOUND.model_copy(update={"sorry": "fedcba9876543210"}))
     with pytest.raises(BadLineError, match="not the one that the job was given"):
         said("check", proof_verified(FOUND), proof_verified(other), simulated=False)
-    spec = CheckSpec(lean=simulator(), proof=FOUND, alike=(Candidate(proof=other),))
+    spec = CheckSpec(lean=ITS_LEAN, proof=FOUND, alike=(Candidate(proof=other),))
     monkeypatch.setitem(SPECS, "check", spec)
     assert said("check", proof_verified(FOUND), proof_verified(other), simulated=False).events
 

@@ -93,7 +93,7 @@ DIGEST = hashlib.sha256(PAYLOAD).hexdigest()
 
 
 def scanned(
-    number: int, *, include: tuple[str, ...] = ("**/*.lean",), toolchain: str | None = ""
+    number: int, *, include: tuple[str, ...] = ("**/*.lean",), toolchain: str = ""
 ) -> list[EventBody]:
     body, _ = events.file_scanned(SCAN, commit=sha(number), blob=BLOB)
     cited = BlobRef(sha256=DIGEST, size_bytes=len(PAYLOAD))
@@ -663,12 +663,6 @@ def test_where_nothing_is_built_lean_works_in_the_sources(world: World) -> None:
     world.configure(extra="[build]\nenabled = false\n")
     (prove,) = world.plan(created(), sorry("a"), scanned(1, toolchain=OLD), leans=real(OLD)).due
     assert (prove.kind, prove.built) == ("prove", False)
-
-
-def test_a_tip_that_an_older_version_scanned_is_scanned_once_more_for_its_toolchain(world: World) -> None:
-    (scan,) = world.plan(created(), sorry("a"), scanned(1, toolchain=None)).due
-    assert (scan.kind, asked(scan, ScanSpec).by_files) == ("scan", True)
-    assert kinds(world.plan(scanned(1, toolchain=OLD))) == ["prove"]
 
 
 def test_a_trace_is_made_once_a_commit_and_again_with_other_patterns_or_another_lean(world: World) -> None:

@@ -591,14 +591,6 @@ def test_what_leaves_its_answer_open_is_never_offered_for_filling(
     assert len(shown(world.plan(opened))) == due
 
 
-def test_a_file_of_many_exercises_is_one_whatever_its_name(world: World) -> None:
-    names = ("exercise_1", "Chapter.exercise_2", "helper")
-    assert shown(world.plan(world.open(*names))) == [(0, sorted(names))], "two are not many"
-    assert shown(world.plan(world.open(*names, "Exercise3"))) == []
-    world.configure(entry="exercises = []")
-    assert len(shown(world.plan())[0][1]) == 4
-
-
 def test_a_file_of_many_sorries_whose_text_says_exercise_is_one_whatever_they_are_called(
     world: World,
 ) -> None:

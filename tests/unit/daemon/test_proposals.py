@@ -39,35 +39,35 @@ def test_every_declaration_has_a_branch_that_git_takes_and_only_this_proof_has(n
 
 
 def test_a_name_calls_no_one_and_closes_no_issue() -> None:
-    text = text_of(row("«fixes #1 @ada»"), GROUND, Evidence(None, "", ""))
+    text = text_of(row("«fixes #1 @ada»"), GROUND, Evidence(None, ""))
     for outside in (text.title, text.message, re.sub(r"(`+).+?\1", "", text.body)):
         assert "@" not in outside
         assert "#" not in outside
 
 
 def test_evidence_stays_in_its_code_span_and_is_cut() -> None:
-    text = text_of(row("t", evidence="x ``` @ada\n# head " + "y" * 5000), GROUND, Evidence(None, "", ""))
+    text = text_of(row("t", evidence="x ``` @ada\n# head " + "y" * 5000), GROUND, Evidence(None, ""))
     assert "````x ``` @ada # head y" in text.body
     assert len(text.body) < 3000
 
 
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
-    body = text_of(row("t"), GROUND, Evidence(None, "", "")).body
+    body = text_of(row("t"), GROUND, Evidence(None, "")).body
     for line in (
         "- Model: none",
         "- Seed: unknown",
         "- Cost: unknown",
-        "- Lean toolchain: `unknown`",
+        "- Lean toolchain: `v4.21.0`",
         "- Axioms: none",
     ):
         assert line in body
 
 
 def test_a_pull_request_of_a_proof_in_doubt_says_so_in_its_text_and_its_commit() -> None:
-    text = text_of(replace(row("t"), doubts=["lean4#14576"]), GROUND, Evidence(None, "", ""))
+    text = text_of(replace(row("t"), doubts=["lean4#14576"]), GROUND, Evidence(None, ""))
     assert "IN DOUBT: lean4#14576" in text.message
     assert (
         "- Doubt: IN DOUBT: lean4#14576. Every kernel that vouches for this proof has a known fault"
         in text.body
     )
-    assert "IN DOUBT" not in text_of(row("t"), GROUND, Evidence(None, "", "")).body
+    assert "IN DOUBT" not in text_of(row("t"), GROUND, Evidence(None, "")).body

@@ -11,7 +11,7 @@ from pipeline.gate.axioms import read_axioms
 from pipeline.gate.lake_checks import one_message, sorry_warnings
 from tests.support.lean.exported import Exported
 
-FACTS = """everlean-questions 4 abc
+FACTS = """everlean-questions 1 abc
 lean 4.28.0
 module\tinit\tN\t/w/N.olean
 module\tbare\tInit.Core\t/lean/a\\tb.olean
@@ -70,8 +70,8 @@ def test_a_whole_answer_is_read() -> None:
 @pytest.mark.parametrize(
     ("found", "instead"),
     [
-        ("questions 4 abc", "questions 4 abd"),
-        ("questions 4", "questions 3"),
+        ("questions 1 abc", "questions 1 abd"),
+        ("questions 1", "questions 2"),
         ("lean 4.28.0\n", ""),
         ("lean 4.28.0", "lean"),
         ("lean 4.28.0", "lean 4.28.1"),

@@ -135,18 +135,6 @@ exclude = ["/etc"]
         ("[lean]\nbackend = 'simulater'", 'config.toml:2: lean.backend: must be one of auto, pantograph'),
         ("[lean]\nbackend = 'simulater'", 'did you mean "simulator"?'),
         ("[pol]\n", 'config.toml:1: pol: is no known setting; did you mean "poll"?'),
-        (
-            "[github]\ngraphql_above = 200\n",
-            ("config.toml:2: github.graphql_above: is no longer a setting: every repository is polled by REST, where an"
-            " unchanged one costs no quota; remove the line"),
-        ),
-        (
-            '[prove.generator]\nengine = "vllm"\n',
-            (
-                "config.toml:2: prove.generator.engine: is no longer a setting: transformers runs the models of rungs"
-                " 1 and 2; remove the line. A vLLM server is an endpoint: take rung 4, with base_url ="
-            ),
-        ),
         ("[jobs]\nkeep = 0", "config.toml:2: jobs.keep: must be at least 1 (got 0)"),
         ("[jobs]\nkeep = true", "config.toml:2: jobs.keep: must be a whole number (got true)"),
         ("[prove]\nenabled = 1", "config.toml:2: prove.enabled: must be true or false (got 1)"),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from store.errors import MalformedEventError, UnknownEventError
+from store.events.base import EventBody
 from store.events.registry import EVENT_TYPES
 from store.log.envelope import StoredEvent
-from store.log.upcast import read_body, upcast
+from store.log.upcast import Upcast, read_body, upcast
 
 GOLDEN = Path(__file__).parents[2] / "store" / "golden"
 
@@ -37,39 +38,40 @@ def test_every_type_and_version_has_its_golden_file() -> None:
     assert wanted == {path.name for path in GOLDEN.glob("*.json")}
 
 
-@pytest.mark.parametrize("event_type", ["checkpoint_saved", "checkpoint_promoted", "evaluation_finished"])
-def test_what_was_recorded_of_models_before_there_was_a_mark_is_of_lean(event_type: str) -> None:
-    data = json.loads((GOLDEN / f"{event_type}.v1.json").read_text(encoding="utf-8"))
-    body = read_body(stored(event_type, 1, data))
-    assert body.schema_version >= 2
-    assert body.model_dump()["simulated"] is False
+class TheoremDreamt(EventBody):
+    """A made-up type at version 3: version 1 knew no hours, version 2 no mood."""
+
+    type: ClassVar[str] = "theorem_dreamt"
+    schema_version: ClassVar[int] = 3
+    dreamer: str
+    hours: float
+    mood: str
 
 
-def test_a_mend_that_was_not_judged_in_the_commit_as_it_is_handed_over_is_not_called_verified() -> None:
-    data = json.loads((GOLDEN / "bump_finished.v1.json").read_text(encoding="utf-8"))
-    (mend,) = data["mended"]
-    said = {**mend, "verdict": "verified"}
-    body = read_body(stored("bump_finished", 1, {**data, "mended": [mend, said]}))
-    why = "not judged in the commit as it is handed over"
-    mended = body.model_dump()["mended"]
-    assert [tuple(one[name] for name in ("verdict", "axioms", "grade", "reason")) for one in mended] == [
-        ("checked", (), "", why)
-    ] * 2
-    assert {one["follows"] for one in body.model_dump()["left"]} == {""}
-    data = json.loads((GOLDEN / "bump_tried.v1.json").read_text(encoding="utf-8"))
-    for size, is_cut in ((19_999, False), (20_000, True)):
-        body = read_body(stored("bump_tried", 1, {**data, "text": "x" * size}))
-        assert body.model_dump()["text_cut"] is is_cut
+STEPS: dict[tuple[str, int], Upcast] = {
+    ("theorem_dreamt", 1): lambda data: {**data, "hours": 8 * data["nights"]},
+    ("theorem_dreamt", 2): lambda data: (
+        {key: data[key] for key in data if key != "nights"} | {"mood": "good"}
+    ),
+}
 
 
-def test_steps_are_walked_in_order_up_to_the_current_version() -> None:
-    steps = {
-        ("t", 1): lambda data: data | {"b": data["a"] + 1},
-        ("t", 2): lambda data: data | {"c": data["b"] + 1},
-    }
-    assert upcast("t", 1, {"a": 1}, seq=1, current={"t": 3}, steps=steps) == {"a": 1, "b": 2, "c": 3}
-    assert upcast("t", 2, {"b": 5}, seq=1, current={"t": 3}, steps=steps) == {"b": 5, "c": 6}
-    assert upcast("t", 3, {"c": 5}, seq=1, current={"t": 3}, steps=steps) == {"c": 5}
+@pytest.mark.parametrize(
+    ("version", "data"),
+    [
+        (1, {"dreamer": "Ada", "nights": 2}),
+        (2, {"dreamer": "Ada", "nights": 3, "hours": 16}),
+        (3, {"dreamer": "Ada", "hours": 16, "mood": "good"}),
+    ],
+)
+def test_s07_an_event_of_any_version_is_read_as_of_today_and_stays_as_it_was_written(
+    version: int, data: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(EVENT_TYPES, "theorem_dreamt", TheoremDreamt)
+    monkeypatch.setattr("store.log.upcast.UPCASTS", STEPS)
+    event = stored("theorem_dreamt", version, data)
+    assert read_body(event) == TheoremDreamt(dreamer="Ada", hours=16, mood="good")
+    assert event.data == data
 
 
 @pytest.mark.parametrize(

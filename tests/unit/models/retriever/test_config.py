@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import importlib.util
 import json
 from collections.abc import Callable
@@ -182,26 +181,6 @@ def test_leandojo_s_configuration_is_translated_into_ours() -> None:
     assert type(theirs.translated()) is RetrieverConfig
 
 
-def test_what_an_earlier_version_trained_with_has_the_id_that_it_had_then() -> None:
-    """Or a chain would be trained again after an upgrade. The hash is that of version 58a2fa3."""
-    content = json.dumps(TrainingConfig().translated().content(), sort_keys=True)
-    known = "54fce2becc5cf30638ecac1778853bc3fd498152ab6bf968c3b761260a3b7836"
-    assert hashlib.sha256(content.encode()).hexdigest() == known
-
-
-def test_a_checkpoint_of_an_earlier_version_is_read_with_what_it_was_trained_with() -> None:
-    recorded = RetrieverConfig(lr=1e-3, batch_size=1, loss="mse", precision="bf16-mixed").to_dict()
-    # Fields that the earlier version did not have.
-    del recorded["num_hard_negatives"], recorded["gradient_checkpointing"], recorded["split"]
-    read = RetrieverConfig.recorded(recorded)
-    assert (read.lr, read.batch_size, read.loss, read.num_hard_negatives) == (1e-3, 1, "mse", 0)
-    assert read.content().keys() == {*LEANDOJO_ALONE, *recorded} - RetrieverConfig.no_content
-
-
-def test_a_file_of_an_earlier_version_with_few_negatives_is_still_taken() -> None:
-    assert RetrieverConfig(num_negatives=1, num_in_file_negatives=1).num_hard_negatives == 1
-
-
 def test_the_defaults_are_those_of_contrastive_training_in_large_batches() -> None:
     ours = RetrieverConfig()
     assert (ours.loss, ours.batch_size, ours.accumulate_grad_batches) == ("contrastive", 32, 1)
@@ -212,11 +191,3 @@ def test_the_defaults_are_those_of_contrastive_training_in_large_batches() -> No
 def test_a_job_of_the_daemon_takes_no_field_that_is_leandojo_s_alone(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is a field of LeanDojo's TrainingConfig .* remove it"):
         for_a_job({name: LEANDOJO_ALONE[name]})
-
-
-def test_a_checkpoint_keeps_its_id_and_its_configuration_is_read_as_it_was_recorded() -> None:
-    recorded = {**LEANDOJO_ALONE, **RetrieverConfig(lr=0.5).to_dict()}
-    assert RetrieverConfig(lr=0.5).content().items() <= recorded.items()
-    assert RetrieverConfig.recorded(recorded) == RetrieverConfig(lr=0.5)
-    without_penalty = {**recorded, "run_progressive_training": False}
-    assert RetrieverConfig.recorded(without_penalty) == RetrieverConfig(lr=0.5, lambda_value=0.0)
