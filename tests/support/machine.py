@@ -135,11 +135,11 @@ def _path_without(path: str, folder: Path) -> str:
     kept: dict[Path, str] = {}
     for entry in filter(None, path.split(os.pathsep)):
         real = Path(entry).resolve()
-        if real in kept or not real.is_dir():
+        if real in kept or not os.access(real, os.X_OK) or not real.is_dir():
             continue
         # Python knows its virtual environment by the place where it is called; what is in one, is locked.
         is_environment = (real.parent / "pyvenv.cfg").is_file()
-        may_look = os.access(real, os.R_OK | os.X_OK)
+        may_look = os.access(real, os.R_OK)
         names = [file.name for file in real.iterdir()] if may_look and not is_environment else []
         if not any(map(_PROGRAMS.fullmatch, names)):
             kept[real] = str(Path(entry).absolute())
