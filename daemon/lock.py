@@ -1,24 +1,23 @@
-"""One daemon a state folder: an exclusive `flock` that the kernel frees when its holder dies, however it dies.
+"""One daemon a state folder: an exclusive lock that the kernel frees when its holder dies, however it dies.
 
-Owns the lock file and the number in it. Standard library only, so that the command line can ask who runs.
+Owns the lock file and the number in it. It imports next to nothing, so that the command line can ask who runs.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import stat
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+
+from store.files import HeldError, Lock, lock
 
 DAEMON = "daemon"
 STANDBY = "everlean standby"
 """The purpose of a process that follows another machine's log (`daemon.standby`)."""
-_WIDTH = 80
-"""The length of the file's content: a holder overwrites the last one's in a single write."""
+_PATIENCE_S = 0.25
+"""A caller of `holder` holds a shared lock for an instant."""
 
 
 class AlreadyRunningError(Exception):
@@ -55,9 +54,9 @@ class Holder:
 class DaemonLock:
     """The held lock. Keep the object for as long as the daemon lives; `release` gives it back."""
 
-    def __init__(self, path: Path, file: IO[str]) -> None:
+    def __init__(self, path: Path, held: Lock) -> None:
         self.path = path
-        self._file = file
+        self._held = held
 
     @classmethod
     def acquire(cls, path: Path, *, purpose: str = DAEMON) -> DaemonLock:
@@ -69,30 +68,24 @@ class DaemonLock:
         """
         make_folder(path.parent)
         try:
-            # O_CLOEXEC, so that no child process keeps the lock alive after us. Not to append: see `_write`.
-            file = os.fdopen(
-                os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+", encoding="ascii"
-            )
-        except OSError as error:
-            raise _cannot_write(path, error, folder=path.parent) from error
-        if not _take(file):
-            other = _written(file)
-            file.close()
+            held = lock(path, wait_s=_PATIENCE_S)
+        except HeldError as error:
+            other = _noted(error)
             if other is None or not _lives(other.pid):
-                raise AlreadyRunningError(path, pid=None)
-            raise AlreadyRunningError(path, pid=other.pid, purpose=other.purpose)
-        try:
-            _write(file, f"{os.getpid()}" if purpose == DAEMON else f"{os.getpid()} {purpose}")
+                raise AlreadyRunningError(path, pid=None) from None
+            raise AlreadyRunningError(path, pid=other.pid, purpose=other.purpose) from None
         except OSError as error:
-            file.close()
             raise _cannot_write(path, error, folder=path.parent) from error
-        return cls(path, file)
+        try:
+            held.leave_note(f"{os.getpid()}" if purpose == DAEMON else f"{os.getpid()} {purpose}")
+        except OSError as error:
+            held.release()
+            raise _cannot_write(path, error, folder=path.parent) from error
+        return cls(path, held)
 
     def release(self) -> None:
-        """Release the lock. The file stays: removing it would let two daemons lock two different files."""
-        # The number in it is stale from now on: readers check the lock first.
-        if not self._file.closed:
-            self._file.close()
+        """Release the lock. The number in it is stale from now on: readers check the lock first."""
+        self._held.release()
 
 
 _OURS = frozenset({"events.db", "daemon.lock", "mirrors", "worktrees", "control.sock"})
@@ -159,7 +152,7 @@ def holder(path: Path) -> int | None:
     For the locks of jobs and of GPUs, which outlive the process that took them in what it started. A holder that has
     not written its number yet does not count: it is not running anything either.
     """
-    found = _noted(path)
+    found = _found(path)
     return None if found is None else found.pid
 
 
@@ -169,26 +162,18 @@ def who_holds(path: Path) -> Holder | None:
     It dies with its holder. If the process in the file is dead, another one has the lock since a moment, and
     does not count until it has written its number.
     """
-    found = _noted(path)
+    found = _found(path)
     return found if found is not None and _lives(found.pid) else None
 
 
-def _noted(path: Path) -> Holder | None:
+def _found(path: Path) -> Holder | None:
     try:
-        file = path.open("r", encoding="ascii", errors="replace")
+        lock(path, shared=True, wait_s=0, create=False).release()
     except FileNotFoundError:
         return None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return _written(file)
-        return None
-
-
-def _write(file: IO[str], text: str) -> None:
-    """Write over what the last holder left: a full disk has no room for a file's first byte, but for that."""
-    os.pwrite(file.fileno(), f"{text:<{_WIDTH - 1}}"[: _WIDTH - 1].encode("ascii") + b"\n", 0)
+    except HeldError as error:
+        return _noted(error)
+    return None
 
 
 def _lives(pid: int) -> bool:
@@ -201,19 +186,6 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _take(file: IO[str]) -> bool:
-    # More than one try: a caller of `holder` holds a shared lock for an instant.
-    for _ in range(5):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.05)
-        else:
-            return True
-    return False
-
-
-def _written(file: IO[str]) -> Holder | None:
-    file.seek(0)
-    pid, _, purpose = file.read(_WIDTH).strip().partition(" ")
+def _noted(held: HeldError) -> Holder | None:
+    pid, _, purpose = held.note.partition(" ")
     return Holder(int(pid), purpose or DAEMON) if pid.isdecimal() and int(pid) > 1 else None

@@ -31,11 +31,11 @@ import structlog
 from daemon.paths import Paths
 from pipeline.redact import redact
 from store.errors import LogError, SegmentError
+from store.files import write_whole
 from store.log import chain, segments
 from store.log.log import EventLog
 from store.log.reader import LogReader
 from store.log.segments import End, Epoch, SegmentStore
-from store.sqlite import sync
 from store.view.rebuild import opened
 from store.view.view import View
 
@@ -89,11 +89,7 @@ def read(paths: Paths) -> Standby | None:
 
 
 def _note(paths: Paths, standby: Standby) -> None:
-    temporary = paths.standby.with_name(f"{paths.standby.name}.tmp")
-    temporary.write_text(json.dumps(asdict(standby)), encoding="utf-8")
-    sync(temporary)
-    temporary.replace(paths.standby)
-    sync(paths.state)
+    write_whole(paths.standby, json.dumps(asdict(standby)))
 
 
 # ---- Fenced, or not

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from experiments.file import Learning, Proving, digest
 from experiments.lab import Lab, interval
-from pipeline.models.chain import write_text_whole
+from store.files import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +105,8 @@ def write(result: Result, experiment: Learning | Proving, lab: Lab, text: str, o
         f"Log: {lab.head}. File: SHA-256 `{digest(text)}`.",
     ]
     out.mkdir(parents=True, exist_ok=True)
-    write_text_whole(out / f"{lab.name}.svg", result.chart + "\n")
-    write_text_whole(out / f"{lab.name}.md", "\n\n".join(page) + "\n")
+    write_whole(out / f"{lab.name}.svg", result.chart + "\n")
+    write_whole(out / f"{lab.name}.md", "\n\n".join(page) + "\n")
     return out / f"{lab.name}.md"
 
 

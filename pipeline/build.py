@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pipeline.jobs.lease import lean_held
 from pipeline.jobs.protocol import JobError, JobSpec, Recorded, Reporter, run_job
@@ -40,6 +40,7 @@ from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.sandbox.network import Rules
 from pipeline.lean.toolchain.toolchains import VersionError, install_command, parse_version
 from store.events.jobs import ProjectBuilt
+from store.files import Lock
 
 _REQUIRES = re.compile(r"^\s*(require\b|\[\[\s*require\s*\]\])", re.MULTILINE)
 _NAMED_ERRORS = 5
@@ -50,22 +51,22 @@ _LONGEST_TEXT_BYTES = 2**20
 def work(spec: JobSpec[BuildSpec], reporter: Reporter) -> dict[str, Any]:
     """Build one commit of one repository."""
     worktree = spec.place.absolute()
-    held: list[IO[bytes]] = []
+    held: list[Lock] = []
     try:
         with lean_held(spec.parameters.lean):
             return Building(spec, reporter, worktree, held).run()
     except SandboxError as error:
         raise JobError("sandbox_missing", f"{worktree}: {error}", remedy="see `everlean doctor`") from error
     finally:
-        for file in held:
-            file.close()
+        for one in held:
+            one.release()
 
 
 class Building:
     """One build; its steps in the order of `run`. A bump makes the same steps in a worktree that it has raised."""
 
     def __init__(
-        self, spec: JobSpec[BuildSpec], reporter: Reporter, worktree: Path, held: list[IO[bytes]]
+        self, spec: JobSpec[BuildSpec], reporter: Reporter, worktree: Path, held: list[Lock]
     ) -> None:
         self._spec = spec
         self._reporter = reporter

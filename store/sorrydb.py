@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from store.domain.identity import line_url
-from store.leandojo.folder import written_whole
+from store.leandojo.folder import replaced_file
 from store.view import queries, trace_queries
 from store.view.rows import BranchRow, SorryRow
 
@@ -164,7 +164,7 @@ def write(path: Path, found: Database) -> None:
     """
     if path.exists() and not is_list(path):
         raise SorryDBError(f"{path} is no list of SorryDB's; name another file")
-    with written_whole(path) as file:
+    with replaced_file(path) as file:
         file.write(json.dumps(found.document, ensure_ascii=False, indent=2).encode() + b"\n")
 
 

@@ -6,7 +6,6 @@ Standard library only: the command line's `status` pays for every import here.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from store.errors import (
     LogError,
     NotALogError,
 )
+from store.files import HeldError, Lock, lock
 
 BUSY_TIMEOUT_S = 5.0
 
@@ -234,15 +234,6 @@ def copy_into(source: sqlite3.Connection, target: Path) -> None:
         copy.close()
 
 
-def sync(path: Path) -> None:
-    """Make a file's content durable, or the names in a folder, as SQLite does not for a database in WAL mode."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def in_memory(script_text: str) -> sqlite3.Connection:
     """Return a database in memory that a script has made."""
     connection = sqlite3.connect(":memory:")
@@ -251,10 +242,10 @@ def in_memory(script_text: str) -> sqlite3.Connection:
 
 
 class WriterLock:
-    """An exclusive `flock` on `<database>.lock`, which holds the writer's process id."""
+    """The exclusive lock of `<database>.lock`, which holds the writer's process id."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+    def __init__(self, held: Lock) -> None:
+        self._held = held
 
     @classmethod
     def take(cls, database: Path) -> WriterLock:
@@ -276,23 +267,18 @@ class WriterLock:
                 f"{path}: {error.strerror}; give this user write permission in {database.parent}"
             ) from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            os.close(descriptor)
+            held = lock(descriptor, wait_s=0)
+        except HeldError as error:
             raise DatabaseLockedError(
-                f"{database}: process {holder or 'unknown'} writes it; stop that one first (`everlean status` "
+                f"{database}: process {error.note or 'unknown'} writes it; stop that one first (`everlean status` "
                 "shows the daemon)"
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode("ascii"), 0)
-        return cls(descriptor)
+        held.leave_note(f"{os.getpid()}")
+        return cls(held)
 
     def release(self) -> None:
         """Give the lock back. Safe to repeat; the file stays, for removing it would race with the next writer."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._held.release()
 
 
 _FOLDER = Path(__file__).parent

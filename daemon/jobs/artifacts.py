@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.lean.build.build_cache import remove_tree
+from store.files import written_whole
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -219,21 +220,13 @@ def sweep_files(paths: Iterable[Path], most_bytes: int) -> None:
 
 
 def _put_whole(target: Path, source: Path | bytes) -> None:
-    """Write a file that has its name only once it is whole and durable."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    new = target.with_name(f".{uuid.uuid4().hex}")
-    try:
-        with new.open("wb") as file:
-            if isinstance(source, bytes):
-                file.write(source)
-            else:
-                with source.open("rb") as content:
-                    shutil.copyfileobj(content, file, _CHUNK)
-            file.flush()
-            os.fsync(file.fileno())
-        new.rename(target)
-    finally:
-        new.unlink(missing_ok=True)
+    with written_whole(target) as file:
+        if isinstance(source, bytes):
+            file.write(source)
+        else:
+            with source.open("rb") as content:
+                shutil.copyfileobj(content, file, _CHUNK)
 
 
 def pack_folder(folder: Path, target: Path) -> Path:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import platform
 import shutil
@@ -68,6 +67,7 @@ from pipeline.lean.backend import LeanBackend, Leans, find_leans
 from pipeline.lean.build.build_cache import sweep
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from store.domain.identity import slug
+from store.files import lock
 
 LEAST_FREE_BYTES = 2 * 2**30
 _TAKE_S = 30.0
@@ -253,10 +253,8 @@ class NodeAttempt:
             # A later attempt of the same name is the only one that the daemon knows of.
             await asyncio.to_thread(remove_earlier, self._paths, directory)
             (directory / "staging").mkdir(parents=True)
-            with (directory / LOCK).open("wb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                lock.write(b"held")
-                lock.flush()
+            with lock(directory / LOCK) as held:
+                held.leave_note("held")
                 await asyncio.to_thread(
                     guard, directory / LOCK, {**os.environ, FOLDER: str(self._paths.state)}
                 )
@@ -455,8 +453,7 @@ def _staged(staging: Path) -> list[Path]:
 async def _alone(content: Path) -> AsyncIterator[None]:
     """Let other attempts of this node wait, each a process of its own, that need the same content."""
     content.parent.mkdir(parents=True, exist_ok=True)
-    with content.with_suffix(".lock").open("wb") as held:
-        await asyncio.to_thread(fcntl.flock, held, fcntl.LOCK_EX)
+    with await asyncio.to_thread(lock, content.with_suffix(".lock")):
         yield
 
 

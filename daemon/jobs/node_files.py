@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 from daemon.jobs.local import end_attempt
 from daemon.paths import Paths
 from pipeline.lean.build.build_cache import remove_tree
+from store.files import HeldError, lock
 
 FOLDER = "EVERLEAN_NODE_FOLDER"
 """The environment variable with the folder that a node works in."""
@@ -45,8 +43,7 @@ def remove_earlier(paths: Paths, directory: Path) -> None:
     """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(FileNotFoundError):
-            lock = held.enter_context((directory / LOCK).open("r+b"))
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            held.enter_context(lock(directory / LOCK, create=False))
         remove(paths, directory)
 
 
@@ -54,23 +51,9 @@ def remove_what_is_left(paths: Paths) -> None:
     """Remove what attempts left whose process is gone: a living one holds its folder's lock."""
     for directory in paths.jobs.glob("*/*"):
         with contextlib.suppress(FileNotFoundError):
-            lock = directory / LOCK
+            place = directory / LOCK
             # One that is empty is about to be held.
-            held = lock.is_file() and lock.stat().st_size > 0
+            held = place.is_file() and place.stat().st_size > 0
             if held or time.time() - directory.stat().st_mtime > _YOUNG_S:
-                with _free(lock) as free:
-                    if free:
-                        remove(paths, directory)
-
-
-@contextlib.contextmanager
-def _free(lock: Path) -> Iterator[bool]:
-    """Yield whether nobody holds a lock; nobody else does meanwhile."""
-    file: IO[bytes]
-    with lock.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
+                with contextlib.suppress(HeldError), lock(place, wait_s=0):
+                    remove(paths, directory)

@@ -8,21 +8,22 @@ but may ignore it, and what it started has asked for nothing.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+from store.files import lock
 
-def guard(lock: Path, environment: dict[str, str]) -> None:
-    """Start one for the attempt whose lock this is; the caller holds it.
+
+def guard(path: Path, environment: dict[str, str]) -> None:
+    """Start one for the attempt whose lock file this is; the caller holds it.
 
     Raises:
         OSError, subprocess.SubprocessError: it cannot be started.
     """
     subprocess.run(
-        [sys.executable, "-P", "-m", "daemon.jobs.orphans", str(lock)],
+        [sys.executable, "-P", "-m", "daemon.jobs.orphans", str(path)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -33,13 +34,14 @@ def guard(lock: Path, environment: dict[str, str]) -> None:
 
 def main(path: Path) -> None:
     """Return at once; a child waits and ends what is left."""
-    with path.open("rb") as lock:
-        if os.fork():
-            return
-        os.setsid()
-        os.chdir("/")
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        if os.fstat(lock.fileno()).st_nlink:  # else the attempt's process has removed it with all the rest
+    # Opened before the fork: the caller holds the lock until then, so that the file is there.
+    descriptor = os.open(path, os.O_RDONLY)
+    if os.fork():
+        return
+    os.setsid()
+    os.chdir("/")
+    with lock(descriptor, shared=True) as held:
+        if os.fstat(held.descriptor).st_nlink:  # else the attempt's process has removed it with all the rest
             # Only now: it is rarely needed, and takes more memory and time than all before it. What runs goes first.
             from pipeline.jobs.child import kill_marked
 

@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import secrets
 import signal
 import sys
@@ -90,6 +89,7 @@ from pipeline.jobs.specs import ScanSpec
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.build.build_cache import folder_of, hold, read_build, remove_tree
 from store.domain.identity import slug
+from store.files import Lock, sync
 
 _CLOCK_S = 60.0
 _FIRST_WORD_S = 60.0
@@ -339,9 +339,8 @@ class RemoteAttempt:
         file = self._payload[1]
         file.write(part.body)
         if part.last:
-            file.flush()
-            os.fsync(file.fileno())
             file.close()
+            sync(new)
             self._payload = None
             with new.open("rb") as whole:
                 found = hashlib.file_digest(whole, "sha256").hexdigest()
@@ -796,7 +795,7 @@ class RayEngine:
         """
         cache = self._paths.cache.absolute()
         folder = folder_of(cache, commit.repository, commit.sha)
-        held: list[IO[bytes]] = []
+        held: list[Lock] = []
         try:
             build = read_build(folder) if await self._off(hold, folder, held) else None
             packages = cache / "dependencies" / build.dependencies if build and build.dependencies else None
@@ -818,8 +817,8 @@ class RayEngine:
                 for one, name in folders.items()
             ]
         finally:
-            for file in held:
-                file.close()
+            for one in held:
+                one.release()
 
 
 def _wire(lean: LeanBackend, *, as_root: bool) -> WireLean:

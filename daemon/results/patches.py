@@ -8,7 +8,6 @@ recorded last (`daemon.results.mail`): one of an earlier check is written anew.
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from daemon.results.mail import first_line, mail
 from daemon.store_service import StoreService
 from store.domain.identity import slug
+from store.files import write_whole
 from store.log.reader import LogReader
 from store.view import queries
 from store.view.rows import ProofRow
@@ -89,12 +89,7 @@ def _write(log: LogReader, *, patch: Patch, author: str) -> bool:
         return False
     text = mail(patch.row, log.blob(patch.sha256), author)
     patch.path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = patch.path.with_name(f".{patch.path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(patch.path)
+    write_whole(patch.path, text)
     return True
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon.settings import ConfigError, Settings, parse
+from store.files import written_whole
 
 _ENTRY = re.compile(r"\s*\[\[\s*repos\s*\]\]")
 _HEADER = re.compile(r"\s*\[")
@@ -123,23 +123,15 @@ def write(path: Path, text: str) -> Settings:
     """
     settings = parse(text.encode(), path=path)
     place = path.resolve()  # a link stays one
-    descriptor, made = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+    with written_whole(place, mode=0o600) as file:
+        file.write(text.encode())
         if place.exists():
             there = place.stat()
-            Path(made).chmod(there.st_mode & 0o777)
+            os.fchmod(file.fileno(), there.st_mode & 0o777)
             if (there.st_uid, there.st_gid) != (os.geteuid(), os.getegid()):
-                os.chown(made, there.st_uid, there.st_gid)
+                os.fchown(file.fileno(), there.st_uid, there.st_gid)
         else:
-            Path(made).chmod(0o644)
-        Path(made).replace(place)
-    except BaseException:
-        Path(made).unlink(missing_ok=True)
-        raise
+            os.fchmod(file.fileno(), 0o644)
     return settings
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from pipeline.build import Building
 from pipeline.bump.breaks import MOST_BREAKS, SORRY, Cause, Gap, RaisedFile, cause_of, shown
@@ -47,6 +47,7 @@ from store.domain.identity import git_blob, proof_id, short_hash
 from store.events.base import EventBody
 from store.events.bumps import Break, BumpBuilt, BumpFinished, BumpTried, Mend
 from store.events.proofs import AttemptFinished, ProofFound
+from store.files import Lock
 from store.view.bumps import raises
 from store.view.rows import told_doubts
 
@@ -67,7 +68,7 @@ Verdict = Literal["refused", "rejected", "checked", "verified"]
 
 def work(spec: JobSpec[BumpSpec], reporter: Reporter) -> dict[str, Any]:
     """Try one bump of one commit."""
-    held: list[IO[bytes]] = []
+    held: list[Lock] = []
     try:
         with lean_held(spec.parameters.build.lean):
             return Bump(spec, reporter, held).run()
@@ -76,8 +77,8 @@ def work(spec: JobSpec[BumpSpec], reporter: Reporter) -> dict[str, Any]:
             "lean_failed", f"the bump could not be tried: {error}", remedy="see `everlean doctor`"
         ) from error
     finally:
-        for file in held:
-            file.close()
+        for one in held:
+            one.release()
 
 
 @dataclass(slots=True)
@@ -91,7 +92,7 @@ class _Compiled:
 class Bump:
     """One trial; its steps in the order of `run`."""
 
-    def __init__(self, spec: JobSpec[BumpSpec], reporter: Reporter, held: list[IO[bytes]]) -> None:
+    def __init__(self, spec: JobSpec[BumpSpec], reporter: Reporter, held: list[Lock]) -> None:
         self._spec, self._given, self._reporter = spec, spec.parameters, reporter
         self._project = spec.place.absolute()
         self._held = held

@@ -12,7 +12,6 @@ specification lists each by name and hash (`pipeline.jobs.protocol.JobSpec`), an
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -24,6 +23,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from store.files import Lock, lock, sync
 
 _LIST = ".inputs.json"
 _KEPT = "kept"
@@ -121,9 +122,9 @@ class InputStore:
                     files.append(Input(name, one.sha256, one.size_bytes))
             inputs = Inputs(place, tuple(files))
             (new / _LIST).write_text(json.dumps(inputs.as_json()), encoding="utf-8")
-            _sync(new / _LIST)
+            sync(new / _LIST)
             for folder, _, _ in os.walk(new):
-                _sync(Path(folder))
+                sync(Path(folder))
             new.rename(place)
         finally:
             shutil.rmtree(new, ignore_errors=True)
@@ -161,7 +162,7 @@ class InputStore:
         folder.mkdir(parents=True, exist_ok=True)
         with self._locked():
             one = self._put(source)
-            _sync(self.folder)  # first: later jobs link to its name there
+            sync(self.folder)  # first: later jobs link to its name there
             kept = folder / f"{key}-{one.sha256}"
             with suppress(FileExistsError):
                 os.link(self.folder / one.sha256, kept)
@@ -169,7 +170,7 @@ class InputStore:
                 if other != kept:
                     other.unlink(missing_ok=True)
                     self._drop(other.name.rpartition("-")[2])
-            _sync(folder)
+            sync(folder)
         return one
 
     def kept(self, of: str, key: str) -> Input | None:
@@ -216,15 +217,9 @@ class InputStore:
                     else:
                         path.unlink()
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> Lock:
         self.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+        return lock(self.folder, create=False)
 
     def _put(self, source: bytes | Path) -> Input:
         """Add a content; the folder is locked. Its name here may be lost with the power; the links to it are not."""
@@ -243,7 +238,7 @@ class InputStore:
             else:
                 shutil.move(source, new)
             new.chmod(0o444)
-            _sync(new)
+            sync(new)
             new.rename(place)
         return Input("", digest, size)
 
@@ -270,12 +265,4 @@ def _link(content: Path, name: Path) -> None:
         if error.errno != errno.EXDEV:
             raise
         shutil.copyfile(content, name)  # on another disk
-        _sync(name)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(name)

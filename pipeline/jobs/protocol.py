@@ -18,7 +18,6 @@ and fsynced, then cited. Every job's `main` calls `run_job` with the class of it
 from __future__ import annotations
 
 import argparse
-import fcntl
 import gc
 import hashlib
 import json
@@ -33,6 +32,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
 from pipeline.jobs import preemption
 from pipeline.jobs.inputs import InputError, Inputs
+from store.files import HeldError, Lock, lock, write_whole
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -268,12 +268,8 @@ class Reporter:
         target = self.spec.staging / digest
         if not target.exists():
             self.spec.staging.mkdir(parents=True, exist_ok=True)
-            temporary = target.with_suffix(f".{os.getpid()}.tmp")
-            with temporary.open("wb") as file:
-                file.write(payload)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(target)
+            # A power cut ends the attempt, and the next one stages its own.
+            write_whole(target, payload, flush_folder=False)
         return BlobRef(sha256=digest, size_bytes=len(payload))
 
     def result(self, summary: dict[str, Any]) -> None:
@@ -308,19 +304,16 @@ def peak_rss_bytes() -> int | None:
     return None if own is None else 1024 * max(own, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
-def hold_lock(spec: JobSpec[Any]) -> IO[str]:
+def hold_lock(spec: JobSpec[Any]) -> Lock:
     """Hold the attempt's lock for as long as this process lives, so that a restarted daemon can find it."""
-    file = spec.lock.open("a+", encoding="ascii")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        held = lock(spec.lock, wait_s=0)
+    except HeldError as error:
         raise JobError(
             "already_running", f"{spec.lock} is held: attempt {spec.attempt} of {spec.job} already runs"
         ) from error
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
-    return file
+    held.leave_note(f"{os.getpid()}")
+    return held
 
 
 def run_job(

@@ -45,7 +45,7 @@ from pipeline.lean.toolchain.toolchains import (
     revision_for,
     stand_in_problem,
 )
-from store.sqlite import sync
+from store.files import sync, sync_tree
 
 # ---- trial of a new REPL
 
@@ -484,8 +484,7 @@ class _Build:
             files=tuple(file_record(made / name) for name in (REPL, MARKER)),
         )
         (made / RECORD).write_text(json.dumps(toolchain.record(), indent=1) + "\n", "utf-8")
-        for path in (*made.iterdir(), made):
-            sync(path)
+        sync_tree(made)
         with self.cache.exclusively(self.version):
             if toolchain.folder.exists():
                 toolchain.folder.rename(self.work / "replaced")

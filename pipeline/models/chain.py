@@ -38,44 +38,15 @@ from pipeline.models.config import Config
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError, ConfigError, disk_reason
+from store.files import sync, sync_tree
 
 # ----------------------------------------------------------------------------------------------------
-# Files that stay: having the disk hold them, and knowing them by their content. Standard library only.
-
-
-def sync(path: Path) -> None:
-    """Flush a file's content, or a folder's names, to the disk."""
-    # `store.sqlite.sync` is the same: the retriever can be taken without the store.
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_durable(folder: Path) -> None:
-    """Flush a folder, and all files and folders in it, to the disk."""
-    for path in folder.rglob("*"):
-        sync(path)
-    sync(folder)
+# Files that are known by their content. Standard library only.
 
 
 def files_in(folder: Path) -> list[str]:
     """Return the paths of a folder's files, those in its folders among them, relative to it and in order."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-
-
-def write_text_whole(path: Path, text: str) -> None:
-    """Write a file atomically and flush it to the disk; make its folder if need be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        sync(beside)
-        beside.replace(path)
-        sync(path.parent)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def file_digest(path: Path) -> str:
@@ -631,7 +602,7 @@ def _write_model(
     write(folder)
     content = describe({name: file_digest(folder / name) for name in files_in(folder)})
     (folder / DESCRIPTION).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    make_durable(folder)
+    sync_tree(folder)
     return content
 
 
@@ -658,7 +629,7 @@ def _locked(folder: Path, name: str, busy: str) -> Iterator[None]:
         raise CheckpointError(f"{folder} cannot be written ({error.strerror})") from error
     with lock:
         try:
-            # Not `flock`: a loader's workers would inherit it, and outlive a process that is killed.
+            # Not `store.files.lock`: a loader's workers would have it too, and outlive a process that is killed.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
             raise CheckpointError(busy) from error

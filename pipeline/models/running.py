@@ -32,9 +32,9 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
 from pipeline.jobs import preemption
-from pipeline.models.chain import make_durable, write_text_whole
 from pipeline.models.errors import CheckpointError, ConfigError, DivergedError, disk_reason
 from pipeline.models.libraries import quiet_libraries
+from store.files import sync_tree, write_whole
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
@@ -247,8 +247,8 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
         self._next = time.monotonic() + self._saves.every_s
         if is_first():
             saved = self._of(state.global_step)
-            make_durable(saved)
-            write_text_whole(saved / _WHOLE, "")
+            sync_tree(saved)
+            write_whole(saved / _WHOLE, "")
             kept = {saved, Path(state.best_model_checkpoint or saved)}
             for other in self._saves.folder.glob("checkpoint-*"):
                 if other not in kept:

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.models.chain import DESCRIPTION, FISHER, Chain, begun, make_durable, read_about, sync, writing
+from pipeline.models.chain import DESCRIPTION, FISHER, Chain, begun, read_about, writing
 from pipeline.models.errors import LearningError, first_line
 from pipeline.models.measures import BASELINES, baselines_of
 from pipeline.models.tactics.adapters import ADAPTER, BASE, adapters_of
 from store.events.models import ModelKind
+from store.files import sync, sync_tree
 from store.promotion import task_name
 from store.text import clean
 from store.view import model_queries
@@ -178,7 +179,7 @@ def write_shared(shared: Shared, out: Path, wanted: str | None = None, *, name: 
         if written == "sentence-transformers":
             _write_modules(beside, shared.row.config)
         (beside / CARD).write_text(card(shared, written, name), encoding="utf-8")
-        make_durable(beside)
+        sync_tree(beside)
         beside.rename(out)
         sync(out.parent)
     return written

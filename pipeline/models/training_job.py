@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import abc
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,15 +31,7 @@ from pydantic import BaseModel
 
 from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import DATASET, TrainSpec
-from pipeline.models.chain import (
-    Chain,
-    Checkpoint,
-    file_digest,
-    make_durable,
-    sync,
-    weights_of,
-    write_text_whole,
-)
+from pipeline.models.chain import Chain, Checkpoint, file_digest, weights_of
 from pipeline.models.config import Config
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData, exported_position, forget, forget_others, freeze
@@ -55,6 +46,7 @@ from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.base import BlobRef
 from store.events.models import CheckpointSaved, EvaluationFinished, ModelKind
+from store.files import sync, sync_tree, write_whole
 
 _EVALUATIONS = ".evaluations"
 _REPORT_EVERY_S = 1.0
@@ -222,7 +214,8 @@ class Evaluator(abc.ABC, Generic[C]):
             job=self.recorder.job,
             simulated=self.recorder.simulated,
         )
-        write_text_whole(path, _Kept(body=body, scores=scores).model_dump_json())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, _Kept(body=body, scores=scores).model_dump_json())
         return body
 
 
@@ -264,8 +257,7 @@ def dataset_taken(spec: JobSpec[Any], chain: Path) -> Path:
                 raise JobError(
                     BAD_INPUT, f"there are no inputs {DATASET}…", remedy="nothing: they are frozen anew"
                 )
-            for folder, _, _ in os.walk(new):
-                make_durable(Path(folder))
+            sync_tree(new)
             new.rename(place)
             sync(place.parent)
         finally:

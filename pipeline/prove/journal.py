@@ -7,7 +7,6 @@ tactic, and the end of each expansion.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from pipeline.lean.client.errors import MalformedReply
 from pipeline.lean.client.messages import goals_from_json
 from pipeline.prove.graph import Candidate, Graph, Node, TacticResult
 from pipeline.prove.tree import number_json, number_of
+from store.files import sync
 
 # ---- The file of a journal: JSON lines, append-only
 # The first line identifies the work. Each line goes to the system at once; a last line that a kill has torn is cut
@@ -101,7 +101,7 @@ class JournalFile:
             self._file.write(line)
             self._file.flush()
             if self._durable:
-                os.fsync(self._file.fileno())
+                sync(self._file.fileno())
 
     @contextmanager
     def _writable(self) -> Iterator[None]:

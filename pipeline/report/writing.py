@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from pathlib import Path
 
 from pipeline.report import FIRST
 from pipeline.report.charts import ORIGIN
 from pipeline.report.page import NAMES, Pages
+from store.files import write_whole
 
 _BEGINNING_BYTES = 1000
 """Of a file, how much is read to see who made it."""
@@ -39,7 +39,7 @@ def write(report: Pages, folder: Path) -> tuple[Path, ...]:
                 "with --out"
             )
     for name, text in texts.items():
-        _replace(folder / name, text)
+        write_whole(folder / name, text)
     for path in folder.iterdir():
         if path.name not in texts and NAMES.fullmatch(path.name) and _is_ours(path):
             path.unlink(missing_ok=True)
@@ -56,18 +56,3 @@ def _is_ours(path: Path) -> bool:
         return False
     with path.open("rb") as file:
         return ORIGIN.encode() in file.read(_BEGINNING_BYTES)
-
-
-def _replace(path: Path, text: str) -> None:
-    made = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    # Not a private temporary file: a report is for whom the user's umask lets read it.
-    descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        made.replace(path)
-    except BaseException:
-        made.unlink(missing_ok=True)
-        raise

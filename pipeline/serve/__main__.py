@@ -17,7 +17,7 @@ import socket
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import uvicorn
 
@@ -27,6 +27,7 @@ from pipeline.jobs.protocol import JobError
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.auth import read_token
 from pipeline.serve.spec import ServeSpec, SpecError
+from store.files import Lock
 
 _CANNOT_START = 2
 _BACKLOG = 1024
@@ -52,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    held: IO[str] | None = None
+    held: Lock | None = None
     try:
         spec = ServeSpec.read(parser.parse_args(arguments).spec)
         if spec.visible is not None:
@@ -68,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _CANNOT_START
     finally:
         if held is not None:
-            held.close()
+            held.release()
     if reloads and spec.reload:
         sys.stdout.flush()
         sys.stderr.flush()

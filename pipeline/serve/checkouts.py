@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import threading
@@ -41,6 +40,7 @@ from pipeline.serve.spec import LeanSpec, RepositorySpec
 from store.domain.identity import git_blob, sorry_id
 from store.domain.records import ScannedFile, Sorry
 from store.errors import LogError
+from store.files import HeldError, Lock, lock
 from store.view import queries
 from store.view.rows import BranchRow, SorryRow
 
@@ -84,7 +84,7 @@ class Scratch:
     """A folder that is ours until it is given back. Made with `own`."""
 
     folder: Path
-    _lock: int
+    _lock: Lock
 
     def give_back(self) -> None:
         """Remove the folder, and what was left running there.
@@ -95,7 +95,7 @@ class Scratch:
         try:
             _clear(self.folder)
         finally:
-            os.close(self._lock)
+            self._lock.release()
 
 
 def own(folder: Path, *, patience_s: float = PATIENCE_S) -> Scratch:
@@ -110,27 +110,24 @@ def own(folder: Path, *, patience_s: float = PATIENCE_S) -> Scratch:
         if other != folder:
             _sweep(other)
     deadline = time.monotonic() + patience_s
-    while (lock := _taken(folder)) is None:
+    while (held := _taken(folder)) is None:
         if time.monotonic() >= deadline:
             raise ScratchTakenError(f"{folder}: another server has it; end that one")
         time.sleep(_AGAIN_S)
-    return Scratch(folder, lock)
+    return Scratch(folder, held)
 
 
-def _taken(folder: Path) -> int | None:
+def _taken(folder: Path) -> Lock | None:
     """Return the lock of the folder, created anew; None if another server holds it."""
     if folder.exists() and not _swept(folder):
         return None
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    lock = _locked(folder)
-    if lock is None:
-        return None
-    with contextlib.suppress(FileNotFoundError):
-        # Another server may have removed it between mkdir and lock.
-        if os.path.samestat(os.fstat(lock), folder.stat()):
-            return lock
-    os.close(lock)
+    held = _locked(folder)
+    # Another server may have removed it between mkdir and lock.
+    if held is None or held.is_of(folder):
+        return held
+    held.release()
     return None
 
 
@@ -145,13 +142,11 @@ def _sweep(folder: Path) -> None:
 
 def _swept(folder: Path) -> bool:
     """Remove a folder unless it is locked; return True if it no longer exists."""
-    lock = _locked(folder)
-    if lock is None:
+    held = _locked(folder)
+    if held is None:
         return not folder.exists()
-    try:
+    with held:
         _clear(folder)
-    finally:
-        os.close(lock)
     return True
 
 
@@ -161,18 +156,13 @@ def _clear(folder: Path) -> None:
     remove_tree(folder)
 
 
-def _locked(folder: Path) -> int | None:
-    """Return a descriptor that holds the folder's lock; None if it is locked or missing."""
+def _locked(folder: Path) -> Lock | None:
+    """Return the folder's lock; None if it is locked or missing."""
     try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
+        # Opened here: a link in its place is refused.
+        return lock(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW), wait_s=0)
+    except (FileNotFoundError, HeldError):
         return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    return lock
 
 
 _MOST_FILE_BYTES = 256 * 2**20

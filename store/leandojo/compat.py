@@ -29,7 +29,7 @@ from store.domain.records import holds_sorry
 from store.errors import LogError
 from store.leandojo.choosing import ChosenTrace, choose, in_order
 from store.leandojo.exporting import Mode, export_chosen, one_moment, write_database
-from store.leandojo.folder import written_whole
+from store.leandojo.folder import replaced_file
 from store.leandojo.reading import import_leandojo
 from store.leandojo.records import ImportFormatError, load
 from store.log.reader import LogReader
@@ -683,7 +683,7 @@ class DynamicDatabase:
             raise ImportFormatError(_GIVEN, "", reason, remedy=_CORRECT) from error
         with translated(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with written_whole(path) as out:
+            with replaced_file(path) as out:
                 out.write(text.encode())
 
     @classmethod

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import json
 import os
 import secrets
@@ -23,7 +22,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from store.errors import DatabaseLockedError, LogError
-from store.sqlite import sync, translated
+from store.files import HeldError, Lock, lock, sync, sync_tree, written_whole
+from store.sqlite import translated
 
 MARKER = ".everlean-export.json"
 
@@ -61,7 +61,7 @@ def replaced(place: Path, marker: Mapping[str, Any]) -> Iterator[Path]:
             held.callback(_remove, new)
         yield new
         (new / MARKER).write_text(json.dumps(dict(marker), indent=2) + "\n", encoding="utf-8")
-        _make_durable(new)
+        sync_tree(new)
         with _alone(place.parent):
             check_replaceable(place)
             _put(new, place)
@@ -123,7 +123,7 @@ def _tidy(place: Path) -> None:
         else:
             aside.rename(place)
     for left in place.parent.glob(f".{_literal(place.name)}.*.new"):
-        with contextlib.suppress(BlockingIOError), _alone(left, wait=False):
+        with contextlib.suppress(HeldError), _alone(left, wait_s=0):
             _remove(left)
 
 
@@ -132,62 +132,31 @@ def _literal(name: str) -> str:
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[BinaryIO]:
+def replaced_file(path: Path) -> Iterator[BinaryIO]:
     """Open a file that takes the place of `path`, durably, when all of it is written.
 
     Of two that write it at once the second is refused; what a killed one left is written over.
     """
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.new")
-    with _locked(temporary, target) as out:
-        out.truncate()
-        try:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-            temporary.replace(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    sync(target.parent)
-
-
-@contextmanager
-def _locked(temporary: Path, target: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file that is ours alone; not truncated, for another process may have been writing it."""
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o666
-    while True:
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT, mode), "wb") as out:
-            try:
-                fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise DatabaseLockedError(
-                    f"{target}: another process writes it; try again when it is done"
-                ) from None
-            # Who held it until now may have put it into its place, where it must not be written any more.
-            if temporary.exists() and os.path.samestat(os.fstat(out.fileno()), temporary.stat()):
-                yield out
-                return
-
-
-@contextmanager
-def _alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Hold a folder's lock; the system releases it when its holder dies. Only exports look at it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
+        # Who held it until now may have put it into its place, where it must not be written any more.
+        while not (held := lock(os.open(temporary, os.O_WRONLY | os.O_CREAT, mode), wait_s=0)).is_of(
+            temporary
+        ):
+            held.release()
+    except HeldError:
+        raise DatabaseLockedError(f"{target}: another process writes it; try again when it is done") from None
+    with held, written_whole(target, temporary=temporary) as out:
+        yield out
+
+
+def _alone(folder: Path, *, wait_s: float | None = None) -> Lock:
+    """Hold a folder's lock; only exports look at it."""
+    return lock(folder, wait_s=wait_s, create=False)
 
 
 def _remove(folder: Path) -> None:
     if folder.exists():
         shutil.rmtree(folder)
-
-
-def _make_durable(folder: Path) -> None:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            sync(Path(parent, name))
-        sync(Path(parent))

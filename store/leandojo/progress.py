@@ -23,7 +23,7 @@ from store.domain.splits import Side, Split
 from store.errors import LogError
 from store.leandojo.choosing import NothingToExportError, choose
 from store.leandojo.exporting import one_moment
-from store.leandojo.folder import NotReplaceableError, written_whole
+from store.leandojo.folder import NotReplaceableError, replaced_file
 from store.sqlite import translated
 from store.view import queries
 from store.view.rows import TrainingProof
@@ -89,7 +89,7 @@ def export_progress(
         ]
         traces = [row.trace for row in chosen]
         position = queries.position(view)
-        with written_whole(out) as file:
+        with replaced_file(out) as file:
             for side in sides:
                 for proof in training_proofs(view, split, side, traces=traces, simulated=simulated):
                     known = hash(

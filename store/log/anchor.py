@@ -27,10 +27,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from store.errors import DatabaseMissingError, LogDamagedError, LogError, is_damage, without_remedy
+from store.files import write_whole
 from store.log import chain
 from store.log.chain import START, Link, link_at
 from store.log.reader import check_identity
-from store.sqlite import connect_readonly, sync, translated
+from store.sqlite import connect_readonly, translated
 
 _RECORD = struct.Struct(">8sQQ32sQ")
 _LENGTH = _RECORD.size + 8
@@ -193,6 +194,8 @@ class Anchor:
             if self._closing:
                 return
             try:
+                # Not `store.files.sync`: each append waits for this, and the file's length, which never changes, need
+                # not be flushed.
                 os.fdatasync(self._descriptor)
                 self._failure = None
             except OSError as error:
@@ -203,13 +206,7 @@ class Anchor:
 def replace(log_path: Path, link: Link) -> None:
     """Write a log's anchor anew, whole or not at all."""
     path = anchor_path(log_path)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(_record(link).ljust(_SIZE, b"\0"))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    sync(path.parent)
+    write_whole(path, _record(link).ljust(_SIZE, b"\0"))
 
 
 def check_part(log_path: Path, *, seconds: float) -> bool:

@@ -23,12 +23,13 @@ from store.errors import (
     MalformedEventError,
     UnknownEventError,
 )
+from store.files import sync
 from store.log import blobs, chain
 from store.log.anchor import check_end
 from store.log.envelope import COLUMNS
 from store.log.reader import LogReader, check_identity, stored
 from store.log.upcast import read_body
-from store.sqlite import connect_readonly, copy_into, in_memory, script, sync, translated
+from store.sqlite import connect_readonly, copy_into, in_memory, script, translated
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 

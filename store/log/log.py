@@ -29,6 +29,7 @@ from store.errors import (
     LogError,
     NotALogError,
 )
+from store.files import sync
 from store.log import blobs as blob_table
 from store.log import chain
 from store.log.anchor import Anchor, check_end
@@ -44,7 +45,7 @@ from store.log.envelope import (
     prepare,
 )
 from store.log.reader import APPLICATION_ID, LOG_VERSION, LogReader, check_identity
-from store.sqlite import WriterLock, connect_writable, copy_into, read_schema, script, sync, translated
+from store.sqlite import WriterLock, connect_writable, copy_into, read_schema, script, translated
 
 _INSERT = f"INSERT INTO events VALUES ({', '.join('?' * len(COLUMNS))})"
 

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from store.errors import LogDamagedError, LogError, is_damage, without_remedy
+from store.files import sync
 from store.log import chain
 from store.log.anchor import anchor_path, check_end, read_anchor
 from store.log.backup import damaged_file
@@ -31,7 +32,6 @@ from store.sqlite import (
     connect_writable,
     in_memory,
     script,
-    sync,
     translated,
 )
 

@@ -49,6 +49,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from store.errors import EpochTakenError, LogDamagedError, SegmentError, SegmentStoreError
+from store.files import sync
 from store.log import blobs as blob_table
 from store.log import chain
 from store.log.backup import new_file
@@ -56,7 +57,7 @@ from store.log.chain import START, Column, Link
 from store.log.envelope import COLUMNS
 from store.log.log import EventLog
 from store.log.reader import APPLICATION_ID, LOG_VERSION
-from store.sqlite import connect_writable, script, sync
+from store.sqlite import connect_writable, script
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

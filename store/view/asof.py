@@ -24,9 +24,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from store.errors import DatabaseCorruptError, DatabaseMissingError, LogError, NotALogError
+from store.files import sync
 from store.log.envelope import StoredEvent, utc_text
 from store.log.reader import LogReader
-from store.sqlite import UNFINISHED, connect_readonly, connect_writable, sync, translated
+from store.sqlite import UNFINISHED, connect_readonly, connect_writable, translated
 from store.view.tables import fingerprint
 
 KEPT = 4

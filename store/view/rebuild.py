@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from store.errors import DatabaseCorruptError, DatabaseFullError, LogError, ViewError
+from store.files import sync
 from store.log.anchor import check_end
 from store.log.reader import LogReader
 from store.sqlite import (
@@ -27,7 +28,6 @@ from store.sqlite import (
     WriterLock,
     connect_readonly,
     connect_writable,
-    sync,
     translated,
 )
 from store.view import tables

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import fcntl
 import json
 import os
 import stat
@@ -29,12 +28,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 from urllib.parse import quote
 
 from pipeline.lean.build.sources import Sources
 from pipeline.lean.sandbox.bounded import taken_by
 from store.domain.identity import slug
+from store.files import HeldError, Lock, lock, sync
 
 # ---- entries
 
@@ -122,44 +122,34 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write(path: Path, content: Mapping[str, object]) -> None:
     """Write a JSON object and have it on the disk. Names of files that are no text come back as they were."""
-    with path.open("w", encoding="ascii") as file:
-        json.dump(content, file)
-        file.flush()
-        os.fsync(file.fileno())
+    path.write_text(json.dumps(content), encoding="ascii")
+    sync(path)
 
 
-def hold(folder: Path, held: list[IO[bytes]]) -> bool:
+def hold(folder: Path, held: list[Lock]) -> bool:
     """Acquire an entry's lock, shared, and note the use; False if the entry is gone."""
-    lock = folder / "lock"
     try:
-        file = lock.open("rb")
+        # A sweep holds it for the length of a rename.
+        one = lock(folder / "lock", shared=True, create=False)
     except FileNotFoundError:
         return False
-    fcntl.flock(file, fcntl.LOCK_SH)  # a sweep holds it for the length of a rename
-    try:
-        there = lock.stat().st_ino == os.fstat(file.fileno()).st_ino
-    except FileNotFoundError:
-        there = False
-    if not there:
-        file.close()
+    if not one.is_of(folder / "lock"):
+        one.release()
         return False
-    os.utime(file.fileno())
-    held.append(file)
+    os.utime(one.descriptor)
+    held.append(one)
     return True
 
 
 @contextmanager
-def alone(lock: Path) -> Iterator[bool]:
+def alone(path: Path) -> Iterator[bool]:
     """Hold a lock exclusively; yields False if someone else holds it. A missing lock is held by no one."""
-    try:
-        file = lock.open("rb")
-    except FileNotFoundError:
-        yield True
-        return
-    with file:
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            stack.enter_context(lock(path, wait_s=0, create=False))
+        except FileNotFoundError:
+            pass
+        except HeldError:
             yield False
             return
         yield True
@@ -444,15 +434,15 @@ class BuildMissingError(Exception):
 class BuildInUse:
     """A build in use. Until `close`, or the end of the process, no sweep removes it or its packages."""
 
-    def __init__(self, build: Build, packages: Path | None, held: list[IO[bytes]]) -> None:
+    def __init__(self, build: Build, packages: Path | None, held: list[Lock]) -> None:
         self.build = build
         self.packages = packages
         """The folder of the fetched packages in the cache, which `.lake/packages` leads to; None without any."""
         self._held = held
 
     def close(self) -> None:
-        for file in self._held:
-            file.close()
+        for one in self._held:
+            one.release()
         self._held.clear()
 
     def __enter__(self) -> BuildInUse:
@@ -474,7 +464,7 @@ def attach(worktree: Path, cache: Path, repository: str, sha: str) -> BuildInUse
         BuildMissingError: the cache has no such build.
     """
     folder = folder_of(cache, repository, sha)
-    held: list[IO[bytes]] = []
+    held: list[Lock] = []
     try:
         build = read_build(folder) if hold(folder, held) else None
         if build is None:
@@ -489,13 +479,13 @@ def attach(worktree: Path, cache: Path, repository: str, sha: str) -> BuildInUse
         if packages is not None:
             (worktree / ".lake" / "packages").symlink_to(packages)
     except BaseException:
-        for file in held:
-            file.close()
+        for one in held:
+            one.release()
         raise
     return BuildInUse(build, packages, held)
 
 
-def hold_packages(cache: Path, key: str, held: list[IO[bytes]]) -> Path | None:
+def hold_packages(cache: Path, key: str, held: list[Lock]) -> Path | None:
     """Hold the packages of a key for as long as the file that is added to `held` is open; None for the key "".
 
     Raises:
@@ -522,8 +512,7 @@ def store(cache: Path, worktree: Path, build: Build, sources: Sources) -> Build:
     temporary = place / f"{NEW}{uuid.uuid4().hex}"
     temporary.mkdir()
     try:
-        with (temporary / "lock").open("wb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with lock(temporary / "lock"):
             taken = 0
             for tree, stored in trees(build.nested):
                 source = worktree / tree / ".lake" / "build"
@@ -566,7 +555,7 @@ def seed(
     for build, folder in sorted(found, key=lambda pair: pair[0].built_at, reverse=True):
         if not is_ancestor(build.sha):
             continue
-        held: list[IO[bytes]] = []
+        held: list[Lock] = []
         try:
             if not hold(folder, held):
                 continue
@@ -579,8 +568,8 @@ def seed(
                     _keep_only(target, tree, same, sources)
             return build.sha
         finally:
-            for file in held:
-                file.close()
+            for one in held:
+                one.release()
     return ""
 
 

@@ -12,14 +12,12 @@ else. The project is built elsewhere (`pipeline.build`), with this folder read-o
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
@@ -30,6 +28,7 @@ from pipeline.lean.build.lake import MOST_PROCESSES, Bounds, LakeRunner, Outcome
 from pipeline.lean.sandbox.bounded import run_bounded
 from pipeline.lean.sandbox.network import Gateway, Refusal, Rules, forwarded
 from pipeline.lean.source.worktree import read_beginning, read_inside
+from store.files import HeldError, Lock, lock, sync
 
 # ---- lake-manifest.json
 # Every version of the format since Lean 4.0 is read (numbers 1 to 7, then "1.0.0" and on). The file is untrusted:
@@ -565,10 +564,8 @@ class Fetcher:
             trusted=trusted,
         )
         text = json.dumps({"schema": _SCHEMA, **asdict(made)}, ensure_ascii=False, indent=1)
-        with (staging / DESCRIPTION).open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        (staging / DESCRIPTION).write_text(text, encoding="utf-8")
+        sync(staging / DESCRIPTION)
         return made
 
     def _fetch(
@@ -789,12 +786,9 @@ def manifest_text(name: str, packages: tuple[GitPackage, ...] = ()) -> str:
     return json.dumps(written, indent=1) + "\n"
 
 
-@contextmanager
-def _locked(path: Path, on_step: Step) -> Iterator[None]:
-    with path.open("a", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_step("waiting for a job that fetches the same packages")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def _locked(path: Path, on_step: Step) -> Lock:
+    try:
+        return lock(path, wait_s=0)
+    except HeldError:
+        on_step("waiting for a job that fetches the same packages")
+        return lock(path)

@@ -12,7 +12,6 @@ reads the files and compares the hashes.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -22,9 +21,10 @@ import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pipeline.lean.toolchain import standins
+from store.files import HeldError, Lock, lock
 
 # ---- Lean versions
 # Two names of one version are equal (`4.21.0`, `v4.21.0`, `leanprover/lean4:v4.21.0`), by elan's rules. Only releases
@@ -374,18 +374,18 @@ class Toolchains:
         Raises:
             ToolchainBusyError: another installation is at work; the message says which.
         """
-        with _opened(self._locks() / "install.lock") as file:
-            if not _take(file, fcntl.LOCK_EX):
-                file.seek(0)
-                raise ToolchainBusyError(
-                    f"{self.folder}: {file.read(200).strip() or 'another installation'} is at work here;"
-                    " wait for its end"
-                )
-            _tell(file, f"process {os.getpid()} ({what})")
+        try:
+            held = _take(self._locks() / "install.lock")
+        except HeldError as error:
+            raise ToolchainBusyError(
+                f"{self.folder}: {error.note or 'another installation'} is at work here; wait for its end"
+            ) from error
+        with held:
+            _leave_note(held, f"process {os.getpid()} ({what})")
             try:
                 yield
             finally:
-                _tell(file, "")
+                _leave_note(held, "")
 
     def temporary(self, what: str) -> Path:
         """Return where an installation works; swept away when that was interrupted."""
@@ -405,12 +405,15 @@ class Toolchains:
     @contextlib.contextmanager
     def _lock(self, version: LeanVersion, *, exclusive: bool) -> Iterator[None]:
         path = self._locks() / f"{version.release}.lock"
-        with _opened(path) as file:
-            if not _take(file, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH):
-                pids = ", ".join(map(str, _holders(path)))
-                who = f"process {pids}" if pids else "another process"
-                what = "is used" if exclusive else "is being replaced or removed"
-                raise ToolchainBusyError(f"{version.toolchain}: {what} by {who}; wait for its end")
+        try:
+            held = _take(path, shared=not exclusive)
+        except HeldError as error:
+            # Several may hold it, so that no note says which.
+            pids = ", ".join(map(str, _holders(path)))
+            who = f"process {pids}" if pids else "another process"
+            what = "is used" if exclusive else "is being replaced or removed"
+            raise ToolchainBusyError(f"{version.toolchain}: {what} by {who}; wait for its end") from error
+        with held:
             yield
 
     def _look(self, version: LeanVersion) -> Toolchain:
@@ -496,30 +499,19 @@ def stand_in_problem(repl: Path, *, sysroot: Path, says: str) -> str:
     return standins.refusal((repl, *(sysroot / "bin" / name for name in ("lean", "lake"))))
 
 
-def _opened(path: Path) -> IO[str]:
-    """Open a lock file; one that another user (an administrator, with sudo) made can be locked without writing."""
+def _take(path: Path, *, shared: bool = False) -> Lock:
+    """Acquire a lock; a file that another user (an administrator, with sudo) made can be locked without writing."""
     try:
         read_only = path.exists() and not os.access(path, os.W_OK)
-        return path.open("r" if read_only else "a+", encoding="utf-8", errors="replace")
+        return lock(path, shared=shared, wait_s=0, create=not read_only)
     except OSError as error:
         raise ToolchainError(f"{path}: {error.strerror}; give this user write permission there") from error
 
 
-def _tell(file: IO[str], text: str) -> None:
+def _leave_note(held: Lock, text: str) -> None:
     """Leave a note for people in a lock file; a full disk or another user's file is no reason to stop."""
-    with contextlib.suppress(OSError, ValueError):
-        file.seek(0)
-        file.truncate()
-        file.write(text)
-        file.flush()
-
-
-def _take(file: IO[str], kind: int) -> bool:
-    try:
-        fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    with contextlib.suppress(OSError):
+        held.leave_note(text)
 
 
 def _holders(path: Path) -> tuple[int, ...]:

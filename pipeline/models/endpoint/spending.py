@@ -7,7 +7,6 @@ may have answered, and will be paid) counts in full. Money counts on the day on 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import math
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.models.endpoint.errors import RequestAboveCapError, SpendingCapError, SpendingError, Usage
+from store.files import lock, sync
 
 _log = logging.getLogger(__name__)
 _MILLION = 1_000_000
@@ -189,11 +189,8 @@ class Spending:
         try:
             self._ledger.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._ledger, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with lock(descriptor):
                 yield descriptor
-            finally:
-                os.close(descriptor)
         except OSError as error:
             raise SpendingError(
                 f"the ledger {self._ledger} cannot be used ({error.strerror}); nothing is asked that could not be "
@@ -208,7 +205,7 @@ class Spending:
             data = b"\n" + data
         while data:
             data = data[os.write(descriptor, data) :]
-        os.fsync(descriptor)
+        sync(descriptor)
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pipeline.models.chain import Chain, Checkpoint, file_digest, make_durable, write_text_whole, writing
+from pipeline.models.chain import Chain, Checkpoint, file_digest, writing
 from pipeline.models.config import Count, Number, Positive, PositiveNumber
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import (
@@ -42,6 +42,7 @@ from pipeline.models.retriever.config import (
     Precision,
     RetrieverConfig,
 )
+from store.files import sync_tree, write_whole
 from store.leandojo import DynamicDatabase, Repository
 
 if TYPE_CHECKING:
@@ -364,7 +365,7 @@ class RetrievalTrainer:
         beside = place.with_name(f".{place.name}.{os.getpid()}")
         with writing(beside, (f"{place} cannot be written", "Make room, then run it again")):
             retriever.save(beside)
-            make_durable(beside)
+            sync_tree(beside)
             beside.rename(place)
         return place
 
@@ -380,7 +381,8 @@ class RetrievalTrainer:
 
     def _set_head(self, checkpoint: str) -> None:
         try:
-            write_text_whole(self.chain.folder / HEAD, f"{checkpoint}\n")
+            self.chain.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(self.chain.folder / HEAD, f"{checkpoint}\n")
         except OSError as error:
             raise CheckpointError(
                 f"{self.chain.folder / HEAD} cannot be written ({error.strerror}). Make room, then run it again: the "

@@ -17,7 +17,6 @@ anything is ranked, so k premises come back wherever k are accessible.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -37,6 +36,7 @@ from pipeline.models.libraries import computes_in_bfloat16, exact_float32, tenso
 from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, Tokens, embed_padded, tensors_of
+from store.files import lock, sync
 
 _KEY = 32
 _FLUSH = 4096
@@ -133,7 +133,7 @@ class EmbeddingIndex:
                 with _disk_errors(path), path.open("ab") as out:
                     out.write(data)
                     out.flush()
-                    os.fsync(out.fileno())
+                    sync(out.fileno())
             self._rows.update({key: self._count + number for number, key in enumerate(part)})
             self._count += len(part)
 
@@ -141,8 +141,7 @@ class EmbeddingIndex:
     def _writer(self) -> Iterator[None]:
         with ExitStack() as held:
             with _disk_errors(self.path):
-                lock = held.enter_context((self.path / "lock").open("w"))
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                held.enter_context(lock(self.path / "lock"))
                 self._read()
                 for path, whole in (
                     (self._vectors, self._count * 4 * self._d_model),

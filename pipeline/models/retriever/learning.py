@@ -21,15 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipeline.models.chain import (
-    Chain,
-    Checkpoint,
-    Step,
-    TrainingFacts,
-    file_digest,
-    versions,
-    write_text_whole,
-)
+from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts, file_digest, versions
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import EmptySplitError, NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
@@ -58,6 +50,7 @@ from pipeline.models.retriever.training import (
     train_task,
     validation_examples,
 )
+from store.files import write_whole
 
 _COUNTED = "recall@10"
 """What promotion looks at."""
@@ -254,7 +247,8 @@ def _baselines(
         return {name: Interval(*values) for name, values in json.loads(path.read_bytes()).items()}
     made = measure_baselines(corpus, examples, retrieved=config.num_retrieved, seed=config.seed)
     if path is not None:
-        write_text_whole(path, json.dumps({name: astuple(one) for name, one in made.items()}))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, json.dumps({name: astuple(one) for name, one in made.items()}))
     return made
 
 

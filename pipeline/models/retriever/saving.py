@@ -10,7 +10,6 @@ import math
 import os
 import pickle
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
 from pipeline.jobs import preemption
-from pipeline.models.chain import sync
 from pipeline.models.errors import CheckpointError, DivergedError, disk_reason
+from store.files import written_whole
 
 UNREADABLE = (
     OSError,
@@ -38,25 +37,18 @@ _KEPT = 2
 """Steps whose files stay: a failing disk may damage the newest one."""
 
 
-def write_whole(content: object, path: Path) -> None:
+def save_whole(content: object, path: Path) -> None:
     """Save with `torch.save`, atomically and flushed to the disk.
 
     Raises:
         CheckpointError: the disk refused.
     """
-    beside = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
+        with written_whole(path, temporary=path.with_name(f".{path.name}.part")) as file:
             torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        sync(path.parent)
     # PyTorch turns a disk error into a RuntimeError.
     except (OSError, RuntimeError) as error:
-        with suppress(OSError):
-            beside.unlink()
         raise CheckpointError(
             f"{path} cannot be written ({disk_reason(error)}). Make room, then run it again: it continues from the "
             "saved files"
@@ -76,7 +68,7 @@ def check_whole(path: Path) -> None:
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Lightning's checkpoints by `write_whole`. Its own go through a second copy in memory and the system's /tmp."""
+    """Lightning's checkpoints by `save_whole`. Its own go through a second copy in memory and the system's /tmp."""
 
     def save_checkpoint(
         self,
@@ -84,7 +76,7 @@ class WholeFiles(TorchCheckpointIO):
         path: str | os.PathLike[str],
         storage_options: Any | None = None,  # noqa: ARG002 - Lightning's signature
     ) -> None:
-        write_whole(checkpoint, Path(path))
+        save_whole(checkpoint, Path(path))
 
 
 def newest_step(steps: Path) -> tuple[Path, int] | None:
@@ -183,7 +175,7 @@ class BestWeights(Checkpoint):
         before, self.epoch, self.score = self.epoch, trainer.current_epoch, score
         self.measured = {key: float(value) for key, value in trainer.callback_metrics.items()}
         if trainer.is_global_zero:
-            write_whole(pl_module.state_dict(), self._path(self.epoch))
+            save_whole(pl_module.state_dict(), self._path(self.epoch))
             # The previous best stays: a run that is interrupted now resumes from a state in which it was the best.
             for old in self._folder.glob("epoch=*.pt"):
                 if _step_of(old) not in (before, self.epoch):

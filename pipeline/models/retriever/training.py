@@ -51,7 +51,7 @@ from pipeline.models.retriever.saving import (
     check_finite,
     check_whole,
     newest_step,
-    write_whole,
+    save_whole,
 )
 from pipeline.models.retriever.strategies import make_strategy
 from pipeline.models.retriever.tasks import Task, TaskState
@@ -239,7 +239,7 @@ def _hard_negatives(
     )
     model.to("cpu")
     if first_process():
-        write_whole(torch.from_numpy(found), kept)
+        save_whole(torch.from_numpy(found), kept)
     return found
 
 
@@ -303,7 +303,7 @@ def _fit(
     # Other processes may still be reading the best epoch's weights.
     trainer.strategy.barrier("the best weights are taken")
     if trainer.is_global_zero:
-        write_whole({"weights": model.state_dict(), **made}, run / _MADE)
+        save_whole({"weights": model.state_dict(), **made}, run / _MADE)
         for folder in ("steps", "epochs"):
             shutil.rmtree(run / folder, ignore_errors=True)
     return made

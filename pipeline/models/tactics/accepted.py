@@ -29,9 +29,9 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.lean.goal_text import hypotheses, joined
-from pipeline.models.chain import write_text_whole
 from pipeline.models.errors import DatasetError
 from pipeline.models.tactics.rows import Row, of_steps
+from store.files import write_whole
 from store.log.reader import LogReader
 from store.view import model_queries, queries
 from store.view.rows import ProofRow
@@ -157,7 +157,7 @@ def write_accepted(dataset: Path, proofs: AcceptedProofs) -> None:
     Raises:
         OSError: the disk refused.
     """
-    write_text_whole(dataset / ACCEPTED, _READER.dump_json(proofs).decode())
+    write_whole(dataset / ACCEPTED, _READER.dump_json(proofs).decode())
 
 
 def read_accepted(dataset: Path) -> AcceptedProofs:

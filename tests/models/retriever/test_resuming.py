@@ -50,7 +50,7 @@ def write_half(_content, file):
 POINTS = {
     "while a step is written": (torch, "save", write_half),
     "when training is done": (training.shutil, "rmtree", die),
-    "before the checkpoint has its name": (checkpoints, "make_durable", die),
+    "before the checkpoint has its name": (checkpoints, "sync_tree", die),
     "after the checkpoint has its name": (checkpoints, "sync", die),
 }
 

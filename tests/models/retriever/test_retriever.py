@@ -15,7 +15,7 @@ from pipeline.models.errors import CheckpointError, CorpusError, DivergedError
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.index import top_k
 from pipeline.models.retriever.retriever import PremiseRetriever
-from pipeline.models.retriever.saving import newest_step, write_whole
+from pipeline.models.retriever.saving import newest_step, save_whole
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -211,7 +211,7 @@ def test_scores_that_are_no_numbers_are_an_error_and_no_empty_ranking() -> None:
 def test_a_step_s_file_that_cannot_be_read_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
     assert newest_step(tmp_path / "none") is None
     for step in (5, 10):
-        write_whole({"state": torch.zeros(1000)}, tmp_path / f"step={step}.ckpt")
+        save_whole({"state": torch.zeros(1000)}, tmp_path / f"step={step}.ckpt")
     assert newest_step(tmp_path) == (tmp_path / "step=10.ckpt", 10)
     newest = tmp_path / "step=10.ckpt"
     whole = newest.read_bytes()
@@ -224,13 +224,13 @@ def test_a_step_s_file_that_cannot_be_read_is_passed_over_for_the_one_before(tmp
 
 def test_a_file_that_cannot_be_written_leaves_the_one_before_it(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    write_whole({"a": 1}, path)
+    save_whole({"a": 1}, path)
     with pytest.raises((AttributeError, pickle.PicklingError)):
-        write_whole({"a": lambda: 1}, path)
+        save_whole({"a": lambda: 1}, path)
     assert torch.load(path) == {"a": 1}
     (tmp_path / "blocked").write_text("")
     with pytest.raises(CheckpointError, match="cannot be written"):
-        write_whole({"a": 2}, tmp_path / "blocked" / "file")
+        save_whole({"a": 2}, tmp_path / "blocked" / "file")
 
 
 def test_the_names_of_leandojo_s_are_there_and_measures_cost_no_torch() -> None:

@@ -266,7 +266,7 @@ def test_a_full_disk_leaves_the_model_before(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(chain, "make_durable", full)
+        patched.setattr(chain, "sync_tree", full)
         with pytest.raises(CheckpointError, match=r"No space left on device\). Make room"):
             made.train(database.repositories, database, tmp_path / "merged")
     assert same(weights(tmp_path / "outputs"), before)

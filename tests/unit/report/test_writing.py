@@ -76,7 +76,7 @@ def test_a_write_that_fails_leaves_the_earlier_report_and_no_half_file(
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pipeline.report.writing.os.fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         write(report("rejections.svg", html=HTML + "new"), tmp_path)
     assert names(tmp_path) == ["index.html", "rejections.svg"]
