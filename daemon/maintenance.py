@@ -22,13 +22,13 @@ from daemon.results.patches import write_missing
 from daemon.store_service import StoreService
 from pipeline.gate.advisories import Advisory, FeedError, known, shipped
 from pipeline.lean.build.build_cache import sweep
+from store.backoff import Backoff
 from store.errors import LogError
 
 log = structlog.get_logger("daemon.maintenance")
 
-INSTALL_AGAIN_S = 600.0
-"""After an installation of Lean that failed; twice as long after each further one, up to a day."""
-_A_DAY_S = 86_400.0
+_INSTALL_AGAIN = Backoff(600.0, 86_400.0)
+"""After an installation of Lean that failed: each try downloads some hundred megabytes."""
 
 
 class Maintenance:
@@ -42,7 +42,7 @@ class Maintenance:
         self._store = store
         self._context = context
         self._install_from = 0.0
-        self._install_waits_s = INSTALL_AGAIN_S
+        self._install_failures = 0
 
     @property
     def models(self) -> Models:
@@ -116,13 +116,13 @@ class Maintenance:
                 await process.wait()
         words = said.decode(errors="replace").strip()
         if process.returncode == 0:
-            self._install_from, self._install_waits_s = 0.0, INSTALL_AGAIN_S
+            self._install_from, self._install_failures = 0.0, 0
             self._context.problems.clear("lean_install")
             log.info("lean_installed", sentence="installed the Lean versions that were lacking")
         else:
             why = next((line for line in words.splitlines() if line.startswith("everlean: ")), words[-300:])
-            self._install_from = time.monotonic() + self._install_waits_s
-            self._install_waits_s = min(2 * self._install_waits_s, _A_DAY_S)
+            self._install_failures += 1
+            self._install_from = time.monotonic() + _INSTALL_AGAIN.wait_s(self._install_failures)
             self._context.problems.set(
                 "lean_install",
                 f"Lean could not be installed: {why.removeprefix('everlean: ')}; everlean setup tries again",

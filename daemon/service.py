@@ -51,7 +51,7 @@ from daemon.scheduler import Operator, Scheduler, lean_chosen, leans_of
 from daemon.settings import ConfigError, Settings
 from daemon.settings.reload import ConfigWatcher, reload
 from daemon.shipping import Shipping
-from daemon.store_service import NoRoomError, StoreFailedError, StoreService, no_room
+from daemon.store_service import LOOK_FOR_ROOM, NoRoomError, StoreFailedError, StoreService, no_room
 from daemon.systemd import Notifier
 from pipeline.jobs.kinds import KINDS
 from pipeline.lean.backend import Leans
@@ -127,8 +127,6 @@ class ServiceRecorder:
 # says of itself that the disk is full, and the daemon reports the wait to the service manager.
 
 
-_FIRST_S = 1.0
-_LONGEST_S = 60.0
 _SAID_EVERY_S = 5.0
 _TURN_S = 0.5
 _PATIENCE_S = 60.0
@@ -158,7 +156,7 @@ class DiskSpaceWait:
         self._notifier = notifier
         self._context = context
         self._look = look
-        self._pause_s = _FIRST_S
+        self._in_vain = 1
         self._said_at = float("-inf")
 
     async def outlasted(
@@ -184,17 +182,18 @@ class DiskSpaceWait:
         """
         if not (_is_for_room(error) or _is_for_room(await asyncio.to_thread(self._look, folder))):
             return False
-        log.error("disk_full", reason=str(error), looked_for_again_after_s=self._pause_s)
-        look_at = time.monotonic() + self._pause_s
+        pause_s = LOOK_FOR_ROOM.wait_s(self._in_vain)
+        log.error("disk_full", reason=str(error), looked_for_again_after_s=pause_s)
+        look_at = time.monotonic() + pause_s
         while not self._context.stop_reason:
             self._say(str(error))
             await asyncio.sleep(_TURN_S)
             if time.monotonic() < look_at:
                 continue
-            look_at = time.monotonic() + self._pause_s
+            look_at = time.monotonic() + pause_s
             if await asyncio.to_thread(self._look, folder) is None:
                 # Room that is not enough is not asked for each second.
-                self._pause_s = min(2 * self._pause_s, _LONGEST_S)
+                self._in_vain += 1
                 log.info("disk_has_room_again")
                 return True
         return False

@@ -17,6 +17,7 @@ import structlog
 from daemon.context import Context
 from daemon.standby import FencedError, epoch_of, require_unfenced
 from pipeline.redact import redact
+from store.backoff import Backoff
 from store.errors import LogError
 from store.log import segments
 from store.log.segments import End, Segment, SegmentStore
@@ -26,6 +27,7 @@ log = structlog.get_logger("daemon.shipping")
 BEHIND_S = 60.0
 """A copy that has been behind the log for so long, or ten intervals, is a problem."""
 _LONGEST_PAUSE_S = 60.0
+"""Where it cannot be shipped. In health the pause is a setting, `[log] every`; the back-off begins at twice that."""
 _AT_THE_END_S = 5.0
 
 
@@ -55,6 +57,7 @@ class Shipping:
         self._end: End | None = None
         self._refused = ""
         self._current_at = time.monotonic()
+        self._failures = 0
         self.pause_s = context.settings.log.every_s
         """The seconds until the next pass: [log] every, or more after passes that failed."""
 
@@ -95,9 +98,9 @@ class Shipping:
     def _run(self) -> None:
         with self._one:
             settings = self._context.settings.log
-            failed = not self._pass(settings.ship, settings.size_bytes)
-            longer_s = min(2 * max(self.pause_s, settings.every_s), _LONGEST_PAUSE_S)
-            self.pause_s = longer_s if failed else settings.every_s
+            self._failures = 0 if self._pass(settings.ship, settings.size_bytes) else self._failures + 1
+            backoff = Backoff(2 * settings.every_s, _LONGEST_PAUSE_S)
+            self.pause_s = backoff.wait_s(self._failures) if self._failures else settings.every_s
 
     def _pass(self, url: str, most_bytes: int) -> bool:
         """Ship what is new; return whether that went well."""

@@ -27,6 +27,7 @@ import structlog
 from daemon.disk import FULL_BYTES
 from daemon.paths import Paths
 from daemon.standby import require_own
+from store.backoff import Backoff
 from store.errors import (
     BlobMissingError,
     DatabaseFullError,
@@ -47,8 +48,8 @@ from store.view.view import View, refuse_lost_end
 # what it has to say, and says it as soon as there is room.
 
 
-_FIRST_S = 1.0
-_LONGEST_S = 60.0
+LOOK_FOR_ROOM = Backoff(1.0, 60.0)
+"""Between looks at a full disk, after each time that the room there was not enough."""
 _SOON_S = 120.0
 
 _CHECKED_AT_START_S = 2.0
@@ -94,7 +95,8 @@ class DiskSpace:
         self._full: dict[Path, str] = {}
         self._waiting = 0
         self._again = asyncio.Event()
-        self._pause_s = _FIRST_S
+        self._in_vain = 0
+        self._pause_s = 0.0
         self._look_at = 0.0
         self._found_at = float("-inf")
 
@@ -111,7 +113,8 @@ class DiskSpace:
             # Room that was gone at once was not enough for what waits; to try each second would fill the log with
             # attempts.
             gone_at_once = now - self._found_at < _SOON_S
-            self._pause_s = min(2 * self._pause_s, _LONGEST_S) if gone_at_once else _FIRST_S
+            self._in_vain = self._in_vain + 1 if gone_at_once else 1
+            self._pause_s = LOOK_FOR_ROOM.wait_s(self._in_vain)
             log.error("disk_full", reason=reason, looked_for_again_after_s=self._pause_s)
         self._full[folder] = reason
         self._look_at = now + self._pause_s

@@ -11,6 +11,7 @@ from typing import Literal
 
 from daemon.clock import SET_S, elapsed_s
 from daemon.settings.schema import Jobs
+from store.backoff import Backoff
 from store.view import queries
 
 
@@ -104,6 +105,7 @@ class ReadinessOfJobs:
 
 
 _LONGEST_BACKOFF_S = 3600.0
+"""The first wait is a setting, `[jobs] retry_base`."""
 _FORGOTTEN_AFTER_S = 86400.0
 """A job that was not begun for so long after its time is not due for another reason; `retry_at` will do for it."""
 
@@ -132,8 +134,7 @@ class Retries:
         """Delay a job after so many failures; return until when by the wall clock, None after its last attempt."""
         if failures >= limits.max_attempts:
             return None
-        wait_s = min(limits.retry_base_s * 2.0 ** (failures - 1), _LONGEST_BACKOFF_S)
-        wait_s *= self._dice.uniform(0.8, 1.2)
+        wait_s = Backoff(limits.retry_base_s, _LONGEST_BACKOFF_S, jitter=0.2).wait_s(failures, self._dice)
         self._due[job] = self._elapsed() + wait_s
         return datetime.now(UTC) + timedelta(seconds=wait_s)
 

@@ -88,6 +88,7 @@ from pipeline.jobs.spec import folders_of
 from pipeline.jobs.specs import ScanSpec
 from pipeline.lean.backend import LeanBackend, Leans
 from pipeline.lean.build.build_cache import folder_of, hold, read_build, remove_tree
+from store.backoff import Backoff
 from store.domain.identity import slug
 from store.files import Lock, sync
 
@@ -101,7 +102,7 @@ MOST_SAID_BYTES = 64 * 2**20
 _LINK_ENDS_S = 5.0
 _REFUSED_S = 60.0
 _SWEEP_EVERY_S = 24 * 3600.0
-_SOONEST_S, _LATEST_S = 1.0, 60.0
+_RELINK = Backoff(1.0, 60.0)
 _HOMES = ("lean", "journal")
 """Fields of parameters that are places of this machine, of which a node has its own."""
 
@@ -605,7 +606,7 @@ class RayEngine:
 
     async def _keep_linked(self) -> None:
         """Keep the link up: where it ends, what it carried is lost, and another one is started."""
-        pause_s = _SOONEST_S
+        failures = 0
         while True:
             began = time.monotonic()
             try:
@@ -621,8 +622,9 @@ class RayEngine:
             for attempt in list(self._attempts.values()):
                 attempt.lose(f"the cluster is gone: {reason}", suspect=False)
             log.warning("ray_lost", reason=reason)
-            pause_s = _SOONEST_S if time.monotonic() - began > _LATEST_S else min(2 * pause_s, _LATEST_S)
-            await asyncio.sleep(pause_s)
+            # A link that has held for a while did not fail to come up.
+            failures = 1 if time.monotonic() - began > _RELINK.longest_s else failures + 1
+            await asyncio.sleep(_RELINK.wait_s(failures))
 
     async def _linked(self) -> str:
         """Start a link and take what it says until it ends; return why it did.

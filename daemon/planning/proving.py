@@ -53,6 +53,7 @@ from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.globs import path_filter
 from pipeline.models.endpoint.credentials import KeyPlace
+from store.backoff import Backoff
 from store.domain.identity import job_id
 from store.view import model_queries, queries, trace_queries
 from store.view.impact import MOST_COUNTED, Counting, Declared
@@ -361,8 +362,8 @@ _QUICKLY_S = 0.1
 """Seconds that a plan waits for a count."""
 _NOT_BEGUN = frozenset({"worktree", "spawn", "build_missing"})
 """Why the daemon could not even start a job (`daemon.jobs.runner`): whichever sorries it has."""
-_FIRST_REST = timedelta(hours=1)
-_LONGEST_REST = timedelta(days=1)
+_REST = Backoff(3600.0, 86400.0)
+"""Between tries of a job whose machine was at fault: a person mends it, not a moment of patience."""
 _SHARE_OF_TIMEOUT = 0.8
 """A job begins with what its searches may take, and has to load models and to build beside them."""
 
@@ -766,7 +767,7 @@ class Proving:
             return False
         # The rest grows with the failures, from the one that was the last: at most to a day.
         more = self._standings.failures(identity) - self._settings.jobs.max_attempts
-        rest = min(_FIRST_REST * 2.0 ** min(max(more, 0), 10), _LONGEST_REST)
+        rest = timedelta(seconds=_REST.wait_s(more + 1))
         return self._standings.has_come(standing.ended_at + rest, since=standing.ended_at)
 
 

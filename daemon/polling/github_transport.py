@@ -25,6 +25,7 @@ import httpx2
 from daemon.clock import elapsed_s
 from daemon.polling.errors import RemoteError, remedy_for
 from pipeline.redact import redact
+from store.backoff import Backoff
 from store.events.repositories import RepositoryProblem
 
 REFUSED_REMEDY = (
@@ -132,8 +133,8 @@ def _json(answer: httpx2.Response, what: str) -> Any:
 
 CORE = "core"
 _ALL = ""
-_SHORTEST_WAIT_S = 60.0
-_LONGEST_WAIT_S = 3600.0
+_UNSAID = Backoff(60.0, 3600.0)
+"""For a refusal that does not say for how long: GitHub wants at least a minute then, and more each time."""
 _LONGEST_RESET_S = 7200.0
 _SAID_OF_LIMITS = ("rate limit", "abuse detection")
 
@@ -212,7 +213,7 @@ class Limits:
                 what, max(until, self._until.get(_ALL, 0.0)) - self._elapsed()
             )  # the primary limit, and its end is known
         if wait_s is None:
-            wait_s = min(_SHORTEST_WAIT_S * 2.0 ** min(self._refusals, 8), _LONGEST_WAIT_S)
+            wait_s = _UNSAID.wait_s(self._refusals + 1)
         self._refusals += 1
         self._block(_ALL, wait_s)
         return self._error(what, wait_s)

@@ -27,6 +27,7 @@ from daemon.polling.branch_diff import Changes, RemoteState, Tips, is_mirror
 from daemon.polling.errors import RemoteError
 from daemon.polling.git import Git
 from daemon.polling.github import GitHub, RequestMemory
+from daemon.polling.intervals import after_answer, after_failure, spread
 from daemon.settings import Repo
 from daemon.settings.schema import Poll
 from daemon.store_service import StoreService
@@ -383,33 +384,6 @@ def _renaming(body: RepositoryRenamed) -> NewEvent:
 
 def _stream(repo: Repo) -> str:
     return f"repository:{repo.key}"
-
-
-_QUIET_SHARE = 24.0
-_SLOWEST_AFTER_FAILURES_S = 3600.0
-
-
-def after_answer(*, every_s: float, slowest_s: float, quiet_s: float, archived: bool = False) -> float:
-    """Return the seconds until the next poll of a repository that answered.
-
-    Args:
-        quiet_s: how long ago it last changed.
-        archived: whether it cannot change at all before it is opened again.
-    """
-    slowest_s = max(every_s, slowest_s)
-    return slowest_s if archived else min(max(every_s, quiet_s / _QUIET_SHARE), slowest_s)
-
-
-def after_failure(*, every_s: float, failures: int, dice: random.Random) -> float:
-    """Return the seconds until the next poll after so many failures in a row: doubled for each, up to an hour."""
-    slowest_s = max(_SLOWEST_AFTER_FAILURES_S, every_s)
-    return min(every_s * 2.0 ** min(failures, 12), slowest_s) * dice.uniform(0.8, 1.2)
-
-
-def spread(*, every_s: float, jitter_s: float, dice: random.Random) -> float:
-    """Return the seconds that a poll comes later, so that many repositories are not asked in the same second."""
-    # More than half an interval of jitter would be another interval.
-    return dice.uniform(0.0, min(jitter_s, every_s / 2))
 
 
 def _level(outcome: str) -> int:

@@ -45,6 +45,7 @@ from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.redact import redact
 from pipeline.report.front import Front, digest, front
+from store.backoff import Backoff
 from store.domain.identity import event_id
 from store.events.repositories import RepositoryFailing
 from store.events.service import (
@@ -587,7 +588,7 @@ def _harmless(text: str) -> str:
 CHANNELS: tuple[NotifyChannel, ...] = get_args(NotifyChannel)
 LOOK_S = 60.0
 """Seconds between two looks of a channel without a wake-up, and between two looks for failing repositories."""
-_FIRST_RETRY_S, _LONGEST_RETRY_S = 5.0, 3600.0
+_RETRY = Backoff(5.0, 3600.0, jitter=0.2)
 
 log = structlog.get_logger("daemon.results.notifications")
 
@@ -745,8 +746,7 @@ class Notifications:
         """Record what is new of a failure, and return how long to wait."""
         self.failures[name] += 1
         state.attempts = max(state.attempts, 1)
-        pause_s = min(_FIRST_RETRY_S * 2.0 ** min(state.attempts - 1, 20), _LONGEST_RETRY_S)
-        pause_s = max(pause_s * self._dice.uniform(0.8, 1.2), error.retry_after_s)
+        pause_s = max(_RETRY.wait_s(state.attempts, self._dice), error.retry_after_s)
         state.retry = elapsed_s() + pause_s
         log.warning(
             "notification_not_taken",

@@ -42,6 +42,7 @@ from pipeline.serve.spec import (
     RewardSpec,
     ServeSpec,
 )
+from store.backoff import Backoff
 from store.errors import LogError
 from store.view import model_queries, queries
 from store.view.rows import CheckpointRow
@@ -423,8 +424,8 @@ def _unloadable(source: str, error: Exception) -> LoadError:
 
 
 LOOK_S = 2.0
-_FIRST_REST_S = 30.0
-_LONGEST_REST_S = 3600.0
+_LOAD_AGAIN = Backoff(30.0, 3600.0)
+"""Loading a model takes the GPU and the disk of those that are loaded."""
 _PROGRESS = "progress"
 _TRAINED = {"tactics": "tactics", "retrieval": "retriever", "retriever": "retriever", _PROGRESS: "progress"}
 """Which of the daemon's models a kind takes, where it takes the promoted one."""
@@ -439,7 +440,7 @@ Warm = Callable[["LoadedRetriever", "LoadedRetriever"], Awaitable[None]]
 @dataclass(eq=False, slots=True)
 class _Entry:
     """A place and what belongs there, of all its `parts`. `source` is what was loaded, or tried, last; where that
-    failed it is tried again at `again_at`, after `rest_s`. `arriving`: it is loaded, and not in its place yet."""
+    failed `failures` times it is tried again at `again_at`. `arriving`: it is loaded, and not in its place yet."""
 
     kind: str
     wanted: str
@@ -447,7 +448,7 @@ class _Entry:
     slot: ModelSlot[Any]
     load: Callable[[str, tuple[Provenance, ...]], Model]
     source: str = ""
-    rest_s: float = 0.0
+    failures: int = 0
     again_at: float = 0.0
     arriving: asyncio.Task[None] | None = None
 
@@ -621,14 +622,14 @@ class Registry:
             entry.slot.set_unavailable("waiting" if entry.wanted == PROMOTED else "failed", why)
             return
         source, provenances = parts[0].source, tuple(part.provenance for part in parts)
-        if source == entry.source and not entry.rest_s:
+        if source == entry.source and not entry.failures:
             entry.slot.set_current()
             return
         if source != entry.source:
-            entry.source, entry.rest_s = source, 0.0
+            entry.source, entry.failures = source, 0
         elif time.monotonic() < entry.again_at:
             return
-        if not entry.rest_s and not entry.slot.loaded:
+        if not entry.failures and not entry.slot.loaded:
             entry.slot.set_unavailable("loading", "it is being loaded")
         begun = time.monotonic()
         try:
@@ -661,16 +662,17 @@ class Registry:
             _log.exception("%s could not be installed", entry.slot.name)
             self._rest(entry, f"{type(error).__name__}: {error}")
             return
-        entry.rest_s = 0.0
+        entry.failures = 0
         if before is not None:
             self.measures.swapped(entry.slot.name)
         _log.info("%s is now %s (%.1f s)", entry.slot.name, entry.source, time.monotonic() - begun)
 
     def _rest(self, entry: _Entry, why: str) -> None:
-        entry.rest_s = min(_LONGEST_REST_S, 2 * entry.rest_s or _FIRST_REST_S)
-        entry.again_at = time.monotonic() + entry.rest_s
+        entry.failures += 1
+        rest_s = _LOAD_AGAIN.wait_s(entry.failures)
+        entry.again_at = time.monotonic() + rest_s
         entry.slot.set_unavailable("failed", why)
-        _log.warning("%s is not loaded (again in %.0f s): %s", entry.slot.name, entry.rest_s, why)
+        _log.warning("%s is not loaded (again in %.0f s): %s", entry.slot.name, rest_s, why)
 
     def _all(self) -> list[_Entry]:
         return [*self._entries.values(), *([] if self._progress is None else [self._progress])]

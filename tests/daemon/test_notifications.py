@@ -28,6 +28,7 @@ from daemon.results import notifications
 from daemon.results.notifications import KEY_VARIABLE, URL_VARIABLE, Notifications
 from daemon.settings import Settings, parse
 from daemon.store_service import StoreService
+from store.backoff import Backoff
 from store.events.repositories import RepositoryFailed, RepositoryRecovered
 from store.log.envelope import NewEvent
 from store.log.reader import LogReader
@@ -184,7 +185,7 @@ async def deployment(root: Path, text: str, *, waits: bool = True) -> AsyncItera
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifications, "_FIRST_RETRY_S", 0.05)
+    monkeypatch.setattr(notifications, "_RETRY", Backoff(0.05, 3600.0, jitter=0.2))
     monkeypatch.setattr(notifications, "LOOK_S", 0.2)
     for variable in (URL_VARIABLE, KEY_VARIABLE, "CREDENTIALS_DIRECTORY"):
         monkeypatch.delenv(variable, raising=False)

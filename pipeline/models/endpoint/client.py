@@ -42,12 +42,12 @@ from pipeline.models.endpoint.dialect import (
 from pipeline.models.endpoint.errors import EndpointError, ExternalError, Usage
 from pipeline.models.endpoint.spending import Prices, Reservation, Spending
 from pipeline.redact import redact
+from store.backoff import Backoff
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _OVERLOADED = frozenset({429, 500, 502, 503, 504, 529})
-_FIRST_WAIT_S = 1.0
-_LONGEST_BACK_OFF_S = 60.0
+_BACKOFF = Backoff(1.0, 60.0)
 _GATEWAY_TIMEOUT = 504
 _REMEDIES = {
     "auth_failed": "check the key (systemd's credential, or the environment variable) and what it may be used for",
@@ -372,7 +372,8 @@ class ChatClient:
                 self._fail(reason, text, None)
         if asked_for is not None and asked_for > self.endpoint.longest_wait_s:
             self._fail(reason, f"{text}; it wants to be left alone for {asked_for:.0f} s", status)
-        back_off = min(_LONGEST_BACK_OFF_S, _FIRST_WAIT_S * 2 ** (failed - 1)) * (0.5 + self._jitter() / 2)
+        # The jitter only shortens: a caller may have a deadline.
+        back_off = _BACKOFF.wait_s(failed) * (0.5 + self._jitter() / 2)
         wait = back_off if asked_for is None else asked_for
         if asked_for is not None:
             # Retry-After holds for all requests of this client.

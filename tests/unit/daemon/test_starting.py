@@ -19,6 +19,7 @@ from daemon.paths import Paths
 from daemon.service import DiskSpaceWait, Service
 from daemon.store_service import StoreFailedError
 from daemon.systemd import Notifier
+from store.backoff import Backoff
 from store.errors import DatabaseFullError, DatabaseIOError
 from tests.support.daemon.deployment import Deployment
 
@@ -27,8 +28,8 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_FIRST_S", "_TURN_S"):
-        monkeypatch.setattr(service, name, 0.01)
+    monkeypatch.setattr(service, "LOOK_FOR_ROOM", Backoff(0.01, 60.0))
+    monkeypatch.setattr(service, "_TURN_S", 0.01)
 
 
 @pytest.fixture
