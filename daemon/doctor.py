@@ -26,6 +26,7 @@ from daemon.requirements import why_not_trainable
 from daemon.settings import ConfigError, Settings, load
 from daemon.settings.models import Train
 from pipeline.lean.build.lake import SYSTEM_PATH
+from store.text import listed
 
 if TYPE_CHECKING:
     from pipeline.lean.backend import Leans
@@ -298,14 +299,13 @@ def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
     if any(need.toolchain for need in needed):
         yield curl_finding()
     for need in needed:
-        places = ", ".join(f"{repository} ({branch})" for repository, branch in need.branches[:3])
-        more = f" and {len(need.branches) - 3} more" if len(need.branches) > 3 else ""
+        places = listed([f"{repository} ({branch})" for repository, branch in need.branches], 3)
         # With one thing for all versions it is not for want of a build.
         remedy = need.remedy if leans.fixed is None else f"see `{LEAN}`"
         yield Finding(
             f"lean {need.version or 'version'}",
             "ok" if need.met else "missing",
-            f"needed by {places}{more}: {need.detail}",
+            f"needed by {places}: {need.detail}",
             "" if need.met else remedy,
         )
 
@@ -402,9 +402,7 @@ def _version_of(program: str, option: str) -> str | None:
     done = _run(program, option)
     if done is None or done.returncode != 0:
         return None
-    return (
-        (done.stdout or done.stderr).strip().splitlines()[0] if (done.stdout or done.stderr).strip() else None
-    )
+    return next(iter((done.stdout or done.stderr).strip().splitlines()), None)
 
 
 def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:

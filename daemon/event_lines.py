@@ -35,6 +35,7 @@ from store.events.proofs import (
 from store.events.scans import CommitScanned, ScanBegun, SorryFilled, SorryOpened
 from store.events.service import LeanChosen
 from store.log.envelope import NewEvent
+from store.text import counted
 from store.view import queries
 from store.view.bumps import raises
 from store.view.rows import GRADES
@@ -135,9 +136,8 @@ def _marked(body: EventBody, line: Line) -> Line:
 
 def _many(kind: str, repository: str, number: int) -> Line:
     what, verb = kind.split("_", 1)
-    noun = {"sorry": "sorries"}.get(what, f"{what}s")
     where = f" in {repository}" if repository else ""
-    return Line(f"{verb}: {number:,} {noun}{where}", {"repository": repository, "events": number})
+    return Line(f"{verb}: {counted(number, what)}{where}", {"repository": repository, "events": number})
 
 
 # ---- The line of each type

@@ -17,6 +17,7 @@ import structlog
 
 from pipeline.connections import OnceAMinute
 from pipeline.redact import redact
+from store.text import clean
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _CHATTY = ("apscheduler", "httpx2", "httpcore2", "httpx", "httpcore", "uvicorn", "asyncio", "watchdog")
@@ -61,7 +62,7 @@ class SentenceRenderer:
     def __call__(self, _logger: Any, _method: str, record: MutableMapping[str, Any]) -> str:
         level = str(record.get("level", ""))
         bad = f"{level}: " if level in self._ESCAPES else ""
-        said = bad + _printable(record.get("sentence") or self._of_fields(record))
+        said = bad + clean(record.get("sentence") or self._of_fields(record))
         if bad and self._colours:
             said = f"{self._ESCAPES[level]}{said}\x1b[0m"
         line = f"{record.get('ts', '')}  {said}"
@@ -75,12 +76,6 @@ class SentenceRenderer:
         )
         event = str(record.get("event", "")).replace("_", " ")
         return f"{event}: {fields}" if fields else event
-
-
-def _printable(text: str) -> str:
-    """Make one line that is safe for a terminal out of any text: it may have come from a watched repository."""
-    collapsed = " ".join(text.split())
-    return "".join(char if char.isprintable() else "\ufffd" for char in collapsed)
 
 
 def configure(

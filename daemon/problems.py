@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from store.documents.repositories import HEALTHY_STATES, Repository, because
-from store.text import ago, counted, size, span
+from store.text import ago, counted, listed, size, span
 from store.view.rows import DOUBT, DOUBT_ENDS, LARGER, JobRow, too_large_said
 
 if TYPE_CHECKING:
@@ -206,8 +206,7 @@ def confinement_problems(status: LiveStatus) -> list[Problem]:
 def lacking_problem(lacking: LackingLean) -> Problem:
     """A Lean version that watched branches need and nothing here runs: their sorries are found and never tried."""
     branches = lacking.branches
-    more = f" and {len(branches) - BRANCHES_NAMED} more" if len(branches) > BRANCHES_NAMED else ""
-    named = f"{', '.join(branches[:BRANCHES_NAMED])}{more}"
+    named = listed(branches, BRANCHES_NAMED)
     return problem(
         ProblemCode.TOOLCHAIN_MISSING,
         f"{named}: nothing is built, traced or proved there: {lacking.detail}",

@@ -10,6 +10,8 @@ import socket
 import time
 from collections.abc import Mapping
 
+from store.text import one_line
+
 
 class Notifier:
     """Tells the service manager how we are. Never raises: a manager that went away is no reason to stop."""
@@ -28,15 +30,17 @@ class Notifier:
 
     def ready(self, status: str) -> bool:
         """Report READY: the start, or a reload, is complete."""
-        return self._send("READY=1", f"STATUS={_line(status)}")
+        return self._send("READY=1", f"STATUS={one_line(status)}")
 
     def starting(self, status: str, *, patience_s: float) -> bool:
         """Report why the start is not complete yet, and extend its time limit by this much."""
-        return self._send(f"STATUS={_line(status)}", f"EXTEND_TIMEOUT_USEC={round(patience_s * 1_000_000)}")
+        return self._send(
+            f"STATUS={one_line(status)}", f"EXTEND_TIMEOUT_USEC={round(patience_s * 1_000_000)}"
+        )
 
     def status(self, status: str) -> bool:
         """Give the one line that `systemctl status` shows."""
-        return self._send(f"STATUS={_line(status)}")
+        return self._send(f"STATUS={one_line(status)}")
 
     def watchdog(self) -> bool:
         """Feed the watchdog: the main loop turns."""
@@ -48,7 +52,7 @@ class Notifier:
 
     def stopping(self, status: str) -> bool:
         """Report that the daemon stops."""
-        return self._send("STOPPING=1", f"STATUS={_line(status)}")
+        return self._send("STOPPING=1", f"STATUS={one_line(status)}")
 
     def _send(self, *lines: str) -> bool:
         if not self._address:
@@ -68,7 +72,3 @@ def _watchdog_us(environment: Mapping[str, str]) -> int | None:
     if not usec.isdecimal() or int(usec) == 0 or (pid and pid != str(os.getpid())):
         return None
     return int(usec)
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

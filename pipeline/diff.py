@@ -50,7 +50,7 @@ from store.domain.matching import (
     sorry_steps,
 )
 from store.events.places import SorryPlace
-from store.text import clean
+from store.text import and_more, clean
 
 Kind = Literal[
     "opened",
@@ -577,8 +577,7 @@ class _Difference:
             yield Finding("unread", path, line, 0, "", message)
         for (path, lines), items in found.items():
             first = min(items, key=lambda item: item.index)
-            more = f" and {len(items) - 1} more" if len(items) > 1 else ""
-            message = f"the variables of {first.name}{more} changed: {lines}"
+            message = f"the variables of {first.name}{and_more(len(items) - 1)} changed: {lines}"
             yield Finding("statement", path, *self._line(first), first.name, message)
 
     # ---- words

@@ -5,6 +5,8 @@ Each class carries its data as attributes; the message names the thing, the reas
 
 from __future__ import annotations
 
+from store.text import listed
+
 
 class LogError(Exception):
     """The store cannot do what was asked. Nothing was written."""
@@ -31,9 +33,8 @@ class IdempotencyError(LogError):
     """An event id is in the log with other content, or only a part of the batch is there."""
 
     def __init__(self, event_ids: tuple[str, ...], reason: str) -> None:
-        shown = ", ".join(event_ids[:3]) + (" …" if len(event_ids) > 3 else "")
         super().__init__(
-            f"events {shown}: {reason}; nothing was written. The log keeps what it recorded first"
+            f"events {listed(event_ids, 3)}: {reason}; nothing was written. The log keeps what it recorded first"
         )
         self.event_ids = event_ids
 

@@ -43,6 +43,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from store.text import counted
 from store.view import model_queries
 from store.view.rows import CheckpointRow, EvaluationRow
 
@@ -201,14 +202,14 @@ def decide(
         return Decision("refuse", f"{worst}{more}", tasks)
     unknown = [task for task in earlier if task.lost is None]
     if unknown:
-        more = f", nor on {_tasks(len(unknown) - 1)} more" if len(unknown) > 1 else ""
+        more = f", nor on {counted(len(unknown) - 1, 'task')} more" if len(unknown) > 1 else ""
         reason = f"what it would lose on {unknown[0].name} is not known{more}: {unknown[0].problem}"
         return Decision("unknown", reason, tasks)
     worst = max(tests, key=lambda test: test.lost)
     if worst.lost <= 0:
-        reason = f"{rule.metric} {rule.worsens} on none of {_tasks(len(earlier), earlier=True)}"
+        reason = f"{rule.metric} {rule.worsens} on none of {counted(len(earlier), 'earlier task')}"
     else:
-        reason = f"of {_tasks(len(earlier), earlier=True)} it loses most where {worst}"
+        reason = f"of {counted(len(earlier), 'earlier task')} it loses most where {worst}"
     return Decision("promote", reason, tasks)
 
 
@@ -519,7 +520,7 @@ def _tests(compared: _Compared, rule: Rule, tolerance: float) -> list[_Test]:
                 continue
         tests.append(_Test(_fall(task, rule), task.lost, tolerance, task.steps, task.chance))
     if small:
-        what = f"on {_tasks(len(small))} with fewer than {FEW} steps, too few to tell alone,"
+        what = f"on {counted(len(small), 'task')} with fewer than {FEW} steps, too few to tell alone,"
         tests.append(_pooled(what, small, rule, tolerance))
     if len(every) > 1:
         tests.append(_pooled(f"on all {len(every)} tasks together", every, rule, tolerance / 2))
@@ -582,7 +583,3 @@ def _fall(task: TaskChange, rule: Rule) -> str:
     before, after = (rule.scale * (metrics or {})[rule.metric] for metrics in (task.before, task.after))
     moved = f"{rule.worsens} by {task.lost:.2f} {rule.unit}"
     return f"{rule.metric} on {task.name} {moved}, from {before:.2f} to {after:.2f}"
-
-
-def _tasks(number: int, *, earlier: bool = False) -> str:
-    return f"{number} {'earlier ' if earlier else ''}{'task' if number == 1 else 'tasks'}"

@@ -6,20 +6,48 @@ Text from watched repositories is hostile: control characters never reach a term
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 
 def clean(text: str) -> str:
     """Make one printable line out of any text: white space collapsed, control characters shown as �."""
-    collapsed = " ".join(text.split())
-    if collapsed.isprintable():
-        return collapsed
-    return "".join(char if char.isprintable() else "�" for char in collapsed)
+    return printable(one_line(text))
 
 
 def clean_block(text: str) -> str:
     """Like `clean`, but lines and tabs stay."""
     return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+
+
+def printable(text: str) -> str:
+    """Show as � each character that a terminal or a page would act on, line breaks among them."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else "�" for one in text)
+
+
+def one_line(text: str) -> str:
+    """Collapse all white space to single spaces."""
+    return " ".join(text.split())
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text of at most `most` characters; "…" is the last one where it is longer."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def shown(value: object, most: int = 80) -> str:
+    """Return what a value is in Python, for a message about one that is not as it should be."""
+    return cut(repr(value), most)
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, for a message of our own; its type's name where the text is empty."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def end_of(output: str, most: int = 2000) -> str:
+    """Return the end of a program's output on one line; "nothing" where there is none."""
+    return one_line(output[-most:]) or "nothing"
 
 
 def headline(text: str) -> str:
@@ -96,10 +124,31 @@ def size(size_bytes: float | None) -> str:
     return f"{size_bytes:.1f} TiB"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return "1 sorry", "2 sorries", "2,000 jobs"."""
-    many = f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else many}"
+def counted(number: int, noun: str, many: str = "") -> str:
+    """Return "1 sorry", "2 sorries", "2,000 jobs"; `many` for a phrase that is no noun's plural."""
+    return f"{number:,} {noun if number == 1 else many or plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """Return "sorries" for "sorry", "branches" for "branch", "jobs" for "job"."""
+    if noun.endswith("ry"):
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith(("ch", "s")) else f"{noun}s"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return "a, b, c" or, where there are more than `most`, "a, b and 3 more"."""
+    return ", ".join(names[:most]) + and_more(len(names) - most)
+
+
+def and_more(number: int) -> str:
+    """Return " and 3 more" for what a list leaves out, "" for nothing."""
+    return f" and {number:,} more" if number > 0 else ""
+
+
+def gigabytes(size_bytes: float) -> str:
+    """Return a limit of memory, or what is held of it, as settings write one: "3.5G"."""
+    return f"{size_bytes / 2**30:.1f}G"
 
 
 def by_state(counts: dict[str, int]) -> str:

@@ -16,7 +16,7 @@ from daemon.instance import Instance
 from daemon.paths import SYSTEM_CONFIG, user_config
 from store.documents.lookup import one_of
 from store.documents.repositories import HEALTHY_STATES, Repository, Trace, because, described_repositories
-from store.text import ago, clean, counted
+from store.text import ago, clean, counted, listed
 from store.view.rows import LARGER, too_large_said
 
 if TYPE_CHECKING:
@@ -274,10 +274,13 @@ def show(found: list[Repository], *, running: bool, polls: bool = True, details:
     rows = []
     for item in found:
         heads = [head for head in item.heads if head.state == "live"]
-        tips = ", ".join(
-            f"{head.branch} {head.tip[:10]}{'' if head.scanned == head.tip else ' (scan due)'}"
-            for head in heads[:3]
-        ) + (f", {len(heads) - 3} more" if len(heads) > 3 else "")
+        tips = listed(
+            [
+                f"{head.branch} {head.tip[:10]}{'' if head.scanned == head.tip else ' (scan due)'}"
+                for head in heads
+            ],
+            3,
+        )
         asked = (ago(item.checked_at), _next(item) if running else "-") if polls else ()
         rows.append((item.repository, word(item), *asked, tips or "-"))
     headers = ("REPOSITORY", "STATE", *(("LAST POLL", "NEXT") if polls else ()), "TIP")

@@ -34,7 +34,7 @@ from daemon.cli.render import (
 from daemon.cli.sorries import Branch, Every
 from store.documents.document import of_row
 from store.documents.lookup import resolve
-from store.text import ago, clean
+from store.text import ago, clean, listed
 from store.view.rows import DeclarationRow, TheoremRow, TooLargeRow, too_large_said
 
 if TYPE_CHECKING:
@@ -299,9 +299,8 @@ def _chosen(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
     if len(ids) == 1:
         return [row for row in rows if row.theorem == ids[0]]
     if ids:
-        shown = ", ".join(f"{row.theorem} ({row.state}, {row.path})" for row in rows[:5])
-        more = ", …" if len(rows) > 5 else ""
-        raise CliError(f'"{asked}" may be any of several theorems; name one by its id: {shown}{more}')
+        shown = listed([f"{row.theorem} ({row.state}, {row.path})" for row in rows], 5)
+        raise CliError(f'"{asked}" may be any of several theorems; name one by its id: {shown}')
     if queries.theorems(database, name=asked, limit=1):
         raise CliError(
             f"{asked}: it stands in the source and was not followed yet: its history begins with the next scanned "

@@ -20,7 +20,7 @@ from daemon.cli.render import emit_json, fields, note, say, styled, table
 from daemon.instance import Instance
 from daemon.paths import SYSTEM_CONFIG
 from store.documents.document import of_row
-from store.text import ago, clean, clean_block, counted, size, span
+from store.text import ago, clean, clean_block, counted, listed, size, span
 
 if TYPE_CHECKING:
     from daemon.doctor import Finding
@@ -420,9 +420,8 @@ def _show(
         return
     for need in needed:
         names = [f"{repository} ({branch})" for repository, branch in need.branches]
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         label = need.version or (clean(need.toolchain) if need.toolchain else "no lean-toolchain")
-        say(f"{label}: needed by {clean(', '.join(names[:3]))}{more}")
+        say(f"{label}: needed by {clean(listed(names, 3))}")
         say(f"  {'' if need.met else 'missing: '}{clean(need.detail)}")
 
 

@@ -56,6 +56,7 @@ from store.events.base import EventBody
 from store.events.jobs import JobInterrupted
 from store.events.models import ModelKind
 from store.leandojo import DynamicDatabase
+from store.text import counted
 from store.view import model_queries, queries, trace_queries
 from store.view.rows import AttemptRow, CheckpointRow, EvaluationRow, JobRow, ProofRow, SorryRow
 
@@ -151,9 +152,9 @@ class ProveResult:
     def __str__(self) -> str:
         if not self.sorries:
             return "No sorry found to prove."
-        counted = Counter(item.verdict for item in self.sorries)
-        verdicts = ", ".join(f"{number} {verdict}" for verdict, number in counted.most_common())
-        return f"{_count_sorries(len(self.sorries))}: {verdicts}"
+        numbers = Counter(item.verdict for item in self.sorries)
+        verdicts = ", ".join(f"{number} {verdict}" for verdict, number in numbers.most_common())
+        return f"{counted(len(self.sorries), 'sorry')}: {verdicts}"
 
 
 def sorry_results(
@@ -182,10 +183,6 @@ def sorry_results(
         best = min(proofs, key=lambda proof: _BEST[proof.state], default=None)
         results.append(SorryResult(row, best, last, tried_now=last is not None and last.job in jobs))
     return tuple(results)
-
-
-def _count_sorries(number: int, kind: str = "") -> str:
-    return f"{number} {kind}sorry{'' if number == 1 else 's'}"
 
 
 def _metrics_line(row: EvaluationRow) -> str:
@@ -335,7 +332,7 @@ class BaseAgent(abc.ABC):
                     raise AgentError(f"nothing can be proved yet: {waiting}")
             ended: Sequence[JobRow] = ()
             if sorries:
-                self._say(f"Found {_count_sorries(len(sorries))} to prove")
+                self._say(f"Found {counted(len(sorries), 'sorry')} to prove")
                 ended = session.work_off(TO_PROVE)
             jobs = frozenset(row.job for row in ended)
             result = ProveResult(
@@ -378,7 +375,7 @@ class BaseAgent(abc.ABC):
             trace = session.ask(pinned.trace)
             if trace is None:
                 raise AgentError(_why_not_traced(session, pinned, ended))
-            count = _count_sorries(len(session.ask(pinned.open_sorries)), "open ")
+            count = counted(len(session.ask(pinned.open_sorries)), "open sorry")
             session.tidy({(pinned.key, pinned.commit)})
             # The store and its datasets use the address by which the repository first came.
             pinned = replace(pinned, repo=pinned.repo.model_copy(update={"url": trace.url}))

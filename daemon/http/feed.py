@@ -20,6 +20,7 @@ from pipeline.loopback import names_this_machine
 from store.domain.identity import event_id
 from store.errors import LogError
 from store.log.envelope import utc_text
+from store.text import printable
 from store.view import queries, report_queries
 
 DAYS, MOST_ENTRIES = 14, 100
@@ -97,7 +98,7 @@ def feed(database: sqlite3.Connection, repository: str | None) -> bytes:
 
 def _add(parent: ET.Element, name: str, text: str) -> None:
     """Add a text; XML has no place for control characters, and one that turns text around could fake it."""
-    ET.SubElement(parent, name).text = "".join(one if one.isprintable() else "�" for one in text)
+    ET.SubElement(parent, name).text = printable(text)
 
 
 def feed_routes(

@@ -22,6 +22,7 @@ import psutil
 
 from daemon.answers import Gpu as Gpu
 from daemon.lock import holder
+from store.text import gigabytes
 
 NVIDIA = "nvidiactl"
 DEVICES = Path("/dev")
@@ -182,7 +183,7 @@ class Gpus:
             named = ", ".join(_process(pid, held) for pid, held in users[:3])
             return replace(gpu, state="busy", detail=f"used by {named}", remedy=_FOREIGN)
         if gpu.used_bytes > _IDLE_BYTES:
-            held = f"{gpu.used_bytes / 2**30:.1f}G of its memory is held by a process that cannot be seen"
+            held = f"{gigabytes(gpu.used_bytes)} of its memory is held by a process that cannot be seen"
             return replace(gpu, state="busy", detail=held, remedy=_FOREIGN)
         return gpu
 
@@ -244,5 +245,5 @@ def _process(pid: int, held_bytes: int | None) -> str:
         name = psutil.Process(pid).name()
     except psutil.Error:
         name = ""
-    memory = "" if held_bytes is None else f" with {held_bytes / 2**30:.1f}G"
+    memory = "" if held_bytes is None else f" with {gigabytes(held_bytes)}"
     return f"process {pid}{f' ({name})' if name else ''}{memory}"

@@ -24,6 +24,7 @@ import structlog
 
 from pipeline.jobs.child import Exit
 from pipeline.lean.sandbox.bounded import below, look_at
+from store.text import gigabytes
 
 # ---- A control group for each job, where systemd delegates a part of the tree to the daemon (Delegate=yes, cgroup v2)
 # The kernel then holds a job to its memory as a whole, with all that it starts, and says whether it killed something
@@ -298,7 +299,7 @@ class MemoryBound:
         self._peak_bytes = max(self._peak_bytes, held_bytes)
         if held_bytes > self._limit_bytes:
             self._looks.end(self)
-            held, most = shown(held_bytes), shown(self._limit_bytes)
+            held, most = gigabytes(held_bytes), gigabytes(self._limit_bytes)
             self._over(f"with all that it started it held {held}, more than its {most}")
 
     def _enter(self, cgroups: Cgroups) -> Path | None:
@@ -370,11 +371,6 @@ def held_by(pid: int) -> int:
     return _PAGE_BYTES * max(resident - shared, 0) + look_at(_started_by(pid), frozenset()).memory_bytes
 
 
-def shown(size_bytes: int) -> str:
-    """Return a size for people."""
-    return f"{size_bytes / 2**30:.1f}G"
-
-
 def why_killed(end: Exit, *, limit_bytes: int, peak_bytes: int, usage: Usage | None) -> str:
     """Return how memory ended a job; "" if nothing shows that it did.
 
@@ -384,7 +380,7 @@ def why_killed(end: Exit, *, limit_bytes: int, peak_bytes: int, usage: Usage | N
         peak_bytes: the most that was seen of them.
         usage: what its control group says; None without one.
     """
-    limit = shown(limit_bytes)
+    limit = gigabytes(limit_bytes)
     if usage is not None and usage.kills:
         if usage.at_limit:
             return f"the kernel killed it for its memory: with all that it started it reached its {limit}"
@@ -393,7 +389,7 @@ def why_killed(end: Exit, *, limit_bytes: int, peak_bytes: int, usage: Usage | N
             " reach"
         )
     if end.signal == signal.SIGKILL and peak_bytes >= _NEAR * limit_bytes:
-        held = f"it had held {shown(peak_bytes)} of its {limit}"
+        held = f"it had held {gigabytes(peak_bytes)} of its {limit}"
         return f"probably killed for its memory: it got SIGKILL, and {held}"
     return ""
 

@@ -31,6 +31,7 @@ from daemon.jobs.wire import (
     frames,
 )
 from pipeline.jobs.protocol import end_with_the_daemon
+from store.text import first_line
 
 SLOTS = "everlean"
 """The resource of Ray by which a node says how many jobs it takes: `ray start --resources '{"everlean": 8}'`."""
@@ -127,7 +128,7 @@ class Link:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
         except Exception as error:  # noqa: BLE001 - the border of an attempt: whatever ends it, the daemon is told
-            reason = _first_line(error)
+            reason = first_line(error)
             suspect = isinstance(error, self._ray.exceptions.ActorDiedError) and not await self._left(node)
         finally:
             del self._channels[channel], self._tasks[channel]
@@ -192,7 +193,7 @@ class Link:
             self._reports[node] = NodeReport.model_validate_json(said)
         except (self._ray.exceptions.RayError, ValueError) as error:
             self._keepers.pop(node, None)
-            first = _first_line(error)
+            first = first_line(error)
             self._reports[node] = f"it cannot say what it is: {first}; install the daemon's version there"
 
     def _seen(self, node: str, about: Any) -> NodeSeen:
@@ -205,10 +206,6 @@ class Link:
             report=found,
             problem="" if found is not None else str(report),
         )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 async def _main(address: str) -> None:

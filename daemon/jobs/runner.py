@@ -38,7 +38,7 @@ from daemon.jobs.engine import (
 )
 from daemon.jobs.gpus import Gpu
 from daemon.jobs.history import Retries
-from daemon.jobs.limits import Usage, shown, why_killed
+from daemon.jobs.limits import Usage, why_killed
 from daemon.jobs.lines import BadLineError, Batch, Failure, Progress, Result, parse_line
 from daemon.jobs.recovery import INPUTS, drop_old_job_folders
 from daemon.paths import Paths
@@ -63,6 +63,7 @@ from store.events.jobs import JobCancelled, JobFailed, JobInterrupted, JobStarte
 from store.events.proofs import AttemptFinished
 from store.log.envelope import NewEvent
 from store.log.log import CALLERS_MISTAKES
+from store.text import gigabytes
 from store.view import queries
 from store.view.bumps import renames
 from store.view.rows import JobRow
@@ -304,7 +305,7 @@ def _with_memory_in_mind(due: DueJob, failure: Failure) -> Failure:
         return failure
     return Failure(
         failure.reason,
-        f"{due.describes}: {failure.message}: a process of it reached its {shown(due.memory_bytes)}",
+        f"{due.describes}: {failure.message}: a process of it reached its {gigabytes(due.memory_bytes)}",
         KINDS[due.kind].memory_remedy,
         failure.deterministic,
         failure.peak_rss_bytes,

@@ -55,6 +55,7 @@ from pipeline.lean.source.globs import path_filter
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.backoff import Backoff
 from store.domain.identity import job_id
+from store.text import listed
 from store.view import model_queries, queries, trace_queries
 from store.view.impact import MOST_COUNTED, Counting, Declared
 from store.view.queries import SorryProgress
@@ -703,7 +704,6 @@ class Proving:
             return None
         settings = self._settings
         names = sorted({row.declaration for row in sorries})
-        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
         at_rung = f" at rung {rung.number}" if rung.number else ""
         return DueJob(
             job=identity,
@@ -713,7 +713,7 @@ class Proving:
             repository=repo.key,
             branch=branch.branch,
             sha=branch.tip,
-            describes=f"prove {', '.join(names[:2])}{more}{at_rung}",
+            describes=f"prove {listed(names, 2)}{at_rung}",
             simulated=lean.simulated,
             built=lean.is_lean and settings.build.enabled,
             timeout_s=settings.jobs.timeout_of("prove"),

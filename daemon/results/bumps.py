@@ -9,7 +9,7 @@ from pathlib import Path
 from daemon.results.mail import series_mail
 from store.documents.document import of_row
 from store.log.reader import LogReader
-from store.text import clean, counted, headline
+from store.text import clean, counted, cut, headline
 from store.view.bumps import BumpRow
 from store.view.rows import JobRow, told_doubts, told_grade
 
@@ -61,7 +61,7 @@ def summary(row: BumpRow, job: JobRow | None = None) -> list[str]:
         judged = (
             told_grade(one["grade"], one["kernel"])
             if is_verified
-            else f"not verified: {_short(one['reason'])}"
+            else f"not verified: {cut(one['reason'], _LONGEST_REASON)}"
         )
         told = "; ".join(filter(None, (one["how"], judged, told_doubts(one["doubts"]))))
         lines.append(
@@ -96,10 +96,6 @@ def failure(one: FailedBump) -> list[str]:
 
 def _unrecorded(row: BumpRow) -> str:
     return f", {row.unrecorded} of them too many for the log" if row.unrecorded else ""
-
-
-def _short(reason: str) -> str:
-    return reason if len(reason) <= _LONGEST_REASON else f"{reason[: _LONGEST_REASON - 1]}…"
 
 
 def _unsure(row: BumpRow) -> str:

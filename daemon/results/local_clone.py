@@ -23,6 +23,7 @@ from pipeline.lean.source.scanner import Command, parse, scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.domain.identity import git_blob, repository_key
 from store.domain.records import Declaration
+from store.text import listed
 from store.view.rows import ProofRow
 
 _TIMEOUT_S = 300.0
@@ -108,9 +109,8 @@ class LocalClone:
         changed = clone._git("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
         names = [os.fsdecode(entry[3:]) for entry in changed.split(b"\0") if entry]
         if names:
-            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
             raise CloneError(
-                f"{clone.path}: has changes that are not committed ({', '.join(names[:_MOST_NAMED])}{more}); commit"
+                f"{clone.path}: has changes that are not committed ({listed(names, _MOST_NAMED)}); commit"
                 " them, or put them aside with `git stash`, and run the same command again"
             )
         remotes = os.fsdecode(clone._git("remote", "--verbose")).splitlines()

@@ -57,6 +57,7 @@ from store.events.service import (
 )
 from store.log.envelope import NewEvent, StoredEvent, utc_text
 from store.log.reader import LogReader
+from store.text import clean
 from store.view import queries, report_queries
 from store.view.rows import NotifierRow, ProofRow
 
@@ -581,8 +582,7 @@ def _harmless(text: str) -> str:
 
     Names of declarations are whatever a watched repository likes; the exact ones are in `about`.
     """
-    line = " ".join(text.split()).translate(_ORDERS)
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in line)
+    return clean(text.translate(_ORDERS))
 
 
 CHANNELS: tuple[NotifyChannel, ...] = get_args(NotifyChannel)

@@ -21,6 +21,7 @@ from pipeline.lean.source.scanner import Located, locate, parse
 from store.domain.keywords import THEOREM_KINDS
 from store.domain.records import Declaration
 from store.events.bumps import Break, BreakKind, BreakReason
+from store.text import clean_block, cut
 
 SORRY = "sorry"
 MOST_BREAKS = 2000
@@ -61,8 +62,7 @@ def reason_of(message: str) -> BreakReason:
 
 def shown(message: str, most: int = _LONGEST_MESSAGE) -> str:
     """Return a message without what a terminal would obey, shortened with a mark."""
-    text = "".join(one if one.isprintable() or one == "\n" else "\ufffd" for one in message.strip())
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return cut(clean_block(message.strip()), most)
 
 
 def _shortened(name: str) -> str:

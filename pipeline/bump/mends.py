@@ -18,6 +18,7 @@ from pathlib import Path
 from pipeline.lean.source.declarations import written_name
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
+from store.text import cut, one_line
 
 Errors = Sequence[tuple[int, str]]
 """What Lean said of a text: where in it, in code points, and what."""
@@ -153,10 +154,13 @@ def candidates(text: str, errors: Errors, names: Mapping[str, str], near: Near) 
     start, end = tactic
     old = text[start:end]
     for changed in _applications(old):
-        yield f"arguments of {_short(old)} changed", text[:start] + changed + text[end:]
+        yield f"arguments of {cut(one_line(old), 60)} changed", text[:start] + changed + text[end:]
     for tactic_text in TACTICS:
         if tactic_text != old:
-            yield f"{_short(old)} replaced by {tactic_text}", text[:start] + tactic_text + text[end:]
+            yield (
+                f"{cut(one_line(old), 60)} replaced by {tactic_text}",
+                text[:start] + tactic_text + text[end:],
+            )
 
 
 def tactic_at(text: str, at: int) -> tuple[int, int] | None:
@@ -229,11 +233,6 @@ def _arguments(text: str) -> list[str] | None:
         if depth == 0 and word in ("<;>", ";", ":=", "=>", "at", "with", "using", "<|", "|>"):
             return None
     return [one for one in found if one] if depth == 0 else None
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 60 else f"{line[:59]}…"
 
 
 # ---- The names there are

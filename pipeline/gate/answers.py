@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pipeline.gate.export import Declared, Export, ExportError, Name, read_export, shown
 from pipeline.lean.source.imports import CORE
+from store.text import end_of
 
 FORMAT = 1
 _KINDS = {
@@ -107,12 +108,12 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
     """Read the files that `Questions.lean` wrote about `constant`; a text says why they are no answer."""
     lines = text.split("\n")
     if lines[-1] != "" or len(lines) < 5:
-        return f"the answer has no end: {_end(text)}"
+        return f"the answer has no end: {end_of(text)}"
     if lines[0] != f"everlean-questions {FORMAT} {nonce}" or lines[-2] != f"end {nonce}":
-        return f"the answer does not carry the question's mark: {_end(text)}"
+        return f"the answer does not carry the question's mark: {end_of(text)}"
     version = _VERSION.fullmatch(lines[1])
     if version is None:
-        return f"the answer does not say which Lean it is by: {_end(lines[1])}"
+        return f"the answer does not say which Lean it is by: {end_of(lines[1])}"
     facts: dict[str, list[list[str]]] = {kind: [] for kind in _FIELDS}
     for number, line in enumerate(lines[2:-2], 3):
         found = _FACT.fullmatch(line)
@@ -120,7 +121,7 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
             _ESCAPE.sub(lambda one: _ESCAPED[one["of"]], field) for field in found["fields"].split("\t")
         ]  # fmt: skip
         if found is None or _FIELDS.get(found["fact"]) != len(fields):
-            return f"line {number} of the answer cannot be read: {_end(line)}"
+            return f"line {number} of the answer cannot be read: {end_of(line)}"
         facts[found["fact"]].append(fields)
     about = [fields[1] for fields in facts["statement"]]
     if len(about) != 1 or not same_constant(about[0], constant):
@@ -251,7 +252,3 @@ def not_of_the_proof(whole: Answer, after: Answer) -> str | None:
         names = ", ".join(sorted(map(shown, whole.export.undeclared))[:3])
         return f"the export mentions what it does not declare: {names}"
     return None
-
-
-def _end(text: str) -> str:
-    return " ".join(text[-2000:].split()) or "nothing"

@@ -58,6 +58,7 @@ from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.worktree import read_inside
 from store.domain.records import Declaration
 from store.events.proofs import CheckVerdict, FileHash, Grade, Material, StepName
+from store.text import end_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,6 @@ class Finding:
 # pass for one.
 
 
-_KEPT_OUTPUT = 2000
 # Both texts that Lean's versions have, and what lake writes before them.
 _SORRY_WARNING = re.compile(
     r"warning: (?:\./)*(?P<path>[^\n:]+):(?P<line>\d+):(?P<column>\d+): declaration uses ['`]sorry['`]"
@@ -127,11 +127,6 @@ def sorry_warnings(output: str, *, path: str) -> tuple[int, ...]:
         for found in _SORRY_WARNING.finditer(output)
         if PurePosixPath(found["path"]) == wanted or found["path"].endswith(f"/{path}")
     )
-
-
-def end_of(output: str) -> str:
-    """Return the end of a program's output on one line, for people."""
-    return " ".join(output[-_KEPT_OUTPUT:].split()) or "nothing"
 
 
 # ---- questions

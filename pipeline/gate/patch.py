@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from store.events.proofs import Check, Grade
+from store.text import one_line
 
 CONTEXT_LINES = 3
 SIMULATED_MARK = "SIMULATED"
@@ -78,8 +79,8 @@ class PatchHeader:
             ("Not checked", ", ".join(self.not_checked) or "nothing"),
             *(self._verdict() if self.verified else ()),
         ]
-        told = [_one_line(f"{name}: {value}") for name, value in fields]
-        return [_one_line(first), "", *told, "Simulated: yes" if self.simulated else _NOT_SIMULATED, ""]
+        told = [one_line(f"{name}: {value}") for name, value in fields]
+        return [one_line(first), "", *told, "Simulated: yes" if self.simulated else _NOT_SIMULATED, ""]
 
     def _verdict(self) -> tuple[tuple[str, str], ...]:
         # Not before: the rows of the view take a tenth of the time in which a check starts.
@@ -190,7 +191,3 @@ def _name(name: str) -> str:
     escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}
     out = "".join(escapes.get(c) or (f"\\{ord(c):03o}" if ord(c) < 32 or ord(c) == 127 else c) for c in name)
     return f'"{out}"'
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

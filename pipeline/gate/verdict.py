@@ -34,6 +34,7 @@ from pipeline.lean.source.splice import Replacement, splice
 from store.domain.keywords import PROVABLE_KINDS
 from store.domain.records import Declaration, Sorry
 from store.events.proofs import Check, CheckVerdict, Grade, Material, ProofFound, StepName
+from store.text import cut, one_line
 
 REQUIRED: tuple[StepName, ...] = ("text", "shape", "compile", "axioms", "statement")
 SCANNER = "scanner"
@@ -330,7 +331,5 @@ class Gate:
         self._add(step, "passed", by, otherwise)
 
     def _add(self, step: StepName, verdict: CheckVerdict, by: str, evidence: str) -> None:
-        text = " ".join(evidence.split())
-        if len(text) > _EVIDENCE_LENGTH:
-            text = text[: _EVIDENCE_LENGTH - 1] + "…"
+        text = cut(one_line(evidence), _EVIDENCE_LENGTH)
         self.verdict.checks.append(Check(step=step, verdict=verdict, by=by, evidence=text))

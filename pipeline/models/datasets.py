@@ -19,7 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.models.errors import DatasetError, first_line
+from pipeline.models.errors import DatasetError
+from store.text import first_line
 
 _DATASETS = ".datasets"
 _AGAIN = "Export the dataset again"

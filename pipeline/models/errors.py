@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from store.text import first_line
+
 
 class LearningError(Exception):
     """A training, a measurement or a request that failed. No existing checkpoint is changed.
@@ -71,11 +73,6 @@ class RewardError(LearningError):
     """Lean cannot reward anything here: it is absent, or does not start."""
 
     reason = "no_lean"
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, for a message of our own; its type's name where the text is empty."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def disk_reason(error: BaseException) -> str:

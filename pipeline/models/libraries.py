@@ -23,7 +23,8 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from pipeline.models.config import Device
-from pipeline.models.errors import ConfigError, ModelError, first_line
+from pipeline.models.errors import ConfigError, ModelError
+from store.text import first_line
 
 
 def tensors_digest(state: Mapping[str, Tensor]) -> str:

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.models.chain import DESCRIPTION, FISHER, Chain, begun, read_about, writing
-from pipeline.models.errors import LearningError, first_line
+from pipeline.models.errors import LearningError
 from pipeline.models.measures import BASELINES, baselines_of
 from pipeline.models.tactics.adapters import ADAPTER, BASE, adapters_of
 from store.events.models import ModelKind
 from store.files import sync, sync_tree
 from store.promotion import task_name
-from store.text import clean
+from store.text import clean, first_line
 from store.view import model_queries
 from store.view.rows import CheckpointRow, EvaluationRow
 

@@ -20,7 +20,6 @@ from pipeline.jobs.protocol import JobError
 from pipeline.models.endpoint.client import ChatClient
 from pipeline.models.endpoint.dialect import Ask
 from pipeline.models.endpoint.errors import ExternalError, Usage
-from pipeline.models.errors import first_line
 from pipeline.models.progress.steps import Step
 from pipeline.models.tactics.prompt import messages
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
@@ -29,6 +28,7 @@ from pipeline.models.text import state_of
 from pipeline.prove.graph import Candidate, TacticRequest
 from pipeline.prove.premises import ShownPremises
 from pipeline.prove.whole_proof import Cost
+from store.text import first_line
 
 _RATED = 64
 """The maximum of steps in a batch for the progress model."""

@@ -25,6 +25,7 @@ from pipeline.lean.source.splice import Script, Step
 from pipeline.models.progress.steps import Step as ProgressStep
 from pipeline.models.tactics.requests import LONGEST
 from pipeline.prove.tree import Ended, NodeOutcome, Tree, TreeNode, TriedOutcome, TriedTactic
+from store.text import counted, cut, one_line
 
 # ---- A rung, as a search sees it
 
@@ -279,8 +280,7 @@ def _suggestion(messages: Sequence[Message]) -> str | None:
 
 
 def _line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _REASON else line[: _REASON - 1] + "…"
+    return cut(one_line(text), _REASON)
 
 
 # ---- The ranking of states: lower scores first
@@ -623,22 +623,16 @@ def outline(graph: Graph, *, outcome: Ended, limit: str) -> Tree:
 def best(graph: Graph) -> str:
     """Return the progress in one line: the state with the fewest goals left, and of those the furthest."""
     if graph.proved is not None:
-        return f"proved with {_counted(graph.proved.depth, 'tactic')}"
+        return f"proved with {counted(graph.proved.depth, 'tactic')}"
     nearest = min((node for node in graph.nodes if node.status != "new"), key=_distance)
     left = len(nearest.goals)
-    target = " ".join(nearest.goals[0].target.render().split())
-    if len(target) > _TARGET:
-        target = target[: _TARGET - 1] + "…"
-    return f"{left} of {_counted(nearest.opened, 'goal')} left after {_counted(nearest.depth, 'tactic')}: ⊢ {target}"
+    target = cut(one_line(nearest.goals[0].target.render()), _TARGET)
+    return f"{left} of {counted(nearest.opened, 'goal')} left after {counted(nearest.depth, 'tactic')}: ⊢ {target}"
 
 
 def _distance(node: Node) -> tuple[float, ...]:
     remaining = math.inf if node.remaining is None or math.isnan(node.remaining) else node.remaining
     return (len(node.goals), -node.opened, remaining, -node.depth, node.number)
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _outcomes(graph: Graph) -> list[NodeOutcome]:
@@ -689,7 +683,7 @@ def _node(node: Node, outcome: NodeOutcome) -> TreeNode:
     return TreeNode(
         number=node.number,
         parent=None if node.parent is None else node.parent.number,
-        tactic="" if node.step is None else shortened(node.step.tactic, _TACTIC),
+        tactic="" if node.step is None else cut(node.step.tactic, _TACTIC),
         goals=_goals(node),
         depth=node.depth,
         score=node.score,
@@ -708,13 +702,13 @@ def _goals(node: Node) -> tuple[str, ...]:
         if room <= 0:
             texts.append(f"… and {len(node.goals) - at} more goals")
             break
-        texts.append(shortened(render_goals((goal,)).strip("\n"), room))
+        texts.append(cut(render_goals((goal,)).strip("\n"), room))
         room -= len(texts[-1])
     return tuple(texts)
 
 
 def _cut(one: TriedTactic) -> TriedTactic:
-    return TriedTactic(shortened(one.tactic, _TACTIC), one.outcome, one.reason, one.log_probability, one.to)
+    return TriedTactic(cut(one.tactic, _TACTIC), one.outcome, one.reason, one.log_probability, one.to)
 
 
 def _without_dropped(node: TreeNode, kept: dict[int, TreeNode]) -> TreeNode:
@@ -733,8 +727,3 @@ def _size(node: TreeNode) -> int:
         + sum(len(one.tactic) + len(one.reason) + 80 for one in node.tried)
         + 200
     )
-
-
-def shortened(text: str, most: int) -> str:
-    """Return the text, cut to `most` characters."""
-    return text if len(text) <= most else text[: most - 1] + "…"

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING
 
 from pipeline.lean.source.declarations import written_name
-from pipeline.models.errors import first_line
 from pipeline.models.tactics.service import GenerationStoppedError
+from store.text import first_line
 
 if TYPE_CHECKING:
     from pipeline.models.retriever.corpus import Premise

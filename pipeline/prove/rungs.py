@@ -37,6 +37,7 @@ from pipeline.prove.premises import ShownPremises
 from pipeline.prove.whole_declaration import WholeProofMethod
 from pipeline.prove.whole_proof import Author, AuthorAnswers, AuthorError, AuthorWrapper, WholeAsk
 from store.errors import LogError
+from store.text import first_line
 
 if TYPE_CHECKING:
     from pipeline.models.endpoint.client import ChatClient
@@ -150,7 +151,7 @@ class WatchedGenerator:
         except (GenerationStoppedError, JobError):
             raise
         except Exception as error:
-            self._answering.failed(f"{type(error).__name__}: {error}".splitlines()[0])
+            self._answering.failed(f"{type(error).__name__}: {first_line(error)}")
             raise
         if not found.error:
             self._answering.heard()

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StrictStr, TypeAdapter, ValidationError
 
+from store.text import shown
+
 NodeOutcome = Literal["expanded", "proved", "dead", "open", "lost"]
 TriedOutcome = Literal["proved", "step", "repeated", "failed", "unparsed", "sorry", "killed"]
 Ended = Literal["found", "exhausted", "budget"]
@@ -42,7 +44,7 @@ def number_of(raw: object) -> float:
     if isinstance(raw, int | float) and not isinstance(raw, bool) and abs(raw) <= sys.float_info.max:
         number = float(raw)
     if not math.isfinite(number):
-        raise ValueError(f"expected a number, got {_shown(raw)}")
+        raise ValueError(f"expected a number, got {shown(raw)}")
     return number
 
 
@@ -146,7 +148,7 @@ class Tree:
             TreeError: it is something else, or inconsistent.
         """
         if not isinstance(raw, Mapping):
-            raise TreeError(f"tree: expected an object, got {_shown(raw)}")
+            raise TreeError(f"tree: expected an object, got {shown(raw)}")
         if raw.get("version") != VERSION:
             raise TreeError(f"tree.version: {raw.get('version')!r}, and this version reads {VERSION}")
         try:
@@ -155,7 +157,7 @@ class Tree:
             first = error.errors(include_url=False)[0]
             place = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in first["loc"])
             message = first["msg"].removeprefix("Value error, ")
-            raise TreeError(f"tree{place}: {message} (it is {_shown(first['input'])})") from error
+            raise TreeError(f"tree{place}: {message} (it is {shown(first['input'])})") from error
         _check(tree)
         return tree
 
@@ -185,8 +187,3 @@ def _check(tree: Tree) -> None:
     for before, after in zip((None, *tree.proof), tree.proof, strict=False):
         if parents.get(after, -1) != before:
             raise TreeError(f"tree.proof: state {after} does not come after {before}")
-
-
-def _shown(raw: object) -> str:
-    text = repr(raw)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -24,6 +24,7 @@ from pipeline.lean.source.splice import Declaration, Replacement, splice, text_p
 from pipeline.models.tactics.requests import fences
 from store.domain.keywords import RESTATED_KINDS
 from store.domain.records import Sorry
+from store.text import counted, cut, one_line
 
 # ---- The proof in a model's free-form answer
 # Only the proof is taken from it, never a statement.
@@ -522,9 +523,8 @@ class _Work:
             return f"found with text {len(self.judged)} of those judged, in turn {self.turns}"
         if self.judged:
             best = min(self.judged, key=lambda one: len(one.errors))
-            number = len(best.errors)
             return (
-                f"the best of {len(self.judged)} texts has {number} error{'s' if number > 1 else ''}:"
+                f"the best of {len(self.judged)} texts has {counted(len(best.errors), 'error')}:"
                 f" {_line(best.errors[0])}"
             )
         if self.refused:
@@ -534,16 +534,12 @@ class _Work:
 
 
 def _short(failed: FailedProof) -> FailedProof:
-    errors = tuple(_cut(error, _LONGEST_ERROR) for error in failed.errors[:_ERRORS])
-    return FailedProof(_cut(failed.text, _LONGEST_TEXT), errors)
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[:longest]} …"
+    errors = tuple(cut(error, _LONGEST_ERROR) for error in failed.errors[:_ERRORS])
+    return FailedProof(cut(failed.text, _LONGEST_TEXT), errors)
 
 
 def _line(text: str) -> str:
-    return _cut(" ".join(text.split()), 200)
+    return cut(one_line(text), 200)
 
 
 # ---- Lean's judgement of a proof text in a sorry's place, elaborated with its declaration

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 
+from store.text import cut
+
 ORIGIN = "made by everlean report"
 """Written near the beginning of every file of a report; without it a file belongs to someone else."""
 LIGHT = ("#0b5cad", "#444b57", "#00714f", "#9b2f7d", "#5c4b00", "#b00020", "#006d77", "#7a3b00")
@@ -118,11 +120,6 @@ def clean(words: str) -> str:
 def safe(words: str) -> str:
     """Return text for HTML and XML: cleaned and escaped."""
     return escape(clean(words), quote=True)
-
-
-def cut(words: str, most: int) -> str:
-    """Return text of at most so many characters."""
-    return words if len(words) <= most else words[: most - 1] + "…"
 
 
 def cut_front(words: str, most: int) -> str:

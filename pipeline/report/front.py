@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from store.text import counted
 from store.view import queries, report_queries
 from store.view.report_queries import Candidate, News, Ready, ShownFalse, Since, Spot
 from store.view.rows import (
@@ -145,8 +146,11 @@ def _needs(
         yield Need("not everything is taken", repository, said, LARGER)
     for repository, number in Counter(row.repository for row in queries.doubted_proofs(view)).items():
         yield Need(
-            _many(number, "verified proof is in doubt", "verified proofs are in doubt"), repository, DOUBT, DOUBT_ENDS,
-        )  # fmt: skip
+            counted(number, "verified proof is in doubt", "verified proofs are in doubt"),
+            repository,
+            DOUBT,
+            DOUBT_ENDS,
+        )
     for job in report_queries.stuck(view):
         times = "" if job.n == 1 else f" on {job.n:,} branches"
         yield Need(
@@ -170,17 +174,17 @@ def lead(front: Front) -> str:
     """Say in one sentence how many sorries are open."""
     if not front.watched:
         return "No repository is watched."
-    among = _many(front.watched, "watched repository", "watched repositories")
+    among = counted(front.watched, "watched repository")
     if not front.open and not front.not_taken:
         return f"No sorry is open in {among}."
     where = f" in {among}" if front.watched == 1 else f" in {front.repositories:,} of {among}"
     beyond = f", and {front.not_taken:,} more are beyond the limits of [scan]" if front.not_taken else ""
-    return f"{_many(front.open, 'sorry is', 'sorries are')} open{where}{beyond}."
+    return f"{counted(front.open, 'sorry is', 'sorries are')} open{where}{beyond}."
 
 
 def changes(front: Front) -> list[str]:
     """Say what came and went."""
-    said = [_many(len(front.opened), "new sorry", "new sorries") if front.opened else "no new sorry"]
+    said = [counted(len(front.opened), "new sorry") if front.opened else "no new sorry"]
     if front.filled:
         said.append("filled: " + ", ".join(f"{n:,} {words}" for words, n in front.filled_by.items()))
     else:
@@ -188,7 +192,7 @@ def changes(front: Front) -> list[str]:
     if front.removed:
         said.append(f"{front.removed:,} removed with their declaration")
     if front.first_read:
-        said.append(f"{_many(front.first_read, 'was', 'were')} there when their branches were first read")
+        said.append(f"{counted(front.first_read, 'was', 'were')} there when their branches were first read")
     return said
 
 
@@ -241,7 +245,3 @@ def needed(one: Need) -> str:
 
 def _mark(simulated: bool) -> str:
     return f"{SIMULATED}: " if simulated else ""
-
-
-def _many(n: int, one: str, more: str) -> str:
-    return f"{n:,} {one if n == 1 else more}"

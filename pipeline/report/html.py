@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.report import POLICY
 from pipeline.report.charts import ORIGIN, clean
 from pipeline.report.front import SIMULATED
+from store.text import counted
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -50,7 +51,12 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        n=lambda number: f"{number:,}", moment=moment, span=span, short=shortened, many=many, figure=figure
+        n=lambda number: f"{number:,}",
+        moment=moment,
+        span=span,
+        short=shortened,
+        counted=counted,
+        figure=figure,
     )
     made.globals.update(SIMULATED=SIMULATED, POLICY=POLICY, ORIGIN=ORIGIN)
     return made
@@ -183,11 +189,6 @@ def data_of(simulated: bool) -> str:
 def marked(name: str, simulated: bool) -> str:
     """Put the word before the name of what was simulated."""
     return f"{SIMULATED} {name}" if simulated else name
-
-
-def many(n: int, one: str, more: str) -> str:
-    """Count things: "1 job", "2 jobs"."""
-    return f"{n:,} {one if n == 1 else more}"
 
 
 def figure(value: float) -> str:

@@ -37,7 +37,6 @@ from pipeline.report.html import (
     data_of,
     figure,
     made_by,
-    many,
     marked,
     measure,
     moment,
@@ -45,6 +44,7 @@ from pipeline.report.html import (
     size,
 )
 from pipeline.report.matrix import Forgetting, Matrix, Task
+from store.text import counted
 from store.view.rows import CheckpointRow, EvaluationRow
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _lifelong(found: Forgetting, mark: str) -> Table:
 
     meant = "What it is"
     return Table(
-        f"{mark}Lifelong measures over {many(found.n_tasks, 'task', 'tasks')}, in points of percent (CFR: a ratio)",
+        f"{mark}Lifelong measures over {counted(found.n_tasks, 'task')}, in points of percent (CFR: a ratio)",
         ("Measure", "Textbook", "LeanAgent's script", "Better when", meant),
         [
             (name, value(found.textbook, name), value(found.leanagent, name), better, "; ".join(filter(None, said)))

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from urllib.parse import quote
 
-from pipeline.report.html import many
 from store.domain.blueprint import Statement
+from store.text import counted
 from store.view import queries, report_queries, trace_queries
 from store.view.impact import MOST_COUNTED, Declared, Impact, impacts
 from store.view.report_queries import Found, Spot, Tried
@@ -58,9 +58,9 @@ class OpenSorry:
     def resting(self) -> str:
         """Say what rests on it: "1 theorem rests"; "" where that is unknown."""
         of, theorems, statements = self.impact, self.impact.theorems, self.impact.statements
-        said = [] if theorems is None else [many(theorems, "theorem", "theorems")]
+        said = [] if theorems is None else [counted(theorems, "theorem")]
         if statements is not None:
-            said.append(many(statements, "statement of the blueprint", "statements of the blueprint"))
+            said.append(counted(statements, "statement of the blueprint", "statements of the blueprint"))
         return f"{' and '.join(said)} {'rests' if of.resting == 1 else 'rest'}" if said else ""
 
     @property

@@ -33,13 +33,13 @@ from pipeline.report.html import (
     clock,
     macro,
     made_by,
-    many,
     marked,
     moment,
     section,
     shortened,
     size,
 )
+from store.text import counted
 from store.view.report_queries import Searches
 from store.view.rows import ProofRow
 
@@ -167,7 +167,7 @@ def _facts(one: ShownProof) -> Iterator[str]:
         yield f"{SIMULATED}: the simulator made it, and it is no proof"
     yield f"tactics: {', '.join(row.tactics)}" if row.tactics else "tactics: not recorded"
     if one.attempt is not None:
-        yield f"{many(one.attempt.nodes, 'state', 'states')} in {one.attempt.seconds:.1f} s"
+        yield f"{counted(one.attempt.nodes, 'state')} in {one.attempt.seconds:.1f} s"
     if row.state == "verified":
         yield f"axioms: {', '.join(row.axioms) or 'none'}"
         yield row.graded
@@ -183,9 +183,9 @@ def search(found: Tree, *, proof: str, simulated: bool) -> str:
     """Show a search: its steps with the goals after each, its tree, and the tree's states in a table."""
     mark = f"{SIMULATED}: " if simulated else ""
     by_number = {node.number: node for node in found.nodes}
-    counted = tree.counted(found)
+    totals = tree.totals(found)
     drawn = tree.drawing(
-        found, name=f"{mark}search tree of proof {proof}: {counted}; the table has them", most=_MOST_STATES
+        found, name=f"{mark}search tree of proof {proof}: {totals}; the table has them", most=_MOST_STATES
     )
     states = len(found.nodes) + found.nodes_left_out
     if states > len(drawn.states):
@@ -200,7 +200,7 @@ def search(found: Tree, *, proof: str, simulated: bool) -> str:
     return macro(
         "search",
         proof=proof,
-        counted=counted + more,
+        counted=totals + more,
         svg=drawn.svg,
         steps=Table(
             f"{mark}The proof step by step{part}",

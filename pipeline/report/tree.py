@@ -10,7 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.report.charts import cut, safe
+from pipeline.report.charts import safe
+from store.text import and_more, counted, cut, one_line, printable
 
 if TYPE_CHECKING:
     from pipeline.prove.tree import NodeOutcome, Tree, TreeNode, TriedTactic
@@ -45,7 +46,7 @@ def text(tree: Tree, *, width: int = _COLUMNS) -> str:
     lines = [
         *_wrapped(_headline(tree), width),
         *_wrapped(
-            f"{counted(tree)}. Each: number, tactic, [state, score], its first goal. Further in: after the one above; "
+            f"{totals(tree)}. Each: number, tactic, [state, score], its first goal. Further in: after the one above; "
             "└ the only one after it." + (" * marks the proof." if proof else ""),
             width,
         ),
@@ -77,13 +78,13 @@ def _ended(tree: Tree) -> str:
     return f"Stopped by its budget of {tree.limit}" if tree.limit else "Stopped by its budget"
 
 
-def counted(tree: Tree) -> str:
+def totals(tree: Tree) -> str:
     """Count states and tactics, what is left out included."""
     states = len(tree.nodes) + tree.nodes_left_out
     tactics = sum(len(node.tried) + node.tried_left_out for node in tree.nodes)
     kinds = Counter(node.outcome for node in tree.nodes)
     kinds_said = ", ".join(f"{kinds[outcome]} {outcome}" for outcome in _MEANING if kinds[outcome])
-    return f"{_plural(states, 'state')} ({kinds_said}), {_plural(tactics, 'tactic')} tried"
+    return f"{counted(states, 'state')} ({kinds_said}), {counted(tactics, 'tactic')} tried"
 
 
 def _headline(tree: Tree) -> str:
@@ -119,7 +120,7 @@ def _failed(failed: list[TriedTactic], left_out: int) -> str:
     rest = len(failed[_FAILED:]) + left_out
     if not shown:
         return f"{rest} more tried"
-    return f"in vain: {shown}" + (f" and {rest} more" if rest else "")
+    return f"in vain: {shown}" + and_more(rest)
 
 
 def _target(goal: str) -> str:
@@ -130,8 +131,7 @@ def _target(goal: str) -> str:
 
 def _line(words: str) -> str:
     """Return text on one line, without what a terminal would act on."""
-    joined = " ⏎ ".join(line.strip() for line in words.splitlines() if line.strip())
-    return "".join(char if char.isprintable() else "\ufffd" for char in joined)
+    return printable(" ⏎ ".join(line.strip() for line in words.splitlines() if line.strip()))
 
 
 def _wrapped(words: str, width: int) -> list[str]:
@@ -141,10 +141,6 @@ def _wrapped(words: str, width: int) -> list[str]:
             lines.append("")
         lines[-1] = cut(f"{lines[-1]} {word}".strip(), width)
     return lines
-
-
-def _plural(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 # ---- as a drawing
@@ -181,7 +177,7 @@ class _Box:
         if not goals:
             return "no goals"
         more = f"+{len(goals) - 1} " if len(goals) > 1 else ""
-        return more + _spaced(goals[0][max(goals[0].rfind("⊢"), 0) :])
+        return more + one_line(goals[0][max(goals[0].rfind("⊢"), 0) :])
 
     def is_right_of(self, width: int) -> bool:
         """Return whether a card that begins here would leave a map of this width."""
@@ -207,7 +203,7 @@ def html(tree: Tree, *, title: str = "Search tree") -> str:
     return environment().get_template("tree.html").render(
         title=title,
         headline=_headline(tree),
-        counted=counted(tree),
+        counted=totals(tree),
         tree=tree,
         states=len(tree.nodes) + tree.nodes_left_out,
         tactics="\n".join(by_number[number].tactic for number in tree.proof[1:]),
@@ -276,7 +272,7 @@ def _svg(boxes: list[_Box], proof: set[int], described: str) -> str:
             x, y, end = start.x + _WIDE, start.y + _HIGH // 2, box.y + _HIGH // 2
             css = ' class="way"' if way else ""
             edges.append(f'<path{css} d="M{x} {y}H{box.x - _RIGHT // 2}V{end}H{box.x}"/>')
-        head = safe(cut(f"{node.number} {_spaced(box.name)}", _LETTERS - 2))
+        head = safe(cut(f"{node.number} {one_line(box.name)}", _LETTERS - 2))
         shapes.append(
             f'<g class="{node.outcome}{" way" if way else ""}"><rect x="{box.x}" y="{box.y}" width="{_WIDE}" '
             f'height="{_HIGH}" rx="6"/><text x="{box.x + 8}" y="{box.y + 18}">{head}</text>'
@@ -287,7 +283,3 @@ def _svg(boxes: list[_Box], proof: set[int], described: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" {described} width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}">{"".join(edges)}{"".join(shapes)}</svg>'
     )
-
-
-def _spaced(words: str) -> str:
-    return " ".join(words.split())

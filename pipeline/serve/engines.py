@@ -32,7 +32,7 @@ from transformers import (
 from pipeline.models.batching import by_length
 from pipeline.models.chain import DESCRIPTION, Chain, read_about, settle
 from pipeline.models.endpoint.client import ChatClient
-from pipeline.models.errors import DivergedError, ModelError, first_line
+from pipeline.models.errors import DivergedError, ModelError
 from pipeline.models.libraries import device_of, inference_dtype, load_tokenizer, quiet_libraries
 from pipeline.models.progress.model import LONGEST as LONGEST_RATED
 from pipeline.models.progress.model import ProgressModel, batch_of, text_length
@@ -49,6 +49,7 @@ from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, Predicting
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import Device, Limits, ModelKind, ModelSpec, Provenance, RewardSpec
+from store.text import first_line
 
 _log = logging.getLogger(__name__)
 

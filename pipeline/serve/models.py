@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from pipeline.models.endpoint.errors import ExternalError
-from pipeline.models.errors import LearningError, first_line
+from pipeline.models.errors import LearningError
 from pipeline.serve.limits import full, share
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import ModelInfo, ModelsResponse, Problem, ReadyResponse, State
@@ -44,6 +44,7 @@ from pipeline.serve.spec import (
 )
 from store.backoff import Backoff
 from store.errors import LogError
+from store.text import first_line
 from store.view import model_queries, queries
 from store.view.rows import CheckpointRow
 

@@ -38,6 +38,7 @@ from pipeline.trace.source import (
 from pipeline.trace.tree import LeanFile, Tree
 from store.domain.keywords import THEOREM_KINDS
 from store.domain.records import ConstantUse, Seen, Sorry, TracedFile, TracedTactic, TracedTheorem, TraceGap
+from store.text import and_more, listed
 
 # ---- theorems
 # As in LeanDojo, a record with no goal before it, one that changes nothing, a `·` block and a repetition (same text,
@@ -700,10 +701,9 @@ def _lacking(source: FileSource, proof: Proof) -> list[TraceGap]:
     lost = [step.record.tactic for step in proof.steps if step.span is None]
     if not lost:
         return []
-    more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-    return [TraceGap("tactic_position", name, short(f"not found in the source: {lost[0]!r}{more}"))]
+    first = f"{lost[0]!r}{and_more(len(lost) - 1)}"
+    return [TraceGap("tactic_position", name, short(f"not found in the source: {first}"))]
 
 
 def _unknown_sites(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"no definition site is known of {', '.join(names[:_MOST_NAMED])}{more}"
+    return f"no definition site is known of {listed(names, _MOST_NAMED)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+from store.text import listed, plural
 from store.view import queries
 
 
@@ -18,7 +19,7 @@ def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = 
     An id that is itself the beginning of another one is still that one. `verb` is the one that lists them, by default
     their plural.
     """
-    what_many = verb or ("sorries" if what == "sorry" else f"{what}s")
+    what_many = verb or plural(what)
     exact = [row for row in rows if getattr(row, key) == prefix]
     if len(exact) == 1:
         return exact[0]
@@ -28,7 +29,7 @@ def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = 
         )
     ids = sorted({getattr(row, key) for row in rows})
     if len(ids) > 1:
-        shown = ", ".join(ids[:5]) + (", …" if len(ids) > 5 else "")
+        shown = listed(ids, 5)
         raise UnresolvedError(
             f'"{prefix}" is the beginning of several {what} ids ({shown}); write more of it'
         )

@@ -17,6 +17,7 @@ from typing import Any, Literal, NoReturn, TypeVar
 from store.domain.records import Position, Premise, PremiseUse, TracedFile, TracedTactic, TracedTheorem
 from store.errors import LogError
 from store.sqlite import translated
+from store.text import shown
 
 Form = Literal["database", "dataset"]
 """dynamic_database.json, or the folder of splits and corpus; only the first has difficulties."""
@@ -406,7 +407,7 @@ def read_position(value: Any) -> Position:
         # `type`, not `isinstance`: true is an int to Python.
         if type(line) is int and type(column) is int and 0 <= line <= _LARGEST and 0 <= column <= _LARGEST:
             return line, column
-    raise ValueError(f'is no position (got {_shown(value)}); write "(line, column)" or [line, column]')
+    raise ValueError(f'is no position (got {shown(value)}); write "(line, column)" or [line, column]')
 
 
 def write_position(position: Position) -> str:
@@ -426,9 +427,4 @@ def read_difficulty(value: Any) -> float | None:
         return value
     if isinstance(value, float) and not math.isnan(value) and value != -math.inf:
         return value
-    raise ValueError(f"is no difficulty (got {_shown(value)}); write a number, null or Infinity")
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    raise ValueError(f"is no difficulty (got {shown(value)}); write a number, null or Infinity")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from store.view.schema import Index, table
 
+from store.text import and_more, counted, listed
+
 if TYPE_CHECKING:
     from store.domain.records import Position, TracedTactic
 
@@ -198,8 +200,7 @@ class TooLargeRow:
             )
             if there
         ]
-        others = f" and {self.files - 1:,} more" if self.files > 1 else ""
-        return f"too large: {', '.join(parts)} taken ({self.path}{others})"
+        return f"too large: {', '.join(parts)} taken ({self.path}{and_more(self.files - 1)})"
 
 
 def too_large_said(rows: Iterable[TooLargeRow]) -> dict[str, str]:
@@ -207,7 +208,7 @@ def too_large_said(rows: Iterable[TooLargeRow]) -> dict[str, str]:
     found = {}
     for repository, branches in groupby(rows, key=lambda row: row.repository):
         first, *others = branches
-        more = f"; so on {len(others):,} more branch{'es' if len(others) > 1 else ''}" if others else ""
+        more = f"; so on {counted(len(others), 'more branch')}" if others else ""
         found[repository] = f"{first.branch}: {first.said}{more}"
     return found
 
@@ -427,8 +428,7 @@ DOUBT_ENDS = "use a Lean without the faults: the proof is then checked again by 
 
 def told_doubts(doubts: Sequence[str]) -> str:
     """Return in words that advisories put a proof in doubt; "" without any."""
-    more = f" and {len(doubts) - 2} more" if len(doubts) > 2 else ""
-    return f"IN DOUBT: {', '.join(doubts[:2])}{more}" if doubts else ""
+    return f"IN DOUBT: {listed(doubts, 2)}" if doubts else ""
 
 
 @table(

@@ -29,6 +29,7 @@ from pipeline.lean.sandbox.bounded import run_bounded
 from pipeline.lean.sandbox.network import Gateway, Refusal, Rules, forwarded
 from pipeline.lean.source.worktree import read_beginning, read_inside
 from store.files import HeldError, Lock, lock, sync
+from store.text import shown
 
 # ---- lake-manifest.json
 # Every version of the format since Lean 4.0 is read (numbers 1 to 7, then "1.0.0" and on). The file is untrusted:
@@ -145,7 +146,7 @@ def unwrapped(entry: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def _git_package(name: str, fields: dict[str, Any], schemes: tuple[str, ...]) -> GitPackage:
     rev = fields.get("rev")
     if not isinstance(rev, str) or _REV.fullmatch(rev) is None:
-        raise ManifestError(f"package {name}: rev {_short(rev)} is no full commit id")
+        raise ManifestError(f"package {name}: rev {shown(rev)} is no full commit id")
     input_rev = fields.get("inputRev", fields.get("inputRev?"))
     input_rev = input_rev if isinstance(input_rev, str) and _INPUT_REV.fullmatch(input_rev) else ""
     subdir, scope = fields.get("subDir", fields.get("subDir?")), fields.get("scope")
@@ -172,25 +173,25 @@ def bare(name: str) -> str:
 def _name(value: object) -> str:
     text = bare(value) if isinstance(value, str) and '"' not in value else ""
     if _NAME.fullmatch(text) is None or len(text) > 100:
-        raise ManifestError(f"{_short(value)} is no name of a package")
+        raise ManifestError(f"{shown(value)} is no name of a package")
     return text
 
 
 def _url(value: object, name: str, schemes: tuple[str, ...]) -> str:
     text = value if isinstance(value, str) else ""
     if _URL.fullmatch(text) is None:
-        raise ManifestError(f"package {name}: url {_short(value)} is no plain address")
+        raise ManifestError(f"package {name}: url {shown(value)} is no plain address")
     try:
         parts = urlsplit(text)
         host, _ = parts.hostname, parts.port
     except ValueError as error:
-        raise ManifestError(f"package {name}: url {_short(value)}: {error}") from error
+        raise ManifestError(f"package {name}: url {shown(value)}: {error}") from error
     if parts.scheme not in schemes:
-        raise ManifestError(f"package {name}: url {_short(value)}: only {', '.join(schemes)} can be fetched")
+        raise ManifestError(f"package {name}: url {shown(value)}: only {', '.join(schemes)} can be fetched")
     if "@" in parts.netloc:
-        raise ManifestError(f"package {name}: url {_short(value)} has a user or a password in it")
+        raise ManifestError(f"package {name}: url {shown(value)} has a user or a password in it")
     if (not host and parts.scheme != "file") or parts.netloc.startswith("-"):
-        raise ManifestError(f"package {name}: url {_short(value)} names no host")
+        raise ManifestError(f"package {name}: url {shown(value)} names no host")
     return text
 
 
@@ -201,9 +202,9 @@ def _folder(value: object, name: str) -> str:
     parts = PurePosixPath(text).parts
     # A colon would part it in the list of folders that Lean searches.
     if not parts or {".git", ".lake"} & set(parts) or ":" in text:
-        raise ManifestError(f"{what}: {_short(value)} is no folder for a package")
+        raise ManifestError(f"{what}: {shown(value)} is no folder for a package")
     if len(quote(text, safe="")) > _LONGEST_FOLDER:
-        raise ManifestError(f"{what}: {_short(value)} is too long")
+        raise ManifestError(f"{what}: {shown(value)} is too long")
     return text
 
 
@@ -212,13 +213,8 @@ def _inside(value: object, what: str) -> str:
     path = PurePosixPath(text)
     bad = not text or len(text) > 500 or "\\" in text or any(ord(letter) < 32 for letter in text)
     if bad or '"' in text or path.is_absolute() or ".." in path.parts:
-        raise ManifestError(f"{what}: {_short(value)} is no folder or file inside")
+        raise ManifestError(f"{what}: {shown(value)} is no folder or file inside")
     return str(path)
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:80] + "…"
 
 
 # ---- git packages

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipeline.lean.client.errors import MalformedReply, UnsupportedByDialect
-from pipeline.lean.client.wire import Json, shown
+from pipeline.lean.client.wire import Json
+from store.text import shown
 
 Name = Literal["older", "middle", "newer"]
 Ask = Callable[[str, Json], Awaitable[Json]]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pipeline.lean.client.errors import MalformedReply
+from store.text import shown
 
 Json = Mapping[str, object]
 T = TypeVar("T")
@@ -26,11 +27,6 @@ def loads(data: bytes) -> object:
     if b"\\ud" in data or b"\\uD" in data:
         json.dumps(raw, ensure_ascii=False).encode("utf-8")
     return raw
-
-
-def shown(raw: object) -> str:
-    text = repr(raw)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def object_(raw: object, where: str) -> Json:

@@ -38,6 +38,7 @@ from pipeline.lean.client.messages import (
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.goal_text import renumbered
 from pipeline.lean.pool.pool import PoolClosed, PooledRepl, ReplKey, ReplPool, Setup
+from store.text import cut, one_line
 
 # ---- Goal states as handles that outlive the process they were made in
 # How each came about, and what it looked like.
@@ -168,8 +169,7 @@ def difference(before: str, now: str) -> str:
 
 def shortened(text: str) -> str:
     """Return the text quoted on one line, and cut where it is long."""
-    text = " ".join(text.split())
-    return repr(text if len(text) <= 120 else text[:117] + "...")
+    return repr(cut(one_line(text), 120))
 
 
 # ---- The states of one session across processes

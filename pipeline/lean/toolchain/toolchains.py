@@ -25,6 +25,7 @@ from typing import Any
 
 from pipeline.lean.toolchain import standins
 from store.files import HeldError, Lock, lock
+from store.text import shown
 
 # ---- Lean versions
 # Two names of one version are equal (`4.21.0`, `v4.21.0`, `leanprover/lean4:v4.21.0`), by elan's rules. Only releases
@@ -40,7 +41,6 @@ CHANNELS = ("stable", "beta", "nightly", "lean-toolchain")
 _NUMBERED = re.compile(r"v?(\d{1,3}\.\d{1,4}\.\d{1,4}(?:-rc\d{1,3})?)", re.ASCII)
 _NIGHTLY = re.compile(r"nightly-\d{4}-\d\d-\d\d(?:-rev\d{1,3})?", re.ASCII)
 _SHA = re.compile(r"[0-9a-f]{40}")
-_SHOWN = 80
 
 
 class VersionError(ValueError):
@@ -93,19 +93,19 @@ def parse_version(text: str) -> LeanVersion:
     origin, colon, release = name.rpartition(":")
     if release in CHANNELS:
         raise VersionError(
-            f"{_shown(name)}: a channel, which means another version from day to day; name the version itself"
+            f"{shown(name)}: a channel, which means another version from day to day; name the version itself"
             " (v4.21.0, v4.22.0-rc3, nightly-2025-08-01)"
         )
     numbered, nightly = _NUMBERED.fullmatch(release), _NIGHTLY.fullmatch(release)
     if numbered is None and nightly is None:
         raise VersionError(
-            f"{_shown(name)}: no Lean version; write it like v4.21.0, v4.22.0-rc3 or nightly-2025-08-01"
+            f"{shown(name)}: no Lean version; write it like v4.21.0, v4.22.0-rc3 or nightly-2025-08-01"
         )
     # elan looks for nightlies in the repository of nightlies, whatever was written.
     expected = (RELEASES,) if numbered else (RELEASES, NIGHTLIES)
     if colon and origin not in expected:
         raise VersionError(
-            f"{_shown(name)}: not a toolchain of {expected[-1]}; what another compiler accepts is no proof"
+            f"{shown(name)}: not a toolchain of {expected[-1]}; what another compiler accepts is no proof"
         )
     return LeanVersion(RELEASES, f"v{numbered[1]}") if numbered else LeanVersion(NIGHTLIES, release)
 
@@ -134,7 +134,7 @@ def parse_sha(text: str) -> str:
     """
     sha = text.strip().lower()
     if _SHA.fullmatch(sha) is None:
-        raise VersionError(f"{_shown(text)}: not a full commit id (40 hexadecimal digits)")
+        raise VersionError(f"{shown(text)}: not a full commit id (40 hexadecimal digits)")
     return sha
 
 
@@ -152,11 +152,6 @@ def install_command(version: LeanVersion) -> str:
 def known_releases() -> tuple[str, ...]:
     """Return every release with a revision, oldest first."""
     return tuple(_BY_RELEASE)
-
-
-def _shown(text: str) -> str:
-    cut = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-    return repr(cut)
 
 
 _READ = "lean-toolchain and Pantograph/Version.lean of that commit"

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from pipeline.models.endpoint.errors import EndpointError
+from store.text import clean, cut
 
 if TYPE_CHECKING:
     from pipeline.models.text import ChatMessage
@@ -108,11 +109,11 @@ def complaint(data: bytes) -> Complaint:
         return Complaint(shown(data))
     error = found.get("error", found)
     if isinstance(error, str):
-        return Complaint(_cut(error))
+        return Complaint(_said(error))
     if not isinstance(error, dict):
         return Complaint(shown(data))
     message = error.get("message") or error.get("detail") or ""
-    text = _cut(message if isinstance(message, str) else json.dumps(message))
+    text = _said(message if isinstance(message, str) else json.dumps(message))
     parameter = error.get("param")
     spent = bool(_SPENT.search(json.dumps(error)[:10_000]))
     return Complaint(text or shown(data), parameter if isinstance(parameter, str) else "", spent)
@@ -122,8 +123,8 @@ def shown(data: bytes) -> str:
     """Return the beginning of a body on one line; of a page, its text."""
     text = data[:4_000].decode("utf-8", "replace")
     if text.lstrip()[:1] == "<":
-        return f"a page ({_cut(_TAGS.sub(' ', text)) or 'empty'})"
-    return _cut(text) or "nothing"
+        return f"a page ({_said(_TAGS.sub(' ', text)) or 'empty'})"
+    return _said(text) or "nothing"
 
 
 def _choice(found: Any) -> Choice:
@@ -163,9 +164,8 @@ def _tokens(usage: Any) -> tuple[int, int] | None:
     return prompt, max(completion or 0, (total or 0) - prompt)
 
 
-def _cut(text: str) -> str:
-    text = "".join(character if character.isprintable() else " " for character in " ".join(text.split()))
-    return text if len(text) <= _LONGEST_SAID else f"{text[:_LONGEST_SAID]} …"
+def _said(text: str) -> str:
+    return cut(clean(text), _LONGEST_SAID)
 
 
 _PATH = "/chat/completions"

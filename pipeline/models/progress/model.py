@@ -18,9 +18,10 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 
 from pipeline.models.batching import by_length, padded
 from pipeline.models.chain import read_about, settle
-from pipeline.models.errors import ModelError, first_line
+from pipeline.models.errors import ModelError
 from pipeline.models.libraries import device_of, load_tokenizer, quiet_libraries
 from pipeline.models.progress.steps import Step, fitting_text, progress_text
+from store.text import first_line
 
 LONGEST = 512
 """Tokens of the longest text, unless the folder or the model has a lower limit."""

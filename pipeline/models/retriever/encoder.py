@@ -33,8 +33,9 @@ from transformers.models.auto.modeling_auto import (
 from transformers.utils.hub import cached_file
 
 from pipeline.models.batching import by_length, goes_together, padded
-from pipeline.models.errors import CheckpointError, first_line
+from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import UNLOADABLE, quiet_libraries
+from store.text import first_line
 
 if TYPE_CHECKING:
     import numpy.typing as npt

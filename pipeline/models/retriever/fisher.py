@@ -43,6 +43,7 @@ from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import FisherLabels, FisherScale, Loss
 from pipeline.models.retriever.encoder import Encoder, embed
 from pipeline.models.retriever.losses import RowLosses
+from store.text import listed
 
 _FORMAT = "everlean-fisher-1"
 _PREFIX = "fisher."
@@ -245,9 +246,8 @@ def _check_shapes(values: Mapping[str, Tensor], parameters: Mapping[str, Tensor]
         ("has weights that it does not know,", sorted(parameters.keys() - values.keys())),
     ):
         if names:
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             raise CheckpointError(
-                f"the Fisher information is of another model: this one {which} {names[0]}{more}. {_REMEDY}"
+                f"the Fisher information is of another model: this one {which} {listed(names, 1)}. {_REMEDY}"
             )
     for name, value in values.items():
         if value.shape != parameters[name].shape:

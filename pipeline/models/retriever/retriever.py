@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from pipeline.models.datasets import Position
-from pipeline.models.errors import CheckpointError, CorpusError, DivergedError, first_line
+from pipeline.models.errors import CheckpointError, CorpusError, DivergedError
 from pipeline.models.libraries import exact_float32, quiet_libraries
 from pipeline.models.measures import METRICS, rate
 from pipeline.models.retriever.batches import Batch, Example
@@ -31,6 +31,7 @@ from pipeline.models.retriever.losses import RowLosses, squared_error
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
 from pipeline.models.retriever.tasks import NoStrategy, Strategy
 from pipeline.models.text import query_text
+from store.text import first_line
 
 MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
 """The measures that a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""

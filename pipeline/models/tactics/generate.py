@@ -32,11 +32,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from pipeline.models.batching import by_length, padded
-from pipeline.models.errors import first_line
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
 from pipeline.models.text import without_marks
+from store.text import first_line
 
 
 @dataclass(frozen=True, slots=True)

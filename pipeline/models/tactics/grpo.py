@@ -29,7 +29,7 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
 from pipeline.lean.pool import PoolLimits
-from pipeline.models.errors import ConfigError, NothingToLearnError, first_line
+from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.running import Saves
 from pipeline.models.tactics.goals import Places, place_here
 from pipeline.models.tactics.models import TacticModel
@@ -37,6 +37,7 @@ from pipeline.models.tactics.requests import text_of
 from pipeline.models.tactics.reward import LeanReward, RewardValues
 from pipeline.models.tactics.rows import Rows
 from pipeline.models.tactics.training import FitResult, RepositoryTrainer
+from store.text import first_line
 
 _OURS = frozenset(
     {

@@ -21,10 +21,11 @@ from transformers import (
 )
 
 from pipeline.models.chain import settle
-from pipeline.models.errors import ModelError, first_line
+from pipeline.models.errors import ModelError
 from pipeline.models.libraries import UNLOADABLE, load_tokenizer, quiet_libraries
 from pipeline.models.tactics.adapters import base_of, model_for
 from pipeline.models.tactics.prompt import Prompts
+from store.text import first_line
 
 PROMPT = "prompt.json"
 MAX_SEQ_LEN = 1024
