@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from store.view.schema import Index, table
-
 from store.text import and_more, counted, listed
+from store.view.schema import Index, table
 
 if TYPE_CHECKING:
     from store.domain.records import Position, TracedTactic
