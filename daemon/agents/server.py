@@ -42,7 +42,7 @@ from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.auth import HereGuard, TokenGuard
 from store.documents.lookup import UnresolvedError, one_match, resolve
 from store.documents.sorries import Sorry as SorryDocument
-from store.documents.sorries import SorryFacts, described_sorry
+from store.documents.sorries import describe_sorries
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.text import clean_block
@@ -356,11 +356,10 @@ class Tools:
                 state=state,
                 watched_only=True,
             )
-            facts = SorryFacts.of(database)
-        page = rows[offset : offset + limit]
+            page = describe_sorries(database, rows[offset : offset + limit])
         more = offset + len(page)
         return Sorries(
-            sorries=[_found(described_sorry(row, facts)) for row in page],
+            sorries=[_found(item) for item in page],
             found=len(rows),
             next_offset=more if more < len(rows) else None,
         )
@@ -373,8 +372,7 @@ class Tools:
             chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
             attempts = queries.attempts(database, sorry=chosen)
             proofs = queries.proofs(database, sorry=chosen)
-            facts = SorryFacts.of(database, chosen)
-        documents = [described_sorry(row, facts) for row in matching if row.sorry == chosen]
+            documents = describe_sorries(database, [row for row in matching if row.sorry == chosen])
         blobs = {item.blob for item in documents}
         return OneSorry(
             branches=[_found(item) for item in documents],
@@ -494,8 +492,8 @@ class Tools:
     def _sorry_and_goal(self, sorry: str) -> tuple[SorryRow, str]:
         row = self._sorry(sorry)
         with open_view(self._instance()) as database:
-            goal = described_sorry(row, SorryFacts.of(database, row.sorry)).goal
-        return row, "" if goal is None else goal.goal
+            (document,) = describe_sorries(database, [row])
+        return row, "" if document.goal is None else document.goal.goal
 
     def _replacements(
         self, row: SorryRow, proof: str, others: Mapping[str, str] | None, file: str

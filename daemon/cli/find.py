@@ -12,11 +12,10 @@ import typer
 from daemon.cli.completion import SORRIES, ids
 from daemon.cli.context import CliError, Config, Json, Repo, count, locate, time_option, view
 from daemon.cli.render import emit_json, note, places, say, short_ids, table
-from daemon.cli.sorries import state_word
 from daemon.paths import SYSTEM_CONFIG
 from store.documents.document import of_row
 from store.documents.lookup import one_match, resolve
-from store.documents.sorries import Sorry, SorryFacts, described_sorry
+from store.documents.sorries import Sorry, describe_sorries
 from store.text import ago, clean, counted
 from store.view.rows import DeclarationRow, TooLargeRow, too_large_said
 
@@ -168,8 +167,7 @@ def search(
         sorries = queries.sorries_with(database, text, repository=repository, limit=limit)
         theorems = queries.theorems_with(database, text, repository=repository, limit=limit)
         too_large = queries.too_large(database, repository=repository)
-        facts = SorryFacts.of(database)
-    found = [described_sorry(row, facts) for row in sorries]
+        found = describe_sorries(database, sorries)
     if as_json:
         theorem_hits = [of_row(TheoremHit, row) for row in theorems]
         emit_json(Hits([of_row(SorryHit, row) for row in found], theorem_hits, too_large), instance.head)
@@ -184,7 +182,7 @@ def search(
         table(
             ("SORRY", "LINE", "STATE", "DECLARATION", "STATEMENT"),
             [
-                (short[row.sorry], str(row.line), state_word(row), row.declaration, row.statement)
+                (short[row.sorry], str(row.line), row.state_text, row.declaration, row.statement)
                 for row in found
             ],
             shrink=(4, 3),

@@ -30,7 +30,7 @@ from daemon.cli.render import (
 from daemon.instance import command
 from daemon.paths import Paths
 from store.documents.lookup import one_match, resolve
-from store.documents.sorries import Goal, Resting, Sorry, SorryFacts, Tried, described_sorry, histories
+from store.documents.sorries import Goal, Impacts, Sorry, SorryKey, Tried, describe_sorries
 from store.domain.identity import line_url
 from store.text import ago, by_state, clean, clean_block, counted, span
 from store.view.impact import Declared, Impact, impacts
@@ -109,11 +109,8 @@ def list_(
             state="open" if state == "disproved" else state,
             watched_only=not every,
         )
-        steps = queries.sorry_steps(database, repository=repository, branch=branch) if rows else []
-        lives = histories(steps)
-        facts = SorryFacts.of(database, moment=instance.moment)
-        resting = resting_on(database, rows, instance.paths) if by == "impact" else {}
-        found = [described_sorry(row, facts, lives, resting) for row in rows]
+        impacts = resting_on(database, rows, instance.paths) if by == "impact" else {}
+        found = describe_sorries(database, rows, moment=instance.moment, impacts=impacts, histories=as_json)
         too_large = [
             row
             for row in queries.too_large(database, repository=repository)
@@ -143,7 +140,7 @@ def list_(
                 (
                     short[item.sorry],
                     impact_said(item.impact),
-                    state_word(item),
+                    item.state_text,
                     item.declaration,
                     item.statement,
                     f"{item.path}:{item.line}",
@@ -164,7 +161,7 @@ def list_(
             (
                 short[item.sorry],
                 str(item.line),
-                state_word(item),
+                item.state_text,
                 item.declaration,
                 item.statement,
                 _tried(item.tried),
@@ -199,10 +196,8 @@ def show(
         attempts = queries.attempts(database, sorry=chosen)
         proofs = queries.proofs(database, sorry=chosen)
         stale = queries.stale_proofs(database, sorry=chosen)
-        lives = histories(queries.sorry_steps(database, chosen))
-        facts = SorryFacts.of(database, chosen, moment=instance.moment)
-        resting = resting_on(database, rows, instance.paths)
-        found = [described_sorry(row, facts, lives, resting) for row in rows]
+        impacts = resting_on(database, rows, instance.paths)
+        found = describe_sorries(database, rows, moment=instance.moment, impacts=impacts, histories=True)
         tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     if as_json:
         emit_json(
@@ -264,7 +259,7 @@ def release(
     say(f"{held.sorry}: {clean(held.agent)} has it no longer")
 
 
-def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow], paths: Paths) -> Resting:
+def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow], paths: Paths) -> Impacts:
     """Return what rests on the sorries that are in the source, by repository, branch and sorry."""
     from pipeline.jobs.blueprint import Blueprints
     from store.view import queries
@@ -275,7 +270,7 @@ def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow], paths: Pa
     for row in rows:
         if row.state in ("open", "verified"):
             by_branch[row.repository, row.branch].append(row)
-    resting: Resting = {}
+    resting: dict[SorryKey, Impact] = {}
     for (repository, branch), its in by_branch.items():
         places = {row.sorry: Declared(row.path, row.declaration) for row in its}
         blueprint = blueprints(repository, tips.get((repository, branch)))
@@ -314,16 +309,6 @@ class OneSorry:
     """oldest first"""
     proofs: list[Proof]
     """oldest first"""
-
-
-def state_word(item: Sorry) -> str:
-    """Return a sorry's state for people."""
-    if item.disproved:
-        return "disproved" + (" SIMULATED" if item.disproved == "simulator" else "")
-    doubt = ", IN DOUBT" if item.doubts and item.state == "verified" else ""
-    design = f", by design ({item.by_design})" if item.by_design and item.state == "open" else ""
-    claim = f", claimed by {clean(item.claim.agent)}" if item.claim and item.state == "open" else ""
-    return item.state + (f" by {item.filled_by}" if item.filled_by else "") + doubt + design + claim
 
 
 def _tried(tried: Tried | None) -> str:
@@ -394,7 +379,7 @@ def _source(item: Sorry, paths: Paths) -> list[str]:
 def _show_one(item: Sorry, *, tip: str | None, paths: Paths) -> None:
     there = item.state in ("open", "verified")
     false = ": the statement is false as it stands, by a proof of its negation" if item.disproved else ""
-    say(f"{styled(item.sorry, 'bold')}  {state_word(item)}{false}")
+    say(f"{styled(item.sorry, 'bold')}  {item.state_text}{false}")
     link = line_url(item.repository, tip, item.path, item.line) if there and tip else ""
     fields(
         (

@@ -2,63 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from store.documents.document import of_row
+from store.domain.identity import line_url
 from store.log.envelope import now_text
-from store.view import queries, trace_queries
+from store.text import clean
+from store.view import queries
 from store.view.impact import Impact
+from store.view.reading import read
 from store.view.rows import AttemptRow, ClaimRow, SorryGoalRow, SorryRow, SorryStepRow
+from store.view.schema import Row
 
 if TYPE_CHECKING:
     from store.view.asof import Moment
 
-Goals = dict[tuple[str, str, str], SorryGoalRow]
-Lives = dict[tuple[str, str, str], list["Step"]]
-Resting = dict[tuple[str, str, str], Impact]
-
-
-@dataclass(frozen=True, slots=True)
-class SorryFacts:
-    """What the view has of sorries, or of one, beside their rows.
-
-    `goals` is what Lean last said is to be proved, by repository, branch and sorry; `tried` the attempts by sorry,
-    oldest first; `doubts` what puts verified proofs in doubt, by proof; `claims` the agents' that stand, by sorry.
-    """
-
-    goals: Goals
-    tried: Mapping[str, list[AttemptRow]]
-    doubts: Mapping[str, list[str]]
-    claims: Mapping[str, ClaimRow]
-    design: Callable[[SorryRow], str]
-
-    @classmethod
-    def of(
-        cls, database: sqlite3.Connection, sorry: str | None = None, *, moment: Moment | None = None
-    ) -> SorryFacts:
-        tried: dict[str, list[AttemptRow]] = defaultdict(list)
-        for row in queries.attempts(database, sorry=sorry):
-            tried[row.sorry].append(row)
-        goals = trace_queries.sorry_goals(database, sorry=sorry)
-        return cls(
-            goals={(row.repository, row.branch, row.sorry): row for row in goals},
-            tried=tried,
-            doubts={row.proof: row.doubts for row in queries.doubted_proofs(database)},
-            claims={
-                row.sorry: row
-                for row in queries.claims(database, now=moment.recorded_at if moment else now_text())
-            },
-            design=queries.by_design(database),
-        )
+SorryKey = tuple[str, str, str]
+"""Repository, branch and sorry."""
+Impacts = Mapping[SorryKey, Impact]
 
 
 @dataclass(frozen=True, slots=True)
 class Goal(SorryGoalRow):
-    SHOWN: ClassVar = ("goal", "sha", "simulated", "stated_at")
+    stands: bool
+    """Lean printed it for the present statement and context, not for an earlier text."""
+    SHOWN: ClassVar = ("goal", "sha", "stands", "simulated", "stated_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,33 +72,101 @@ class Sorry(SorryRow):
     history: list[Step]
     """Oldest first."""
 
+    @property
+    def key(self) -> SorryKey:
+        return self.repository, self.branch, self.sorry
 
-def described_sorry(
-    row: SorryRow, facts: SorryFacts, lives: Lives | None = None, resting: Resting | None = None
-) -> Sorry:
-    """Return a sorry as `--json` shows it."""
-    key = (row.repository, row.branch, row.sorry)
-    goal, rows, claim = facts.goals.get(key), facts.tried.get(row.sorry, []), facts.claims.get(row.sorry)
+    @property
+    def url(self) -> str:
+        """The address of its line at its last known commit; "" where the forge has none."""
+        return line_url(self.repository, self.updated_sha, self.path, self.line)
+
+    @property
+    def state_text(self) -> str:
+        """The state for people, with what changes its meaning: by whom, in doubt, by design, claimed."""
+        if self.disproved:
+            return "disproved" + (" SIMULATED" if self.disproved == "simulator" else "")
+        by = f" by {self.filled_by}" if self.filled_by else ""
+        doubt = ", IN DOUBT" if self.doubts and self.state == "verified" else ""
+        design = f", by design ({self.by_design})" if self.by_design and self.state == "open" else ""
+        claim = f", claimed by {clean(self.claim.agent)}" if self.claim and self.state == "open" else ""
+        return f"{self.state}{by}{doubt}{design}{claim}"
+
+    @property
+    def line_text(self) -> str:
+        """The sorry as one line for people."""
+        return clean(f"{self.declaration}, {self.path}:{self.line} in {self.repository}: {self.state_text}")
+
+
+def describe_sorries(
+    view: sqlite3.Connection,
+    sorries: Sequence[SorryRow],
+    *,
+    moment: Moment | None = None,
+    impacts: Impacts | None = None,
+    histories: bool = False,
+) -> list[Sorry]:
+    """Return the documents of sorries, in their order; the number of questions does not grow with theirs.
+
+    Args:
+        view: the database.
+        sorries: their rows.
+        moment: when claims have to stand; None: now.
+        impacts: what rests on their declarations, where it was computed.
+        histories: with the steps of their lives.
+    """
+    ids = json.dumps(sorted({row.sorry for row in sorries}))
+    goals: dict[SorryKey, SorryGoalRow] = {
+        (row.repository, row.branch, row.sorry): row
+        for row in _of_sorries(view, SorryGoalRow, "sorry_goals", ids, order="sorry")
+    }
+    tried: dict[str, list[AttemptRow]] = defaultdict(list)
+    for attempt in _of_sorries(view, AttemptRow, "attempts", ids, order=queries.ATTEMPT_ORDER):
+        tried[attempt.sorry].append(attempt)
+    doubts = {row.proof: row.doubts for row in queries.doubted_proofs(view)}
+    claims = {
+        row.sorry: row
+        for row in queries.claims(view, now=now_text() if moment is None else moment.recorded_at)
+    }
+    by_design = queries.by_design(view)
+    lives: dict[SorryKey, list[Step]] = defaultdict(list)
+    if histories:
+        order = "seq, repository, branch"
+        for step in _of_sorries(view, SorryStepRow, "sorry_steps", ids, order=order):
+            lives[step.repository, step.branch, step.sorry].append(of_row(Step, step))
+
+    def document(row: SorryRow) -> Sorry:
+        key = row.repository, row.branch, row.sorry
+        goal, attempts, claim = goals.get(key), tried.get(row.sorry, []), claims.get(row.sorry)
+        return of_row(
+            Sorry,
+            row,
+            disproved=_disproved(row, attempts),
+            goal=None if goal is None else of_row(Goal, goal, stands=_stands(goal, row)),
+            tried=of_row(Tried, attempts[-1], attempts=len(attempts)) if attempts else None,
+            doubts=doubts.get(row.verified_proof or "", []),
+            claim=None if claim is None else of_row(Claim, claim),
+            by_design=by_design(row),
+            impact=(impacts or {}).get(key),
+            history=lives.get(key, []),
+        )
+
+    return [document(row) for row in sorries]
+
+
+def _disproved(row: SorryRow, attempts: Sequence[AttemptRow]) -> Literal["lean", "simulator"] | None:
+    """Return who accepted a proof of the negation of the statement as the file has it now."""
     false = [
-        one for one in rows if one.outcome == "disproved" and one.blob == row.blob and row.state == "open"
+        one for one in attempts if one.outcome == "disproved" and one.blob == row.blob and row.state == "open"
     ]
-    return of_row(
-        Sorry,
-        row,
-        disproved=None if not false else "simulator" if all(one.simulated for one in false) else "lean",
-        goal=None if goal is None else of_row(Goal, goal),
-        tried=of_row(Tried, rows[-1], attempts=len(rows)) if rows else None,
-        doubts=facts.doubts.get(row.verified_proof or "", []),
-        claim=None if claim is None else of_row(Claim, claim),
-        by_design=facts.design(row),
-        impact=(resting or {}).get(key),
-        history=(lives or {}).get(key, []),
-    )
+    return None if not false else "simulator" if all(one.simulated for one in false) else "lean"
 
 
-def histories(steps: Iterable[SorryStepRow]) -> Lives:
-    """Return the steps, oldest first, by repository, branch and sorry."""
-    lives: Lives = defaultdict(list)
-    for step in steps:
-        lives[step.repository, step.branch, step.sorry].append(of_row(Step, step))
-    return lives
+def _stands(goal: SorryGoalRow, row: SorryRow) -> bool:
+    # What Lean said of an earlier text may be another goal.
+    return (goal.statement_hash, goal.context_hash) == (row.statement_hash, row.context_hash)
+
+
+def _of_sorries(view: sqlite3.Connection, cls: type[Row], table: str, ids: str, *, order: str) -> list[Row]:
+    condition = "sorry IN (SELECT value FROM json_each(?))"
+    return read(view, cls, table, conditions=[condition], parameters=[ids], order=order)

@@ -44,6 +44,9 @@ from store.view.schema import Row
 connect = connect_readonly
 """Opens the view for questions; nothing can be written through it."""
 
+ATTEMPT_ORDER = "recorded_at, sorry, blob, prover, rung, model, budget"
+"""Of attempts, the oldest first."""
+
 SORRY_STATES = ("open", "verified", "filled", "removed")
 PROOF_STATES = ("candidate", "verified", "rejected", "conditional")
 JOB_STATES = ("running", "succeeded", "failed", "interrupted", "cancelled")
@@ -303,8 +306,7 @@ def sorry_steps(
 
 def attempts(db: sqlite3.Connection, *, sorry: str | None = None) -> list[AttemptRow]:
     """Return what was tried, oldest first."""
-    order = "recorded_at, sorry, blob, prover, rung, model, budget"
-    return read(db, AttemptRow, "attempts", equal={"sorry": sorry}, order=order)
+    return read(db, AttemptRow, "attempts", equal={"sorry": sorry}, order=ATTEMPT_ORDER)
 
 
 def toolchains(db: sqlite3.Connection) -> list[str]:

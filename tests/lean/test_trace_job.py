@@ -13,7 +13,7 @@ import pytest
 
 from daemon.cli import repos
 from store.documents.repositories import Head, described_repositories
-from store.documents.sorries import SorryFacts, described_sorry
+from store.documents.sorries import describe_sorries
 from store.leandojo.choosing import NothingToExportError
 from store.leandojo.exporting import export_leandojo
 from store.leandojo.reading import import_leandojo
@@ -210,8 +210,7 @@ def test_repos_says_how_complete_a_trace_is_and_why(
 
 
 def test_a_sorry_is_shown_with_its_goal(traced: Workshop) -> None:
-    facts = SorryFacts.of(traced.db)
-    shown = [described_sorry(row, facts) for row in queries.sorries(traced.db, repository=KEY)]
+    shown = describe_sorries(traced.db, queries.sorries(traced.db, repository=KEY))
     assert {item.declaration: item.goal.goal for item in shown if item.goal}[
         "given_away"
     ] == "p : Prop\n⊢ p → p"
