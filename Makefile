@@ -7,7 +7,7 @@ PIP := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pip --disable-pip-version
 PREFIX ?= /usr/local
 DESTDIR ?=
 
-.PHONY: help demo demo-bump demo-diff demo-learning demo-serve demo-leandojo demo-agents demo-certificates demo-lists docs test test-all nightly acceptance unit lint lock audit clean install uninstall install-user uninstall-user dist deb image
+.PHONY: help demo demo-bump demo-diff demo-learning demo-serve demo-leandojo demo-agents demo-certificates demo-lists docs test test-fast test-changed test-all nightly acceptance lint lock audit clean install uninstall install-user uninstall-user dist deb image
 
 help:
 	@echo "make demo       from a commit to a proof that Lean accepts, on one screen (DEMO_ENGINE=ray: by a node, too)"
@@ -16,7 +16,8 @@ help:
 	@echo "make demo-learning demo-serve demo-leandojo    what it learns, what editors ask it, LeanDojo's formats"
 	@echo "make demo-agents demo-certificates demo-lists    everlean mcp; a certificate, forged and recalled; impact and SorryDB"
 	@echo "make test       lint, types and every test"
-	@echo "make unit       the fast tests only"
+	@echo "make test-fast  a minute of tests: what neither torch nor a daemon is needed for"
+	@echo "make test-changed    the tests that what differs from a commit can affect (BASE=origin/main)"
 	@echo "make docs       write the generated parts of docs/cli.md and docs/configuration.md"
 	@echo "make nightly    the long variants of tests"
 	@echo "make acceptance the whole loop with Lean's own toolchains, by elan (ACCEPTANCE=\"--newest 1 --mathlib\")"
@@ -46,9 +47,13 @@ $(VENV)/.train: pyproject.toml constraints.txt $(VENV)/.core
 	@$(PIP) install -c constraints.txt -e ".[train,serve]"
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt $(VENV)/.train
+# What tests and linters need beside torch.
+$(VENV)/.test: pyproject.toml constraints.txt $(VENV)/.core
 	@echo "installing what the tests use"
-	@$(PIP) install -c constraints.txt -e ".[train,serve,mcp,dev]"
+	@$(PIP) install -c constraints.txt -e ".[mcp,dev]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.train $(VENV)/.test
 	@touch $@
 
 # Lean itself, for the tests of that name and the demo's beginning: only for Linux on x86-64, and both do without it.
@@ -88,19 +93,35 @@ demo-certificates demo-lists: demo-%: $(VENV)/.core
 COMPILE := @env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m compileall -q -j 0 daemon store pipeline experiments tests
 # Four workers on two cores: many tests wait for a process or a clock.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist worksteal
+# The fast part: what needs neither torch nor a daemon, on any machine with Python, git and make.
+FAST := $(addprefix tests/,scanner store unit) $(addprefix --ignore=tests/unit/,models serve)
 # What loads torch is run by itself: the other workers then do without it.
 MODELS := $(addprefix tests/,agents experiments golden models prove serve unit/models unit/serve)
-test: $(VENV)/.dev $(VENV)/.lean435
-	$(COMPILE)
-	@rm -f $(VENV)/skipped
-	@EVERLEAN_TESTS_SKIPPED=$(VENV)/skipped $(MAKE) --no-print-directory --jobs=2 --output-sync=line lint test-all
-	@[ ! -f $(VENV)/skipped ] || awk '{n += $$1; $$1 = ""} END {print n " tests of the sandbox were skipped:" $$0}' $(VENV)/skipped
+BASE ?= origin/main
 
-# Assertions run as they are written: to make them explain themselves would cost each of eight processes ten seconds. What
-# failed runs again with explanations.
+test: lint test-all
+
+test-fast: $(VENV)/.test
+	$(COMPILE)
+	$(PYTEST) --exitfirst $(FAST)
+
+test-changed: $(VENV)/.dev $(VENV)/.lean435
+	$(COMPILE)
+	@files=$$($(BIN)/python -m tests.support.changed "$(BASE)") || exit 1; [ -z "$$files" ] || $(PYTEST) --exitfirst $$files
+
+# Assertions run as they are written: to make them explain themselves would cost each of eight processes ten seconds. The
+# first failure is the end, and its file runs again with explanations. Each part says how many tests of the sandbox it
+# skipped, and the last line is their sum.
+FAILED := .pytest_cache/v/cache/lastfailed
 test-all: $(VENV)/.dev $(VENV)/.lean435
-	$(PYTEST) --assert=plain tests $(addprefix --ignore=,$(MODELS)); core=$$?; $(PYTEST) --assert=plain $(MODELS); \
-	[ "$$core $$?" = "0 0" ] || { $(PYTEST) -n 0 --last-failed --last-failed-no-failures none; exit 1; }
+	$(COMPILE)
+	@rm -f $(FAILED) $(VENV)/skipped
+	@export EVERLEAN_TESTS_SKIPPED=$(VENV)/skipped; \
+	$(PYTEST) --exitfirst --assert=plain tests $(addprefix --ignore=,$(MODELS)) && $(PYTEST) --exitfirst --assert=plain $(MODELS) || { \
+	  files=$$($(BIN)/python -c "import json; print(*sorted({name.partition('::')[0] for name in json.load(open('$(FAILED)'))}))"); \
+	  [ -z "$$files" ] || $(PYTEST) -n 0 --last-failed $$files; exit 1; }
+	@[ ! -f $(VENV)/skipped ] || { sum=0; while read -r count why; do sum=$$((sum + count)); reason=$$why; done <$(VENV)/skipped; \
+	  echo "$$sum tests of the sandbox were skipped: $$reason"; }
 
 # The long variants of tests: many more cases of the same; and whether a locked version has become a dangerous one.
 nightly: $(VENV)/.dev $(VENV)/.audit
@@ -116,10 +137,6 @@ $(VENV)/.acceptance: pyproject.toml constraints.txt $(VENV)/.core
 acceptance: $(VENV)/.acceptance
 	$(COMPILE)
 	@$(BIN)/python -m tests.acceptance.real_lean $(ACCEPTANCE)
-
-unit: $(VENV)/.dev
-	$(COMPILE)
-	$(PYTEST) tests/unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .

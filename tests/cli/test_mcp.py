@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_what_is_not_there_or_not_asked_properly_is_refused_with_a_reason(
 
 
 def test_names_with_control_characters_are_shown_without_them(filled: StateFolder) -> None:
-    with sqlite3.connect(filled.state / "database.db") as db:
+    with closing(sqlite3.connect(filled.state / "database.db")) as db, db:
         db.execute("UPDATE sorries SET declaration = ?, statement = ?", ("a\x1b]0;x\x07b", "x\u202ey"))
     _, page = call(filled, "list_sorries")
     assert [(one["declaration"], one["statement"]) for one in page["sorries"]] == [("a�]0;x�b", "x�y")]

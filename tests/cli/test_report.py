@@ -6,6 +6,7 @@ import json
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import datetime, timedelta
 
 import pytest
@@ -146,7 +147,7 @@ def test_it_loads_neither_a_training_library_nor_a_plotting_one(filled: StateFol
 
 
 def test_a_view_of_another_schema_is_an_error_in_words(filled: StateFolder) -> None:
-    with sqlite3.connect(filled.state / "database.db") as database:
+    with closing(sqlite3.connect(filled.state / "database.db")) as database, database:
         database.execute("DROP TABLE evaluations")
     answer = filled.everlean("report")
     assert answer.code == 1

@@ -17,9 +17,9 @@ from daemon.control_client import request
 from daemon.event_lines import MOST_OF_ONE_TYPE, EventLines, lines_of
 from daemon.logs import configure
 from store.log.envelope import NewEvent
-from store.view import tables
 from tests.support.daemon.deployment import Deployment
 from tests.support.events import samples
+from tests.support.views import empty_view
 
 ROOT = Path(__file__).parents[2]
 OPEN = "theorem one : 1 = 1 := by\n  sorry\n"
@@ -68,9 +68,8 @@ def test_a_terminal_reads_what_is_watched_opened_and_filled_and_nothing_of_polls
 
 
 def test_each_thing_that_a_person_waits_for_has_a_line_that_begins_with_its_word() -> None:
-    view = sqlite3.connect(":memory:")
+    view = empty_view()
     view.row_factory = sqlite3.Row
-    tables.create(view)
     bodies = samples()
     attempt = bodies["attempt_finished"]
     told = {

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -35,7 +34,6 @@ from store.events.proofs import AttemptFinished, ProofChecked, ProofFound, Proof
 from store.events.registry import EVENT_TYPES
 from store.events.scans import SorryOpened
 from store.events.traces import SorryStated
-from store.view import tables
 from store.view.view import catch_up
 from tests.support.events import (
     BRANCH,
@@ -49,6 +47,7 @@ from tests.support.events import (
 )
 from tests.support.memory_log import MemoryLog
 from tests.support.prove import FILE, attempts, parameters, run, wanted
+from tests.support.views import empty_view
 
 SOURCE = """namespace Demo
 
@@ -76,8 +75,7 @@ class Project:
     def __init__(self, folder: Path, source: str = SOURCE) -> None:
         self.folder = folder
         self.view = folder / "view.db"
-        self.db = sqlite3.connect(self.view, isolation_level=None)
-        tables.create(self.db)
+        self.db = empty_view(self.view)
         self.log = MemoryLog()
         self.reader = self.log.reader()
         data = source.encode()

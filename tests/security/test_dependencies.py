@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = {"core": (), "train": ("train",), "serve": ("serve",), "dev": ("train", "serve", "dev")}
 """Each lock and the extras that it is for."""
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 AUDIT = ROOT / ".venv" / "audit" / "bin" / "pip-audit"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,10 +23,10 @@ from store.curriculum import (
 )
 from store.domain.records import TracedFile, TracedTactic, TracedTheorem
 from store.recording import TraceHead, record_trace
-from store.view import tables
 from store.view.view import catch_up
 from tests.support.memory_log import MemoryLog
 from tests.support.traced_repository import head, record_made_up
+from tests.support.views import empty_view
 
 GOLDEN = Path(__file__).parent / "golden_leandojo" / "compat.json"
 
@@ -37,8 +36,7 @@ class Store:
 
     def __init__(self) -> None:
         self.log = MemoryLog()
-        self.view = sqlite3.connect(":memory:", isolation_level=None)
-        tables.create(self.view)
+        self.view = empty_view()
 
     def trace(self, *steps: int | str, of: str = "a", sha: str = "1" * 40, simulated: bool = False) -> None:
         """Trace a repository whose theorems have so many steps, or one "sorry"."""

@@ -21,10 +21,10 @@ from store.domain.splits import SIDES, SPLITS, Side, Split
 from store.events.traces import TraceWithdrawn
 from store.log.envelope import Expect, NewEvent
 from store.recording import record_trace
-from store.view import tables
 from store.view.view import catch_up
 from tests.support.memory_log import MemoryLog
 from tests.support.traced_repository import head
+from tests.support.views import empty_view
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,12 @@ class Thm:
         return TracedTheorem(self.name, self.statement, (1, 1), (2, 1), steps)
 
 
-def _view() -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    tables.create(connection)
-    return connection
-
-
 @dataclass
 class Store:
     """A log in memory with its view, and all that any export of it ever contained."""
 
     log: MemoryLog = field(default_factory=MemoryLog)
-    view: sqlite3.Connection = field(default_factory=_view)
+    view: sqlite3.Connection = field(default_factory=empty_view)
     commits: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     exported: dict[tuple[Split, Side], set[Thm]] = field(default_factory=lambda: defaultdict(set))
 
@@ -183,7 +177,7 @@ def test_sides_are_for_life_and_nothing_held_out_is_trained_on(
             # Copies share a side: whatever is exported is on the side of its statement.
             assert side in {None, known[split, "theorem", theorem.key]}
             assert (split, "name", theorem.name) in known
-    again = _view()
+    again = empty_view()
     with store.log.reader() as reader:
         catch_up(again, reader, batch=3)
     assert decided_rows(again) == decided_rows(store.view), "a rebuild decides the same"
@@ -353,7 +347,7 @@ def test_nothing_is_decided_before_the_commit_is_closed() -> None:
     store = Store()
     store.trace(many(10))
     with store.log.reader() as reader:
-        open_view = _view()
+        open_view = empty_view()
         catch_up(open_view, reader, upto=reader.position() - 1)
     assert splits.counts(open_view, "random") == {"train": 0, "val": 0, "test": 0}
     assert splits.side_of(open_view, "random", many(1)[0].key) is None

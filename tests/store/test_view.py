@@ -72,7 +72,7 @@ def test_s10_batches_of_any_size_and_restarts_lead_to_the_rows_of_a_rebuild(
         record(log, bodies, folder=tmp_path / "staging", payloads=payloads)
         if number % (seed + 2) == 0:
             with View.open(paths[1], reader) as view:
-                assert view.catch_up() == log.reader().position()
+                assert view.catch_up() == reader.position()
     with closing(open_view(paths[1])) as connection:
         catch_up(connection, reader, batch=seed + 1)
     live = dump(paths[1])

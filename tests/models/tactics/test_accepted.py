@@ -20,7 +20,6 @@ from store.events.base import EventBody
 from store.events.proofs import ProofFound
 from store.events.scans import SorryOpened
 from store.recording import record_trace
-from store.view import tables
 from store.view.view import catch_up
 from tests.support.events import (
     BRANCH,
@@ -41,6 +40,7 @@ from tests.support.events import (
 from tests.support.memory_log import MemoryLog
 from tests.support.prove import parameters, run
 from tests.support.traced_repository import head
+from tests.support.views import empty_view
 
 GOAL = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
 STEPS = (
@@ -83,8 +83,7 @@ class World:
         self.folder = folder
         self.log = MemoryLog()
         self.reader = self.log.reader()
-        self.db = sqlite3.connect(folder / "view.db", isolation_level=None)
-        tables.create(self.db)
+        self.db = empty_view(folder / "view.db")
         self.db.row_factory = sqlite3.Row
 
     def tell(self, *bodies: EventBody, payloads: Sequence[bytes] = ()) -> None:

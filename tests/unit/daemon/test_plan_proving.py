@@ -313,7 +313,10 @@ def test_where_no_model_can_run_the_rungs_with_one_wait_for_that(world: World) -
     assert (plan.due, plan.waiting) == ((), ("rung 2 (generator) waits: no torch",))
 
 
-def test_what_models_lack_is_named_with_its_remedy(world: World, tmp_path: Path) -> None:
+def test_what_models_lack_is_named_with_its_remedy(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.requirements.find_spec", lambda name: name)  # the libraries are there
     on_a_gpu = world.configure("rungs = [0, 2]", more='[prove.generator]\ndevice = "cuda"').prove
     assert 'device = "cpu" under [prove.generator]' in why_no_models(on_a_gpu, devices=tmp_path)
     (tmp_path / "nvidiactl").touch()

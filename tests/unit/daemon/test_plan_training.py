@@ -98,7 +98,8 @@ class World:
                 seed=seed,
                 simulated=simulated,
             )
-            return log.reader().position()
+            with log.reader() as reader:
+                return reader.position()
 
     def prove(self, number: int, *, accepted: bool = True) -> None:
         """Have the simulator find a proof of the first repository, and the gate take it or not look at it yet."""
@@ -585,7 +586,10 @@ def test_what_is_more_urgent_gets_the_gpu_first() -> None:
     assert kinds_begun(plan, [FREE], slots=8) == ["prove"]
 
 
-def test_what_training_lacks_is_named_with_its_remedy(world: World, tmp_path: Path) -> None:
+def test_what_training_lacks_is_named_with_its_remedy(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("daemon.requirements.find_spec", lambda name: name)  # the libraries are there
     on_a_gpu = world.configure(train="new_theorems = 10").train.model_copy(update={"device": "cuda"})
     assert "no GPU is to be seen" in why_not_trainable(on_a_gpu, devices=tmp_path)
     (tmp_path / "nvidiactl").touch()

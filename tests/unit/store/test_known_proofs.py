@@ -17,7 +17,7 @@ from store.events.base import EventBody
 from store.events.proofs import ProofFound
 from store.events.scans import SorryChanged, SorryFilled, SorryOpened
 from store.events.traces import SorryStated
-from store.view import queries, tables
+from store.view import queries
 from store.view.queries import attempt_behind, citable_proofs, known_proofs
 from store.view.view import catch_up
 from tests.support.events import (
@@ -36,6 +36,7 @@ from tests.support.events import (
     sha,
 )
 from tests.support.memory_log import MemoryLog
+from tests.support.views import empty_view
 
 OLD, NEW, OTHER = "a" * 16, "b" * 16, "c" * 16
 
@@ -47,8 +48,7 @@ class World:
         self.folder = folder
         self.log = MemoryLog()
         self.reader = self.log.reader()
-        self.db = sqlite3.connect(folder / "view.db", isolation_level=None)
-        tables.create(self.db)
+        self.db = empty_view(folder / "view.db")
         self.db.row_factory = sqlite3.Row
         names = {"old": "p → p", "new": "p → p", "other": "p → q"}
         scan = scanned(

@@ -30,7 +30,7 @@ from store.events.scans import (
     SorryOpened,
     SorryRemoved,
 )
-from store.view import queries, tables
+from store.view import queries
 from store.view.bumps import bumps
 from store.view.rows import SorryRow
 from store.view.view import catch_up
@@ -57,6 +57,7 @@ from tests.support.events import (
     watched,
 )
 from tests.support.memory_log import MemoryLog
+from tests.support.views import empty_view
 
 BRANCH_KEY = {"repository": REPOSITORY, "branch": BRANCH}
 SORRY = "0123456789abcdef"
@@ -73,8 +74,7 @@ class World:
         self.folder = folder
         self.log = MemoryLog()
         self.reader = self.log.reader()
-        self.db = sqlite3.connect(folder / "view.db", isolation_level=None)
-        tables.create(self.db)
+        self.db = empty_view(folder / "view.db")
         self.db.row_factory = sqlite3.Row
 
     def tell(self, *bodies: EventBody, payloads: tuple[bytes, ...] = ()) -> None:

@@ -1,0 +1,22 @@
+"""A view of a log for tests, as empty as it is made: of `MemoryLog`s above all."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from store.view import tables
+
+
+class _View(sqlite3.Connection):
+    """Closes with whoever holds it: from Python 3.13 on a connection that goes away open is a warning."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def empty_view(path: Path | str = ":memory:") -> sqlite3.Connection:
+    """Return a new view; it need not be closed."""
+    connection = sqlite3.connect(path, isolation_level=None, factory=_View)
+    tables.create(connection)
+    return connection
