@@ -9,6 +9,7 @@ their control characters replaced, and the daemon's folders are left out of ever
 from __future__ import annotations
 
 import asyncio
+import inspect
 import socket
 import sys
 from collections import Counter
@@ -676,7 +677,7 @@ def _answered(
     @wraps(work)
     async def answer(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Answer:
         try:
-            if asyncio.iscoroutinefunction(work):
+            if inspect.iscoroutinefunction(work):
                 found = await work(*args, **kwargs)
             else:
                 found = await asyncio.to_thread(work, *args, **kwargs)
