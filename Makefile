@@ -16,7 +16,7 @@ help:
 	@echo "make demo-learning demo-serve demo-leandojo    what it learns, what editors ask it, LeanDojo's formats"
 	@echo "make demo-agents demo-certificates demo-lists    everlean mcp; a certificate, forged and recalled; impact and SorryDB"
 	@echo "make test       lint, types and every test"
-	@echo "make test-fast  a minute of tests: what neither torch nor a daemon is needed for"
+	@echo "make test-fast  two minutes of tests: what neither torch nor a daemon is needed for"
 	@echo "make test-changed    the tests that what differs from a commit can affect (BASE=origin/main)"
 	@echo "make docs       write the generated parts of docs/cli.md and docs/configuration.md"
 	@echo "make nightly    the long variants of tests"

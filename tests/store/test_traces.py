@@ -345,7 +345,7 @@ def test_a_payload_that_is_no_trace_stops_the_view_by_name_and_leaves_none_of_it
             stream=STREAM,
         )
         with View.open(tmp_path / "database.db", log.reader()) as view:
-            with pytest.raises(MalformedEventError, match="event 1: file_traced version 2"):
+            with pytest.raises(MalformedEventError, match="event 1: file_traced version 1"):
                 view.catch_up()
             assert view.checkpoint().stopped_seq == 1
             db = queries.connect(tmp_path / "database.db")
