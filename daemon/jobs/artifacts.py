@@ -34,6 +34,8 @@ _UNUSED_S = 14 * 24 * 3600.0
 _TOUCH_AFTER_S = 24 * 3600.0
 _IN_USE_S = 2 * _TOUCH_AFTER_S
 _MARK = b"artifacts of everlean\n"
+_OURS = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{64}\.[0-9a-f]{16}\.tmp")
+"""A content, and what `written_whole` left of one when the process that put it was killed."""
 
 
 class ArtifactError(Exception):
@@ -141,11 +143,7 @@ class Artifacts:
         if self._folder is not None and self._folder.is_dir():
             with self._asked("swept"):
                 found = (*self._folder.iterdir(), *self._folder.glob("names/*"))
-                # A name with a point is of what is being put, or was when its process was killed.
-                sweep_files(
-                    (path for path in found if re.fullmatch(r"[0-9a-f]{64}|\.[0-9a-f]{32}", path.name)),
-                    most_bytes,
-                )
+                sweep_files((path for path in found if _OURS.fullmatch(path.name)), most_bytes)
 
     def _write(self, name: str, source: Path | bytes) -> None:
         with self._asked("written", name):

@@ -68,6 +68,7 @@ from pipeline.jobs.child import Exit, kill_marked
 from pipeline.jobs.protocol import JobSpec
 from pipeline.lean.backend import Leans
 from store.events.jobs import JobInterrupted
+from store.files import written_whole
 from tests.support.daemon.bench import until
 from tests.support.daemon.deployment import Deployment
 from tests.support.daemon.job import Behaving
@@ -585,16 +586,19 @@ def test_a_sweep_takes_what_is_long_unused_or_too_much_and_neither_what_is_in_us
     tmp_path: Path,
 ) -> None:
     day_s = 24 * 3600.0
+    (tmp_path / "names").mkdir()
+    with written_whole(tmp_path / ("c" * 64)):
+        (of_a_killed_put,) = (path.name for path in tmp_path.glob(".*"))
+    (tmp_path / ("c" * 64)).unlink()
     ages = {
         "thesis.tex": 99.0,
         "a" * 64: 15.0,
         f"names/{'b' * 64}": 15.0,
-        f".{'c' * 32}": 15.0,  # of a put that was killed
+        of_a_killed_put: 15.0,
         "d" * 64: 13.0,
         "e" * 64: 12.0,
         "f" * 64: 1.0,
     }
-    (tmp_path / "names").mkdir()
 
     def left(most_bytes: int) -> list[str]:
         Artifacts(str(tmp_path)).sweep(most_bytes)
