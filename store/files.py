@@ -5,6 +5,7 @@ Standard library only, and little of it: every job and command imports this.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import time
@@ -25,6 +26,10 @@ def sync(file: Path | int) -> None:
     descriptor = os.open(file, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # A file system that keeps its names elsewhere, as CIFS does, flushes no folder.
+        if error.errno != errno.EINVAL or not file.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

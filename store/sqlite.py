@@ -273,6 +273,10 @@ class WriterLock:
                 f"{database}: process {error.note or 'unknown'} writes it; stop that one first (`everlean status` "
                 "shows the daemon)"
             ) from error
+        except OSError as error:
+            raise DatabaseIOError(
+                f"{path}: cannot be locked: {error.strerror}; put {database.parent} on a file system that has locks"
+            ) from error
         held.leave_note(f"{os.getpid()}")
         return cls(held)
 

@@ -39,7 +39,7 @@ def write(report: Pages, folder: Path) -> tuple[Path, ...]:
                 "with --out"
             )
     for name, text in texts.items():
-        write_whole(folder / name, text)
+        write_whole(folder / name, text, flush_folder=False)  # a report that is lost is made again
     for path in folder.iterdir():
         if path.name not in texts and NAMES.fullmatch(path.name) and _is_ours(path):
             path.unlink(missing_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import sqlite3
 import subprocess
@@ -156,6 +158,19 @@ def test_s18_a_second_writer_is_refused_with_the_first_one_s_process(tmp_path: P
         )
         assert f"process {os.getpid()} writes it" in done.stdout
     EventLog.open(path).close()
+
+
+def test_a_file_system_without_locks_is_named_and_no_other_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(_descriptor: int, _kind: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    with pytest.raises(
+        DatabaseIOError, match=r"events\.db\.lock: cannot be locked: No locks available; put "
+    ):
+        EventLog.open(tmp_path / "events.db")
 
 
 def test_a_full_disk_is_reported_and_costs_nothing_acknowledged(tmp_path: Path) -> None:

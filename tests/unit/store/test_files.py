@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import gc
 import os
@@ -54,6 +55,26 @@ def test_a_name_that_need_not_last_costs_no_flush(tmp_path: Path, flushed: list[
     write_whole(tmp_path / "file", b"content", flush_folder=False)
     assert tmp_path.name not in flushed
     assert len(flushed) == 1
+
+
+def test_a_file_system_that_flushes_no_folder_takes_files_and_a_file_that_is_not_flushed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: Callable[[Path], bool] = Path.is_dir
+
+    def flush(descriptor: int) -> None:
+        if refused(Path(f"/proc/self/fd/{descriptor}").resolve()):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", flush)
+    write_whole(tmp_path / "file", "content")
+    assert (tmp_path / "file").read_bytes() == b"content"
+    refused = Path.is_file
+    with pytest.raises(OSError, match="Invalid argument"):
+        write_whole(tmp_path / "file", "new")
+    with pytest.raises(OSError, match="Invalid argument"):
+        sync(tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == b"content"
 
 
 @pytest.mark.parametrize("temporary", [None, "file.part"])
