@@ -62,6 +62,7 @@ from store.events.service import ConfigLoaded, ConfigRejected, DaemonStarted, Da
 from store.log.envelope import NewEvent
 from store.log.upcast import read_body
 from store.view import queries
+from store.view.counts import count_all
 
 # ---- What the daemon records of itself
 # That it started and stopped, which configuration it took and which it refused.
@@ -475,7 +476,7 @@ class Service:
         """Begin the log with what the daemon has before it."""
         lean = self._work.leans.summary
         repositories = len(self.settings.repos)
-        sorries = (await self._store.ask(queries.counts)).sorries.get("open", 0)
+        sorries = (await self._store.ask(count_all)).sorries.get("open", 0)
         log.info(
             "watching",
             sentence=(

@@ -42,6 +42,7 @@ from store.errors import LogError
 from store.log.reader import LogReader
 from store.text import ago, counted, parse_time
 from store.view import model_queries, queries, report_queries
+from store.view.counts import count_all, disproved, elsewhere_said
 from store.view.rows import CheckpointRow, JobRow, TriggerRow
 
 if TYPE_CHECKING:
@@ -191,7 +192,9 @@ class Status:
     jobs: Jobs
     """what is to be said of them now"""
     sorries: dict[str, int]
-    """how many by state, on watched branches"""
+    """how many by state, of the [default branches](glossary.md)"""
+    sorries_elsewhere: int
+    """how many more in the source of other watched branches"""
     disproved: int
     """how many of the open ones are false as they stand"""
     proofs: dict[str, int]
@@ -257,6 +260,7 @@ def _empty(instance: Instance) -> Status:
         repositories=[],
         jobs=Jobs([], [], 0, Due(0, 0), [], dict.fromkeys(queries.JOB_STATES, 0)),
         sorries=dict.fromkeys(queries.SORRY_STATES, 0),
+        sorries_elsewhere=0,
         disproved=0,
         proofs=dict.fromkeys(queries.PROOF_STATES, 0),
         simulated_proofs=0,
@@ -433,7 +437,7 @@ def _from_view(
     instance: Instance,
     live: DaemonAnswer,
 ) -> Status:
-    counts = queries.counts(database)
+    counts = count_all(database)
     today = datetime.now(UTC).isoformat() if instance.moment is None else instance.moment.recorded_at
     seconds_today = queries.seconds_since(database, today[: len("2026-01-01")])
     checkpoint = queries.checkpoint(database)
@@ -465,7 +469,8 @@ def _from_view(
     return replace(
         report,
         sorries=counts.sorries,
-        disproved=queries.disproved(database) if counts.sorries["open"] else 0,
+        sorries_elsewhere=counts.sorries_elsewhere,
+        disproved=disproved(database) if counts.sorries["open"] else 0,
         proofs=counts.proofs,
         simulated_proofs=counts.simulated_proofs,
         theorems=counts.theorems,
@@ -587,7 +592,7 @@ def _summary(report: Status, *, ran: bool) -> str:
     numbers = (
         f"{counted(watched, 'repository')} watched,"
         f" {counted(sorries.get('open', 0), 'sorry')} open, {sorries.get('verified', 0):,} verified,"
-        f" {sorries.get('filled', 0):,} filled"
+        f" {sorries.get('filled', 0):,} filled{elsewhere_said(report.sorries_elsewhere)}"
     )
     if report.as_of is not None:
         return f"As of event {report.as_of.seq}: {numbers}."

@@ -311,13 +311,14 @@ def as_of(
     from store.log import backup as store_backup
     from store.log.reader import LogReader
     from store.view import queries
+    from store.view.counts import count_all, elsewhere_said
 
     instance = locate(config, moment)
     assert instance.moment is not None
     with LogReader.open(instance.paths.events_db) as log:
         event = next(log.read(after=instance.moment.seq - 1, limit=1))
     with view(instance, quiet=True) as database:
-        counts = queries.counts(database)
+        counts = count_all(database)
         repositories = len(queries.repositories(database, watched_only=True))
         target = output.absolute() if output is not None else None
         size_bytes = None if target is None else store_backup.save_view(database, target)
@@ -335,7 +336,7 @@ def as_of(
         (
             ("repositories", f"{repositories:,} watched"),
             ("theorems", f"{counts.theorems:,}"),
-            ("sorries", by_state(counts.sorries)),
+            ("sorries", by_state(counts.sorries) + elsewhere_said(counts.sorries_elsewhere)),
             ("proofs", by_state(counts.proofs)),
             ("jobs", by_state(counts.jobs)),
         )
@@ -362,7 +363,9 @@ class Earlier:
     theorems: int
     """how many, as in `everlean status`"""
     sorries: dict[str, int]
-    """by state"""
+    """by state, as in `everlean status`"""
+    sorries_elsewhere: int
+    """how many more on other branches"""
     proofs: dict[str, int]
     """by state"""
     jobs: dict[str, int]

@@ -88,7 +88,7 @@ def new(
         false = [one for one in report_queries.shown_false(database) if one.at >= begins]
         ready = [one for one in report_queries.ready(database) if one.checked_at >= begins]
         # What the first commit of a branch brought is not new.
-        turns = [one for one in report_queries.news(database, begins) if not one.baseline]
+        turns = [one for one in report_queries.news(database, begins, every_branch=True) if not one.baseline]
     found = [
         (one.spot, "disproved" + (" SIMULATED" if one.simulated else ""), one.at, "", "") for one in false
     ]

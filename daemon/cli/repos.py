@@ -17,6 +17,7 @@ from daemon.paths import SYSTEM_CONFIG, user_config
 from store.documents.lookup import one_of
 from store.documents.repositories import HEALTHY_STATES, Repository, Trace, because, described_repositories
 from store.text import ago, clean, counted, listed
+from store.view.counts import elsewhere_said
 from store.view.rows import LARGER, too_large_said
 
 if TYPE_CHECKING:
@@ -282,8 +283,11 @@ def show(found: list[Repository], *, running: bool, polls: bool = True, details:
             3,
         )
         asked = (ago(item.checked_at), _next(item) if running else "-") if polls else ()
-        rows.append((item.repository, word(item), *asked, tips or "-"))
-    headers = ("REPOSITORY", "STATE", *(("LAST POLL", "NEXT") if polls else ()), "TIP")
+        number = (
+            f"{item.sorries['open'] + item.sorries['verified']:,}{elsewhere_said(item.sorries_elsewhere)}"
+        )
+        rows.append((item.repository, word(item), number, *asked, tips or "-"))
+    headers = ("REPOSITORY", "STATE", "SORRIES", *(("LAST POLL", "NEXT") if polls else ()), "TIP")
     table(headers, rows, shrink=(len(headers) - 1, 0))
     if not details:
         return

@@ -28,6 +28,7 @@ from daemon.problems import Problem, ProblemCode
 from daemon.status_report import Channel, Daemon, Jobs, Models, Proving, Status, Work, collect
 from store.errors import LogError
 from store.text import ago, by_state, clean, counted, headline, span
+from store.view.counts import elsewhere_said
 
 if TYPE_CHECKING:
     from daemon.answers import QueuedJob
@@ -97,7 +98,12 @@ def show(report: Status) -> None:
         (
             ("daemon", _daemon(daemon, earlier=earlier)),
             ("lean", _lean(report)),
-            ("sorries", by_state(report.sorries) + _disproved(report.disproved)),
+            (
+                "sorries",
+                by_state(report.sorries)
+                + elsewhere_said(report.sorries_elsewhere)
+                + _disproved(report.disproved),
+            ),
             ("proofs", by_state(report.proofs) + _simulated(report)),
             ("theorems", f"{report.theorems:,}"),
             ("models", _models(report.models)),

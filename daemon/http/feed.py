@@ -22,6 +22,7 @@ from store.errors import LogError
 from store.log.envelope import utc_text
 from store.text import printable
 from store.view import queries, report_queries
+from store.view.counts import NO_SORRIES, added_up, elsewhere_said, sorry_counts
 
 DAYS, MOST_ENTRIES = 14, 100
 """The feed goes back so far, and has so many entries at most: the newest."""
@@ -55,14 +56,16 @@ class NotWatchedError(Exception):
 
 
 def badge(database: sqlite3.Connection, repository: str | None) -> bytes:
-    """Return a picture with the number of the sorries in the source of watched branches."""
-    count = queries.sorries_in_the_source(database, repository=repository)
-    left, right = "sorries", f"{count:,}"
+    """Return a picture with the number of the sorries in the source; its label also says what other branches have."""
+    found = sorry_counts(database)
+    number = added_up(found.values()) if repository is None else found.get(repository, NO_SORRIES)
+    left, right = "sorries", f"{number.in_source:,}"
+    label = f"{left}: {right}{elsewhere_said(number.elsewhere)}"
     widths = [_EDGE + _LETTER * len(text) for text in (left, right)]
-    colour = "#2b7a3d" if count == 0 else "#8a5a00"
+    colour = "#2b7a3d" if number.in_source == 0 else "#8a5a00"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{sum(widths)}" height="20" role="img" '
-        f'aria-label="{left}: {right}"><rect width="{widths[0]}" height="20" fill="#444"/>'
+        f'aria-label="{label}"><rect width="{widths[0]}" height="20" fill="#444"/>'
         f'<rect x="{widths[0]}" width="{widths[1]}" height="20" fill="{colour}"/>'
         '<g fill="#fff" text-anchor="middle" font-family="Verdana,sans-serif" font-size="11">'
         f'<text x="{widths[0] / 2}" y="14">{left}</text>'
@@ -75,7 +78,7 @@ def feed(database: sqlite3.Connection, repository: str | None) -> bytes:
     since = utc_text(datetime.now(UTC) - timedelta(days=DAYS))
     news = [
         one
-        for one in report_queries.news(database, since)
+        for one in report_queries.news(database, since, every_branch=True)
         if not one.baseline and repository in (None, one.spot.repository)
     ][:MOST_ENTRIES]
     top = ET.Element("feed", xmlns="http://www.w3.org/2005/Atom")

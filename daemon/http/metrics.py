@@ -32,8 +32,8 @@ from pipeline.loopback import names_this_machine
 from store.errors import LogError
 from store.log.reader import LogReader
 from store.view import report_queries
+from store.view.counts import NO_SORRIES
 from store.view.projections.jobs import JOB_BOUNDS_S, UNTIMED
-from store.view.queries import SORRY_STATES
 from store.view.report_queries import ViewNumbers
 
 if TYPE_CHECKING:
@@ -221,16 +221,21 @@ def _repositories(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
             ("resource",),
             [((name,), quota.reset_at.timestamp()) for name, quota in quotas],
         )
-    counts = {(row.repository, row.state): row.n for row in view.sorries}
     yield _gauge(
         "sorries",
-        "Sorries on watched branches by state; verified: one that waits for its proof, which Lean accepted.",
+        "Sorries of the default branch by state; verified: one that waits for its proof, which Lean accepted.",
         ("repository", "state"),
         [
-            ((row.repository, state), counts.get((row.repository, state), 0))
+            ((row.repository, state), number)
             for row in rows
-            for state in SORRY_STATES
+            for state, number in view.sorries.get(row.repository, NO_SORRIES).by_state.items()
         ],
+    )
+    yield _gauge(
+        "sorries_elsewhere",
+        "Sorries in the source of other watched branches, and not of the default branch.",
+        ("repository",),
+        [((row.repository,), view.sorries.get(row.repository, NO_SORRIES).elsewhere) for row in rows],
     )
     yield _gauge(
         "theorems",

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from store.text import counted
 from store.view import queries, report_queries
+from store.view.counts import added_up, counted_branches, elsewhere_said, sorry_counts
 from store.view.report_queries import Candidate, News, Ready, ShownFalse, Since, Spot
 from store.view.rows import (
     DOUBT,
@@ -58,14 +59,15 @@ class Front:
     """The first screen. `opened`, `filled` and `removed` are of the time from `since` on, the rest is of `until`: now.
 
     `opened` has no sorry that was there when its branch was first read; `first_read` counts those. `open` counts the
-    sorries in the source, with a verified proof or not, without the `not_taken`, which the limits of [scan] leave out,
-    and `repositories` those that have one.
+    sorries in the source, with a verified proof or not, without those `elsewhere`, which only other branches have, and
+    the `not_taken`, which the limits of [scan] leave out; `repositories` are those that have one.
     """
 
     since: str
     until: str
     watched: int
     open: int
+    elsewhere: int
     not_taken: int
     repositories: int
     opened: tuple[News, ...]
@@ -104,18 +106,17 @@ class Front:
 def front(view: sqlite3.Connection, *, since: str, until: str) -> Front:
     """Read the first screen; the two moments are UTC ISO-8601 as the log writes them."""
     news = report_queries.news(view, since)
-    counted: Counter[str] = Counter()
-    for row in report_queries.sorry_counts(view):
-        if row.state in ("open", "verified"):
-            counted[row.repository] += row.n
+    numbers = sorry_counts(view).values()
+    total, branches = added_up(numbers), counted_branches(view)
     repositories, too_large = queries.repositories(view, watched_only=True), queries.too_large(view)
     return Front(
         since=since,
         until=until,
         watched=len(repositories),
-        open=counted.total(),
-        not_taken=sum(row.sorries - row.sorries_taken for row in too_large),
-        repositories=len(counted),
+        open=total.in_source,
+        elsewhere=total.elsewhere,
+        not_taken=_not_taken(row for row in too_large if (row.repository, row.branch) in branches),
+        repositories=sum(row.in_source > 0 for row in numbers),
         opened=tuple(one for one in news if one.what == "opened" and not one.baseline),
         first_read=sum(one.what == "opened" and one.baseline for one in news),
         filled=tuple(one for one in news if one.what in FILLED),
@@ -126,6 +127,14 @@ def front(view: sqlite3.Connection, *, since: str, until: str) -> Front:
         oldest=tuple(report_queries.known_since(view, MOST_OLDEST)),
         needs=tuple(_needs(view, queries.service(view), repositories, too_large)),
     )
+
+
+def _not_taken(rows: Iterable[TooLargeRow]) -> int:
+    """Return how many sorries were left out; of several branches of a repository the one with the most is counted."""
+    found: dict[str, int] = {}
+    for row in rows:
+        found[row.repository] = max(found.get(row.repository, 0), row.sorries - row.sorries_taken)
+    return sum(found.values())
 
 
 def _needs(
@@ -175,11 +184,12 @@ def lead(front: Front) -> str:
     if not front.watched:
         return "No repository is watched."
     among = counted(front.watched, "watched repository")
-    if not front.open and not front.not_taken:
+    if not front.open and not front.elsewhere and not front.not_taken:
         return f"No sorry is open in {among}."
     where = f" in {among}" if front.watched == 1 else f" in {front.repositories:,} of {among}"
     beyond = f", and {front.not_taken:,} more are beyond the limits of [scan]" if front.not_taken else ""
-    return f"{counted(front.open, 'sorry is', 'sorries are')} open{where}{beyond}."
+    elsewhere = elsewhere_said(front.elsewhere)
+    return f"{counted(front.open, 'sorry is', 'sorries are')} open{where}{elsewhere}{beyond}."
 
 
 def changes(front: Front) -> list[str]:

@@ -24,6 +24,7 @@ from store.errors import DatabaseMissingError, LogError
 from store.log.envelope import utc_text
 from store.log.reader import LogReader
 from store.view import model_queries, queries, report_queries
+from store.view.counts import NO_SORRIES, sorry_counts
 from store.view.report_queries import AttemptTotals, JobCount, ProofVerdict, Searches, Turn
 from store.view.rows import (
     AttemptRow,
@@ -148,7 +149,7 @@ class MachineTime:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryState:
-    """A repository; `sorries` counts those of its watched branches, by `SORRY_COLUMNS`.
+    """A repository; `sorries` counts its sorries, by `SORRY_COLUMNS`, and `elsewhere` those of other branches only.
 
     One that is not `enabled` is not polled; its state is that of the last time.
     """
@@ -161,6 +162,7 @@ class RepositoryState:
     remedy: str
     checked_at: str | None
     sorries: Mapping[str, int]
+    elsewhere: int
     too_large: str = ""
     """what the limits of [scan] left out"""
 
@@ -242,7 +244,7 @@ class ReportData:
 
     @property
     def sorries(self) -> Mapping[str, int]:
-        """Count the sorries of watched branches, by `SORRY_COLUMNS`."""
+        """Count the sorries of all repositories, by `SORRY_COLUMNS`."""
         return {name: sum(row.sorries[name] for row in self.repositories) for name in SORRY_COLUMNS}
 
     @property
@@ -372,16 +374,17 @@ def _gathered(
 def _repositories(
     view: sqlite3.Connection, filled: Mapping[tuple[str, str], int]
 ) -> tuple[RepositoryState, ...]:
-    counted = {(row.repository, row.state): row.n for row in report_queries.sorry_counts(view)}
-    counted |= filled
+    counts = sorry_counts(view)
     too_large = too_large_said(queries.too_large(view))
     return tuple(
         RepositoryState(
             row.repository, row.state, row.watched, row.enabled, row.reason, row.remedy, row.checked_at,
-            {column: counted.get((row.repository, column), 0) for column in SORRY_COLUMNS},
+            {column: number.by_state.get(column, filled.get((row.repository, column), 0)) for column in SORRY_COLUMNS},
+            number.elsewhere,
             too_large.get(row.repository, ""),
         )
         for row in queries.repositories(view)
+        for number in [counts.get(row.repository, NO_SORRIES)]
     )  # fmt: skip
 
 
@@ -443,11 +446,11 @@ def _with_search(view: sqlite3.Connection, row: ProofRow, blob: Blob | None, num
 def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> History:
     """Follow the sorries through their turns, which come in the log's order; keep at most `most` moments.
 
-    A sorry on two branches counts twice, as everywhere.
+    A sorry on several branches that are counted came with the first and goes with the last of them.
     """
     total: Counter[str] = Counter()
-    present: set[tuple[str, str, str]] = set()
-    filled: dict[tuple[str, str, str], str] = {}
+    present: dict[tuple[str, str], set[str]] = {}
+    filled: dict[tuple[str, str], str] = {}
     moments: dict[str, tuple[Counter[str], int]] = {}
     at = ""
     for turn in turns:
@@ -455,14 +458,20 @@ def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> History:
             if at:
                 moments[at] = (total.copy(), len(present))
             at = turn.recorded_at
-        sorry = turn[:3]
-        what = turn.what
+        sorry, what = (turn.repository, turn.sorry), turn.what
+        branches = present.setdefault(sorry, set())
+        elsewhere = branches - {turn.branch}
+        if what == "opened":
+            branches.add(turn.branch)
+        else:
+            branches.discard(turn.branch)
+        if elsewhere:
+            continue
         total[what] += 1
         filled.pop(sorry, None)
         if what == "opened":
-            present.add(sorry)
             continue
-        present.discard(sorry)
+        del present[sorry]
         if what != "removed":
             filled[sorry] = what
     if at:
@@ -472,7 +481,7 @@ def followed(turns: Iterable[Turn], most: int = MOST_MOMENTS) -> History:
             Moment(at=time, open=moments[time][1], **moments[time][0])
             for time in _thinned(list(moments), most)
         ),
-        Counter((repository, what) for (repository, _, _), what in filled.items()),
+        Counter((repository, what) for (repository, _), what in filled.items()),
     )
 
 

@@ -79,7 +79,7 @@ def no_blueprints(_repository: str, _sha: str | None) -> Sequence[Statement]:
 
 
 def open_sorries(view: sqlite3.Connection, blueprints: Blueprints = no_blueprints) -> tuple[OpenSorry, ...]:
-    """Read the sorries of watched branches that are in the source, by repository, file and place."""
+    """Read the sorries of watched branches that are in the source, by repository, file and place, each once."""
     goals = {(row.repository, row.branch, row.sorry): row for row in trace_queries.sorry_goals(view)}
     baselines = report_queries.baselines(view)
     tried: defaultdict[str, list[Tried]] = defaultdict(list)
@@ -118,9 +118,7 @@ def open_sorries(view: sqlite3.Connection, blueprints: Blueprints = no_blueprint
             impact=resting[row.repository, row.branch][Declared(row.path, row.declaration)],
         )
 
-    rows = [
-        row for state in ("open", "verified") for row in queries.sorries(view, state=state, watched_only=True)
-    ]
+    rows = report_queries.sorries_here(view)
     rows.sort(key=lambda row: (row.repository, row.path, row.branch, row.byte_start, row.sorry))
     declared: defaultdict[tuple[str, str], list[Declared]] = defaultdict(list)
     for row in rows:

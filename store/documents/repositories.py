@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from store.documents.document import of_row
 from store.view import queries, trace_queries
+from store.view.counts import NO_SORRIES, sorry_counts
 from store.view.rows import BranchRow, GapRow, PolledRepository, TooLargeRow
 
 HEALTHY_STATES = frozenset({"new", "ok"})
@@ -54,12 +55,16 @@ class Repository(PolledRepository):
     """Its branches."""
     traces: list[Trace]
     """The newest of each branch."""
+    sorries: dict[str, int]
+    """By state, of the [default branch](glossary.md)."""
+    sorries_elsewhere: int
+    """How many more in the source of other watched branches."""
     too_large: list[TooLarge]
     """Where the limits of `[scan]` left something out."""
     # `failing_*` is what notifications remember.
     SHOWN: ClassVar = (
         *(name for name in PolledRepository.__dataclass_fields__ if not name.startswith("failing_")),
-        *("heads", "traces", "too_large"),
+        *("heads", "traces", "sorries", "sorries_elsewhere", "too_large"),
     )
 
 
@@ -71,16 +76,19 @@ def described_repositories(database: sqlite3.Connection, *, gaps: bool = False) 
     too_large: dict[str, list[TooLarge]] = defaultdict(list)
     for large in queries.too_large(database):
         too_large[large.repository].append(of_row(TooLarge, large))
-    traces = _traces(database, gaps=gaps)
+    traces, counts = _traces(database, gaps=gaps), sorry_counts(database)
     return [
         of_row(
             Repository,
             row,
             heads=heads[row.repository],
             traces=traces[row.repository],
+            sorries=number.by_state,
+            sorries_elsewhere=number.elsewhere,
             too_large=too_large[row.repository],
         )
         for row in queries.repositories(database)
+        for number in [counts.get(row.repository, NO_SORRIES)]
     ]
 
 

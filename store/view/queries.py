@@ -23,7 +23,6 @@ from store.view.rows import (
     BranchRow,
     ClaimRow,
     CommitRow,
-    Counts,
     DeclarationRow,
     FileRow,
     JobRow,
@@ -225,17 +224,6 @@ def sorries(
     )
 
 
-def sorries_in_the_source(db: sqlite3.Connection, *, repository: str | None = None) -> int:
-    """Count the sorries that the source of watched branches has, each once for all branches."""
-    (count,) = db.execute(
-        "SELECT count(*) FROM (SELECT DISTINCT repository, sorry FROM sorries "
-        f"WHERE state IN ('open', 'verified') AND (:repository IS NULL OR repository = :repository) "
-        f"AND {on_watched_branch('sorries')})",
-        {"repository": repository},
-    ).fetchone()
-    return int(count)
-
-
 def sorries_with(
     db: sqlite3.Connection, text: str, *, repository: str | None = None, limit: int | None = None
 ) -> list[SorryRow]:
@@ -275,16 +263,6 @@ def theorems_with(
         order='repository, branch, path, "index"',
         limit=limit,
     )
-
-
-def disproved(db: sqlite3.Connection) -> int:
-    """Return how many of the open sorries on watched branches are false as they stand, as the file is now."""
-    row = db.execute(
-        "SELECT count(DISTINCT s.repository || ' ' || s.branch || ' ' || s.sorry) "
-        "FROM attempts AS t CROSS JOIN sorries AS s ON s.sorry = t.sorry AND s.blob = t.blob "
-        f"WHERE t.outcome = 'disproved' AND s.state = 'open' AND {on_watched_branch('s')}"
-    ).fetchone()
-    return int(row[0])
 
 
 def sorries_by_prefix(db: sqlite3.Connection, prefix: str) -> list[SorryRow]:
@@ -454,34 +432,6 @@ def untried(
     }
     statement = f"SELECT sorries.sorry FROM sorries {statements('view/queries')['sorries_to_prove']}"
     return [sorry for (sorry,) in db.execute(statement, about)]
-
-
-def counts(db: sqlite3.Connection) -> Counts:
-    """Count what there is, without reading the declarations themselves."""
-    here = on_watched_branch("counted")
-    kinds = dict(
-        _pairs(db, f"SELECT kind, sum(declarations) FROM tallies AS counted WHERE {here} GROUP BY kind")
-    )
-    # Grouped by branch first, out of an index alone: the condition is checked for branches and not for every row.
-    by_branch = "SELECT repository, branch, {} count(*) AS n FROM {} GROUP BY repository, branch {}"
-    sorries = by_branch.format("state,", "sorries", ", state")
-    files = by_branch.format("", "files", "")
-    return Counts(
-        sorries=dict.fromkeys(SORRY_STATES, 0)
-        | dict(_pairs(db, f"SELECT state, sum(n) FROM ({sorries}) AS counted WHERE {here} GROUP BY state")),
-        proofs=_by_state(db, "proofs", PROOF_STATES),
-        jobs=_by_state(db, "jobs", JOB_STATES),
-        theorems=sum(kinds.get(kind, 0) for kind in THEOREM_KINDS),
-        declarations=sum(kinds.values()),
-        files=int(
-            db.execute(f"SELECT coalesce(sum(n), 0) FROM ({files}) AS counted WHERE {here}").fetchone()[0]
-        ),
-        simulated_proofs=int(db.execute("SELECT count(*) FROM proofs WHERE simulated = 1").fetchone()[0]),
-    )
-
-
-def _by_state(db: sqlite3.Connection, table: str, states: Iterable[str]) -> dict[str, int]:
-    return dict.fromkeys(states, 0) | dict(_pairs(db, f"SELECT state, count(*) FROM {table} GROUP BY state"))
 
 
 def _pairs(db: sqlite3.Connection, statement: str, *values: str) -> list[tuple[str, int]]:

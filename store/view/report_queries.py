@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from store.domain.identity import line_url
 from store.view import queries
+from store.view.counts import SorryCounts, on_counted_branch, once, sorry_counts
 from store.view.queries import on_watched_branch
 from store.view.reading import make_all, read
-from store.view.rows import GRADES, NotifierRow, ProofRow, told_doubts
+from store.view.rows import GRADES, NotifierRow, ProofRow, SorryRow, told_doubts
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +192,6 @@ class Found:
     found_at: str
 
 
-class SorryCount(NamedTuple):
-    """The number of sorries of a repository's watched branches in one state."""
-
-    repository: str
-    state: str
-    n: int
-
-
 class ProofVerdict(NamedTuple):
     """The number of proofs with this state and, if rejected, this reason."""
 
@@ -254,33 +247,38 @@ class Searches(NamedTuple):
 
 
 def turns(db: sqlite3.Connection) -> Iterator[Turn]:
-    """Yield the comings and goings of the sorries of watched branches, in the log's order."""
+    """Yield the comings and goings of the sorries of branches that are counted, in the log's order."""
     rows = db.execute(
         "SELECT repository, branch, sorry, step, recorded_at, detail FROM sorry_steps "
         "WHERE step IN ('opened', 'reopened', 'filled', 'removed') "
-        f"AND {on_watched_branch('sorry_steps')} ORDER BY seq, repository, branch"
+        f"AND {on_counted_branch('sorry_steps')} ORDER BY seq, repository, branch"
     )
     return (Turn(*row) for row in rows)
 
 
 _SPOT = "s.repository, s.branch, s.sorry, s.declaration, s.path, s.line, s.updated_sha"
-_HERE = "s.state IN ('open', 'verified')"
+_HERE_STATES = ("open", "verified")
+_HERE = f"s.state IN {_HERE_STATES!r}"
 _BASELINE = (
     "EXISTS (SELECT 1 FROM commits AS c WHERE c.repository = s.repository AND c.branch = s.branch AND c.sha = {} "
     "AND c.baseline = 1)"
 )
 
 
-def news(db: sqlite3.Connection, since: str) -> list[News]:
-    """Return the comings and goings of the sorries of watched branches since a moment, the newest first."""
+def news(db: sqlite3.Connection, since: str, *, every_branch: bool = False) -> list[News]:
+    """Return the comings and goings of sorries since a moment, the newest first.
+
+    They are those of the branches that are counted, each once; with `every_branch` those of all watched branches.
+    """
+    condition = on_watched_branch("s") if every_branch else on_counted_branch("s")
     rows = db.execute(
         f"SELECT {_SPOT}, t.step, t.recorded_at, t.detail, {_BASELINE.format('t.sha')}, {_HERE} "
         "FROM sorry_steps AS t JOIN sorries AS s USING (repository, branch, sorry) "
         "WHERE t.step IN ('opened', 'reopened', 'filled', 'removed') AND t.recorded_at >= ? "
-        f"AND {on_watched_branch('s')} ORDER BY t.seq DESC, s.repository, s.branch, s.path, s.line",
+        f"AND {condition} ORDER BY t.seq DESC, s.repository, s.branch, s.path, s.line",
         (since,),
     )
-    return [
+    found = [
         News(
             Spot(*spot),
             Turn(spot[0], spot[1], spot[2], step, at, detail).what,
@@ -290,6 +288,21 @@ def news(db: sqlite3.Connection, since: str) -> list[News]:
         )
         for *spot, step, at, detail, baseline, here in rows
     ]
+    if every_branch:
+        return found
+    branches: dict[tuple[str, str, str], str] = {}
+    return [
+        one
+        for one in found
+        if branches.setdefault((one.spot.repository, one.spot.sorry, one.what), one.spot.branch)
+        == one.spot.branch
+    ]
+
+
+def sorries_here(db: sqlite3.Connection) -> list[SorryRow]:
+    """Return the sorries in the source, each once for all branches."""
+    condition = f"state IN {_HERE_STATES!r} AND {once('sorries', *_HERE_STATES)}"
+    return read(db, SorryRow, "sorries", conditions=[condition])
 
 
 def shown_false(db: sqlite3.Connection) -> list[ShownFalse]:
@@ -297,7 +310,7 @@ def shown_false(db: sqlite3.Connection) -> list[ShownFalse]:
     rows = db.execute(
         f"SELECT {_SPOT}, max(t.recorded_at), t.prover, t.rung, t.simulated "
         "FROM attempts AS t JOIN sorries AS s ON s.repository = t.repository AND s.sorry = t.sorry AND s.blob = t.blob "
-        f"WHERE t.outcome = 'disproved' AND {_HERE} AND {on_watched_branch('s')} "
+        f"WHERE t.outcome = 'disproved' AND {_HERE} AND {once('s', *_HERE_STATES)} "
         "GROUP BY s.repository, s.branch, s.sorry, t.simulated ORDER BY t.simulated, max(t.recorded_at) DESC, s.sorry"
     )
     return [
@@ -312,7 +325,7 @@ def ready(db: sqlite3.Connection) -> list[Ready]:
         f"SELECT {_SPOT}, p.proof, p.grade, p.checked_sha, p.checked_at, p.pull_request_url, "
         "p.doubts_json "
         "FROM sorries AS s JOIN proofs AS p ON p.proof = s.verified_proof "
-        f"WHERE s.state = 'verified' AND {on_watched_branch('s')} ORDER BY p.checked_at DESC, s.sorry, s.branch"
+        f"WHERE s.state = 'verified' AND {once('s', 'verified')} ORDER BY p.checked_at DESC, s.sorry, s.branch"
     )
     return [
         Ready(Spot(*row[:7]), proof, grade, sha, at, url, tuple(json.loads(doubts)))
@@ -327,7 +340,7 @@ def candidates(db: sqlite3.Connection) -> list[Candidate]:
         f"SELECT {_SPOT}, p.proof, max(p.found_at) FROM sorries AS s JOIN proofs AS p ON p.repository = s.repository "
         "AND p.branch = s.branch AND p.sorry = s.sorry AND p.checked_blob = s.blob "
         "WHERE s.state = 'open' AND p.state = 'candidate' AND p.simulated = 0 AND p.patch_sha256 IS NOT NULL "
-        f"AND {on_watched_branch('s')} GROUP BY s.repository, s.branch, s.sorry "
+        f"AND {once('s', 'open')} GROUP BY s.repository, s.branch, s.sorry "
         "ORDER BY p.found_at DESC, s.sorry, s.branch"
     )
     return [Candidate(Spot(*row[:7]), *row[7:]) for row in map(tuple, rows)]
@@ -337,7 +350,7 @@ def known_since(db: sqlite3.Connection, limit: int) -> list[Since]:
     """Return the sorries in the source that are known for longest."""
     rows = db.execute(
         f"SELECT {_SPOT}, s.opened_at, {_BASELINE.format('s.opened_sha')} FROM sorries AS s "
-        f"WHERE {_HERE} AND {on_watched_branch('s')} ORDER BY s.opened_at, s.repository, s.path, s.line LIMIT ?",
+        f"WHERE {_HERE} AND {once('s', *_HERE_STATES)} ORDER BY s.opened_at, s.repository, s.path, s.line LIMIT ?",
         (limit,),
     )
     return [Since(Spot(*row[:7]), row[7], bool(row[8])) for row in map(tuple, rows)]
@@ -385,18 +398,6 @@ def found(db: sqlite3.Connection) -> list[Found]:
         "ORDER BY sorry, simulated, state"
     )
     return make_all(Found, rows)
-
-
-def sorry_counts(db: sqlite3.Connection) -> list[SorryCount]:
-    """Count sorries by repository and state, on watched branches only."""
-    by_branch = (
-        "SELECT repository, branch, state, count(*) AS n FROM sorries GROUP BY repository, branch, state"
-    )
-    rows = db.execute(
-        f"SELECT repository, state, sum(n) FROM ({by_branch}) AS counted WHERE {on_watched_branch('counted')} "
-        "GROUP BY repository, state ORDER BY repository, state"
-    )
-    return [SorryCount(*row) for row in rows]
 
 
 def proof_verdicts(db: sqlite3.Connection) -> list[ProofVerdict]:
@@ -526,7 +527,7 @@ class ViewNumbers:
     position: int
     stopped: bool
     repositories: tuple[RepositoryAge, ...]
-    sorries: tuple[SorryCount, ...]
+    sorries: dict[str, SorryCounts]
     theorems: tuple[tuple[str, int], ...]
     jobs: tuple[JobState, ...]
     job_ends: tuple[JobEnds, ...]
@@ -551,7 +552,7 @@ def numbers(db: sqlite3.Connection) -> ViewNumbers:
                 "WHERE r.watched = 1 AND r.enabled = 1 ORDER BY r.repository"
             )
         ),
-        sorries=tuple(sorry_counts(db)),
+        sorries=sorry_counts(db),
         theorems=tuple(
             (repository, n)
             for repository, n in db.execute(

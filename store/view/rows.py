@@ -640,24 +640,6 @@ class PositionRow:
     stopped_reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """Counts by state. Every known state is a key, with 0 for an empty one.
-
-    Sorries, theorems, declarations and files count on watched branches only (see `queries.on_watched_branch`): what
-    a deleted or unwatched branch had is kept and listed, but is no one's open work. `theorems` are the declarations
-    of kind theorem or lemma; one on two branches counts twice, as files do.
-    """
-
-    sorries: dict[str, int]
-    proofs: dict[str, int]
-    jobs: dict[str, int]
-    theorems: int
-    declarations: int
-    files: int
-    simulated_proofs: int
-
-
 @table("traces", key=("trace",), indexes=(Index("traces_by_repository", ("repository", "sha")),))
 class TraceRow:
     """A traced commit, closed. `seq` is the log position of its `commit_traced`. `state`: current, withdrawn.

@@ -22,6 +22,7 @@ from pipeline.gate.patch import is_simulated_patch
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.view import queries
+from store.view.counts import count_all
 from tests.support.daemon.cluster import NO_RAY
 from tests.support.daemon.kills import read
 
@@ -216,7 +217,7 @@ def test_the_demo_runs_twice_in_a_row_and_leaves_patches_that_own_up_to_the_simu
     assert events[0].recorded_at > killed.kept[-1].recorded_at, "nothing is left of the first one"
     assert holder(paths.lock) is None, "the demo left its daemon running"
     view = queries.connect(paths.database_db)
-    counts = queries.counts(view)
+    counts = count_all(view)
     proofs = queries.proofs(view)
     view.close()
     assert counts.sorries["filled"] >= 1

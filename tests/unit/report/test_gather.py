@@ -31,6 +31,7 @@ from store.events.repositories import BranchCreated, BranchUnwatched
 from store.events.scans import SorryEvent
 from store.log.envelope import Expect, NewEvent
 from store.view import queries, report_queries
+from store.view.counts import count_all
 from store.view.report_queries import AttemptTotals, JobCount, Searches, Turn
 from store.view.view import View
 from tests.support.events import (
@@ -99,7 +100,7 @@ def test_the_last_moment_has_as_many_open_as_the_view_has_in_the_source(seed: in
     assert events
     view = view_of([(STREAM, watched()), *events])
     data = gather(view, made_at=WHEN)
-    counts = queries.counts(view).sorries
+    counts = count_all(view).sorries
     assert {name: data.sorries[name] for name in ("open", "verified", "removed")} == {
         name: counts[name] for name in ("open", "verified", "removed")
     }

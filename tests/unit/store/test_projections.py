@@ -32,6 +32,7 @@ from store.events.scans import (
 )
 from store.view import queries
 from store.view.bumps import bumps
+from store.view.counts import count_all
 from store.view.rows import SorryRow
 from store.view.view import catch_up
 from tests.support.events import (
@@ -235,7 +236,7 @@ def test_a_new_scan_replaces_the_declarations_of_its_file_alone(world: World) ->
     assert [t.name for t in queries.theorems(world.db)] == ["a", "x"]
     world.scan(sha(2), scanned("A.lean", [declaration("c")]), blob=BLOB2)
     assert [t.name for t in queries.theorems(world.db, kinds=())] == ["c", "x"]
-    counts = queries.counts(world.db)
+    counts = count_all(world.db)
     assert (counts.theorems, counts.declarations, counts.files) == (2, 2, 2)
     (first, _) = queries.files(world.db, repository=REPOSITORY, branch=BRANCH)
     assert (first.path, first.blob, first.sha, first.imports) == ("A.lean", BLOB2, sha(2), ["Init"])
@@ -243,11 +244,11 @@ def test_a_new_scan_replaces_the_declarations_of_its_file_alone(world: World) ->
 
 def test_a_removed_file_takes_its_declarations_with_it(world: World) -> None:
     world.scan(sha(1))
-    assert queries.counts(world.db).declarations == 2
+    assert count_all(world.db).declarations == 2
     world.tell(FileRemoved(**BRANCH_KEY, sha=sha(2), path="A.lean"))
     assert queries.theorems(world.db, kinds=()) == []
     assert queries.files(world.db) == []
-    assert queries.counts(world.db).declarations == 0
+    assert count_all(world.db).declarations == 0
     assert world.db.execute("SELECT count(*) FROM tallies").fetchone()[0] == 0
 
 
@@ -291,7 +292,7 @@ def test_a_sorry_lives_from_opened_to_filled_and_reopened(world: World) -> None:
     world.tell(SorryRemoved.model_validate(life(sha(3))))
     assert world.sorry().state == "removed"
     assert world.steps() == ["opened", "filled", "reopened", "removed"]
-    assert queries.counts(world.db).sorries == {"open": 0, "verified": 0, "filled": 0, "removed": 1}
+    assert count_all(world.db).sorries == {"open": 0, "verified": 0, "filled": 0, "removed": 1}
 
 
 def test_the_steps_of_a_sorry_can_be_read_by_people(world: World) -> None:
@@ -562,7 +563,7 @@ def test_the_service_tells_of_its_start_stop_and_configuration(world: World) -> 
 
 
 def test_every_known_state_is_counted_even_where_there_is_none(world: World) -> None:
-    counts = queries.counts(world.db)
+    counts = count_all(world.db)
     assert set(counts.sorries) == set(queries.SORRY_STATES)
     assert set(counts.proofs) == set(queries.PROOF_STATES)
     assert set(counts.jobs) == set(queries.JOB_STATES)
@@ -584,11 +585,11 @@ def test_what_is_watched_no_more_is_kept_and_counts_for_nothing(
     world.tell(watched(), CREATED, observed(sha(1)))
     world.scan(sha(1))
     world.tell(opened(), FOUND, observed(sha(2)))
-    counts = queries.counts(world.db)
+    counts = count_all(world.db)
     assert (counts.sorries["open"], counts.theorems, counts.files) == (1, 1, 1)
     assert queries.commits_to_scan(world.db) == len(queries.proofs_to_check(world.db)) == 1
     world.tell(end())
-    counts = queries.counts(world.db)
+    counts = count_all(world.db)
     assert (counts.sorries["open"], counts.theorems, counts.declarations, counts.files) == (0, 0, 0, 0)
     assert queries.commits_to_scan(world.db) == 0
     assert queries.proofs_to_check(world.db) == []

@@ -1,0 +1,169 @@
+"""How many there are: sorries, once for all branches, and theorems, proofs, jobs and files.
+
+A repository's number of sorries is that of its default branch. What else its other watched branches have in their
+source is a second number beside it, so a branch without differences changes neither. Where the default branch is not
+watched, or not known, every watched branch counts, and a sorry that several have counts once.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from store.domain.keywords import THEOREM_KINDS
+from store.view.queries import JOB_STATES, PROOF_STATES, SORRY_STATES, on_watched_branch
+
+
+@dataclass(frozen=True, slots=True)
+class SorryCounts:
+    """The sorries of a repository, or of several: by state (every state is a key), and those in the source elsewhere.
+
+    `elsewhere` are in the source of another watched branch and not in that of the default branch.
+    """
+
+    by_state: dict[str, int]
+    elsewhere: int
+
+    @property
+    def in_source(self) -> int:
+        """Return how many the source has, with a verified proof or not."""
+        return self.by_state["open"] + self.by_state["verified"]
+
+
+NO_SORRIES = SorryCounts(dict.fromkeys(SORRY_STATES, 0), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts by state. Every known state is a key, with 0 for an empty one.
+
+    Sorries, theorems, declarations and files count on watched branches only (see `queries.on_watched_branch`): what
+    a deleted or unwatched branch had is kept and listed, but is no one's open work. `theorems` are the declarations
+    of kind theorem or lemma; one on two branches counts twice, as files do. Sorries are `SorryCounts`.
+    """
+
+    sorries: dict[str, int]
+    sorries_elsewhere: int
+    proofs: dict[str, int]
+    jobs: dict[str, int]
+    theorems: int
+    declarations: int
+    files: int
+    simulated_proofs: int
+
+
+def elsewhere_said(number: int) -> str:
+    """Return ", and 3 more on other branches", which follows a number of sorries; "" for none."""
+    return f", and {number:,} more on other branches" if number else ""
+
+
+def on_counted_branch(table: str) -> str:
+    """Return a condition: the row is on a branch whose sorries are counted, as this module says."""
+    return (
+        f"{on_watched_branch(table)} AND NOT EXISTS (SELECT 1 FROM repositories AS home JOIN branches AS line "
+        "ON line.repository = home.repository AND line.branch = home.default_branch AND line.state = 'live' "
+        f"WHERE home.repository = {table}.repository AND home.default_branch <> {table}.branch)"
+    )
+
+
+def once(table: str, *states: str) -> str:
+    """Return a condition: the row is on a watched branch, and no other one stands for its sorry.
+
+    Of the rows of a sorry in these states, that of the default branch stands for all, else that of the first branch.
+    """
+    home = f"(SELECT default_branch FROM repositories AS home WHERE home.repository = {table}.repository)"
+    return (
+        f"{on_watched_branch(table)} AND NOT EXISTS (SELECT 1 FROM sorries AS twin WHERE twin.sorry = {table}.sorry "
+        f"AND twin.repository = {table}.repository AND twin.state IN ({', '.join(map(repr, states))}) "
+        f"AND (twin.branch IS NOT {home}, twin.branch) < ({table}.branch IS NOT {home}, {table}.branch) "
+        f"AND {on_watched_branch('twin')})"
+    )
+
+
+def counted_branches(db: sqlite3.Connection) -> set[tuple[str, str]]:
+    """Return the branches whose sorries are counted, each with its repository."""
+    rows = db.execute(f"SELECT repository, branch FROM branches AS b WHERE {on_counted_branch('b')}")
+    return {(repository, branch) for repository, branch in rows}
+
+
+def sorry_counts(db: sqlite3.Connection) -> dict[str, SorryCounts]:
+    """Count the sorries of each repository that has any on a watched branch, by its key."""
+    rank = f"instr('{' '.join(SORRY_STATES)}', {{}})"
+    rows = db.execute(
+        # The conditions are asked of branches, and not of every sorry.
+        "WITH lines AS MATERIALIZED (SELECT DISTINCT repository, branch FROM sorries), "
+        f"counted AS MATERIALIZED (SELECT * FROM lines WHERE {on_counted_branch('lines')}), "
+        f"others AS MATERIALIZED (SELECT * FROM lines WHERE {on_watched_branch('lines')} "
+        "AND (repository, branch) NOT IN (SELECT * FROM counted)), "
+        "alone AS (SELECT repository FROM counted GROUP BY repository HAVING count(*) = 1) "
+        # One branch is counted out of an index alone; of several, each sorry is looked at.
+        "SELECT repository, state, count(*) FROM counted CROSS JOIN sorries USING (repository, branch) "
+        "WHERE repository IN alone GROUP BY repository, state "
+        "UNION ALL SELECT repository, state, count(*) FROM ("
+        # Beside one min(), SQLite takes a bare column from the row that has it: `state`.
+        f"SELECT s.repository, s.state, min({rank.format('s.state')}) "
+        "FROM counted CROSS JOIN sorries AS s USING (repository, branch) WHERE repository NOT IN alone "
+        "GROUP BY s.repository, s.sorry) "
+        "GROUP BY repository, state "
+        "UNION ALL SELECT repository, 'elsewhere', count(DISTINCT s.sorry) "
+        "FROM others CROSS JOIN sorries AS s USING (repository, branch) "
+        "WHERE s.state IN ('open', 'verified') AND NOT EXISTS (SELECT 1 FROM counted CROSS JOIN sorries AS c "
+        "USING (repository, branch) WHERE counted.repository = s.repository AND c.sorry = s.sorry "
+        "AND c.state IN ('open', 'verified')) GROUP BY repository ORDER BY repository"
+    )
+    found: dict[str, dict[str, int]] = {}
+    for repository, state, n in rows:
+        found.setdefault(repository, {})[state] = n
+    return {
+        repository: SorryCounts({state: n.get(state, 0) for state in SORRY_STATES}, n.get("elsewhere", 0))
+        for repository, n in found.items()
+    }
+
+
+def added_up(counts: Iterable[SorryCounts]) -> SorryCounts:
+    """Return the sum over repositories."""
+    rows = [*counts]
+    by_state = {state: sum(row.by_state[state] for row in rows) for state in SORRY_STATES}
+    return SorryCounts(by_state, sum(row.elsewhere for row in rows))
+
+
+def disproved(db: sqlite3.Connection) -> int:
+    """Return how many of the open sorries that are counted are false as they stand, as the file is now."""
+    row = db.execute(
+        "SELECT count(DISTINCT s.repository || ' ' || s.sorry) "
+        "FROM attempts AS t CROSS JOIN sorries AS s ON s.sorry = t.sorry AND s.blob = t.blob "
+        f"WHERE t.outcome = 'disproved' AND s.state = 'open' AND {on_counted_branch('s')}"
+    ).fetchone()
+    return int(row[0])
+
+
+def count_all(db: sqlite3.Connection) -> Counts:
+    """Count what there is, without reading the declarations themselves."""
+    here = on_watched_branch("counted")
+    kinds = dict(
+        _pairs(db, f"SELECT kind, sum(declarations) FROM tallies AS counted WHERE {here} GROUP BY kind")
+    )
+    # Grouped by branch first, out of an index alone: the condition is checked for branches and not for every row.
+    files = "SELECT repository, branch, count(*) AS n FROM files GROUP BY repository, branch"
+    sorries = added_up(sorry_counts(db).values())
+    return Counts(
+        sorries=sorries.by_state,
+        sorries_elsewhere=sorries.elsewhere,
+        proofs=_by_state(db, "proofs", PROOF_STATES),
+        jobs=_by_state(db, "jobs", JOB_STATES),
+        theorems=sum(kinds.get(kind, 0) for kind in THEOREM_KINDS),
+        declarations=sum(kinds.values()),
+        files=int(
+            db.execute(f"SELECT coalesce(sum(n), 0) FROM ({files}) AS counted WHERE {here}").fetchone()[0]
+        ),
+        simulated_proofs=int(db.execute("SELECT count(*) FROM proofs WHERE simulated = 1").fetchone()[0]),
+    )
+
+
+def _by_state(db: sqlite3.Connection, table: str, states: Iterable[str]) -> dict[str, int]:
+    return dict.fromkeys(states, 0) | dict(_pairs(db, f"SELECT state, count(*) FROM {table} GROUP BY state"))
+
+
+def _pairs(db: sqlite3.Connection, statement: str) -> list[tuple[str, int]]:
+    return [(row[0], row[1]) for row in db.execute(statement)]
