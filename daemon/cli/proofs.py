@@ -31,12 +31,13 @@ from daemon.cli.render import (
 from daemon.instance import Instance
 from store.documents.document import of_row
 from store.documents.lookup import one_match, resolve
+from store.documents.proofs import Proof, describe_proofs, proof_label
 from store.text import ago, clean, clean_block, counted
 from store.view.rows import ProofRow
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from daemon.results.local_clone import LeftOut
     from daemon.results.proposals import Plan
@@ -507,14 +508,6 @@ def register(app: typer.Typer) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Proof(ProofRow):
-    label: str
-    """The state for people, with its grade."""
-    stale: str | None
-    """Why it does not fit the tip of its branch, or null."""
-
-
-@dataclass(frozen=True, slots=True)
 class Proofs:
     proofs: list[Proof]
     """oldest first"""
@@ -547,13 +540,14 @@ def list_(
     instance = locate(config, as_of)
     with view(instance) as database:
         if sorry is not None:
-            matching = queries.sorries_by_prefix(database, sorry)
-            sorry = one_match(matching, sorry, what="sorry", key="sorry").sorry
-        found = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
-        stale = queries.stale_proofs(database, sorry=sorry)
-    rows = found if everything else best_of_each_sorry(found, stale)
+            sorry = one_match(
+                queries.sorries_by_prefix(database, sorry), sorry, what="sorry", key="sorry"
+            ).sorry
+        matching = queries.proofs(database, state=state, sorry=sorry, repository=resolve(database, repo))
+        found = describe_proofs(database, matching)
+    rows = found if everything else best_of_each_sorry(found)
     if as_json:
-        emit_json(Proofs([described(row, stale) for row in rows]), instance.head)
+        emit_json(Proofs(rows), instance.head)
         return
     if not found:
         say("no proof matches" if repo or state or sorry else "no proof was found yet")
@@ -567,7 +561,7 @@ def list_(
             [
                 (
                     short[row.proof],
-                    state_word(row) + (f", stale: {stale[row.proof]}" if row.proof in stale else ""),
+                    row.label + (f", stale: {row.stale}" if row.stale else ""),
                     row.declaration + (f" ({counted(n_sorries, 'sorry')})" if n_sorries > 1 else ""),
                     row.replacement,
                     "yes" if row.patch_sha256 else "-",
@@ -583,7 +577,7 @@ def list_(
         )
     simulated = sum(row.simulated for row in rows)
     left = len(found) - len(rows)
-    n_stale = sum(row.proof in stale for row in found) if left else 0
+    n_stale = sum(row.stale is not None for row in found) if left else 0
     say(
         counted(len(rows), "proof")
         + (f", of which {simulated} SIMULATED: no proofs at all" if simulated else "")
@@ -595,12 +589,12 @@ def list_(
     )
 
 
-def best_of_each_sorry(rows: Iterable[ProofRow], stale: Collection[str]) -> list[ProofRow]:
+def best_of_each_sorry(proofs: Iterable[Proof]) -> list[Proof]:
     """Return of each sorry the best proof that fits its branch's tip, in the order given."""
-    best: dict[tuple[str, str, str], ProofRow] = {}
-    for row in rows:
+    best: dict[tuple[str, str, str], Proof] = {}
+    for row in proofs:
         key = (row.repository, row.branch, row.sorry)
-        if row.proof not in stale and (key not in best or _worth(best[key]) <= _worth(row)):
+        if row.stale is None and (key not in best or _worth(best[key]) <= _worth(row)):
             best[key] = row
     return sorted(best.values(), key=lambda row: (row.found_at, row.proof))
 
@@ -611,9 +605,9 @@ def _worth(row: ProofRow) -> tuple[int, int, str]:
     return states.index(row.state), grades.index(row.grade), row.checked_at or row.found_at
 
 
-def _of_each_text(rows: Iterable[ProofRow]) -> list[tuple[ProofRow, int]]:
+def _of_each_text(rows: Iterable[Proof]) -> list[tuple[Proof, int]]:
     """Return each text that fills a place once, and how many sorries it fills: a declaration's are filled together."""
-    texts: dict[tuple[str, ...], tuple[ProofRow, int]] = {}
+    texts: dict[tuple[str, ...], tuple[Proof, int]] = {}
     for row in rows:
         place = (
             row.repository,
@@ -633,16 +627,16 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
 
     instance = locate(config, as_of)
     with view(instance) as database:
-        row: ProofRow = one_match(queries.proofs_by_prefix(database, proof), proof, what="proof", key="proof")
-        stale = queries.stale_proofs(database, sorry=row.sorry)
+        matching = queries.proofs_by_prefix(database, proof)
+        (row,) = describe_proofs(database, [one_match(matching, proof, what="proof", key="proof")])
         attempt = queries.attempt_behind(database, row)
         others = queries.proofs(database, sorry=row.sorry)
     if as_json:
-        emit_json(OneProof(described(row, stale)), instance.head)
+        emit_json(OneProof(row), instance.head)
         return
     if row.simulated:
         say(styled(WARNING, "yellow", "bold"))
-    say(f"{styled(row.proof, 'bold')}  {state_word(row)}")
+    say(f"{styled(row.proof, 'bold')}  {row.label}")
     fields(
         (
             ("for sorry", row.sorry),
@@ -651,7 +645,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
             ("repository", f"{row.repository} ({row.branch}) at {row.sha}"),
             (
                 "fits",
-                f"no, it is stale: {stale[row.proof]}" if row.proof in stale else f"the tip of {row.branch}",
+                f"no, it is stale: {row.stale}" if row.stale else f"the tip of {row.branch}",
             ),
             ("found by", _finder(row, attempt)),
             ("found", ago(row.found_at)),
@@ -719,12 +713,10 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
     from daemon.paths import author_from_config
     from daemon.results.mail import mail
     from store.log.reader import LogReader
-    from store.view import queries
 
     instance = locate(config, as_of)
     with view(instance) as database:
-        row = _one_proof(database, proof)
-        stale = queries.stale_proofs(database, sorry=row.sorry)
+        (row,) = describe_proofs(database, [_one_proof(database, proof)])
     if row.patch_sha256 is None:
         why = f": {clean(row.reason)}" if row.reason else ""
         raise CliError(
@@ -738,8 +730,8 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
         return
     if row.simulated:
         note(f"everlean: {WARNING}")
-    if row.proof in stale:
-        note(f"everlean: stale, {stale[row.proof]}: it does not fit the tip of {row.branch}")
+    if row.stale:
+        note(f"everlean: stale, {row.stale}: it does not fit the tip of {row.branch}")
     # As bytes: a patch must reach git exactly as it was made.
     sys.stdout.buffer.write(data)
 
@@ -764,17 +756,5 @@ def _why_again(row: ProofRow, others: Sequence[ProofRow]) -> str:
         return ""
     last = before[-1]
     if last.blob == row.blob:
-        return f"after proof {last.proof}, which is {state_word(last)}, for the same version of the file"
+        return f"after proof {last.proof}, which is {proof_label(last)}, for the same version of the file"
     return f"after proof {last.proof}: {clean(row.path)} changed, and a proof is of one version of a file"
-
-
-def described(row: ProofRow, stale: Mapping[str, str]) -> Proof:
-    """Return a proof as `--json` shows it."""
-    return of_row(Proof, row, label=state_word(row), stale=stale.get(row.proof))
-
-
-def state_word(row: ProofRow) -> str:
-    """The state; of a verified proof its grade too, and the word that no simulated proof goes without."""
-    if row.graded:
-        return f"{row.state}, {row.graded}"
-    return f"{row.state} SIMULATED" if row.simulated else row.state

@@ -11,10 +11,7 @@ import typer
 
 from daemon.cli.completion import SORRIES, ids, one_of
 from daemon.cli.context import AsOf, Config, Json, Repo, locate, view
-from daemon.cli.proofs import Proof
 from daemon.cli.proofs import attempt_described as tried_with
-from daemon.cli.proofs import described as proof_described
-from daemon.cli.proofs import state_word as proof_state
 from daemon.cli.render import (
     check_choice,
     emit_json,
@@ -30,6 +27,7 @@ from daemon.cli.render import (
 from daemon.instance import command
 from daemon.paths import Paths
 from store.documents.lookup import one_match, resolve
+from store.documents.proofs import Proof, describe_proofs
 from store.documents.sorries import Goal, Impacts, Sorry, SorryKey, Tried, describe_sorries
 from store.domain.identity import line_url
 from store.text import ago, by_state, clean, clean_block, counted, span
@@ -194,15 +192,12 @@ def show(
         chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
         rows = [row for row in matching if row.sorry == chosen]
         attempts = queries.attempts(database, sorry=chosen)
-        proofs = queries.proofs(database, sorry=chosen)
-        stale = queries.stale_proofs(database, sorry=chosen)
+        proofs = describe_proofs(database, queries.proofs(database, sorry=chosen))
         impacts = resting_on(database, rows, instance.paths)
         found = describe_sorries(database, rows, moment=instance.moment, impacts=impacts, histories=True)
         tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     if as_json:
-        emit_json(
-            OneSorry(chosen, found, attempts, [proof_described(row, stale) for row in proofs]), instance.head
-        )
+        emit_json(OneSorry(chosen, found, attempts, proofs), instance.head)
         return
     for item in found:
         _show_one(item, tip=tips.get((item.repository, item.branch)), paths=instance.paths)
@@ -221,7 +216,7 @@ def show(
             [
                 (
                     row.proof,
-                    proof_state(row) + (", stale" if row.proof in stale else ""),
+                    row.label + (", stale" if row.stale else ""),
                     row.replacement,
                 )
                 for row in proofs

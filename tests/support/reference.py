@@ -56,6 +56,7 @@ from pipeline.serve import measures
 from store.curriculum import CurriculumRepository
 from store.documents import repositories
 from store.documents import sorries as documents
+from store.documents.proofs import Proof
 from store.domain.records import Declaration, Sorry
 from store.leandojo.parquet import ParquetReport
 from store.leandojo.progress import ProgressReport
@@ -147,7 +148,7 @@ RECORDS: dict[str, tuple[tuple[str, type], ...]] = {
     "sorries show": (("An attempt", rows.AttemptRow),),
     "theorems": (("A theorem", rows.DeclarationRow),),
     "theorems lives": (("A life", rows.TheoremRow),),
-    "proofs": (("A proof", proofs.Proof),),
+    "proofs": (("A proof", Proof),),
     "proofs tree": (("A tree", tree.Tree), ("A state", tree.TreeNode), ("A tried tactic", tree.TriedTactic)),
     "jobs": (("A job", jobs.Job),),
     "models": (("A checkpoint", models.Checkpoint),),

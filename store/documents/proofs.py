@@ -1,0 +1,60 @@
+"""A proof, with whether it still fits, and its verdict in a word."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from store.documents.document import of_row
+from store.view import queries
+from store.view.rows import ProofRow
+
+Word = Literal["waiting", "accepted", "rejected", "unknown", "simulated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof(ProofRow):
+    label: str
+    """The state for people, with its grade."""
+    stale: str | None
+    """Why it does not fit the tip of its branch, or null."""
+
+    @property
+    def verdict(self) -> Word:
+        """The gate's verdict: `accepted` is Lean's own, with every required check passed."""
+        return self._judged[0]
+
+    @property
+    def why(self) -> str:
+        """Why the verdict is this one; "" where there is nothing to add to it."""
+        return self._judged[1]
+
+    @property
+    def _judged(self) -> tuple[Word, str]:
+        if self.state in ("rejected", "conditional"):
+            return "rejected", self.reason
+        if self.checked_at is None:
+            return "waiting", "the gate has not judged it yet"
+        if self.simulated:
+            return "simulated", "the simulator judged, and not Lean"
+        if self.state == "verified":
+            return "accepted", self.reason
+        return "unknown", f"could not be checked: {', '.join(self.not_checked)}"
+
+
+def describe_proofs(view: sqlite3.Connection, proofs: Sequence[ProofRow]) -> list[Proof]:
+    """Return the documents of proofs, in their order; the number of questions does not grow with theirs."""
+    if not proofs:
+        return []
+    sorries = {row.sorry for row in proofs}
+    stale = queries.stale_proofs(view, sorry=sorries.pop() if len(sorries) == 1 else None)
+    return [of_row(Proof, row, label=proof_label(row), stale=stale.get(row.proof)) for row in proofs]
+
+
+def proof_label(row: ProofRow) -> str:
+    """Return the state; of a verified proof its grade too, and the word that no simulated proof goes without."""
+    if row.graded:
+        return f"{row.state}, {row.graded}"
+    return f"{row.state} SIMULATED" if row.simulated else row.state
