@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.models.chain import file_digest
+from pipeline.models.config import ProgressConfig
 from tests.support.models import checkpoint_removed, checkpoint_saved
 
 ID = "0123456789abcdef"
@@ -16,7 +17,10 @@ ID = "0123456789abcdef"
 @pytest.fixture
 def saved(folder: Any) -> Any:
     """A progress model whose files are there, and one whose files were removed."""
-    folder.add("model:progress", checkpoint_saved(ID, model="progress", simulated=True))
+    trained = checkpoint_saved(
+        ID, model="progress", simulated=True, config=ProgressConfig(model_name="b").to_dict()
+    )
+    folder.add("model:progress", trained)
     folder.add("model:progress", checkpoint_saved("fedcba9876543210", model="progress"))
     folder.add("model:progress", checkpoint_removed("fedcba9876543210", model="progress"))
     folder.write()

@@ -17,6 +17,7 @@ class _View(sqlite3.Connection):
 
 def empty_view(path: Path | str = ":memory:") -> sqlite3.Connection:
     """Return a new view; it need not be closed."""
-    connection = sqlite3.connect(path, isolation_level=None, factory=_View)
+    # Whichever thread collects garbage closes it.
+    connection = sqlite3.connect(path, isolation_level=None, factory=_View, check_same_thread=False)
     tables.create(connection)
     return connection
