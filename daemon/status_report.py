@@ -187,21 +187,21 @@ class Status:
     """its process, and its last start"""
     problems: list[Problem]
     """what is wrong. [The codes](operations.md#common-failures)"""
-    repositories: list[Repository]
-    """also those that are watched no more"""
+    repositories: list[Repository] | None
+    """also those that are watched no more; null, as the counts below, where the database cannot be read"""
     jobs: Jobs
     """what is to be said of them now"""
-    sorries: dict[str, int]
+    sorries: dict[str, int] | None
     """how many by state, of the [default branches](glossary.md)"""
-    sorries_elsewhere: int
+    sorries_elsewhere: int | None
     """how many more in the source of other watched branches"""
-    disproved: int
+    disproved: int | None
     """how many of the open ones are false as they stand"""
-    proofs: dict[str, int]
+    proofs: dict[str, int] | None
     """how many by state"""
-    simulated_proofs: int
+    simulated_proofs: int | None
     """how many are the simulator's"""
-    theorems: int
+    theorems: int | None
     """how many theorems and lemmas, on watched branches"""
     log: Log
     """where it ends"""
@@ -226,18 +226,22 @@ class Status:
     as_of: Moment | None = None
 
 
-def collect(instance: Instance, *, tell: Callable[[str], None] | None = None) -> Status:
+def collect(
+    instance: Instance, *, tell: Callable[[str], None] | None = None, live: DaemonAnswer | None = None
+) -> Status:
     """Return the whole document; as of an earlier moment if the place has one.
 
     As of then, the problems are those that the log knew of: what is wrong with the daemon or a file is of now.
 
     Args:
         tell: see `daemon.instance.open_view`; called for an earlier moment only.
+        live: what the daemon says, where it asks itself; None: its control socket is asked.
     """
     report = _empty(instance)
     problems: list[Problem] = []
     if instance.moment is None:
-        report = _collect_now(report, problems, instance=instance)
+        live = ask(instance) if live is None else live
+        report = _collect_now(report, problems, instance=instance, live=live)
     else:
         with open_view(instance, tell=tell) as database:
             report = _from_view(report, problems, database, instance=instance, live=DaemonAnswer())
@@ -278,8 +282,23 @@ def _empty(instance: Instance) -> Status:
     )
 
 
-def _collect_now(report: Status, problems: list[Problem], *, instance: Instance) -> Status:
-    live = ask(instance)
+def _unknown(report: Status) -> Status:
+    """Return the report without the counts, which an unreadable view does not tell: 0 would be an answer."""
+    return replace(
+        report,
+        repositories=None,
+        sorries=None,
+        sorries_elsewhere=None,
+        disproved=None,
+        proofs=None,
+        simulated_proofs=None,
+        theorems=None,
+    )
+
+
+def _collect_now(
+    report: Status, problems: list[Problem], *, instance: Instance, live: DaemonAnswer
+) -> Status:
     has_view = instance.paths.database_db.exists()
     again = "restart the daemon: it makes the database anew" if instance.running else "everlean db rebuild"
     if has_view:
@@ -288,9 +307,10 @@ def _collect_now(report: Status, problems: list[Problem], *, instance: Instance)
                 report = _from_view(report, problems, database, instance=instance, live=live)
         except LogError as error:
             # Half an answer with the reason is worth more to who is on call than none.
-            has_view = False
+            has_view, report = False, _unknown(report)
             problems.append(problem(ProblemCode.VIEW_UNREADABLE, str(error), again))
     elif instance.paths.events_db.exists():
+        report = _unknown(report)
         problems.append(problem(ProblemCode.VIEW_MISSING, f"{instance.paths.database_db}: missing", again))
     if instance.paths.events_db.exists():
         try:
@@ -588,12 +608,14 @@ def _lag(log: LogReader, *, seen: int, position: int, instance: Instance) -> lis
 
 def _summary(report: Status, *, ran: bool) -> str:
     sorries = report.sorries
-    watched = sum(item.watched and item.enabled for item in report.repositories)
-    numbers = (
-        f"{counted(watched, 'repository')} watched,"
-        f" {counted(sorries.get('open', 0), 'sorry')} open, {sorries.get('verified', 0):,} verified,"
-        f" {sorries.get('filled', 0):,} filled{elsewhere_said(report.sorries_elsewhere)}"
-    )
+    numbers = "an unknown number of repositories and sorries"
+    if sorries is not None and report.repositories is not None:
+        watched = sum(item.watched and item.enabled for item in report.repositories)
+        numbers = (
+            f"{counted(watched, 'repository')} watched,"
+            f" {counted(sorries['open'], 'sorry')} open, {sorries['verified']:,} verified,"
+            f" {sorries['filled']:,} filled{elsewhere_said(report.sorries_elsewhere or 0)}"
+        )
     if report.as_of is not None:
         return f"As of event {report.as_of.seq}: {numbers}."
     if not report.daemon.running:

@@ -98,14 +98,7 @@ def show(report: Status) -> None:
         (
             ("daemon", _daemon(daemon, earlier=earlier)),
             ("lean", _lean(report)),
-            (
-                "sorries",
-                by_state(report.sorries)
-                + elsewhere_said(report.sorries_elsewhere)
-                + _disproved(report.disproved),
-            ),
-            ("proofs", by_state(report.proofs) + _simulated(report)),
-            ("theorems", f"{report.theorems:,}"),
+            *_counts(report),
             ("models", _models(report.models)),
             ("proving", _proving(report.proving)),
             *_work(report.work),
@@ -120,7 +113,7 @@ def show(report: Status) -> None:
             ),
         )
     )
-    watched = [item for item in report.repositories if item.watched]
+    watched = [item for item in report.repositories or () if item.watched]
     if watched:
         say()
         repos.show(watched, running=daemon.running, polls=not earlier, details=False)
@@ -247,9 +240,20 @@ def _disproved(number: int) -> str:
     return f"; {number:,} of the open disproved: false as they stand" if number else ""
 
 
-def _simulated(report: Status) -> str:
-    number = report.simulated_proofs
-    return f"; {number:,} of them SIMULATED, no proofs at all" if number else ""
+def _counts(report: Status) -> tuple[tuple[str, str], ...]:
+    """Return the lines of what the view counts, "unknown" where it cannot be read."""
+    if report.sorries is None or report.proofs is None:
+        return tuple((name, "unknown") for name in ("sorries", "proofs", "theorems"))
+    sorries = by_state(report.sorries) + elsewhere_said(report.sorries_elsewhere or 0)
+    simulated = report.simulated_proofs
+    proofs = by_state(report.proofs) + (
+        f"; {simulated:,} of them SIMULATED, no proofs at all" if simulated else ""
+    )
+    return (
+        ("sorries", sorries + _disproved(report.disproved or 0)),
+        ("proofs", proofs),
+        ("theorems", f"{report.theorems:,}"),
+    )
 
 
 _TRANSIENT = (InstanceError, LogError, ControlError, FolderError)

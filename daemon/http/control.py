@@ -5,6 +5,7 @@ user, and `daemon.peers` what that user may do: GET reads, the rest acts. Others
 
     GET  /health   200 or 503: {"healthy", "problems"}
     GET  /status   200: what only the living daemon knows
+    GET  /problems 200: {"problems"}, the list of `everlean status`
     GET  /metrics  200: numbers for Prometheus, as text; 503 where the view cannot be read
     GET  /report   200: the page of `everlean report`; 304 for one that the client has; 503 where it cannot be made
     GET  /badge.svg, /feed.atom    200: how many sorries there are, and which came and went (`daemon.http.feed`)
@@ -512,6 +513,9 @@ def _application(parts: Parts) -> Starlette:
     async def status(_request: Request) -> JSONResponse:
         return JSONResponse(asdict(parts.living.status()))
 
+    async def problems(_request: Request) -> JSONResponse:
+        return JSONResponse({"problems": [asdict(one) for one in await parts.living.problems()]})
+
     async def poll(request: Request) -> JSONResponse:
         try:
             repository = await _text(request, "repository", remedy=_NAME_A_REPOSITORY)
@@ -539,6 +543,7 @@ def _application(parts: Parts) -> Starlette:
         routes=[
             Route("/health", health, methods=["GET"]),
             Route("/status", status, methods=["GET"]),
+            Route("/problems", problems, methods=["GET"]),
             metrics_route(parts.metrics.text),
             *report_routes(parts.page.now),
             *feed_routes(parts.store.ask),

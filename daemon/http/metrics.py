@@ -75,7 +75,8 @@ class LiveNumbers:
     version: str
     started_at: datetime
     lean: str
-    problems: int
+    problems: Mapping[str, int]
+    """by severity, those that `everlean status` lists"""
     log_position: int
     waiting: Mapping[tuple[str, str], int]
     gpus: tuple[Gpu, ...]
@@ -148,7 +149,12 @@ def _daemon(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
     yield _one(
         "start_time_seconds", "When the daemon started, in seconds since 1970.", live.started_at.timestamp()
     )
-    yield _one("problems", "Problems that the daemon has found; `everlean status` lists them.", live.problems)
+    yield _gauge(
+        "problems",
+        "Problems by severity, those that `everlean status` lists.",
+        ("severity",),
+        [((severity,), live.problems.get(severity, 0)) for severity in ("error", "warning")],
+    )
     yield _counter(
         "log_events", "Events in the log: the position of the last one.", (), [((), live.log_position)]
     )
@@ -399,10 +405,11 @@ class Metrics:
             StoreFailedError: it is closed.
         """
         view = await self._store.ask(report_queries.numbers)
-        live = self._live(await self._store.look_up(LogReader.position))
+        problems = Counter[str](problem.severity for problem in await self._living.problems())
+        live = self._live(await self._store.look_up(LogReader.position), problems)
         return await asyncio.to_thread(exposition, view, live)
 
-    def _live(self, log_position: int) -> LiveNumbers:
+    def _live(self, log_position: int, problems: Mapping[str, int]) -> LiveNumbers:
         parts = self._living
         github = parts.forge.github
         waiting = Counter((due.kind, "queued") for due in parts.queued())
@@ -412,7 +419,7 @@ class Metrics:
             version=version("everlean"),
             started_at=parts.context.started_at,
             lean=parts.work.leans.summary.kind,
-            problems=len(parts.health().problems),
+            problems=problems,
             log_position=log_position,
             log_shipped=parts.shipping.shipped,
             waiting={(str(kind), state): number for (kind, state), number in waiting.items()},

@@ -5,6 +5,7 @@ Reads the parts and changes none. What the log knows as well is the command line
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,14 +24,17 @@ from daemon.answers import (
 )
 from daemon.clock import ClockWatch
 from daemon.context import Context
+from daemon.instance import DaemonAnswer, Instance
 from daemon.jobs.due import DueJob
 from daemon.jobs.runner import JobRunner
 from daemon.maintenance import Maintenance
 from daemon.planning.plan import WaitingJob
 from daemon.polling.github import Forge
 from daemon.polling.schedule import PollScheduler
+from daemon.problems import Problem
 from daemon.scheduler import Scheduler
 from daemon.shipping import Shipping
+from daemon.status_report import collect
 from daemon.store_service import StoreService
 
 MOST_QUEUED = 1000
@@ -66,6 +70,13 @@ class RuntimeStatus:
         if self.store.failure is not None:
             problems.append(f"the store failed: {self.store.failure}")
         return Health(not problems, problems)
+
+    async def problems(self) -> list[Problem]:
+        """Return the problems that `everlean status` lists, made of the same answer; read on another thread."""
+        settings = self.context.settings
+        instance = Instance(settings.path, settings.paths, os.getpid())
+        live = DaemonAnswer(self.status())
+        return (await asyncio.to_thread(collect, instance, live=live)).problems
 
     def queued(self) -> list[DueJob]:
         """The jobs that begin as soon as they may."""

@@ -389,6 +389,24 @@ def test_a_damaged_database_is_a_problem_with_a_remedy_and_no_reason_to_say_noth
     answer = filled.everlean("status", "--json")
     assert answer.code == 3
     assert "view_unreadable" in codes(answer.json)
+    counts = (
+        "repositories",
+        "sorries",
+        "sorries_elsewhere",
+        "disproved",
+        "proofs",
+        "simulated_proofs",
+        "theorems",
+    )
+    assert [answer.json[name] for name in counts] == [None] * len(counts)
+    text = filled.everlean("status").out
+    assert "unknown number of repositories" in text.splitlines()[0]
+    assert "0 repositories" not in text
+    assert [line.split() for line in text.splitlines() if "unknown" in line][1:] == [
+        ["sorries", "unknown"],
+        ["proofs", "unknown"],
+        ["theorems", "unknown"],
+    ]
     assert answer.json["log"]["position"] > 0
     database.unlink()
     (filled.state / "events.db").write_bytes(b"nor a log " * 800)

@@ -18,7 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from daemon.context import Context
 from daemon.http.metrics import CONTENT_TYPE, PROBLEM, LiveNumbers, MetricsListener, exposition
+from daemon.instance import find_instance
 from daemon.settings import Settings, parse
+from daemon.status_report import collect
 from store.errors import DatabaseIOError
 from store.sqlite import connect_readonly
 from store.view import report_queries, tables
@@ -33,7 +35,7 @@ LIVE = LiveNumbers(
     version="0.1.0",
     started_at=datetime.now(UTC),
     lean="none",
-    problems=0,
+    problems={},
     log_position=10**6,
     waiting={},
     gpus=(),
@@ -256,8 +258,13 @@ def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: P
                 unix.get("http://everlean/metrics").text,
                 tcp.get(f"http://127.0.0.1:{port}/metrics").text,
             ]
+            problems = unix.get("http://everlean/problems").json()["problems"]
+            status = collect(find_instance(deployment.config))
             pages = [unix.get("http://everlean/report"), tcp.get(f"http://127.0.0.1:{port}/report")]
             badge, feed = (tcp.get(f"http://127.0.0.1:{port}/{name}") for name in ("badge.svg", "feed.atom"))
+    listed = [(one.severity, one.code) for one in status.problems]
+    assert ("warning", "no_lean") in listed
+    assert [(one["severity"], one["code"]) for one in problems] == listed
     assert [page.status_code for page in pages] == [200, 200]
     assert "1 sorry is open in 1 watched repository" in pages[1].text
     assert pages[0].content == pages[1].content, "made once, for both"
@@ -266,6 +273,11 @@ def test_the_whole_daemon_gives_its_numbers_on_its_socket_and_on_tcp(tmp_path: P
     assert ET.fromstring(feed.content).tag == "{http://www.w3.org/2005/Atom}feed"
     for text in texts:
         found = {family.name: family for family in text_string_to_metric_families(text)}
+        numbers = {sample.labels["severity"]: sample.value for sample in found["everlean_problems"].samples}
+        assert numbers == {
+            severity: sum(one.severity == severity for one in status.problems)
+            for severity in ("error", "warning")
+        }
         key = settings.repos[0].key
         sorries = {sample.labels["state"]: sample.value for sample in found["everlean_sorries"].samples}
         assert sorries == {"open": 1, "verified": 0, "filled": 0, "removed": 0}

@@ -142,7 +142,7 @@ _LIVE = LiveNumbers(
     version="0.0.0",
     started_at=datetime(2026, 12, 1, tzinfo=UTC),
     lean="simulator",
-    problems=2,
+    problems={"error": 2},
     log_position=1000,
     waiting={("prove", "queued"): 2, ("train", "held"): 1},
     gpus=(),

@@ -54,7 +54,7 @@ def live(**changes: Any) -> LiveNumbers:
         "version": "0.1.0",
         "started_at": NOW - timedelta(hours=1),
         "lean": "simulator",
-        "problems": 1,
+        "problems": {"error": 1},
         "log_position": 40,
         "log_shipped": 1,
         "waiting": {("scan", "queued"): 2, ("train", "held"): 1},
