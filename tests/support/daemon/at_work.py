@@ -190,7 +190,7 @@ class Child:
     def holds_its_lock(self) -> bool:
         """Whether it has read what it is to do."""
         try:
-            return (self.folder / "lock").read_text(encoding="ascii") == str(self.process.pid)
+            return (self.folder / "lock").read_text(encoding="ascii").strip() == str(self.process.pid)
         except FileNotFoundError:
             return False
 
