@@ -50,11 +50,11 @@ async def agents(config: Path, source: str) -> None:
 
 async def play(ada: Client, bob: Client, source: str) -> None:
     """Show what both are answered."""
-    found = await ask(ada, "list_sorries", limit=10)
+    found = await ask(ada, "search_sorries", limit=10)
     sorries = {one["declaration"].rpartition(".")[2]: one for one in found["sorries"]}
-    say(f"\nada: list_sorries   {found['found']} open:\n")
+    say(f"\nada: search_sorries   {found['total']} open:\n")
     for name, one in sorries.items():
-        say(f"  {one['path'] + ':' + str(one['line']):22}{name:17}{cut(one['goal'].splitlines()[-1], 41)}")
+        say(f"  {one['path'] + ':' + str(one['line']):22}{name:17}{cut(one['statement'], 41)}")
     sorry = sorries["and_swap"]["sorry"]
     claim = await ask(ada, "claim_sorry", sorry=sorry, agent="ada", minutes=30)
     say(f"\nada: claim_sorry and_swap     hers until {claim['until'][11:16]} UTC")

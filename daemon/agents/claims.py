@@ -82,7 +82,7 @@ class Claims:
             if not rows:
                 raise KeyError(sorry)
             row, repo = await self._open(rows)
-            _refuse_others(row, standing, claim)
+            _refuse_others(row, standing, claim, agent=agent)
             job = self.runner.proving(repo.key, row.declaration)
             if job is not None:
                 raise WorkStateError(
@@ -137,7 +137,7 @@ class Claims:
                 raise KeyError(first)
             row, repo = await self._open(rows)
             taken = [row, *(_of_the_same(row, other, beside) for other in others)]
-            _refuse_others(row, standing, claim, taken=proofs)
+            _refuse_others(row, standing, claim, agent=agent, taken=proofs)
             found = await self._found(taken, repo, proofs)
             events = []
             for body in found:
@@ -249,11 +249,17 @@ def _of_the_same(row: SorryRow, sorry: str, beside: Sequence[SorryRow]) -> Sorry
 
 
 def _refuse_others(
-    row: SorryRow, standing: Sequence[ClaimRow], claim: str | None, *, taken: Collection[str] = ()
+    row: SorryRow,
+    standing: Sequence[ClaimRow],
+    claim: str | None,
+    *,
+    agent: str,
+    taken: Collection[str] = (),
 ) -> None:
     """Refuse who has not the claim that stands, or has one that does not stand any more.
 
     Args:
+        agent: what the one who asks is called.
         taken: the sorries of the declaration of which any may be the claimed one; none: `row`'s has to be.
 
     Raises:
@@ -263,6 +269,10 @@ def _refuse_others(
     if claim is not None and not any(one.claim == claim and one.sorry in mine for one in standing):
         raise WorkStateError(f"claim {claim}: its lease has ended, or it is of another sorry; claim anew")
     other = next((one for one in standing if one.claim != claim), None)
+    if other is not None and other.agent == agent:
+        raise WorkStateError(
+            f"{row.declaration}: you, {agent}, have claimed it until {other.until}; give the claim's id as `claim`"
+        )
     if other is not None:
         raise WorkStateError(
             f"{row.declaration}: {other.agent} has claimed it until {other.until}; take another sorry"

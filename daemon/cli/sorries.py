@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,15 +27,14 @@ from daemon.instance import command
 from daemon.paths import Paths
 from store.documents.lookup import one_match, resolve
 from store.documents.proofs import Proof, describe_proofs
-from store.documents.sorries import Goal, Impacts, Sorry, SorryKey, Tried, describe_sorries
+from store.documents.sorries import Goal, Sorry, Tried, by_impact, describe_sorries
 from store.domain.identity import line_url
 from store.text import ago, by_state, clean, clean_block, counted, span
-from store.view.impact import Declared, Impact, impacts
-from store.view.rows import AttemptRow, SorryRow, too_large_said
+from store.view.impact import Impact
+from store.view.rows import AttemptRow, too_large_said
 
 if TYPE_CHECKING:
-    import sqlite3
-
+    from pipeline.jobs.blueprint import Blueprints
     from store.view.rows import TooLargeRow
 
 
@@ -93,6 +91,7 @@ def list_(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
+    from pipeline.jobs.blueprint import resting_on
     from store.view import queries
 
     check_choice(state, STATES, option="--state")
@@ -107,7 +106,7 @@ def list_(
             state="open" if state == "disproved" else state,
             watched_only=not every,
         )
-        impacts = resting_on(database, rows, instance.paths) if by == "impact" else {}
+        impacts = resting_on(database, rows, _blueprints(instance.paths)) if by == "impact" else {}
         found = describe_sorries(database, rows, moment=instance.moment, impacts=impacts, histories=as_json)
         too_large = [
             row
@@ -117,7 +116,7 @@ def list_(
     if state in ("open", "disproved"):
         found = [item for item in found if bool(item.disproved) == (state == "disproved")]
     if by == "impact":
-        found.sort(key=lambda item: (item.impact is None, item.impact.order if item.impact else ()))
+        found = by_impact(found)
     if as_json:
         emit_json(Sorries(found, too_large), instance.head)
         return
@@ -184,6 +183,7 @@ def show(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
+    from pipeline.jobs.blueprint import resting_on
     from store.view import queries
 
     instance = locate(config, as_of)
@@ -193,7 +193,7 @@ def show(
         rows = [row for row in matching if row.sorry == chosen]
         attempts = queries.attempts(database, sorry=chosen)
         proofs = describe_proofs(database, queries.proofs(database, sorry=chosen))
-        impacts = resting_on(database, rows, instance.paths)
+        impacts = resting_on(database, rows, _blueprints(instance.paths))
         found = describe_sorries(database, rows, moment=instance.moment, impacts=impacts, histories=True)
         tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
     if as_json:
@@ -254,24 +254,10 @@ def release(
     say(f"{held.sorry}: {clean(held.agent)} has it no longer")
 
 
-def resting_on(database: sqlite3.Connection, rows: Iterable[SorryRow], paths: Paths) -> Impacts:
-    """Return what rests on the sorries that are in the source, by repository, branch and sorry."""
+def _blueprints(paths: Paths) -> Blueprints:
     from pipeline.jobs.blueprint import Blueprints
-    from store.view import queries
 
-    blueprints = Blueprints(paths.mirrors, lambda problem: note(f"everlean: {clean(problem)}"))
-    tips = {(row.repository, row.branch): row.scanned for row in queries.branches(database)}
-    by_branch: dict[tuple[str, str], list[SorryRow]] = defaultdict(list)
-    for row in rows:
-        if row.state in ("open", "verified"):
-            by_branch[row.repository, row.branch].append(row)
-    resting: dict[SorryKey, Impact] = {}
-    for (repository, branch), its in by_branch.items():
-        places = {row.sorry: Declared(row.path, row.declaration) for row in its}
-        blueprint = blueprints(repository, tips.get((repository, branch)))
-        found = impacts(database, repository, branch, places.values(), blueprint=blueprint)
-        resting |= {(repository, branch, sorry): found[place] for sorry, place in places.items()}
-    return resting
+    return Blueprints(paths.mirrors, lambda problem: note(f"everlean: {clean(problem)}"))
 
 
 def impact_said(impact: Impact | None) -> str:

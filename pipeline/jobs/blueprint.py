@@ -1,16 +1,22 @@
-"""Reads the blueprints of repositories out of their mirrors, at a commit."""
+"""Reads the blueprints of repositories out of their mirrors, at a commit, and what rests on sorries with them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import JobError
+from store.documents.sorries import Impacts, SorryKey
 from store.domain.blueprint import Statement, read_latex, read_verso
 from store.domain.identity import slug
+from store.view import queries
+from store.view.impact import Declared, Impact, impacts
+from store.view.rows import SorryRow
 
 LARGEST_FILE_BYTES = 4 << 20
 LARGEST_BLUEPRINT_BYTES = 64 << 20
@@ -75,3 +81,19 @@ class Blueprints:
 
 def _is_latex(path: str) -> bool:
     return "/blueprint/src/" in f"/{path}" and path.endswith(".tex")
+
+
+def resting_on(view: sqlite3.Connection, sorries: Iterable[SorryRow], blueprints: Blueprints) -> Impacts:
+    """Return what rests on the sorries that are in the source, by repository, branch and sorry."""
+    tips = {(row.repository, row.branch): row.scanned for row in queries.branches(view)}
+    by_branch: dict[tuple[str, str], list[SorryRow]] = defaultdict(list)
+    for row in sorries:
+        if row.state in ("open", "verified"):
+            by_branch[row.repository, row.branch].append(row)
+    resting: dict[SorryKey, Impact] = {}
+    for (repository, branch), its in by_branch.items():
+        places = {row.sorry: Declared(row.path, row.declaration) for row in its}
+        blueprint = blueprints(repository, tips.get((repository, branch)))
+        counts = impacts(view, repository, branch, places.values(), blueprint=blueprint)
+        resting |= {(repository, branch, sorry): counts[place] for sorry, place in places.items()}
+    return resting

@@ -154,6 +154,11 @@ def describe_sorries(
     return [document(row) for row in sorries]
 
 
+def by_impact(sorries: Sequence[Sorry]) -> list[Sorry]:
+    """Return the sorries on which most rests first, and those of which nothing says what does last."""
+    return sorted(sorries, key=lambda item: (item.impact is None, item.impact.order if item.impact else ()))
+
+
 def _disproved(row: SorryRow, attempts: Sequence[AttemptRow]) -> Literal["lean", "simulator"] | None:
     """Return who accepted a proof of the negation of the statement as the file has it now."""
     false = [

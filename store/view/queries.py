@@ -46,6 +46,7 @@ connect = connect_readonly
 ATTEMPT_ORDER = "recorded_at, sorry, blob, prover, rung, model, budget"
 """Of attempts, the oldest first."""
 
+_HAS_TEXT = "instr(lower(declaration || ' ' || path || ' ' || statement), lower(?)) > 0"
 SORRY_STATES = ("open", "verified", "filled", "removed")
 PROOF_STATES = ("candidate", "verified", "rejected", "conditional")
 JOB_STATES = ("running", "succeeded", "failed", "interrupted", "cancelled")
@@ -209,16 +210,32 @@ def sorries(
     repository: str | None = None,
     branch: str | None = None,
     state: str | None = None,
+    text: str = "",
+    file: str = "",
     watched_only: bool = False,
     limit: int | None = None,
 ) -> list[SorryRow]:
-    """Return sorries in source order."""
+    """Return sorries in source order.
+
+    Args:
+        text: what the declaration, the path or the statement has, whatever its case.
+        file: a path, or its end.
+    """
+    conditions = [on_watched_branch("sorries")] if watched_only else []
+    parameters = []
+    if text:
+        conditions.append(_HAS_TEXT)
+        parameters.append(text)
+    if file:
+        conditions.append("substr('/' || path, -length(?)) = ?")
+        parameters += [f"/{file}"] * 2
     return read(
         db,
         SorryRow,
         "sorries",
         equal={"repository": repository, "branch": branch, "state": state},
-        conditions=[on_watched_branch("sorries")] if watched_only else [],
+        conditions=conditions,
+        parameters=parameters,
         order="repository, branch, path, byte_start, sorry",
         limit=limit,
     )
@@ -235,7 +252,7 @@ def sorries_with(
         equal={"repository": repository},
         conditions=[
             "state IN ('open', 'verified')",
-            "instr(lower(declaration || ' ' || path || ' ' || statement), lower(?)) > 0",
+            _HAS_TEXT,
             on_watched_branch("sorries"),
         ],
         parameters=[text],

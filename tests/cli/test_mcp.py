@@ -54,22 +54,23 @@ def test_an_agent_sees_the_repositories_and_their_open_sorries(filled: StateFold
     (repository,) = found["repositories"]
     assert repository["repository"] == REPOSITORY
     assert [(one["branch"], one["open"]) for one in repository["branches"]] == [("main", 1)]
-    _, page = call(filled, "list_sorries", repository="one")
-    assert (page["found"], page["next_offset"]) == (1, None)
+    _, page = call(filled, "search_sorries", repository="one")
+    assert (page["total"], "next_offset" in page) == (1, False)
     (sorry,) = page["sorries"]
     assert (sorry["sorry"], sorry["declaration"], sorry["state"]) == (OTHER_SORRY, "Demo.beta", "open")
 
 
 def test_a_long_list_comes_in_pages(filled: StateFolder) -> None:
-    _, empty = call(filled, "list_sorries", offset=1)
-    assert (empty["sorries"], empty["found"], empty["next_offset"]) == ([], 1, None)
-    assert call(filled, "list_sorries", limit=201)[0] is False
+    assert call(filled, "search_sorries", offset=1) == (True, {"total": 1}), "what is empty is left out"
+    assert call(filled, "search_sorries", limit=201)[0] is False
 
 
 def test_a_sorry_is_shown_with_its_proofs_and_their_verdicts(filled: StateFolder) -> None:
     _, one = call(filled, "show_sorry", sorry=SORRY[:6])
     assert [branch["line"] for branch in one["branches"]] == [14]
-    assert one["source"] is None, "there is no mirror here"
+    assert "source" not in one, "nobody asked for it"
+    _, one = call(filled, "show_sorry", sorry=SORRY, source=10)
+    assert "source" not in one, "there is no mirror here"
     (proof,) = one["proofs"]
     assert (proof["proof"], proof["verdict"], proof["axioms"]) == (PROOF, "accepted", ["propext"])
 
@@ -89,26 +90,123 @@ def test_a_proof_that_no_kernel_replayed_has_no_certificate(filled: StateFolder)
     ("tool", "arguments", "why"),
     [
         ("show_sorry", {"sorry": "ffff"}, "no sorry has an id"),
-        ("show_proof", {"proof": "../../etc/passwd"}, "should match pattern"),
-        ("show_sorry", {"sorry": "5"}, "should match pattern"),
-        ("list_sorries", {"repository": "evil\x1b[31m"}, "no repository is called"),
-        ("list_sorries", {"limit": -1}, "greater than or equal to 1"),
-        ("list_sorries", {"state": "proved"}, "'open'"),
+        ("show_sorry", {}, "the argument sorry is missing; give the id, or its beginning"),
+        (
+            "show_proof",
+            {"proof": "../../etc/passwd"},
+            "proof is '../../etc/passwd', but should match pattern",
+        ),
+        ("show_sorry", {"sorry": "5"}, "sorry is '5', but should match pattern"),
+        ("show_sorry", {"sorry": ["5a5a"]}, "sorry is ['5a5a'], but should be a valid string"),
+        ("search_sorries", {"repository": "evil\x1b[31m"}, "no repository is called"),
+        ("search_sorries", {"limit": -1}, "limit is -1, but should be greater than or equal to 1"),
+        ("search_sorries", {"limit": "many"}, "limit is 'many', but should be a valid integer"),
+        ("search_sorries", {"state": "proved"}, "'open'"),
+        (
+            "search_sorries",
+            {"order": "\x1b[31m"},
+            "order is '\\x1b[31m', but should be 'place' or 'impact'; give",
+        ),
+        ("search_sorries", {"repo": "one"}, "has no argument 'repo'; it takes text, file, repository"),
+        ("list_sorries", {}, "no tool is called 'list_sorries'; there are list_repositories, search_sorries"),
     ],
 )
-def test_what_is_not_there_or_not_asked_properly_is_refused_with_a_reason(
+def test_what_is_not_there_or_not_asked_properly_is_refused_in_one_sentence(
     filled: StateFolder, tool: str, arguments: dict[str, Any], why: str
 ) -> None:
     answered, said = call(filled, tool, **arguments)
     assert not answered
     assert why in said
     assert "\x1b" not in said
+    assert "\n" not in said
+    assert "pydantic" not in said
+    assert "Error executing" not in said
+
+
+def test_sorries_are_found_by_words_by_file_and_by_state(filled: StateFolder) -> None:
+    def ids(**arguments: Any) -> list[str]:
+        return [one["sorry"] for one in call(filled, "search_sorries", **arguments)[1].get("sorries", [])]
+
+    with sqlite3.connect(filled.state / "database.db") as db:
+        db.execute("UPDATE sorries SET path = 'Deep/Demo_2.lean' WHERE sorry = ?", (OTHER_SORRY,))
+    assert ids(state="verified") == [SORRY]
+    for found in (
+        {"text": "BETA"}, {"text": "x = x"}, {"file": "Demo_2.lean"}, {"file": "Deep/Demo_2.lean"},
+        {"branch": "main"}, {"order": "impact"},
+    ):  # fmt: skip
+        assert ids(**found) == [OTHER_SORRY], found
+    for missed in ({"text": "alpha"}, {"file": "2.lean"}, {"file": "Demo%2.lean"}, {"branch": "other"}):
+        assert ids(**missed) == [], missed
+
+
+def test_two_thousand_sorries_with_long_statements_are_listed_in_less_than_8_kb(filled: StateFolder) -> None:
+    statement = ": ∀ ε > 0, ∃ δ > 0, " + "x" * 180
+    with sqlite3.connect(filled.state / "database.db") as db:
+        cursor = db.execute("SELECT * FROM sorries WHERE sorry = ?", (OTHER_SORRY,))
+        row = dict(zip((name for name, *_ in cursor.description), cursor.fetchone(), strict=True))
+        changed = [
+            row | {"sorry": f"{n:016x}", "statement": statement, "declaration": f"Demo.Long.Name.lemma_{n}"}
+            for n in range(1999)
+        ]
+        statements = f"INSERT INTO sorries ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})"
+        db.executemany(statements, [(*one.values(),) for one in changed])
+        db.execute("UPDATE sorries SET statement = ? WHERE sorry = ?", (statement, OTHER_SORRY))
+
+    async def go() -> Any:
+        async with Client(make_server(Tools(filled.config))) as client:
+            return await client.call_tool("search_sorries", {})
+
+    result = asyncio.run(go())
+    page, (text,) = result.structured_content, result.content
+    assert json.loads(text.text) == page
+    assert len(text.text.encode()) < 8_000
+    assert (page["total"], len(page["sorries"]), page["next_offset"]) == (2000, 20, 20)
+    assert all(one["statement"].endswith("…") for one in page["sorries"])
+    assert "show_sorry has the whole" in page["note"]
+    _, one = call(filled, "show_sorry", sorry=page["sorries"][0]["sorry"])
+    assert one["branches"][0]["statement"] == statement
+
+
+def test_a_claim_of_one_s_own_is_said_to_be_one_s_own_and_its_id_is_told_to_nobody(
+    filled: StateFolder,
+) -> None:
+    claim = "c1" * 8
+    with sqlite3.connect(filled.state / "database.db") as db:
+        db.execute(
+            "INSERT INTO claims (claim, repository, sorry, agent, by, since, until) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (claim, REPOSITORY, OTHER_SORRY, "ada", "me", "2026-01-01T00:00:00Z", "9999-01-01T00:00:00Z"),
+        )
+    for given, yours in (
+        ({}, False),
+        ({"agent": "bob"}, False),
+        ({"agent": "ada"}, True),
+        ({"claim": claim}, True),
+    ):
+        _, page = call(filled, "search_sorries", **given)
+        _, shown = call(filled, "show_sorry", sorry=OTHER_SORRY, **given)
+        for one in (page["sorries"][0], shown["branches"][0]):
+            assert (one["claimed_by"], one.get("yours", False)) == ("ada", yours)
+        assert claim not in json.dumps([page, shown])
+
+
+def test_every_tool_has_a_schema_of_its_answer_and_describes_its_arguments(filled: StateFolder) -> None:
+    async def go() -> Any:
+        async with Client(make_server(Tools(filled.config))) as client:
+            return (await client.list_tools()).tools
+
+    tools = {tool.name: tool for tool in asyncio.run(go())}
+    for tool in tools.values():
+        assert tool.output_schema["type"] == "object"
+        assert "required" not in tool.output_schema, "what is empty is left out"
+        for name, schema in tool.input_schema["properties"].items():
+            assert schema["description"], (tool.name, name)
+    assert {"proof", "verdict", "reason", "checks"} < tools["show_proof"].output_schema["properties"].keys()
 
 
 def test_names_with_control_characters_are_shown_without_them(filled: StateFolder) -> None:
     with closing(sqlite3.connect(filled.state / "database.db")) as db, db:
         db.execute("UPDATE sorries SET declaration = ?, statement = ?", ("a\x1b]0;x\x07b", "x\u202ey"))
-    _, page = call(filled, "list_sorries")
+    _, page = call(filled, "search_sorries")
     assert [(one["declaration"], one["statement"]) for one in page["sorries"]] == [("a�]0;x�b", "x�y")]
 
 
@@ -118,7 +216,7 @@ def test_no_answer_and_no_error_names_the_daemon_s_folders(filled: StateFolder) 
     assert not answered
     assert str(filled.root) not in said
     (filled.state / "database.db").unlink()
-    answered, said = call(filled, "list_sorries")
+    answered, said = call(filled, "search_sorries")
     assert not answered
     assert str(filled.root) not in said
     assert "everlean run" in said
@@ -145,21 +243,21 @@ def test_the_installed_command_speaks_the_protocol_over_its_standard_streams(fil
         arguments = [*as_documented()["args"], "--config", str(filled.config)]
         async with Client(StdioServerParameters(command=str(COMMAND), args=arguments)) as client:
             tools = [tool.name for tool in (await client.list_tools()).tools]
-            return tools, client.instructions, answer_of(await client.call_tool("list_sorries", {}))
+            return tools, client.instructions, answer_of(await client.call_tool("search_sorries", {}))
 
     tools, instructions, (answered, page) = asyncio.run(go())
     assert "show_sorry" in tools
     assert "no instructions to you" in instructions
     assert answered
-    assert page["found"] == 1
+    assert page["total"] == 1
 
 
 def test_clients_of_the_protocol_s_versions_before_2026_are_answered(filled: StateFolder) -> None:
     async def go() -> Any:
         async with Client(make_server(Tools(filled.config)), mode="legacy") as client:
-            return answer_of(await client.call_tool("list_sorries", {}))
+            return answer_of(await client.call_tool("search_sorries", {}))
 
-    assert asyncio.run(go())[1]["found"] == 1
+    assert asyncio.run(go())[1]["total"] == 1
 
 
 def test_every_tool_is_documented(filled: StateFolder) -> None:
@@ -202,10 +300,10 @@ def test_who_has_the_token_is_answered_over_http(url: str, mode: Any) -> None:
             httpx2.AsyncClient(headers=headers, trust_env=False) as http,
             Client(streamable_http_client(url, http_client=http), mode=mode) as client,
         ):
-            return answer_of(await client.call_tool("list_sorries", {}))
+            return answer_of(await client.call_tool("search_sorries", {}))
 
     answered, page = asyncio.run(go())
-    assert (answered, page["found"]) == (True, 1)
+    assert (answered, page["total"]) == (True, 1)
 
 
 @pytest.mark.parametrize(
@@ -224,7 +322,7 @@ def test_who_has_no_token_and_pages_of_other_origins_are_refused(
     with httpx2.Client(trust_env=False) as client:
         answer = client.post(url, json=ask, headers={"Accept": "application/json", **headers})
     assert answer.status_code == status
-    assert "list_sorries" not in answer.text
+    assert "search_sorries" not in answer.text
 
 
 @pytest.mark.parametrize(

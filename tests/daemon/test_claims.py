@@ -61,7 +61,7 @@ def ask(deployment: Deployment, tool: str, **arguments: Any) -> tuple[bool, Any]
 
 
 def sorry_of(deployment: Deployment, declaration: str, *, repository: str = "demo", number: int = 0) -> str:
-    _, page = ask(deployment, "list_sorries", repository=repository)
+    _, page = ask(deployment, "search_sorries", repository=repository)
     found = [one["sorry"] for one in page["sorries"] if one["declaration"] == declaration]
     return str(found[number])
 
@@ -79,6 +79,8 @@ def test_of_two_agents_that_claim_a_sorry_at_once_one_gets_it_and_the_other_hear
     _, shown = ask(deployment, "show_sorry", sorry=sorry)
     holder = shown["branches"][0]["claimed_by"]
     assert all(f"b: {holder} has claimed it until" in one for one in refusals)
+    again = ask(deployment, "claim_sorry", sorry=sorry, agent=holder)
+    assert (again[0], f"b: you, {holder}, have claimed it until" in again[1]) == (False, True)
     _, renewed = ask(deployment, "claim_sorry", sorry=sorry, agent=holder, minutes=240, claim=won["claim"])
     assert renewed["claim"] == won["claim"]
     assert renewed["until"] > won["until"]

@@ -1,0 +1,334 @@
+"""What agents are answered: the shared documents, with what is empty left out, and their schema.
+
+An answer is a document of `store.documents`, or a selection of its fields, or made of several.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import ValidationError
+from typing_extensions import TypedDict
+
+from store.documents import sorries
+from store.documents.document import of_row, plain
+from store.documents.proofs import Proof, Word
+from store.text import clean_block, cut, one_line, shown
+from store.view.rows import AttemptRow
+
+LONGEST_STATEMENT = 80
+"""So many characters of a statement are shown in a listing."""
+SHORTENED = "a statement that ends with … is longer, show_sorry has the whole of it"
+_TOLD_WHEN_FALSE = frozenset({"daemon_running", "same_file", "stands"})
+_WHOLE = frozenset({"certificate"})
+"""Its hash is of all that it has, empty or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    branch: str
+    commit: str
+    """The newest that was scanned; empty before the first scan."""
+    toolchain: str
+    """The text of its lean-toolchain; empty where it has none."""
+    open: int
+    """Its open sorries."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedRepository:
+    repository: str
+    """Its key, by which other tools know it."""
+    branches: list[Branch]
+
+
+@dataclass(frozen=True, slots=True)
+class Repositories:
+    repositories: list[WatchedRepository]
+    daemon_running: bool
+    """Without it nothing here changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sorry(sorries.Sorry):
+    """A sorry on one branch. Whose claim stands is told, and not its id: who has the id has the claim."""
+
+    claimed_by: str
+    """The agent that works on it now; empty where none does."""
+    claimed_until: str | None
+    yours: bool
+    """The claim is the asking agent's own."""
+    SHOWN: ClassVar = (
+        *(
+            name
+            for name in sorries.Sorry.__dataclass_fields__
+            if name not in ("claim", "statement_hash", "context_hash")
+        ),
+        *("claimed_by", "claimed_until", "yours"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSorry(Sorry):
+    SHOWN: ClassVar = (
+        *("sorry", "repository", "branch", "path", "line", "declaration", "statement", "state"),
+        *("disproved", "doubts", "by_design", "claimed_by", "claimed_until", "yours"),
+        *("attempts", "outcome", "resting"),
+    )
+
+    @property
+    def attempts(self) -> int | None:
+        return None if self.tried is None else self.tried.attempts
+
+    @property
+    def outcome(self) -> str | None:
+        """How the newest attempt ended."""
+        return None if self.tried is None else self.tried.outcome
+
+    @property
+    def resting(self) -> int | None:
+        """How many theorems and statements of a blueprint are known to rest on it; asked for by `order`."""
+        return None if self.impact is None else self.impact.resting
+
+
+@dataclass(frozen=True, slots=True)
+class Sorries:
+    sorries: list[ListedSorry]
+    total: int
+    """How many match, on all pages."""
+    next_offset: int | None
+    """Where the next page begins; none on the last one."""
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt(AttemptRow):
+    same_file: bool
+    """The file is still the one that was tried."""
+    SHOWN: ClassVar = (
+        *("prover", "model", "rung", "outcome", "detail", "best", "goals_left", "seconds", "simulated"),
+        *("recorded_at", "same_file"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ShownProof(Proof):
+    """A proof with its verdict, whose `reason` is why."""
+
+    SHOWN: ClassVar = (
+        *(
+            "proof",
+            "sorry",
+            "repository",
+            "branch",
+            "path",
+            "declaration",
+            "replacement",
+            "prover",
+            "verdict",
+        ),
+        *("reason", "stale", "checks", "axioms", "grade", "doubts", "conditional_on", "pull_request_url"),
+        *("found_at", "checked_at"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The lines around a sorry, as the newest scanned commit has them."""
+
+    path: str
+    blob: str
+    """Git's id of the file."""
+    before: str
+    """Its text up to the sorry."""
+    token: str
+    """The word whose place a proof takes."""
+    after: str
+    """Its text behind the sorry."""
+    cut: bool
+    """The file is longer than what is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneSorry:
+    branches: list[Sorry]
+    """The sorry on each branch that has it."""
+    source: Source | None
+    attempts: list[Attempt]
+    """Oldest first."""
+    proofs: list[ShownProof]
+    """Oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    verdict: Word
+    reason: str
+    proof: str | None = None
+    """The proof's id, for show_proof; none where nothing was recorded."""
+    others: dict[str, str] = field(default_factory=dict)
+    """The ids of the proofs of the other sorries that were given, by the sorry's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The gate's verdict on a proof; nothing is recorded."""
+
+    verdict: Literal["accepted", "rejected", "unknown", "simulated"]
+    reason: str
+    remedy: str = ""
+    findings: list[dict[str, str]] = field(default_factory=list)
+    """The checks that were made, in their order."""
+    not_checked: list[str] = field(default_factory=list)
+    axioms: list[str] = field(default_factory=list)
+    grade: str | None = None
+    conditional_on: list[str] = field(default_factory=list)
+    toolchain: str = ""
+    simulated: bool = False
+    commit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Premise:
+    full_name: str
+    score: float
+    code: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Premises:
+    premises: list[Premise]
+    """The most promising first, of those that may be used there."""
+    commit: str
+    """Of the trace; what is newer is not known."""
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A sorry that an agent has for itself; or had, without `until`."""
+
+    claim: str
+    """Its id: keep it, to renew the claim, to release it and to submit under it."""
+    sorry: str
+    until: str = ""
+    """When the lease ends, UTC."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCertificate:
+    certificate: dict[str, Any]
+    """The file's content: docs/certificates.md."""
+    in_doubt: str
+    """Why nobody vouches for the proof any more; empty where somebody does."""
+
+
+def shown_sorry(item: sorries.Sorry, *, agent: str | None, claim: str | None) -> Sorry:
+    """Return a sorry as the agent with this name or this claim is told of it."""
+    return of_row(Sorry, item, **_claimed(item, agent=agent, claim=claim))
+
+
+def listed_sorry(item: sorries.Sorry, *, agent: str | None, claim: str | None) -> ListedSorry:
+    """Return a sorry as a line of a listing, for the agent with this name or this claim."""
+    statement = cut(one_line(item.statement), LONGEST_STATEMENT)
+    return of_row(ListedSorry, item, statement=statement, **_claimed(item, agent=agent, claim=claim))
+
+
+def _claimed(item: sorries.Sorry, *, agent: str | None, claim: str | None) -> dict[str, Any]:
+    held = item.claim
+    if held is None:
+        return {"claimed_by": "", "claimed_until": None, "yours": False}
+    yours = held.claim == claim or held.agent == agent
+    return {"claimed_by": held.agent, "claimed_until": held.until, "yours": yours}
+
+
+def shown_proof(proof: Proof) -> ShownProof:
+    """Return a proof as agents are told of it."""
+    return of_row(ShownProof, proof, reason=proof.why)
+
+
+# ---- JSON without what is empty, and its schema
+
+
+def filled(answer: object, hidden: Sequence[str] = ()) -> dict[str, Any]:
+    """Return an answer in JSON without its empty fields, its texts without control characters and hidden folders."""
+    whole = json.loads(json.dumps(answer, default=plain))
+    fit = _filled(whole, hidden)
+    assert isinstance(fit, dict)
+    return fit
+
+
+def _filled(value: Any, hidden: Sequence[str], *, whole: bool = False) -> Any:
+    if isinstance(value, str):
+        return fit(value, hidden)
+    if isinstance(value, list):
+        return [_filled(one, hidden, whole=whole) for one in value]
+    if isinstance(value, dict):
+        parts = {name: _filled(one, hidden, whole=whole or name in _WHOLE) for name, one in value.items()}
+        return {name: one for name, one in parts.items() if whole or not _empty(name, one)}
+    return value
+
+
+def _empty(name: str, value: object) -> bool:
+    # 0 is a number, and no answer is without it.
+    if isinstance(value, bool):
+        return not value and name not in _TOLD_WHEN_FALSE
+    return value is None or (isinstance(value, str | list | dict) and not value)
+
+
+def fit(text: str, hidden: Sequence[str]) -> str:
+    """Return a text without control characters, and without the daemon's folders."""
+    for folder in hidden:
+        text = text.replace(folder, "…")
+    return clean_block(text)
+
+
+@cache
+def schema_type(kind: Any) -> Any:
+    """Return the type of a document in JSON, of which a schema can be made: what may be empty may be missing."""
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind)
+        types = {}
+        for name in getattr(kind, "SHOWN", kind.__dataclass_fields__):
+            computed = None if name in hints else getattr(kind, name).fget
+            types[name] = schema_type(get_type_hints(computed)["return"] if computed else hints[name])
+        return TypedDict(kind.__name__, types, total=False)  # type: ignore[operator]
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return Union[tuple(schema_type(one) for one in get_args(kind) if one is not type(None))]  # noqa: UP007
+    if origin in (list, dict):
+        return origin[tuple(schema_type(one) for one in get_args(kind))]
+    return kind
+
+
+# ---- What is wrong with arguments
+
+
+def why_refused(tool: str, error: ValidationError, arguments: Mapping[str, Any]) -> str:
+    """Return in one sentence what is wrong with the first of a tool's arguments that is not as it should be.
+
+    Args:
+        arguments: their JSON schemas, by name.
+    """
+    first, *_ = error.errors(include_url=False, include_context=False)
+    name = str(first["loc"][0]) if first["loc"] else "arguments"
+    takes = str(arguments.get(name, {}).get("description", "")).rstrip(".")
+    remedy = f"; give {takes[:1].lower()}{takes[1:]}" if takes else "; give another"
+    if first["type"] == "missing":
+        return f"{tool}: the argument {name} is missing{remedy}"
+    place = "".join(f" {part}" for part in first["loc"][1:] if part != "[key]")
+    expected = first["msg"].partition("should ")[2]
+    reason = f"should {expected}" if expected else one_line(first["msg"])
+    return f"{tool}: the argument {name}{clean_block(place)} is {shown(first['input'])}, but {reason}{remedy}"
+
+
+def why_unnamed(tool: str, name: str, arguments: Mapping[str, Any]) -> str:
+    """Return in one sentence that a tool has no such argument, and which it has."""
+    return f"{tool}: has no argument {shown(name)}; it takes {', '.join(arguments) or 'none'}"
