@@ -30,8 +30,9 @@ from pipeline.lean.backend import LeanBackend, simulator
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool, Setup
 from pipeline.lean.pool.session import Session
-from pipeline.models.chain import Chain, file_digest
+from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
+from pipeline.models.model_files import file_digest
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.finder import Place, PremiseFinder
 from pipeline.models.retriever.learning import learn

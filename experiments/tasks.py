@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from experiments.file import Datasets, ExperimentError, Letters, Order, Repositories, Simulated
-from pipeline.models.chain import file_digest
 from pipeline.models.datasets import TaskData
+from pipeline.models.model_files import file_digest
 from store.curriculum import difficulty, thresholds
 from store.domain.records import holds_sorry
 from tests.support.exercises.families_repository import RepositorySize

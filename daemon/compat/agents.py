@@ -45,9 +45,9 @@ from pipeline.jobs.kinds import Kind
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources
 from pipeline.jobs.specs import LearnedTask, TrainTacticsSpec
 from pipeline.lean.build.build_cache import BuildMissingError
-from pipeline.models.chain import begun, read_about
 from pipeline.models.datasets import dataset_of
 from pipeline.models.errors import NothingToLearnError
+from pipeline.models.model_files import begun, read_about
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.tactics.goals import GoalContext, SourcePlaces
 from store import curriculum

@@ -17,7 +17,8 @@ import structlog
 
 from daemon.store_service import StoreService
 from pipeline.jobs.kinds import KINDS, TRAININGS
-from pipeline.models.chain import Chain, files_in, weights_of
+from pipeline.models.chain import Chain
+from pipeline.models.model_files import files_in, weights_of
 from store import promotion
 from store.errors import ConcurrencyError
 from store.events.base import EventBody

@@ -31,7 +31,7 @@ from pydantic import BaseModel
 
 from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import DATASET, TrainSpec
-from pipeline.models.chain import Chain, Checkpoint, file_digest, weights_of
+from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import Config
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData, exported_position, forget, forget_others, freeze
@@ -42,6 +42,7 @@ from pipeline.models.errors import (
     NothingToLearnError,
 )
 from pipeline.models.measures import Evaluation, with_bounds
+from pipeline.models.model_files import file_digest, weights_of
 from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.base import BlobRef

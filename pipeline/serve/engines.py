@@ -30,10 +30,11 @@ from transformers import (
 )
 
 from pipeline.models.batching import by_length
-from pipeline.models.chain import DESCRIPTION, Chain, read_about, settle
+from pipeline.models.chain import Chain
 from pipeline.models.endpoint.client import ChatClient
 from pipeline.models.errors import DivergedError, ModelError
 from pipeline.models.libraries import device_of, inference_dtype, load_tokenizer, quiet_libraries
+from pipeline.models.model_files import DESCRIPTION, read_about
 from pipeline.models.progress.model import LONGEST as LONGEST_RATED
 from pipeline.models.progress.model import ProgressModel, batch_of, text_length
 from pipeline.models.progress.model import load_model as load_rating_model
@@ -45,6 +46,7 @@ from pipeline.models.tactics.generate import Completion, DecodingRows, Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, read_tactic
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
+from pipeline.models.trainer_folder import settle
 from pipeline.prove.generator import TACTIC_TOKENS, EndpointSuggests, Predicting
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.models.chain import file_digest
 from pipeline.models.config import ProgressConfig
+from pipeline.models.model_files import file_digest
 from tests.support.models import checkpoint_removed, checkpoint_saved
 
 ID = "0123456789abcdef"

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from transformers import AutoModelForCausalLM, T5EncoderModel
 
-from pipeline.models.chain import Chain, Step, TrainingFacts, begun
+from pipeline.models.chain import Chain, Step, TrainingFacts
 from pipeline.models.curve import Curve
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
+from pipeline.models.model_files import begun
 from pipeline.models.sharing import Shared, SharingError, card, push, write_shared
 from store.events.models import ModelKind
 from store.view.rows import CheckpointRow, EvaluationRow

@@ -23,11 +23,12 @@ from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainSpec
-from pipeline.models.chain import Chain, Checkpoint, TrainingFacts, versions
+from pipeline.models.chain import Chain, Checkpoint, TrainingFacts
 from pipeline.models.config import ProgressConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.measures import Evaluation, by_theorem, summarise
+from pipeline.models.model_files import versions
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import LEARN, TEST, Dataset, Row, file_of, read_dataset
 from pipeline.models.progress.training import ProgressTrainer, TrainedProgress

@@ -17,10 +17,11 @@ from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
 
 from pipeline.models.batching import by_length, padded
-from pipeline.models.chain import read_about, settle
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import device_of, load_tokenizer, quiet_libraries
+from pipeline.models.model_files import read_about
 from pipeline.models.progress.steps import Step, fitting_text, progress_text
+from pipeline.models.trainer_folder import settle
 from store.text import first_line
 
 LONGEST = 512

@@ -40,13 +40,13 @@ from transformers import (
     TrainingArguments,
 )
 
-from pipeline.models.chain import lock_folder, publish
 from pipeline.models.curve import Curve
 from pipeline.models.errors import ConfigError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, quiet_libraries, tensors_digest
 from pipeline.models.progress.model import batch_of, ids_of, load_model, text_length
 from pipeline.models.progress.steps import Dataset, Row, TrainValidation, read_dataset, split
 from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, run, trackers, wait
+from pipeline.models.trainer_folder import lock_folder, publish
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pipeline.models.chain import Chain, Checkpoint, file_digest, writing
+from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import Count, Number, Positive, PositiveNumber
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import (
@@ -34,6 +34,7 @@ from pipeline.models.errors import (
     NothingToMeasureError,
 )
 from pipeline.models.measures import Evaluation
+from pipeline.models.model_files import file_digest, writing
 from pipeline.models.retriever.config import (
     LEANDOJO_ALONE,
     AgainstForgetting,

@@ -17,8 +17,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pipeline.models.chain import DESCRIPTION, Chain
+from pipeline.models.chain import Chain
 from pipeline.models.datasets import Position
+from pipeline.models.model_files import DESCRIPTION
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.encoder import Encoder, Tokens, load_encoder, load_tokens

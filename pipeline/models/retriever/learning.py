@@ -21,11 +21,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts, file_digest, versions
+from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import EmptySplitError, NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation, Interval, by_theorem, metrics_of, rate, summarise
+from pipeline.models.model_files import file_digest, versions
 from pipeline.models.replay import version_before
 from pipeline.models.retriever.baselines import measure_baselines
 from pipeline.models.retriever.batches import Example, RetrievalDataModule, dataset_digest

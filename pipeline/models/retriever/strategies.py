@@ -21,8 +21,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from pipeline.models.chain import FISHER
 from pipeline.models.errors import CheckpointError
+from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, Tokens

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from pipeline.models.chain import FISHER
+from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.encoder import Encoder, Tokens
 from pipeline.models.retriever.fisher import Fisher

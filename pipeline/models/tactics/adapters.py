@@ -26,9 +26,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.models.chain import ADAPTERS, Chain, Step, file_digest, read_about
+from pipeline.models.chain import Chain, Step
 from pipeline.models.curve import CURVE
 from pipeline.models.errors import ConfigError, ModelError
+from pipeline.models.model_files import ADAPTERS, file_digest, read_about
 from store.domain.identity import short_hash
 
 ADAPTER = "adapter_config.json"

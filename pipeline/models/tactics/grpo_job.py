@@ -19,10 +19,11 @@ from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import GrpoSpec, TrainGrpoSpec
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.pool import PoolLimits
-from pipeline.models.chain import Chain, Checkpoint, TrainingFacts, versions
+from pipeline.models.chain import Chain, Checkpoint, TrainingFacts
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
+from pipeline.models.model_files import versions
 from pipeline.models.running import Saves
 from pipeline.models.tactics.adapters import started, written
 from pipeline.models.tactics.goals import SourcePlaces

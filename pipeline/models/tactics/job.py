@@ -37,21 +37,13 @@ from torch import Tensor
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainSpec
 from pipeline.models.batching import by_length, padded
-from pipeline.models.chain import (
-    Chain,
-    Checkpoint,
-    Step,
-    TrainingFacts,
-    checkpoint_id,
-    read_about,
-    start_of,
-    versions,
-)
+from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts, checkpoint_id
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
+from pipeline.models.model_files import read_about, start_of, versions
 from pipeline.models.running import Saves
 from pipeline.models.tactics.adapters import base_of, model_for, name_base, started, written
 from pipeline.models.tactics.generate import Generator

@@ -20,11 +20,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from pipeline.models.chain import settle
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import UNLOADABLE, load_tokenizer, quiet_libraries
 from pipeline.models.tactics.adapters import base_of, model_for
 from pipeline.models.tactics.prompt import Prompts
+from pipeline.models.trainer_folder import settle
 from store.text import first_line
 
 PROMPT = "prompt.json"

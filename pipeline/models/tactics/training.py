@@ -1,8 +1,9 @@
 """Trainers of tactic models: LeanDojo-v2's constructor, repository after repository, and supervised fine-tuning.
 
 After each repository the model, its tokenizer and what they were made from are written to `output_dir`, whole or not at
-all (`chain.publish`), so that a kill loses the work on one repository at most. A call that is repeated continues after
-what it has done; a trainer with other settings begins anew, and an earlier model in its folder is moved aside.
+all (`trainer_folder.publish`), so that a kill loses the work on one repository at most. A call that is repeated
+continues after what it has done; a trainer with other settings begins anew, and an earlier model in its folder is moved
+aside.
 
 Under `accelerate launch` every process runs the same program: the first one writes, the others wait for it.
 
@@ -55,7 +56,6 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
 
-from pipeline.models.chain import lock_folder, publish, read_about, set_aside, settle, start_of
 from pipeline.models.config import Device
 from pipeline.models.curve import Curve
 from pipeline.models.errors import ConfigError, DivergedError, NothingToLearnError
@@ -67,11 +67,13 @@ from pipeline.models.libraries import (
     load_tokenizer,
     quiet_libraries,
 )
+from pipeline.models.model_files import read_about, start_of
 from pipeline.models.running import CHECKPOINTING, OnStep, Saves, is_first, mean_loss, run, trackers, wait
 from pipeline.models.tactics.adapters import name_base
 from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model
 from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.tactics.rows import Rows, read_rows
+from pipeline.models.trainer_folder import lock_folder, publish, set_aside, settle
 
 
 @dataclass(frozen=True, slots=True)

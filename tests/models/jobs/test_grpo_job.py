@@ -14,7 +14,8 @@ from pipeline.jobs import preemption
 from pipeline.jobs.specs import TrainGrpoSpec
 from pipeline.lean.backend import simulator
 from pipeline.lean.pool import PoolLimits
-from pipeline.models.chain import Chain, file_digest
+from pipeline.models.chain import Chain
+from pipeline.models.model_files import file_digest
 from pipeline.models.tactics.adapters import adapters_of
 from store.events.models import ModelKind
 from tests.models.jobs.conftest import Bench

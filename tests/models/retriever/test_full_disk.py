@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline.models.chain import FISHER, Chain
+from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
+from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.fisher import Fisher
 from pipeline.models.retriever.learning import learn

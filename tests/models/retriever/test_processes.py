@@ -16,9 +16,10 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from pipeline.models.chain import FISHER, Chain
+from pipeline.models.chain import Chain
 from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import quiet_libraries, tensors_digest
+from pipeline.models.model_files import FISHER
 from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder

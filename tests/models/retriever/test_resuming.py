@@ -22,11 +22,11 @@ import json, os, signal, shutil, sys
 from dataclasses import replace
 from pathlib import Path
 import torch
-from pipeline.models import chain as checkpoints
+from pipeline.models import chain as checkpoints, model_files
 from pipeline.models.retriever import training
 from pipeline.models.chain import Chain
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.chain import FISHER
+from pipeline.models.model_files import FISHER
 from pipeline.models.retriever.fisher import Fisher
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.learning import learn
@@ -50,7 +50,7 @@ def write_half(_content, file):
 POINTS = {
     "while a step is written": (torch, "save", write_half),
     "when training is done": (training.shutil, "rmtree", die),
-    "before the checkpoint has its name": (checkpoints, "sync_tree", die),
+    "before the checkpoint has its name": (model_files, "sync_tree", die),
     "after the checkpoint has its name": (checkpoints, "sync", die),
 }
 

@@ -14,9 +14,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pipeline.models.chain import FISHER, Chain
+from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
+from pipeline.models.model_files import FISHER
 from pipeline.models.retriever import ewc
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import RetrieverConfig

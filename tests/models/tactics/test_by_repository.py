@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from pipeline.models.chain import Chain, Checkpoint, file_digest, files_in
+from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, ModelError
+from pipeline.models.model_files import file_digest, files_in
 from pipeline.models.tactics.accepted import AcceptedProof, AcceptedProofs, AcceptedStep, write_accepted
 from pipeline.models.tactics.adapters import adapters_of, model_for
 from pipeline.models.tactics.generate import Generator

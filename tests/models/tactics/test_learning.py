@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from transformers import PreTrainedModel
 
-from pipeline.models.chain import Chain, Checkpoint, begun, file_digest, weights_digest, weights_of
+from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
+from pipeline.models.model_files import begun, file_digest, weights_digest, weights_of
 from pipeline.models.tactics.job import learn
 from pipeline.models.tactics.models import load_model
 from tests.support.daemon.disk import SmallDisk, small_disk

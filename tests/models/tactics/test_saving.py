@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.models.chain import publish, read_about, set_aside, settle, start_of
 from pipeline.models.errors import CheckpointError
+from pipeline.models.model_files import read_about, start_of
+from pipeline.models.trainer_folder import publish, set_aside, settle
 
 OLD = {"config.json": "old", "model.safetensors": "old", "adapter_config.json": "old"}
 NEW = {"config.json": "new", "model.safetensors": "new", "tokenizer.json": "new"}

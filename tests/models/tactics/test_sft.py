@@ -15,7 +15,7 @@ from peft import LoraConfig, PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl.trainer import base_trainer
 
-from pipeline.models import chain
+from pipeline.models import model_files
 from pipeline.models.errors import (
     CheckpointError,
     ConfigError,
@@ -266,7 +266,7 @@ def test_a_full_disk_leaves_the_model_before(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(chain, "sync_tree", full)
+        patched.setattr(model_files, "sync_tree", full)
         with pytest.raises(CheckpointError, match=r"No space left on device\). Make room"):
             made.train(database.repositories, database, tmp_path / "merged")
     assert same(weights(tmp_path / "outputs"), before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.models.chain import weights_digest, weights_of
+from pipeline.models.model_files import weights_digest, weights_of
 
 INDEX, ONE, TWO = (
     "model.safetensors.index.json",

@@ -1,0 +1,185 @@
+"""The files of a model in its folder: which of them are weights, their hashes, and the description beside them.
+
+    <folder>/checkpoint.json    its description, with the SHA-256 of the other files
+    <folder>/…                  the model, its tokenizer
+
+Imports no torch. A checkpoint's folder is written once (`pipeline.models.chain`), a trainer's again and again
+(`pipeline.models.trainer_folder`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import json
+import platform
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pipeline.models.curve import CURVE
+from pipeline.models.errors import CheckpointError, disk_reason
+from store.files import sync_tree
+
+DESCRIPTION = "checkpoint.json"
+ADAPTERS = "adapters"
+"""The folder of a checkpoint that has an adapter for each repository (`pipeline.models.tactics.adapters`)."""
+FISHER = "fisher.safetensors"
+
+_INDEX = "model.safetensors.index.json"
+_PART = re.compile(r"model-\d+-of-\d+\.safetensors")
+_ADAPTER = "adapter_model.safetensors"
+_OF_A_REPOSITORY = re.compile(rf"{ADAPTERS}/[^/]+/{re.escape(_ADAPTER)}")
+_WHOLE = (_ADAPTER, "model.safetensors", _INDEX, "pytorch_model.bin")
+
+EARLIER = ".earlier"
+"""The folder below a trainer's for the models that lay there before."""
+# Names that transformers and PEFT write, or wrote once, and ours.
+MODEL_FILES = (
+    *("config.json", "generation_config.json", "model*.safetensors*", "pytorch_model*.bin*", "adapter_*"),
+    *(
+        "tokenizer*",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.*",
+        "vocab.*",
+        "merges.txt",
+    ),
+    *("spiece.model", "training_args.bin", "prompt.json", "base.json", CURVE, DESCRIPTION),
+)
+_NO_START = (DESCRIPTION, CURVE, "training_args.bin", "base.json")
+
+
+def files_in(folder: Path) -> list[str]:
+    """Return the paths of a folder's files, those in its folders among them, relative to it and in order."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def weights_of(names: Collection[str]) -> tuple[str, ...]:
+    """Return the names of a folder's files with the weights, in order; () without any.
+
+    An adapter's folder has the adapter, or that of each repository. A large model is in several parts, beside an index
+    that names them.
+    """
+    first = next((name for name in _WHOLE if name in names), None)
+    if first is None:
+        return tuple(sorted(filter(_OF_A_REPOSITORY.fullmatch, names)))
+    parts = sorted(filter(_PART.fullmatch, names)) if first == _INDEX else ()
+    return (first, *parts)
+
+
+def weights_digest(files: Mapping[str, str]) -> str:
+    """Return the SHA-256 of weights from that of each file, by name: the file's own, or one of all parts' names and
+    digests; "" where no file is weights."""
+    names = weights_of(files)
+    if len(names) < 2:
+        return "".join(files[name] for name in names)
+    return hashlib.sha256(json.dumps([[name, files[name]] for name in names]).encode()).hexdigest()
+
+
+def begun(folder: Path) -> str:
+    """Return the SHA-256 of a folder's weights, as `checkpoint_saved` has it; "" where there are none."""
+    names = weights_of([path.name for path in folder.glob("*") if path.is_file()])
+    return weights_digest({name: file_digest(folder / name) for name in names})
+
+
+def start_of(folder: Path) -> str:
+    """Return the SHA-256 of all that training from a folder follows from: the weights, each part of them, their
+    configuration, the tokenizer and its template; "" of a hub's model."""
+    found = {path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
+    digests = [(path.name, file_digest(path)) for path in sorted(found) if path.name not in _NO_START]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest() if digests else ""
+
+
+def versions(libraries: Sequence[str]) -> dict[str, str]:
+    """Return the versions of this program, of Python, and of the libraries that a checkpoint's weights follow from."""
+    return {
+        "python": platform.python_version(),
+        **{name: importlib.metadata.version(name) for name in ("everlean", *libraries)},
+    }
+
+
+def read_about(folder: Path, *, verify: bool = False) -> dict[str, Any] | None:
+    """Return the content of checkpoint.json; None without one. `verify` compares the files with it.
+
+    Raises:
+        CheckpointError: it cannot be read, or a file is not what was saved.
+    """
+    path = folder / DESCRIPTION
+    try:
+        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        files: dict[str, str] = about["files"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error}). Restore it from a backup, or move it away"
+        ) from error
+    if verify and (changed := changed_file(folder, files)) is not None:
+        name, wanted = changed
+        raise CheckpointError(
+            f"{folder / name} is not what was saved: its SHA-256 is not {wanted[:12]}…. Restore it from a backup; "
+            f"without {path} training begins anew, and keeps the present files in {EARLIER}"
+        )
+    return about
+
+
+def write_model(
+    folder: Path, write: Callable[[Path], object], describe: Callable[[dict[str, str]], dict[str, Any]]
+) -> dict[str, Any]:
+    """Write a model and its description into a new folder, flushed; return the description."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    write(folder)
+    content = describe({name: file_digest(folder / name) for name in files_in(folder)})
+    (folder / DESCRIPTION).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    sync_tree(folder)
+    return content
+
+
+@contextmanager
+def writing(beside: Path, failed: tuple[str, str]) -> Iterator[None]:
+    """Turn a disk's error into a CheckpointError with `failed` (message, remedy), and remove the folder `beside`."""
+    # Not at the top: the daemon imports this module, and has no safetensors.
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError, CheckpointError) as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise CheckpointError(f"{failed[0]} ({disk_reason(error)}). {failed[1]}") from error
+
+
+@contextmanager
+def locked_folder(folder: Path, name: str, busy: str) -> Iterator[None]:
+    """Lock a file in a folder, made if need be; `busy` is the error message if another process has the lock."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / name).open("w")
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be written ({error.strerror})") from error
+    with lock:
+        try:
+            # Not `store.files.lock`: a loader's workers would have it too, and outlive a process that is killed.
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            raise CheckpointError(busy) from error
+        yield
+
+
+def changed_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the first file that is missing or not what was saved, and the SHA-256 that it should have."""
+    for name, wanted in files.items():
+        if not (folder / name).is_file() or file_digest(folder / name) != wanted:
+            return name, wanted
+    return None
