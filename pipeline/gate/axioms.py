@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
+from store.text import end_of, one_line
+
 ALLOWED_AXIOMS = frozenset({"propext", "Classical.choice", "Quot.sound"})
-_KEPT_OUTPUT = 2000
 _PRINTED = re.compile(r"'(?P<name>.+)' depends on axioms: \[(?P<axioms>[^\[\]]+)\]")
 _PRINTED_NONE = re.compile(r"'(?P<name>.+)' does not depend on any axioms")
 PRINTED_FOR = re.compile(r"\A'(.+)' d(?:epends on|oes not depend on any) axioms")
@@ -18,7 +19,7 @@ PRINTED_FOR = re.compile(r"\A'(.+)' d(?:epends on|oes not depend on any) axioms"
 
 def read_axioms(data: str, declaration: str) -> tuple[str, ...] | str:
     """Read what `#print axioms` said; a text says why it could not be read."""
-    text = " ".join(data.split())  # Lean wraps long lists
+    text = one_line(data)  # Lean wraps long lists
     found = _PRINTED.fullmatch(text)
     if found is not None and found["name"] == declaration:
         names = tuple(name.strip() for name in found["axioms"].split(","))
@@ -27,4 +28,4 @@ def read_axioms(data: str, declaration: str) -> tuple[str, ...] | str:
     none = _PRINTED_NONE.fullmatch(text)
     if none is not None and none["name"] == declaration:
         return ()
-    return f"`#print axioms` answered: {' '.join(data[-_KEPT_OUTPUT:].split()) or 'nothing'}"
+    return f"`#print axioms` answered: {end_of(data)}"
