@@ -51,10 +51,10 @@ def shared(
     chain.put(step, write or copied, TrainingFacts(3, "cpu", 1.5, {"torch": "2"}, about=about or {}))
     row = CheckpointRow(
         checkpoint=ID, model=model, parent=None, base=base or str(source), data_seq=1,
-        config={"max_seq_len": 64, "data_max_seq_len": 96}, seed=7, steps=3, weights=begun(chain.path(ID)),
-        size_bytes=1, fisher=None, curve=None, versions={"torch": "2"}, device="cpu", seconds=1.5, job="train-1",
-        simulated=simulated, saved_at="2026-01-01", promoted=True, promoted_at=None, reason="", refused_at=None,
-        refused_reason="", removed_at=None, removed_reason="",
+        config={"max_seq_len": 64, "data_max_seq_len": 96, "split": "random"}, seed=7, steps=3,
+        weights=begun(chain.path(ID)), size_bytes=1, fisher=None, curve=None, versions={"torch": "2"}, device="cpu",
+        seconds=1.5, job="train-1", simulated=simulated, saved_at="2026-01-01", promoted=True, promoted_at=None,
+        reason="", refused_at=None, refused_reason="", removed_at=None, removed_reason="",
     )  # fmt: skip
     metrics = {
         "recall@10": 0.5, "recall@10_low": 0.4, "recall@10_high": 0.6, "bm25 recall@10": 0.25,
