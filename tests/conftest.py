@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
 
@@ -58,6 +58,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for name in {*SELECTABLE}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(name)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """With --exitfirst, end with the first failure in any process: xdist lets the others run what they were given."""
+    outcome = yield
+    failure, session = machine.folder() / "failure", item.session
+    if item.config.getoption("maxfail") == 1:
+        if session.testsfailed:
+            failure.touch()
+        elif failure.exists():
+            session.shouldstop = "stopping after a failure in another process"
+    return outcome
 
 
 @pytest.hookimpl(trylast=True)
