@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from pipeline.models.tactics.models import PROMPT, Lengths, load_model, read_model
+from pipeline.models.tactics.models import Lengths, load_model, read_model
 from pipeline.models.tactics.prompt import Prompts
 from tests.support.tiny_models import CHAT_TEMPLATE, make_tiny_causal
 
@@ -69,11 +68,6 @@ def test_a_checkpoint_is_asked_as_it_was_trained(folder: Path, thinking: bool | 
     found = load_model(folder)
     assert found.lengths == Lengths(300, 100, thinking)
     assert found.prompts.enable_thinking is thinking
-
-
-def test_a_checkpoint_of_an_earlier_version_is_asked_as_its_template_decides(folder: Path) -> None:
-    (folder / PROMPT).write_text(json.dumps({"prompt": 300, "answer": 100}))
-    assert load_model(folder).prompts.enable_thinking is None
 
 
 def test_a_model_that_was_not_trained_here_does_not_think_unless_it_is_told_to(folder: Path) -> None:
