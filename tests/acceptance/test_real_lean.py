@@ -250,6 +250,7 @@ def test_the_project_that_requires_mathlib_pins_its_commit_and_all_that_mathlib_
     assert tomllib.loads(files["lakefile.toml"])["require"][0]["rev"] == "v4.35.0"
 
 
+@pytest.mark.usefixtures("curl")
 def test_the_commit_of_mathlib_is_what_the_tag_of_this_version_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,8 @@ def administrator(deployment: Deployment) -> Iterator[dict[str, str]]:
     yield {**os.environ, "PATH": path, "EVERLEAN_CONFIG": str(deployment.config)}
     pid = lock.read_text(encoding="ascii").strip()
     if pid.isdecimal():
-        os.kill(int(pid), signal.SIGKILL)
+        with suppress(ProcessLookupError):  # the test may have stopped it
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def commands(deployment: Deployment) -> list[str]:

@@ -23,8 +23,9 @@ EVERYTHING = ("pyproject.toml", "constraints.txt", "Makefile", "tests/conftest.p
 ALWAYS = ("tests/unit/test_architecture.py", "tests/acceptance/test_documents.py")
 """They read the whole tree."""
 BY_PROCESS = {
-    "daemon": ("daemon", "e2e", "life"),
-    "daemon.cli": ("cli", "e2e"),
+    "daemon": ("daemon", "cli", "golden", "e2e", "life"),
+    "daemon.cli": ("cli", "golden", "e2e"),
+    "daemon.serve_spec": ("daemon", "serve"),
     "daemon.settings": ("cli", "daemon"),
     "pipeline": ("daemon", "e2e"),
     "pipeline.build": ("lean", "e2e"),
@@ -39,7 +40,8 @@ BY_PROCESS = {
     "pipeline.scan": ("scanner", "daemon", "e2e"),
     "pipeline.serve": ("serve", "agents"),
     "pipeline.trace": ("lean", "e2e"),
-    "store": ("store", "daemon", "e2e", "life"),
+    "examples": ("acceptance", "agents"),
+    "store": ("store", "daemon", "cli", "golden", "e2e", "life"),
     "store.leandojo": ("store",),
 }
 """The folders in tests/ that reach a room through processes; of two rooms that hold a module, the inner one counts."""

@@ -85,8 +85,14 @@ def graph(root: Path) -> grimp.ImportGraph:
         ("tests/models/conftest.py", ["models/test_model"]),
         ("docs/cli.md", ["cli/test_verbs"]),
         ("docs/c.md", []),
-        ("store/view/schema.sql", ["daemon/test_service", "daemon/test_view"]),
-        ("store/view/__init__.py", ["daemon/test_service", "daemon/test_view"]),
+        (
+            "store/view/schema.sql",
+            ["cli/test_verbs", "daemon/test_service", "daemon/test_view", "golden/test_outputs"],
+        ),
+        (
+            "store/view/__init__.py",
+            ["cli/test_verbs", "daemon/test_service", "daemon/test_view", "golden/test_outputs"],
+        ),
         ("tests/golden/outputs/verbs/status.json", ["golden/test_outputs"]),
     ],
 )
