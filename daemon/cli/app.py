@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import io
@@ -102,6 +103,21 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             # Lean is full of characters that an ASCII locale cannot write, and an answer is better than an error.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    _watch_output()
+    try:
+        try:
+            _run()
+        finally:
+            sys.stdout.flush()  # while an error can still be caught
+    except OutputError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes at exit what is left
+        if error.reason.errno == errno.EPIPE:
+            sys.exit(ExitCode.OUTPUT_CLOSED)
+        print(f"everlean: standard output: {error.reason.strerror}; write it elsewhere", file=sys.stderr)
+        sys.exit(ExitCode.FAILURE)
+
+
+def _run() -> None:
     try:
         gc.disable()  # what is loaded here stays: to look at it while it grows finds nothing
         words = _words()
@@ -117,8 +133,38 @@ def main() -> None:
             raise
         print(f"everlean: {error}", file=sys.stderr)
         sys.exit(code)
-    finally:
-        _flush()
+
+
+class OutputError(Exception):
+    """Standard output takes no more. No OSError: a verb that catches those means its own files."""
+
+    def __init__(self, reason: OSError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+class _Output(io.FileIO):
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OutputError(error) from error
+
+
+def _watch_output() -> None:
+    """Have errors of standard output raised as `OutputError`."""
+    stream = sys.stdout
+    if stream is None:  # closed by who started this: as the shell's >/dev/null
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    elif stream is sys.__stdout__ and isinstance(stream, io.TextIOWrapper):
+        raw = _Output(stream.fileno(), "wb", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            raw if stream.write_through else io.BufferedWriter(raw),
+            encoding="utf-8",
+            errors="backslashreplace",
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
 
 
 def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
@@ -191,15 +237,6 @@ def in_order(words: Sequence[str]) -> list[str]:
         return [*left[1:], "--help"]
     end = left.index("--") if "--" in left else len(left)
     return [*left[:end], *before, *left[end:]]
-
-
-def _flush() -> None:
-    """Write what is left while an error can still be caught; at exit Python would complain about a closed pipe."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(ExitCode.FAILURE)
 
 
 def asked_for(arguments: Sequence[str]) -> tuple[str, ...]:

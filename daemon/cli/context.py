@@ -47,6 +47,8 @@ class ExitCode(enum.IntEnum):
     also: another machine took the log over"""
     BAD_CONFIG = 78
     """the configuration has mistakes, or the named file is missing; `serve` has no token where it needs one"""
+    OUTPUT_CLOSED = 141
+    """what reads standard output was closed before its end, as `| head` does"""
 
 
 class CliError(Exception):
@@ -74,7 +76,7 @@ Repo = Annotated[
     typer.Option(
         "--repo",
         metavar="R",
-        help="Only this repository: its key or the end of it.",
+        help="Only this repository: its key, or a part that only it has.",
         autocompletion=repositories,
     ),
 ]

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import typer
 
-from daemon.cli.context import CliError, ExitCode, Json
+from daemon.cli.context import CliError, Config, ExitCode, Json
 from daemon.cli.render import check_choice, emit_json, say, styled
 from store.documents.document import json_text
 from store.domain.identity import short_hash
@@ -83,6 +83,7 @@ def diff(
     write: Annotated[
         list[str] | None, typer.Option(metavar="FORMAT=FILE", help="Write it to a file too, in this format.")
     ] = None,
+    config: Config = None,  # noqa: ARG001 - as every verb
     as_json: Json = False,
 ) -> None:
     check_choice(style, tuple(_FORMATS), option="--format")

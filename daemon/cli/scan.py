@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from daemon.cli.context import CliError, Json
+from daemon.cli.context import CliError, Config, Json
 from daemon.cli.render import emit_json, note, say, styled
 from store.text import clean, counted
 
@@ -40,6 +40,7 @@ class Scanned:
 
 def scan(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A file, or a folder.")],
+    config: Config = None,  # noqa: ARG001 - as every verb
     as_json: Json = False,
 ) -> None:
     from pipeline.lean.source.folder import scan_files, shown_path

@@ -544,7 +544,7 @@ class NodeCheck:
     """why jobs cannot run here, each with its remedy"""
 
 
-def version(as_json: Json = False) -> None:
+def version(config: Config = None, as_json: Json = False) -> None:  # noqa: ARG001 - as every verb
     if as_json:
         emit_json(Versions(metadata.version("everlean"), platform.python_version(), sqlite3.sqlite_version))
         return

@@ -37,7 +37,7 @@ def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = 
 
 
 def resolve(database: sqlite3.Connection, name: str | None) -> str | None:
-    """Return the key of the one repository that `name` means: its key, or the end of it (owner/name, name)."""
+    """Return the key of the one repository that `name` means: its key, the end of it (owner/name, name), or a part."""
     if name is None:
         return None
     return one_of(
@@ -49,7 +49,9 @@ def one_of(keys: list[str], name: str, *, lists: str) -> str:
     """Return the one of these keys that `name` means; `lists` is the command that lists them."""
     if name in keys:
         return name
-    near = [key for key in keys if key.lower().endswith("/" + name.lower().removesuffix(".git"))]
+    part = name.lower().removesuffix(".git")
+    near = [key for key in keys if key.lower().endswith(f"/{part}")]
+    near = near or [key for key in keys if part and part in key.lower()]
     if len(near) == 1:
         return near[0]
     if near:
