@@ -51,7 +51,7 @@ _VARIABLES = _names(
     "CREDENTIALS_DIRECTORY", "STATE_DIRECTORY", "CACHE_DIRECTORY", "RUNTIME_DIRECTORY", "NOTIFY_SOCKET",
     "CONFIGURATION_DIRECTORY", "LOGS_DIRECTORY", "GITHUB_TOKEN", "GH_TOKEN", "LANGUAGE", "COLUMNS", "LINES",
     "NO_COLOR", "FORCE_COLOR", "GIT_*", "XDG_*", "LC_*", "EVERLEAN_*", "ELAN_*", "LAKE_*", "LEAN_*", "CUDA_*",
-    "NVIDIA_*", "HF_*", "RAY_*",
+    "NVIDIA_*", "HF_*", "RAY_*", "MAKE*", "MFLAGS",
 )  # fmt: skip
 # What tells the tests something, and which certificates the network is to be trusted by.
 _KEPT = _names("EVERLEAN_GOLDEN", "EVERLEAN_PYPANTOGRAPH", "LEAN_SHARED", "GIT_SSL_*")
