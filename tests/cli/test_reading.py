@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from daemon.cli.context import ExitCode
 from store.domain.identity import slug
 from store.events.proofs import AttemptFinished, ProofFound
 from store.events.scans import CommitScanned, SorryMoved, SorryOpened
@@ -339,7 +340,7 @@ def test_a_closed_pipe_ends_the_command_without_a_traceback(filled: StateFolder)
         assert process.stderr is not None
         process.stdout.close()
         said = process.stderr.read().decode()
-        assert process.wait(timeout=30) == 1
+        assert process.wait(timeout=30) == ExitCode.OUTPUT_CLOSED
     assert "Traceback" not in said
     assert "BrokenPipe" not in said
 

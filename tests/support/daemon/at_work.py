@@ -88,12 +88,12 @@ class InHalves(io.BufferedWriter):
         linger("patch")
         return super().write(data[len(data) // 2:])
 
-open_file = pathlib.Path.open
-def open_slowly(self, mode="r", *arguments, **options):
-    if mode == "wb" and ".patch." in self.name:
-        return InHalves(io.FileIO(self, "wb"))
-    return open_file(self, mode, *arguments, **options)
-pathlib.Path.open = open_slowly
+open_descriptor = os.fdopen
+def open_slowly(descriptor, mode="r", *arguments, **options):
+    if mode == "wb" and ".patch." in os.readlink(f"/proc/self/fd/{descriptor}"):
+        return InHalves(io.FileIO(descriptor, "wb"))
+    return open_descriptor(descriptor, mode, *arguments, **options)
+os.fdopen = open_slowly
 """
 _TRAINING = """
 [train]
