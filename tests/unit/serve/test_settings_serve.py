@@ -23,8 +23,6 @@ def test_the_server_is_off_and_for_this_machine_unless_the_file_says_otherwise(t
     ("text", "mistake"),
     [
         ('[serve]\nhost = "everywhere"', "serve.host: must be an address of this machine"),
-        ("[serve]\nenabled = true", "remove the line and run: systemctl enable --now everlean-serve"),
-        ('[serve]\nmemory = "16G"', "set MemoryMax= of everlean-serve.service"),
         ("[serve]\nport = 0", "serve.port: must be at least 1"),
         ('[serve]\ntoken = "x"', "serve.token: the configuration must not contain a secret"),
         ('[serve]\ntoken_file = "nowhere"', 'nowhere" cannot be read (No such file or directory)'),
