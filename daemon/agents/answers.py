@@ -1,4 +1,4 @@
-"""What agents are answered: the shared documents, with what is empty left out, and their schema.
+"""Answers to agents: the shared documents without their empty fields, and their JSON schema.
 
 An answer is a document of `store.documents`, or a selection of its fields, or made of several.
 """
@@ -56,7 +56,7 @@ class Repositories:
 
 @dataclass(frozen=True, slots=True)
 class Sorry(sorries.Sorry):
-    """A sorry on one branch. Whose claim stands is told, and not its id: who has the id has the claim."""
+    """A sorry on one branch. It names the claiming agent but hides the claim's id, which gives power over the claim."""
 
     claimed_by: str
     """The agent that works on it now; empty where none does."""
@@ -87,12 +87,12 @@ class ListedSorry(Sorry):
 
     @property
     def outcome(self) -> str | None:
-        """How the newest attempt ended."""
+        """Outcome of the newest attempt."""
         return None if self.tried is None else self.tried.outcome
 
     @property
     def resting(self) -> int | None:
-        """How many theorems and statements of a blueprint are known to rest on it; asked for by `order`."""
+        """Number of theorems and blueprint statements that depend on it; only with `order` impact."""
         return None if self.impact is None else self.impact.resting
 
 
@@ -100,9 +100,9 @@ class ListedSorry(Sorry):
 class Sorries:
     sorries: list[ListedSorry]
     total: int
-    """How many match, on all pages."""
+    """Number of matches on all pages."""
     next_offset: int | None
-    """Where the next page begins; none on the last one."""
+    """Offset of the next page; left out on the last page."""
     note: str
 
 
@@ -219,7 +219,7 @@ class Lease:
     """Its id: keep it, to renew the claim, to release it and to submit under it."""
     sorry: str
     until: str = ""
-    """When the lease ends, UTC."""
+    """End of the lease, UTC."""
 
 
 @dataclass(frozen=True, slots=True)

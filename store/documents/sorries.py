@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from store.documents.document import of_row
-from store.domain.identity import line_url
 from store.log.envelope import now_text
 from store.text import clean
 from store.view import queries
@@ -73,15 +72,6 @@ class Sorry(SorryRow):
     """Oldest first."""
 
     @property
-    def key(self) -> SorryKey:
-        return self.repository, self.branch, self.sorry
-
-    @property
-    def url(self) -> str:
-        """The address of its line at its last known commit; "" where the forge has none."""
-        return line_url(self.repository, self.updated_sha, self.path, self.line)
-
-    @property
     def state_text(self) -> str:
         """The state for people, with what changes its meaning: by whom, in doubt, by design, claimed."""
         if self.disproved:
@@ -91,11 +81,6 @@ class Sorry(SorryRow):
         design = f", by design ({self.by_design})" if self.by_design and self.state == "open" else ""
         claim = f", claimed by {clean(self.claim.agent)}" if self.claim and self.state == "open" else ""
         return f"{self.state}{by}{doubt}{design}{claim}"
-
-    @property
-    def line_text(self) -> str:
-        """The sorry as one line for people."""
-        return clean(f"{self.declaration}, {self.path}:{self.line} in {self.repository}: {self.state_text}")
 
 
 def describe_sorries(
