@@ -31,6 +31,8 @@ from store.view.view import View
 from store.events.service import DaemonStopped
 from store.log.log import EventLog
 from store.log.envelope import Expect, NewEvent
+# Before any thread exists: a thread that does not block the signal would end the process by it.
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 folder = Path(sys.argv[1])
 log = EventLog.open(folder / "events.db")
 reader = log.reader()
@@ -38,7 +40,6 @@ view = View.open(folder / "database.db", reader)
 for number in range(20):
     log.append([NewEvent("daemon", DaemonStopped(reason="r", pid=number))], expect={"daemon": Expect.ANY})
 view.catch_up()
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 print("ready", flush=True)
 signal.sigwait({signal.SIGTERM})
 view.close()
