@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from store.documents.jobs import JobProgress, QueuedJob
+
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
@@ -21,18 +23,6 @@ GpuUse = Literal["free", "lent", "busy", "lost"]
 def read_answer(cls: type[Answer], data: Mapping[str, Any]) -> Answer:
     """Return a part of an answer; what this version does not know is left out."""
     return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
-
-
-@dataclass(frozen=True, slots=True)
-class JobProgress:
-    done: int = 0
-    total: int = 0
-    note: str = ""
-
-    @property
-    def count(self) -> str:
-        """Return "3/10", or the number alone where there is no total."""
-        return f"{self.done}/{self.total}" if self.total else str(self.done)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +49,6 @@ class LiveJob:
     @property
     def note(self) -> str:
         return self.progress.note if self.progress is not None else ""
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedJob:
-    job: str
-    kind: str
-    describes: str
-    waits: str | None
-    """for what, or null"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ whether the daemon runs or not.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,8 @@ from daemon import control_client, lock
 from daemon.paths import ConfigNotFoundError, Paths, find_config, paths_from_config
 
 if TYPE_CHECKING:
-    from daemon.answers import JobProgress, LiveStatus, QueuedJob
+    from daemon.answers import LiveStatus
+    from store.documents.jobs import JobProgress, QueuedJob
     from store.view.asof import Moment
 
 
@@ -178,17 +179,11 @@ class DaemonAnswer:
         """Return how many more it will start than it describes."""
         return self.status.more_queued if self.status is not None else 0
 
-    def progress(self, job: str) -> JobProgress | None:
-        """Return how far a running job is, None where it has said nothing."""
+    @property
+    def progress(self) -> Mapping[str, JobProgress]:
+        """Return how far the running jobs are, those that have said something."""
         jobs = self.status.jobs if self.status is not None else ()
-        return next((item.progress for item in jobs if item.job == job), None)
-
-    def progress_text(self, job: str) -> str:
-        """Return "3/10 Basic.lean"."""
-        progress = self.progress(job)
-        if progress is None:
-            return ""
-        return f"{progress.count} {progress.note}".strip()
+        return {item.job: item.progress for item in jobs if item.progress is not None}
 
 
 def ask(instance: Instance) -> DaemonAnswer:

@@ -12,6 +12,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from store.documents.jobs import try_again
 from store.documents.repositories import HEALTHY_STATES, Repository, because
 from store.text import ago, counted, listed, size, span
 from store.view.rows import DOUBT, DOUBT_ENDS, LARGER, JobRow, too_large_said
@@ -359,8 +360,3 @@ def work_problems(paused: Sequence[PauseRow], gpus: Sequence[Gpu]) -> list[Probl
             text = f"{gpu.called} is lost, and its jobs wait: {gpu.detail}"
             found.append(problem(ProblemCode.GPU_LOST, text, gpu.remedy, subject=gpu.uuid or None))
     return found
-
-
-def try_again(job: str) -> str:
-    """Name the remedy for a job that no plan will try again."""
-    return f"`everlean jobs retry {job}` tries it again"

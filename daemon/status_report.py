@@ -48,7 +48,8 @@ from store.view.rows import CheckpointRow, JobRow, TriggerRow
 if TYPE_CHECKING:
     import sqlite3
 
-    from daemon.answers import Gpu, JobProgress, QueuedJob
+    from daemon.answers import Gpu
+    from store.documents.jobs import JobProgress, QueuedJob
     from store.view.asof import Moment
     from store.view.rows import PauseRow, ServiceRow
 
@@ -501,7 +502,7 @@ def _from_view(
         notifications=[of_row(Channel, row, kinds=sorted(row.kinds)) for row in notifiers],
         jobs=replace(
             report.jobs,
-            running=[of_row(RunningJob, row, progress=live.progress(row.job)) for row in running],
+            running=[of_row(RunningJob, row, progress=live.progress.get(row.job)) for row in running],
             due=due,
             failed=failed,
             counts=counts.jobs,

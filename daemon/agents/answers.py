@@ -15,11 +15,10 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type
 from pydantic import ValidationError
 from typing_extensions import TypedDict
 
-from store.documents import sorries
+from store.documents import attempts, sorries
 from store.documents.document import of_row, plain
 from store.documents.proofs import Proof, Word
 from store.text import clean_block, cut, one_line, shown
-from store.view.rows import AttemptRow
 
 LONGEST_STATEMENT = 80
 """So many characters of a statement are shown in a listing."""
@@ -67,7 +66,7 @@ class Sorry(sorries.Sorry):
         *(
             name
             for name in sorries.Sorry.__dataclass_fields__
-            if name not in ("claim", "statement_hash", "context_hash")
+            if name not in ("claim", "statement_hash", "context_hash", "tried")
         ),
         *("claimed_by", "claimed_until", "yours"),
     )
@@ -83,7 +82,7 @@ class ListedSorry(Sorry):
 
     @property
     def attempts(self) -> int | None:
-        return None if self.tried is None else self.tried.attempts
+        return None if self.tried is None else self.tried.number
 
     @property
     def outcome(self) -> str | None:
@@ -107,9 +106,7 @@ class Sorries:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt(AttemptRow):
-    same_file: bool
-    """The file is still the one that was tried."""
+class Attempt(attempts.Attempt):
     SHOWN: ClassVar = (
         *("prover", "model", "rung", "outcome", "detail", "best", "goals_left", "seconds", "simulated"),
         *("recorded_at", "same_file"),

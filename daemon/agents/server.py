@@ -69,6 +69,7 @@ from pipeline.loopback import is_loopback
 from pipeline.models.endpoint.credentials import read_key
 from pipeline.models.endpoint.errors import CredentialError
 from pipeline.serve.auth import HereGuard, TokenGuard
+from store.documents.attempts import describe_attempts
 from store.documents.document import of_row
 from store.documents.lookup import UnresolvedError, one_match, resolve
 from store.documents.proofs import describe_proofs
@@ -255,15 +256,14 @@ class Tools:
         with open_view(instance) as database:
             matching = queries.sorries_by_prefix(database, sorry)
             chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
-            attempts = queries.attempts(database, sorry=chosen)
+            attempts = describe_attempts(database, [chosen]).get(chosen, [])
             proofs = describe_proofs(database, queries.proofs(database, sorry=chosen))
             documents = describe_sorries(database, [row for row in matching if row.sorry == chosen])
-        blobs = {item.blob for item in documents}
         sources = (_source(item, instance, lines=source) for item in documents) if source else ()
         return OneSorry(
             branches=[shown_sorry(item, agent=agent, claim=claim) for item in documents],
             source=next(filter(None, sources), None),
-            attempts=[of_row(Attempt, row, same_file=row.blob in blobs) for row in attempts],
+            attempts=[of_row(Attempt, item) for item in attempts],
             proofs=[shown_proof(item) for item in proofs],
         )
 

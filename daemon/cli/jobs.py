@@ -24,16 +24,15 @@ from daemon.cli.render import (
     table,
 )
 from daemon.instance import DaemonAnswer, Instance, ask, command
-from daemon.problems import try_again
-from store.documents.document import of_row
+from store.documents.jobs import Job, QueuedJob, describe_jobs, try_again
 from store.documents.lookup import one_match, resolve
-from store.text import ago, clean, clean_block, headline, size, span
-from store.view.rows import JobRow
+from store.text import ago, clean, clean_block, size, span
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterator, Sequence
 
-    from daemon.answers import JobProgress, QueuedJob
+    from store.view.rows import JobRow
 
 STATES = ("running", "succeeded", "failed", "interrupted", "cancelled", "released")
 KINDS = (
@@ -50,6 +49,7 @@ KINDS = (
     "evaluate",
 )
 SHOWN_TO_PEOPLE = 50
+UNASKED = DaemonAnswer()
 State = Annotated[
     str | None,
     typer.Option("--state", metavar="S", help=f"Only: {', '.join(STATES)}.", autocompletion=one_of(STATES)),
@@ -102,32 +102,34 @@ def list_(
     most = (0 if as_json else SHOWN_TO_PEOPLE) if limit is None else limit
     live = ask(instance)
     with view(instance) as database:
-        rows = queries.jobs(database, state=state, kind=kind, limit=most or None)
+        found = _described(
+            database, queries.jobs(database, state=state, kind=kind, limit=most or None), instance, live
+        )
     # A state is what the log says of a job, and it says nothing of one that has not begun.
     waiting = () if state is not None else live.queued
     queued = [item for item in waiting if kind in (None, item.kind)]
     more = live.more_queued if state is None else 0
     if as_json:
-        emit_json(Jobs([described(row, live, instance) for row in rows], queued, more), instance.head)
+        emit_json(Jobs(found, queued, more), instance.head)
         return
-    if not rows and not queued:
+    if not found and not queued:
         say("no job matches" if state or kind else "no job ran yet")
         return
-    short = short_ids([*(item.job for item in queued), *(row.job for row in rows)])
+    short = short_ids([*(item.job for item in queued), *(item.job for item in found)])
     table(
         ("ID", "STATE", "TRY", "STARTED", "TOOK", "MEMORY", "WHAT"),
-        [(short[item.job], "queued", "-", "-", "-", "-", _queued(item)) for item in queued]
+        [(short[item.job], "queued", "-", "-", "-", "-", item.text) for item in queued]
         + [
             (
-                short[row.job],
-                state_word(row, instance),
-                str(row.attempt),
-                ago(row.started_at),
-                span(row.seconds) or "-",
-                size(row.peak_rss_bytes) or "-",
-                _what(row, live),
+                short[item.job],
+                item.state_text,
+                str(item.attempt),
+                ago(item.started_at),
+                span(item.seconds) or "-",
+                size(item.peak_rss_bytes) or "-",
+                item.text,
             )
-            for row in rows
+            for item in found
         ],
         shrink=(6,),
         spare=(5, 2, 4),
@@ -138,28 +140,27 @@ def list_(
 
 def show(job: JobId, as_of: AsOf = None, config: Config = None, as_json: Json = False) -> None:
     instance = locate(config, as_of)
-    live = ask(instance)
-    row = _find(instance, job)
+    item = _find(instance, job, ask(instance))
     if as_json:
-        emit_json(OneJob(described(row, live, instance)), instance.head)
+        emit_json(OneJob(item), instance.head)
         return
-    say(f"{styled(row.job, 'bold')}  {state_word(row, instance)}{'  SIMULATED' if row.simulated else ''}")
+    say(f"{styled(item.job, 'bold')}  {item.state_text}{'  SIMULATED' if item.simulated else ''}")
     fields(
         (
-            ("what", clean(row.describes)),
-            ("repository", f"{row.repository or '-'} ({row.branch or '-'}) at {row.sha or '-'}"),
-            ("attempt", str(row.attempt)),
-            ("started", ago(row.started_at)),
-            ("ended", ago(row.ended_at, never="")),
-            ("took", span(row.seconds)),
-            ("memory", size(row.peak_rss_bytes)),
-            ("progress", live.progress_text(row.job)),
-            ("reason", clean(row.reason)),
-            ("message", clean_block(row.message.rstrip())),
-            ("remedy", clean(row.remedy)),
-            ("next try", _next_try(row)),
-            ("summary", "\n".join(_summary(row.summary))),
-            ("folder", str(_folder(instance, row))),
+            ("what", clean(item.describes)),
+            ("repository", f"{item.repository or '-'} ({item.branch or '-'}) at {item.sha or '-'}"),
+            ("attempt", str(item.attempt)),
+            ("started", ago(item.started_at)),
+            ("ended", ago(item.ended_at, never="")),
+            ("took", span(item.seconds)),
+            ("memory", size(item.peak_rss_bytes)),
+            ("progress", "" if item.progress is None else item.progress.text),
+            ("reason", clean(item.reason)),
+            ("message", clean_block(item.message.rstrip())),
+            ("remedy", clean(item.remedy)),
+            ("next try", item.next_try),
+            ("summary", "\n".join(_summary(item.summary))),
+            ("folder", str(item.folder)),
         )
     )
 
@@ -177,7 +178,7 @@ def logs(
     instance = locate(config, as_of)
     row = _find(instance, job)
     number = attempt if attempt is not None else row.attempt
-    path = instance.paths.jobs / row.job / str(number) / "stderr.log"
+    path = row.folder.with_name(str(number)) / "stderr.log"
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
@@ -220,16 +221,6 @@ def cancel(job: JobId, config: Config = None, as_json: Json = False) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Job(JobRow):
-    alive: bool
-    """It is running, and so is the daemon."""
-    folder: Path
-    """Of its newest attempt; old ones are removed."""
-    progress: JobProgress | None
-    """Null where it has said nothing."""
-
-
-@dataclass(frozen=True, slots=True)
 class Jobs:
     jobs: list[Job]
     """newest first"""
@@ -269,56 +260,12 @@ class Log:
     """the content"""
 
 
-def described(row: JobRow, live: DaemonAnswer, instance: Instance) -> Job:
-    """Return a job as `--json` shows it. `alive` is of now: false for one that was running when the daemon died."""
-    alive = row.state == "running" and instance.running and instance.moment is None
-    return of_row(Job, row, alive=alive, folder=_folder(instance, row), progress=live.progress(row.job))
-
-
-def state_word(row: JobRow, instance: Instance) -> str:
-    """The state; a job that was running when the daemon ended is not running now."""
-    lost = row.state == "running" and not instance.running and instance.moment is None
-    return "lost" if lost else row.state
-
-
-def _what(row: JobRow, live: DaemonAnswer) -> str:
-    text = row.describes + (" SIMULATED" if row.simulated else "")
-    if row.state == "running":
-        progress = live.progress_text(row.job)
-        return f"{text} ({progress})" if progress else text
-    if row.state == "failed":
-        return f"{text}: {row.reason}: {headline(row.message)}"
-    if row.state == "cancelled":
-        return f"{text}: {row.message}"
-    missing = row.summary.get("modules_failed")
-    return f"{text}: without {', '.join(map(str, missing))}, which failed" if missing else text
-
-
-def _next_try(row: JobRow) -> str:
-    if row.state == "cancelled":
-        return f"not automatically; {try_again(row.job)}"
-    if row.state != "failed":
-        return ""
-    if row.retry_at is not None:
-        return ago(row.retry_at)
-    why = "the same inputs would fail again" if row.deterministic else "it was tried often enough"
-    return f"not automatically ({why}); {try_again(row.job)}"
-
-
 def _summary(summary: dict[str, Any]) -> Iterator[str]:
     """One line for each thing that the job says of itself and that is not empty."""
     for key, value in summary.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
         if text:
             yield f"{key} {clean(text)}"
-
-
-def _folder(instance: Instance, row: JobRow) -> Path:
-    return instance.paths.jobs / row.job / str(row.attempt)
-
-
-def _queued(item: QueuedJob) -> str:
-    return item.describes + (f"; waits: {item.waits}" if item.waits else "")
 
 
 def _whole_id(instance: Instance, prefix: str) -> str:
@@ -328,13 +275,19 @@ def _whole_id(instance: Instance, prefix: str) -> str:
     return matching[0] if len(matching) == 1 else str(_find(instance, prefix).job)
 
 
-def _find(instance: Instance, prefix: str) -> JobRow:
-
+def _find(instance: Instance, prefix: str, live: DaemonAnswer = UNASKED) -> Job:
     from store.view import queries
 
     with view(instance) as database:
-        found: JobRow = one_match(queries.jobs_by_prefix(database, prefix), prefix, what="job", key="job")
-    return found
+        row = one_match(queries.jobs_by_prefix(database, prefix), prefix, what="job", key="job")
+        return _described(database, [row], instance, live)[0]
+
+
+def _described(
+    database: sqlite3.Connection, rows: Sequence[JobRow], instance: Instance, live: DaemonAnswer
+) -> list[Job]:
+    running = instance.running if instance.moment is None else None
+    return describe_jobs(database, rows, folder=instance.paths.jobs, running=running, progress=live.progress)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,9 +32,9 @@ from daemon.cli.render import (
     table,
 )
 from daemon.instance import Instance, command
-from store.documents.document import of_row
+from store.documents.checkpoints import Checkpoint, describe_checkpoints, marked, task_of
 from store.documents.lookup import one_match
-from store.text import ago, clean, counted, size, span
+from store.text import ago, clean, size, span
 from store.view.rows import CheckpointRow, EvaluationRow
 
 if TYPE_CHECKING:
@@ -88,29 +88,27 @@ def list_(
     check_choice(model, MODELS, option="--model")
     instance = locate(config, as_of)
     with view(instance) as database:
-        rows = model_queries.checkpoints(database, model)
-        measured = model_queries.evaluations(database)
-    of = {row.checkpoint: [item for item in measured if item.checkpoint == row.checkpoint] for row in rows}
+        found = describe_checkpoints(database, model_queries.checkpoints(database, model))
     if as_json:
-        emit_json(Checkpoints([described(row, of[row.checkpoint]) for row in rows]), instance.head)
+        emit_json(Checkpoints(found), instance.head)
         return
-    if not rows:
+    if not found:
         say("no checkpoint of this model was saved yet" if model else "no checkpoint was saved yet")
         return
     table(
         ("ID", "MODEL", "STATE", "PARENT", "STEPS", "SIZE", "MEASURED", "SAVED"),
         [
             (
-                row.checkpoint,
-                row.model,
-                marked(state_of(row), row.simulated),
-                row.parent or "-",
-                str(row.steps),
-                size(row.size_bytes),
-                figures(row.model, of[row.checkpoint]),
-                ago(row.saved_at),
+                item.checkpoint,
+                item.model,
+                item.state_text,
+                item.parent or "-",
+                str(item.steps),
+                size(item.size_bytes),
+                item.figures,
+                ago(item.saved_at),
             )
-            for row in rows
+            for item in found
         ],
     )
 
@@ -124,9 +122,9 @@ def show(
     instance = locate(config, as_of)
     ((row, measured),) = find_checkpoints(instance, checkpoint)
     if as_json:
-        emit_json(OneCheckpoint(described(row, measured), measured), instance.head)
+        emit_json(OneCheckpoint(row, measured), instance.head)
         return
-    say(f"{styled(row.checkpoint, 'bold')}  {row.model}, {marked(state_of(row), row.simulated)}")
+    say(f"{styled(row.checkpoint, 'bold')}  {row.model}, {row.state_text}")
     if row.simulated:
         say(styled(WARNING, "yellow"))
     fields(
@@ -156,7 +154,7 @@ def show(
         ("TASK", "N", *(name.upper() for name in SHOWN[row.model]), "DATASET", "WHEN"),
         [
             (
-                f"  {BASELINES[who]}" if who else marked(task_of(item), item.simulated),
+                f"  {BASELINES[who]}" if who else task_of(item),
                 str(item.n),
                 *(share(metrics, name) for name in SHOWN[row.model]),
                 item.dataset[:12],
@@ -241,7 +239,7 @@ def compare(
         )
         emit_json(compared, instance.head)
         return
-    names = (marked(styled(row.checkpoint, "bold"), row.simulated) for row in (old, new))
+    names = (marked(styled(row.checkpoint, "bold"), simulated=row.simulated) for row in (old, new))
     say(f"{' -> '.join(names)}  {old.model}")
     if decision.tasks:
         table(
@@ -321,7 +319,9 @@ def _tell(instance: Instance, answer: dict[str, Any], as_json: bool) -> None:
         emit_json(done, instance.head)
         return
     before = f" instead of {done.previous}" if done.previous else ""
-    say(f"{marked(done.checkpoint, done.simulated)} is in use for {done.model}{before}: {clean(done.reason)}")
+    say(
+        f"{marked(done.checkpoint, simulated=done.simulated)} is in use for {done.model}{before}: {clean(done.reason)}"
+    )
 
 
 def _now(context: typer.Context, config: Path | None) -> Instance:
@@ -361,7 +361,6 @@ def _said(decision: Decision) -> str:
     return f"{verdicts[decision.verdict]}: {decision.reason}"
 
 
-STATES = ("in use", "removed", "was in use", "refused", "undecided")
 SHOWN = {
     "retriever": ("recall@1", "recall@10", "mrr"),
     "tactics": ("tactic@1", "tactic@8", "token_accuracy"),
@@ -371,7 +370,7 @@ SHOWN = {
 WARNING = "SIMULATED: it learned from the simulator, and not from Lean."
 
 
-def find_checkpoints(instance: Instance, *prefixes: str) -> list[tuple[CheckpointRow, list[EvaluationRow]]]:
+def find_checkpoints(instance: Instance, *prefixes: str) -> list[tuple[Checkpoint, list[EvaluationRow]]]:
     """The checkpoints with these ids, or beginnings of ids, each with its evaluations, all of one view."""
     from store.view import model_queries
 
@@ -387,24 +386,8 @@ def find_checkpoints(instance: Instance, *prefixes: str) -> list[tuple[Checkpoin
             )
             for prefix in prefixes
         ]
-        return [(row, model_queries.evaluations(database, row.checkpoint)) for row in chosen]
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredTask(EvaluationRow):
-    SHOWN: ClassVar = ("repository", "split", "dataset", "simulated")
-
-    def as_json(self) -> dict[str, object]:
-        """Return the shown fields, and each metric as one more."""
-        return {**{name: getattr(self, name) for name in self.SHOWN}, **self.metrics}
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint(CheckpointRow):
-    state: str
-    """`in use`, `was in use`, `refused` or `undecided`."""
-    tasks: list[MeasuredTask]
-    """The newest measurement of each, with `recall@10`, `tactic@8` or `mae`."""
+        found = describe_checkpoints(database, chosen)
+        return [(item, model_queries.evaluations(database, item.checkpoint)) for item in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,49 +427,6 @@ class Comparison:
     """in a sentence"""
     tasks: tuple[TaskChange, ...]
     """by name"""
-
-
-def described(row: CheckpointRow, measured: Sequence[EvaluationRow]) -> Checkpoint:
-    """Return a checkpoint as `--json` shows it."""
-    from store.promotion import RULES, kind_of, measured_tasks
-
-    metric = RULES[kind_of(row.model)].metric
-    tasks = [
-        of_row(MeasuredTask, item, metrics={metric: item.metrics.get(metric)})
-        for item in measured_tasks(measured)
-    ]
-    return of_row(Checkpoint, row, state=state_of(row), tasks=tasks)
-
-
-def state_of(row: CheckpointRow) -> str:
-    """Return the one of `STATES` that a checkpoint is in."""
-    decided = (row.promoted, row.removed_at, row.promoted_at, row.refused_at)
-    return next((state for state, of in zip(STATES, decided, strict=False) if of), STATES[-1])
-
-
-def marked(text: str, simulated: bool) -> str:
-    """Return the mark beside what the simulator made."""
-    return f"{text} SIMULATED" if simulated else text
-
-
-def figures(model: str, measured: Sequence[EvaluationRow]) -> str:
-    """Return the measure that the model's rule compares: the lowest and the highest over the tasks."""
-    from store.promotion import RULES, kind_of, measured_tasks
-
-    metric = RULES[kind_of(model)].metric
-    found = sorted(item.metrics[metric] for item in measured_tasks(measured) if metric in item.metrics)
-    if not found:
-        return "-"
-    if len(found) == 1:
-        return f"{metric} {found[0]:.4f} on 1 task"
-    return f"{metric} {found[0]:.4f} to {found[-1]:.4f} on {counted(len(found), 'task')}"
-
-
-def task_of(row: EvaluationRow) -> str:
-    """Return the name of a measured task, for people."""
-    from store.promotion import task_name
-
-    return task_name(row.repository, row.split)
 
 
 def share(metrics: Mapping[str, float] | None, name: str) -> str:

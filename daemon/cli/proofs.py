@@ -29,6 +29,7 @@ from daemon.cli.render import (
     table,
 )
 from daemon.instance import Instance
+from store.documents.attempts import Attempt, describe_attempts
 from store.documents.document import of_row
 from store.documents.lookup import one_match, resolve
 from store.documents.proofs import Proof, describe_proofs, proof_label
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from daemon.results.proposals import Plan
     from daemon.results.pull_requests import OpenedPullRequest
     from pipeline.prove.tree import Tree
-    from store.view.rows import AttemptRow
 
 
 SEARCH_WARNING = "SIMULATED: the simulator answered this search, Lean never saw it."
@@ -73,10 +73,8 @@ class Search:
     """its id"""
     proof: str | None
     """its id, or null where a sorry was named"""
-    number: int
-    """which of the sorry's attempts, from 1"""
-    attempt: AttemptRow
-    """that one"""
+    attempt: Attempt
+    """of the sorry"""
     html: Path | None
     """the file that was written, or null"""
     tree: Tree
@@ -95,9 +93,9 @@ def tree(
 
     instance = locate(config, as_of)
     with view(instance) as database:
-        number, row, proof = _attempt(database, which, attempt)
-    found = _read(instance, row, number)
-    what = f"{clean(proof.declaration) if proof else f'sorry {row.sorry}'}, {attempt_described(row)}"
+        row, proof = _attempt(database, which, attempt)
+    found = _read(instance, row)
+    what = f"{clean(proof.declaration) if proof else f'sorry {row.sorry}'}, {row.by}"
     if html is not None:
         _write(
             html,
@@ -105,26 +103,19 @@ def tree(
         )
     if as_json:
         page = None if html is None else html.absolute()
-        emit_json(Search(row.sorry, proof.proof if proof else None, number, row, page, found), instance.head)
+        emit_json(Search(row.sorry, proof.proof if proof else None, row, page, found), instance.head)
         return
     if row.simulated:
         say(styled(SEARCH_WARNING, "yellow", "bold"))
     if html is not None:
         say(f"{html}: the search for {what}")
         return
-    say(styled(f"{what}, attempt {number}", "bold"))
+    say(styled(f"{what}, attempt {row.number}", "bold"))
     say(search_tree.text(found))
 
 
-def attempt_described(row: AttemptRow) -> str:
-    """Describe what tried a sorry: "tactics, rung 0" or "generator tactics-3, rung 2"."""
-    return f"{row.prover}{f' {clean(row.model)}' if row.model else ''}, rung {row.rung}"
-
-
-def _attempt(
-    database: sqlite3.Connection, which: str, number: int | None
-) -> tuple[int, AttemptRow, ProofRow | None]:
-    """Return the attempt of this id, its number among its sorry's, and the proof if that was named."""
+def _attempt(database: sqlite3.Connection, which: str, number: int | None) -> tuple[Attempt, ProofRow | None]:
+    """Return the attempt of this id, and the proof if that was named."""
     from store.view import queries
 
     proofs, sorries = queries.proofs_by_prefix(database, which), queries.sorries_by_prefix(database, which)
@@ -140,7 +131,7 @@ def _attempt(
         )
     if sorries:
         sorry = one_match(sorries, which, what="sorry", key="sorry").sorry
-        attempts = queries.attempts(database, sorry=sorry)
+        attempts = describe_attempts(database, [sorry]).get(sorry, [])
         if not attempts:
             raise CliError(f"sorry {sorry} was not tried yet; `everlean status` says what is due")
         if number is None:
@@ -150,27 +141,26 @@ def _attempt(
                 f"sorry {sorry} has no attempt {number}, it has {len(attempts)}; `everlean sorries show {sorry}` lists"
                 " them"
             )
-        return number, attempts[number - 1], None
-    proof: ProofRow = one_match(proofs, which, what="proof", key="proof")
+        return attempts[number - 1], None
+    (proof,) = describe_proofs(database, [one_match(proofs, which, what="proof", key="proof")])
     if number is not None:
         raise CliError(f"--attempt is for a sorry's id, and {proof.proof} is a proof: it has its own attempt")
-    found = queries.attempt_behind(database, proof)
-    if found is not None:
-        return queries.attempts(database, sorry=proof.sorry).index(found) + 1, found, proof
+    if proof.attempt is not None:
+        return proof.attempt, proof
     raise CliError(
         f"no attempt of job {proof.job} is recorded that found proof {proof.proof}; how that job ended says"
         f" `everlean jobs show {proof.job}`"
     )
 
 
-def _read(instance: Instance, row: AttemptRow, number: int) -> Tree:
+def _read(instance: Instance, row: Attempt) -> Tree:
     from pipeline.prove.tree import Tree, TreeError
     from store.log.reader import LogReader
 
     if row.tree_sha256 is None:
         why = f": {clean(row.detail)}" if row.detail else ""
         raise CliError(
-            f"attempt {number} on sorry {row.sorry} ({attempt_described(row)}) kept no tree; it ended with"
+            f"attempt {row.number} on sorry {row.sorry} ({row.by}) kept no tree; it ended with"
             f" {row.outcome}{why}. There is one only where tactics were searched, and none from before trees were kept"
         )
     with LogReader.open(instance.paths.events_db) as log:
@@ -179,7 +169,7 @@ def _read(instance: Instance, row: AttemptRow, number: int) -> Tree:
         return Tree.from_json(json.loads(data))
     except (TreeError, ValueError) as error:
         raise CliError(
-            f"the tree of attempt {number} on sorry {row.sorry} cannot be read: {error}; a newer everlean may"
+            f"the tree of attempt {row.number} on sorry {row.sorry} cannot be read: {error}; a newer everlean may"
             " have written it"
         ) from error
 
@@ -629,7 +619,6 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
     with view(instance) as database:
         matching = queries.proofs_by_prefix(database, proof)
         (row,) = describe_proofs(database, [one_match(matching, proof, what="proof", key="proof")])
-        attempt = queries.attempt_behind(database, row)
         others = queries.proofs(database, sorry=row.sorry)
     if as_json:
         emit_json(OneProof(row), instance.head)
@@ -647,7 +636,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
                 "fits",
                 f"no, it is stale: {row.stale}" if row.stale else f"the tip of {row.branch}",
             ),
-            ("found by", _finder(row, attempt)),
+            ("found by", _finder(row)),
             ("found", ago(row.found_at)),
             ("found again", _why_again(row, others)),
             ("checked by", _judge(row)),
@@ -736,7 +725,8 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
     sys.stdout.buffer.write(data)
 
 
-def _finder(row: ProofRow, attempt: AttemptRow | None) -> str:
+def _finder(row: Proof) -> str:
+    attempt = row.attempt
     model = f", model {clean(attempt.model)}" if attempt is not None and attempt.model else ""
     told = f"; {clean(attempt.detail)}" if attempt is not None and attempt.detail else ""
     return f"{row.prover}, rung {row.rung}{model}, {row.toolchain or 'no toolchain'}, job {row.job}{told}"

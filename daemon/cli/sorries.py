@@ -10,7 +10,6 @@ import typer
 
 from daemon.cli.completion import SORRIES, ids, one_of
 from daemon.cli.context import AsOf, Config, Json, Repo, locate, view
-from daemon.cli.proofs import attempt_described as tried_with
 from daemon.cli.render import (
     check_choice,
     emit_json,
@@ -25,13 +24,14 @@ from daemon.cli.render import (
 )
 from daemon.instance import command
 from daemon.paths import Paths
+from store.documents.attempts import Attempt, describe_attempts
 from store.documents.lookup import one_match, resolve
 from store.documents.proofs import Proof, describe_proofs
-from store.documents.sorries import Goal, Sorry, Tried, by_impact, describe_sorries
+from store.documents.sorries import Goal, Sorry, by_impact, describe_sorries
 from store.domain.identity import line_url
-from store.text import ago, by_state, clean, clean_block, counted, span
+from store.text import ago, by_state, clean, clean_block, counted
 from store.view.impact import Impact
-from store.view.rows import AttemptRow, too_large_said
+from store.view.rows import too_large_said
 
 if TYPE_CHECKING:
     from pipeline.jobs.blueprint import Blueprints
@@ -161,7 +161,7 @@ def list_(
                 item.state_text,
                 item.declaration,
                 item.statement,
-                _tried(item.tried),
+                item.tried.text if item.tried else "-",
                 ago(item.opened_at).removesuffix(" ago"),
             )
             for item in shown
@@ -191,7 +191,7 @@ def show(
         matching = queries.sorries_by_prefix(database, sorry)
         chosen = one_match(matching, sorry, what="sorry", key="sorry").sorry
         rows = [row for row in matching if row.sorry == chosen]
-        attempts = queries.attempts(database, sorry=chosen)
+        attempts = describe_attempts(database, [chosen]).get(chosen, [])
         proofs = describe_proofs(database, queries.proofs(database, sorry=chosen))
         impacts = resting_on(database, rows, _blueprints(instance.paths))
         found = describe_sorries(database, rows, moment=instance.moment, impacts=impacts, histories=True)
@@ -204,8 +204,8 @@ def show(
     if attempts:
         say()
         say(styled("attempts", "bold"))
-        for number, row in enumerate(attempts, start=1):
-            _show_attempt(number, row)
+        for row in attempts:
+            _show_attempt(row)
         if any(row.tree_sha256 for row in attempts):
             say(f"  `everlean proofs tree {chosen} --attempt N` shows a search")
     if proofs:
@@ -286,21 +286,10 @@ class OneSorry:
     """its id"""
     branches: list[Sorry]
     """the sorry on each branch"""
-    attempts: list[AttemptRow]
+    attempts: list[Attempt]
     """oldest first"""
     proofs: list[Proof]
     """oldest first"""
-
-
-def _tried(tried: Tried | None) -> str:
-    """Describe how often a sorry was tried, and how the last attempt ended."""
-    if tried is None:
-        return "-"
-    left = ""
-    if tried.goals_left and tried.outcome != "disproved":
-        left = f", {counted(tried.goals_left, 'goal')} left"
-    simulated = " SIMULATED" if tried.simulated else ""
-    return f"{tried.attempts}x, rung {tried.rung}: {tried.outcome}{left}{simulated}"
 
 
 def _goal(said: Goal | None) -> str:
@@ -321,19 +310,13 @@ def _rests(impact: Impact | None) -> str:
     return f"{impact_said(impact)} ({directly}trace of {(impact.sha or '')[:10]})"
 
 
-def _show_attempt(number: int, row: AttemptRow) -> None:
-    took = [counted(row.nodes, "node"), counted(row.repl_calls, "REPL call"), span(row.seconds)]
-    if tokens := row.prompt_tokens + row.completion_tokens:
-        took.append(counted(tokens, "token"))
-    if row.usd is not None:
-        took.append(f"${row.usd:.4f}")
-    outcome = row.outcome + (" SIMULATED" if row.simulated else "")
-    say(f"  {number}  {tried_with(row)}  {styled(outcome, 'bold')}  {ago(row.recorded_at)}")
+def _show_attempt(row: Attempt) -> None:
+    say(f"  {row.number}  {row.by}  {styled(row.outcome_text, 'bold')}  {ago(row.recorded_at)}")
     fields(
         (
             ("why", clean(row.detail)),
             ("how far", "" if row.outcome == "disproved" else clean(row.best)),
-            ("took", ", ".join(took)),
+            ("took", row.took),
             ("budget", clean(row.budget)),
             ("tree", "" if row.tree_sha256 else "none"),
         ),

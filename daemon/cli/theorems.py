@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated
 
 import typer
 
@@ -32,13 +32,10 @@ from daemon.cli.render import (
     table,
 )
 from daemon.cli.sorries import Branch, Every
-from store.documents.document import of_row
 from store.documents.lookup import resolve
+from store.documents.theorems import Theorem, Version, describe_theorems
 from store.text import ago, clean, listed
 from store.view.rows import DeclarationRow, TheoremRow, TooLargeRow, too_large_said
-
-if TYPE_CHECKING:
-    from store.view.rows import TheoremVersionRow
 
 SHOWN_TO_PEOPLE = 100
 STATES = ("present", "deleted")
@@ -94,37 +91,10 @@ class Lives:
 
 
 @dataclass(frozen=True, slots=True)
-class Place(DeclarationRow):
-    SHOWN: ClassVar = ("path", "line", "column", "end_line", "end_column", "n_sorries")
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    steps: list[str]
-    seq: int
-    sha: str
-    recorded_at: str
-    name: str
-    path: str
-    statement: str
-    statement_hash: str
-    text_hash: str
-    n_sorries: int
-
-
-@dataclass(frozen=True, slots=True)
-class LifeThere(TheoremRow):
-    place: Place | None
-    """null once deleted"""
-    history: list[Version]
-    """oldest first"""
-
-
-@dataclass(frozen=True, slots=True)
 class Life:
     theorem: str
     """its id for life"""
-    branches: list[LifeThere]
+    branches: list[Theorem]
     """the life on each branch"""
 
 
@@ -249,32 +219,14 @@ def show(
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-
-    from store.view import queries
-
     instance = locate(config, as_of)
     with view(instance) as database:
-        found = []
-        for row in _chosen(database, theorem):
-            spot = queries.theorem_place(database, row)
-            versions = queries.theorem_history(
-                database, row.theorem, repository=row.repository, branch=row.branch
-            )
-            found.append((row, spot, versions))
+        found = describe_theorems(database, _chosen(database, theorem))
     if as_json:
-        branches = [
-            of_row(
-                LifeThere,
-                row,
-                place=of_row(Place, spot) if spot else None,
-                history=[of_row(Version, one, steps=one.steps.split(",")) for one in versions],
-            )
-            for row, spot, versions in found
-        ]
-        emit_json(Life(found[0][0].theorem, branches), instance.head)
+        emit_json(Life(found[0].theorem, found), instance.head)
         return
-    for row, spot, versions in found:
-        _show_one(row, spot, versions)
+    for item in found:
+        _show_one(item)
 
 
 def _chosen(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
@@ -313,42 +265,26 @@ def _chosen(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
     raise CliError(f'no theorem has the name or the id "{asked}"; `everlean theorems lives` lists them')
 
 
-def _show_one(row: TheoremRow, spot: DeclarationRow | None, versions: list[TheoremVersionRow]) -> None:
-    say(f"{styled(row.theorem, 'bold')}  {row.state}")
+def _show_one(item: Theorem) -> None:
+    spot = item.place
+    say(f"{styled(item.theorem, 'bold')}  {item.state}")
     fields(
         (
             # In the source it may be a lemma since its newest version: that is no step.
-            ("name", clean(f"{(spot or row).kind} {row.name}")),
-            ("place", clean(f"{spot.path}:{spot.line}:{spot.column}" if spot else f"was in {row.path}")),
-            ("repository", f"{row.repository} ({row.branch})"),
-            ("statement", clean(row.statement)),
+            ("name", clean(f"{(spot or item).kind} {item.name}")),
+            ("place", clean(f"{spot.path}:{spot.line}:{spot.column}" if spot else f"was in {item.path}")),
+            ("repository", f"{item.repository} ({item.branch})"),
+            ("statement", clean(item.statement)),
             ("sorries", str(spot.n_sorries) if spot and spot.n_sorries else ""),
         )
     )
     say(styled("history", "bold"))
-    before: TheoremVersionRow | None = None
-    for version in versions:
-        steps = version.steps.replace(",", ", ")
-        say(f"  {ago(version.recorded_at):<10} {version.sha[:10]}  {steps}")
-        for line in _changes(before, version):
+    before: Version | None = None
+    for version in item.history:
+        say(f"  {ago(version.recorded_at):<10} {version.sha[:10]}  {', '.join(version.steps)}")
+        for line in version.changes(before):
             say(f"    {clean(line)}")
         before = version
-
-
-def _changes(before: TheoremVersionRow | None, version: TheoremVersionRow) -> list[str]:
-    """Return the differences of a version from the one before it, one line each."""
-    if before is None:
-        return [f"{version.name} in {version.path}", version.statement]
-    changes = [
-        f"{old} -> {new}"
-        for old, new in ((before.name, version.name), (before.path, version.path))
-        if old != new
-    ]
-    if before.statement != version.statement:  # a line each: arrows are what statements are made of
-        changes += [f"- {before.statement}", f"+ {version.statement}"]
-    if before.n_sorries != version.n_sorries and version.steps != "deleted":
-        changes.append(f"sorries: {before.n_sorries} -> {version.n_sorries}")
-    return changes
 
 
 def _most(limit: int | None, *, as_json: bool) -> int:

@@ -19,7 +19,6 @@ from daemon.answers import (
     LackingLean,
     LiveStatus,
     Proving,
-    QueuedJob,
     Training,
 )
 from daemon.clock import ClockWatch
@@ -36,6 +35,7 @@ from daemon.scheduler import Scheduler
 from daemon.shipping import Shipping
 from daemon.status_report import collect
 from daemon.store_service import StoreService
+from store.documents.jobs import QueuedJob
 
 MOST_QUEUED = 1000
 """So many are described: a million open sorries are some 70,000 jobs."""

@@ -23,7 +23,7 @@ from typing import Literal
 
 import structlog
 
-from daemon.answers import JobProgress, LiveJob
+from daemon.answers import LiveJob
 from daemon.jobs.due import DueJob
 from daemon.jobs.engine import (
     Attempt,
@@ -56,6 +56,7 @@ from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import BumpSpec, EndpointRung, ProveSpec, ScanSpec, TraceSpec
 from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES, ManifestError, read_manifest
 from pipeline.redact import redact
+from store.documents.jobs import JobProgress
 from store.domain.identity import event_id, repository_key, slug
 from store.errors import LogError
 from store.events.base import EventBody

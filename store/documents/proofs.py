@@ -1,4 +1,4 @@
-"""A proof, with whether it still fits, and its verdict in a word."""
+"""A proof with the attempt that found it, whether it still fits, and its verdict in a word."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from store.documents.attempts import Attempt, describe_attempts
 from store.documents.document import of_row
 from store.view import queries
 from store.view.rows import ProofRow
@@ -20,6 +21,8 @@ class Proof(ProofRow):
     """The state for people, with its grade."""
     stale: str | None
     """Why it does not fit the tip of its branch, or null."""
+    attempt: Attempt | None
+    """The attempt that found it; null where its job ended before that was recorded."""
 
     @property
     def verdict(self) -> Word:
@@ -50,7 +53,17 @@ def describe_proofs(view: sqlite3.Connection, proofs: Sequence[ProofRow]) -> lis
         return []
     sorries = {row.sorry for row in proofs}
     stale = queries.stale_proofs(view, sorry=sorries.pop() if len(sorries) == 1 else None)
-    return [of_row(Proof, row, label=proof_label(row), stale=stale.get(row.proof)) for row in proofs]
+    attempts = describe_attempts(view, (row.sorry for row in proofs))
+    return [
+        of_row(
+            Proof,
+            row,
+            label=proof_label(row),
+            stale=stale.get(row.proof),
+            attempt=queries.behind(row, attempts.get(row.sorry, ())),
+        )
+        for row in proofs
+    ]
 
 
 def proof_label(row: ProofRow) -> str:

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from store.documents.attempts import Attempt, describe_attempts
 from store.documents.document import of_row
 from store.log.envelope import now_text
 from store.text import clean
 from store.view import queries
 from store.view.impact import Impact
 from store.view.reading import read
-from store.view.rows import AttemptRow, ClaimRow, SorryGoalRow, SorryRow, SorryStepRow
+from store.view.rows import ClaimRow, SorryGoalRow, SorryRow, SorryStepRow
 from store.view.schema import Row
 
 if TYPE_CHECKING:
@@ -34,15 +35,6 @@ class Goal(SorryGoalRow):
 
 
 @dataclass(frozen=True, slots=True)
-class Tried(AttemptRow):
-    attempts: int
-    """how many; the rest is of the newest"""
-    SHOWN: ClassVar = (
-        *("attempts", "prover", "rung", "model", "outcome", "best", "goals_left", "simulated", "recorded_at"),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Claim(ClaimRow):
     SHOWN: ClassVar = ("claim", "agent", "by", "since", "until")
 
@@ -58,8 +50,8 @@ class Sorry(SorryRow):
     """Null, or who accepted a proof of the negation; `state` is `open` then."""
     goal: Goal | None
     """What was last stated; null before a trace did so."""
-    tried: Tried | None
-    """Null before the first attempt."""
+    tried: Attempt | None
+    """The newest attempt; null before the first."""
     doubts: list[str]
     """The advisories that put its verified proof in doubt."""
     claim: Claim | None
@@ -105,9 +97,7 @@ def describe_sorries(
         (row.repository, row.branch, row.sorry): row
         for row in _of_sorries(view, SorryGoalRow, "sorry_goals", ids, order="sorry")
     }
-    tried: dict[str, list[AttemptRow]] = defaultdict(list)
-    for attempt in _of_sorries(view, AttemptRow, "attempts", ids, order=queries.ATTEMPT_ORDER):
-        tried[attempt.sorry].append(attempt)
+    tried = describe_attempts(view, (row.sorry for row in sorries))
     doubts = {row.proof: row.doubts for row in queries.doubted_proofs(view)}
     claims = {
         row.sorry: row
@@ -128,7 +118,7 @@ def describe_sorries(
             row,
             disproved=_disproved(row, attempts),
             goal=None if goal is None else of_row(Goal, goal, stands=_stands(goal, row)),
-            tried=of_row(Tried, attempts[-1], attempts=len(attempts)) if attempts else None,
+            tried=attempts[-1] if attempts else None,
             doubts=doubts.get(row.verified_proof or "", []),
             claim=None if claim is None else of_row(Claim, claim),
             by_design=by_design(row),
@@ -144,7 +134,7 @@ def by_impact(sorries: Sequence[Sorry]) -> list[Sorry]:
     return sorted(sorries, key=lambda item: (item.impact is None, item.impact.order if item.impact else ()))
 
 
-def _disproved(row: SorryRow, attempts: Sequence[AttemptRow]) -> Literal["lean", "simulator"] | None:
+def _disproved(row: SorryRow, attempts: Sequence[Attempt]) -> Literal["lean", "simulator"] | None:
     """Return who accepted a proof of the negation of the statement as the file has it now."""
     false = [
         one for one in attempts if one.outcome == "disproved" and one.blob == row.blob and row.state == "open"

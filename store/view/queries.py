@@ -12,7 +12,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from store.domain.keywords import PROVABLE_KINDS
 from store.domain.keywords import THEOREM_KINDS as THEOREM_KINDS
@@ -34,11 +34,12 @@ from store.view.rows import (
     SorryRow,
     SorryStepRow,
     TheoremRow,
-    TheoremVersionRow,
     TooLargeRow,
     TriggerRow,
 )
 from store.view.schema import Row
+
+Tried = TypeVar("Tried", bound=AttemptRow)
 
 connect = connect_readonly
 """Opens the view for questions; nothing can be written through it."""
@@ -528,35 +529,6 @@ def theorem_by_ending(db: sqlite3.Connection, name: str) -> list[TheoremRow]:
     )
 
 
-def theorem_place(db: sqlite3.Connection, theorem: TheoremRow) -> DeclarationRow | None:
-    """Return the declaration that a theorem is now; None for a deleted one. Of twins in one file, the first."""
-    if theorem.state != "present":
-        return None
-    rows = read(
-        db,
-        DeclarationRow,
-        "declarations",
-        equal={"repository": theorem.repository, "branch": theorem.branch, "path": theorem.path},
-        conditions=["theorem = ?"],
-        parameters=[theorem.identity],
-        order='"index"',
-        limit=1,
-    )
-    return first(rows)
-
-
-def theorem_history(
-    db: sqlite3.Connection,
-    theorem: str,
-    *,
-    repository: str | None = None,
-    branch: str | None = None,
-) -> list[TheoremVersionRow]:
-    """Return a theorem's versions, oldest first."""
-    equal = {"theorem": theorem, "repository": repository, "branch": branch}
-    return read(db, TheoremVersionRow, "theorem_versions", equal=equal, order="seq, repository, branch")
-
-
 @dataclass(frozen=True, slots=True)
 class KnownProofRow:
     """A proof that the gate accepted, of what a sorry asks too. `of` is the sorry that it was found for."""
@@ -636,12 +608,20 @@ def citable_proofs(
 
 
 def attempt_behind(db: sqlite3.Connection, proof: ProofRow) -> AttemptRow | None:
+    """Return the attempt that found a proof: see `behind`."""
+    return behind(proof, attempts(db, sorry=proof.sorry))
+
+
+def behind(proof: ProofRow, attempts: Iterable[Tried]) -> Tried | None:
     """Return the attempt that found a proof; None where it is not recorded (its job ended between the two).
 
     Where another job has repeated the attempt since, it is the first one that ended so after the proof was found.
+
+    Args:
+        attempts: those on its sorry, oldest first.
     """
     key = (proof.blob, proof.prover, proof.rung)
-    tried = [row for row in attempts(db, sorry=proof.sorry) if (row.blob, row.prover, row.rung) == key]
+    tried = [row for row in attempts if (row.blob, row.prover, row.rung) == key]
     of_its_job = [row for row in tried if row.job == proof.job]
     after = [row for row in tried if row.outcome == "found" and row.recorded_at >= proof.found_at]
     return next(iter(of_its_job or after), None)

@@ -552,6 +552,18 @@ class JobRow:
     """The kind's own; a build's `modules_failed` names what it did without."""
 
 
+@table("job_attempts", key=("job", "attempt"), indexes=(Index("job_attempts_by_end", ("ended_at",)),))
+class JobAttemptRow:
+    """The begin, end and outcome of one attempt of a job; `jobs` has the newest attempt only."""
+
+    job: str
+    attempt: int
+    kind: str
+    started_at: str
+    ended_at: str | None
+    outcome: str | None
+
+
 @table("pauses", key=("work",))
 class PauseRow:
     """A sort of work that a user paused and none has resumed, why ("" where none said why), and since when."""

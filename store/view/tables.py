@@ -230,18 +230,6 @@ class ProofTallyRow:
     n: int
 
 
-@table("job_attempts", key=("job", "attempt"), indexes=(Index("job_attempts_by_end", ("ended_at",)),))
-class JobAttemptRow:
-    """The begin, end and outcome of one attempt of a job; `jobs` has the newest attempt only."""
-
-    job: str
-    attempt: int
-    kind: str
-    started_at: str
-    ended_at: str | None
-    outcome: str | None
-
-
 @table("job_tallies", key=("kind", "outcome", "simulated", "bucket"))
 class JobTallyRow:
     """The number of attempts of a kind of job by outcome and duration: see `store.view.projections.jobs`.

@@ -81,7 +81,7 @@ def test_the_list_says_what_was_decided_and_marks_what_is_simulated(decided: Any
         "s-2": ("undecided", True),
     }
     assert listed["r-2"]["refused_reason"] == "recall@10 0.31 < 0.38"
-    assert [(task["repository"], task["recall@10"]) for task in listed["r-1"]["tasks"]] == [
+    assert [(task["repository"], task["metrics"]["recall@10"]) for task in listed["r-1"]["tasks"]] == [
         (None, 0.40),
         ("example.org/two", 0.25),
     ]
@@ -215,7 +215,7 @@ def test_each_model_is_compared_by_its_own_metric_and_tolerance(folder: Any) -> 
     document = folder.everlean("models", "compare", "progress-a", "progress-b", "--json").json
     assert (document["verdict"], document["tolerance"], document["unit"]) == ("promote", 0.3, "steps")
     listed = folder.everlean("models", "list", "--model", "progress", "--json").json["checkpoints"]
-    assert [item["tasks"][0]["mae"] for item in listed] == [1.0, 1.25]
+    assert [item["tasks"][0]["metrics"]["mae"] for item in listed] == [1.0, 1.25]
     assert "mae 1.2500 on 1 task" in folder.everlean("models").out
     assert "WITHIN_1" in folder.everlean("models", "show", "progress-a").out
     answer = folder.everlean("models", "compare", "tactics-a", "tactics-b", "--tolerance", "101")

@@ -82,7 +82,7 @@ def test_a_search_is_shown_for_a_proof_and_for_the_newest_attempt_on_a_sorry(tri
         assert "intro <h>" in answer.out
         assert "SIMULATED" not in answer.out
     document = tried.everlean("proofs", "tree", "e0e0", "--json").json
-    assert (document["proof"], document["sorry"], document["number"]) == ("e0" * 8, SORRY, 2)
+    assert (document["proof"], document["sorry"], document["attempt"]["number"]) == ("e0" * 8, SORRY, 2)
     assert Tree.from_json(document["tree"]) == TREE
     assert undocumented("proofs tree", document) == set()
 

@@ -22,13 +22,14 @@ from pipeline.jobs.protocol import Reporter
 from pipeline.jobs.specs import ScanSpec
 from pipeline.lean.backend import find_leans
 from pipeline.scan import scan_commit
+from store.documents.theorems import Version, describe_theorems
 from store.events.base import EventBody
 from store.events.repositories import BranchCreated, CommitObserved, RepositoryWatched
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 from store.view import queries
 from store.view.rebuild import verify
-from store.view.rows import TheoremRow, TheoremVersionRow
+from store.view.rows import TheoremRow
 from store.view.view import View
 from tests.support.daemon.deployment import Deployment
 from tests.support.specs import job_spec
@@ -137,10 +138,10 @@ class History:
                 if row.state == "present"
             ) == Counter((row.path, row.name, row.statement_hash, row.theorem) for row in standing)
             for row in rows:
-                versions = queries.theorem_history(view, row.theorem)
+                versions = history_in(view, row)
                 last = versions[-1]
                 assert row.versions == len(versions)
-                assert (row.state == "deleted") == (last.steps == "deleted")
+                assert (row.state == "deleted") == (last.steps == ["deleted"])
                 assert (row.name, row.path, row.statement) == (last.name, last.path, last.statement)
                 assert row.last_sha == last.sha
 
@@ -153,12 +154,12 @@ class History:
         (row,) = (row for row in self.rows() if row.name == name)
         return row
 
-    def versions(self, name: str) -> list[TheoremVersionRow]:
+    def versions(self, name: str) -> list[Version]:
         with closing(self.connect()) as view:
-            return queries.theorem_history(view, self.named(name).theorem)
+            return history_in(view, self.named(name))
 
     def steps(self, name: str) -> list[str]:
-        return [version.steps for version in self.versions(name)]
+        return [",".join(version.steps) for version in self.versions(name)]
 
     def followed(self) -> int:
         return len(list(self.reader.read(types=["theorems_followed"])))
@@ -287,7 +288,7 @@ def test_a_changed_statement_is_restated_and_says_both(history: History) -> None
     history.commit({"A.lean": ONE})
     history.commit({"A.lean": ONE.replace("n + 0 = n", "n = n + 0")})
     old, new = history.versions("one")
-    assert (old.steps, new.steps) == ("appeared", "restated")
+    assert (old.steps, new.steps) == (["appeared"], ["restated"])
     assert (old.statement, new.statement) == ("(n : Nat) : n + 0 = n", "(n : Nat) : n = n + 0")
 
 
@@ -295,7 +296,7 @@ def test_a_changed_proof_is_reproved_and_the_statement_stays(history: History) -
     history.commit({"A.lean": ONE})
     history.commit({"A.lean": ONE.replace("simp", "rfl")})
     old, new = history.versions("one")
-    assert (new.steps, new.statement_hash) == ("reproved", old.statement_hash)
+    assert (new.steps, new.statement_hash) == (["reproved"], old.statement_hash)
     assert new.text_hash != old.text_hash
 
 
@@ -303,8 +304,8 @@ def test_a_filled_sorry_is_a_new_proof(history: History) -> None:
     history.commit({"A.lean": ONE.replace("simp", "sorry")})
     history.commit({"A.lean": ONE})
     assert [(version.steps, version.n_sorries) for version in history.versions("one")] == [
-        ("appeared", 1),
-        ("reproved", 0),
+        (["appeared"], 1),
+        (["reproved"], 0),
     ]
 
 
@@ -466,8 +467,11 @@ def test_every_living_theorem_is_one_declaration_whatever_people_do(history: His
 
 def history_of(history: History, row: TheoremRow) -> list[str]:
     with closing(history.connect()) as view:
-        versions = queries.theorem_history(view, row.theorem)
-    return [step for version in versions for step in version.steps.split(",")]
+        return [step for version in history_in(view, row) for step in version.steps]
+
+
+def history_in(view: sqlite3.Connection, row: TheoremRow) -> list[Version]:
+    return describe_theorems(view, [row])[0].history
 
 
 def test_the_daemon_follows_a_theorem_by_itself(tmp_path: Path) -> None:

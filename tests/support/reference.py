@@ -56,6 +56,9 @@ from pipeline.serve import measures
 from store.curriculum import CurriculumRepository
 from store.documents import repositories
 from store.documents import sorries as documents
+from store.documents.attempts import Attempt
+from store.documents.checkpoints import Checkpoint
+from store.documents.jobs import Job
 from store.documents.proofs import Proof
 from store.domain.records import Declaration, Sorry
 from store.leandojo.parquet import ParquetReport
@@ -145,13 +148,13 @@ MESSAGE = "a notification's message"
 RECORDS: dict[str, tuple[tuple[str, type], ...]] = {
     "repos": (("A repository", repositories.Repository), ("A gap", rows.GapRow)),
     "sorries": (("A sorry", documents.Sorry),),
-    "sorries show": (("An attempt", rows.AttemptRow),),
+    "sorries show": (("An attempt", Attempt),),
     "theorems": (("A theorem", rows.DeclarationRow),),
     "theorems lives": (("A life", rows.TheoremRow),),
     "proofs": (("A proof", Proof),),
     "proofs tree": (("A tree", tree.Tree), ("A state", tree.TreeNode), ("A tried tactic", tree.TriedTactic)),
-    "jobs": (("A job", jobs.Job),),
-    "models": (("A checkpoint", models.Checkpoint),),
+    "jobs": (("A job", Job),),
+    "models": (("A checkpoint", Checkpoint),),
     "models show": (("An evaluation", rows.EvaluationRow),),
     "curriculum": (("A repository", CurriculumRepository),),
     "scan": (("A declaration", Declaration), ("A sorry", Sorry)),

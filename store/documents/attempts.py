@@ -1,0 +1,68 @@
+"""An attempt on a sorry: what tried it, how it ended, how far it got and what it took."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from store.documents.document import of_row
+from store.text import clean, counted, span
+from store.view import queries
+from store.view.reading import read
+from store.view.rows import AttemptRow
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt(AttemptRow):
+    number: int
+    """Which one of its sorry's, from 1."""
+    same_file: bool
+    """The file is still the one that was tried."""
+
+    @property
+    def by(self) -> str:
+        """Return what tried: "tactics, rung 0" or "generator tactics-3, rung 2"."""
+        return f"{self.prover}{f' {clean(self.model)}' if self.model else ''}, rung {self.rung}"
+
+    @property
+    def outcome_text(self) -> str:
+        """Return how it ended, with the word that nothing of the simulator's goes without."""
+        return self.outcome + (" SIMULATED" if self.simulated else "")
+
+    @property
+    def took(self) -> str:
+        """Return what it took: states, calls of Lean, time, tokens and money."""
+        took = [counted(self.nodes, "node"), counted(self.repl_calls, "REPL call"), span(self.seconds)]
+        if tokens := self.prompt_tokens + self.completion_tokens:
+            took.append(counted(tokens, "token"))
+        if self.usd is not None:
+            took.append(f"${self.usd:.4f}")
+        return ", ".join(took)
+
+    @property
+    def text(self) -> str:
+        """Return in one line how often its sorry was tried by then, and how this attempt ended."""
+        false = self.outcome == "disproved"
+        left = f", {counted(self.goals_left, 'goal')} left" if self.goals_left and not false else ""
+        simulated = " SIMULATED" if self.simulated else ""
+        return f"{self.number}x, rung {self.rung}: {self.outcome}{left}{simulated}"
+
+
+def describe_attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[str, list[Attempt]]:
+    """Return the attempts on sorries, by sorry, oldest first; the number of questions does not grow with theirs."""
+    ids = json.dumps(sorted(set(sorries)))
+    of_these = "sorry IN (SELECT value FROM json_each(?))"
+    files = {
+        (sorry, blob)
+        for sorry, blob in view.execute(f"SELECT sorry, blob FROM sorries WHERE {of_these}", (ids,))
+    }
+    attempts: dict[str, list[Attempt]] = defaultdict(list)
+    for row in read(
+        view, AttemptRow, "attempts", conditions=[of_these], parameters=[ids], order=queries.ATTEMPT_ORDER
+    ):
+        before = attempts[row.sorry]
+        before.append(of_row(Attempt, row, number=len(before) + 1, same_file=(row.sorry, row.blob) in files))
+    return dict(attempts)
