@@ -18,6 +18,7 @@ import structlog
 
 from daemon.context import Context
 from daemon.store_service import StoreFailedError, StoreService
+from store.documents.grades import grade_text
 from store.events.base import EventBody
 from store.events.bumps import BumpFinished
 from store.events.jobs import JobFailed
@@ -38,7 +39,6 @@ from store.log.envelope import NewEvent
 from store.text import counted
 from store.view import queries
 from store.view.bumps import raises
-from store.view.rows import GRADES
 
 MOST_OF_ONE_TYPE = 10
 """More events of one type in one append are one line with their number."""
@@ -175,7 +175,7 @@ def _found(view: sqlite3.Connection, body: ProofFound) -> Line:
 
 def _verified(view: sqlite3.Connection, body: ProofVerified) -> Line:
     return Line(
-        f"verified by Lean ({GRADES[body.grade]}): {_named(view, body.sorry)}",
+        f"verified by Lean ({grade_text(body.grade)}): {_named(view, body.sorry)}",
         {"sorry": body.sorry, "proof": body.proof, "grade": body.grade},
     )
 

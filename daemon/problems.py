@@ -12,10 +12,11 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from store.documents.grades import DOUBT, DOUBT_REMEDY
 from store.documents.jobs import try_again
 from store.documents.repositories import HEALTHY_STATES, Repository, because
 from store.text import ago, counted, listed, size, span
-from store.view.rows import DOUBT, DOUBT_ENDS, LARGER, JobRow, too_large_said
+from store.view.rows import LARGER, JobRow, too_large_said
 
 if TYPE_CHECKING:
     from daemon.answers import CacheUse, Gpu, LackingLean, LiveStatus, ToldJump
@@ -154,7 +155,7 @@ def doubt_problems(rows: Sequence[ProofRow]) -> list[Problem]:
     for repository, number in Counter(row.repository for row in rows).items():
         message = f"{counted(number, 'verified proof')} in doubt: {DOUBT}"
         code = ProblemCode.PROOFS_IN_DOUBT
-        found.append(problem(code, message, DOUBT_ENDS, severity="warning", subject=repository))
+        found.append(problem(code, message, DOUBT_REMEDY, severity="warning", subject=repository))
     return found
 
 

@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from store.documents.by_design import by_design
 from store.domain.identity import line_url
 from store.leandojo.folder import replaced_file
 from store.view import queries, trace_queries
@@ -203,7 +204,7 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
         for row in trace_queries.sorry_goals(view, repository=repository)
         if not row.simulated
     }
-    by_design = queries.by_design(view)
+    design = by_design(view)
     records: list[Record] = []
     left_out: dict[str, int] = {}
     for row in queries.sorries(view, repository=repository, state="open", watched_only=True):
@@ -219,7 +220,7 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
             NOT_A_SORRY
             if row.token not in ("sorry", "admit")
             else BY_DESIGN
-            if by_design(row)
+            if design(row)
             else NO_LEAN
             if not version
             else NO_GOAL

@@ -30,6 +30,7 @@ from pipeline.jobs.mirror import Mirror
 from pipeline.jobs.protocol import JobError
 from pipeline.lean.source.splice import Replacement, join_submitted, text_hash_with
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
+from store.documents.by_design import by_design
 from store.domain.identity import event_id, proof_id, slug
 from store.events.proofs import (
     AGENT,
@@ -227,7 +228,7 @@ class Claims:
             )
         if await self.store.ask(lambda view: exercises(view, repo, row.branch)(row.path)):
             raise WorkStateError(f"{row.path}: has exercises, which are there for people; take another sorry")
-        if why := await self.store.ask(lambda view: queries.by_design(view)(row)):
+        if why := await self.store.ask(lambda view: by_design(view, row.repository)(row)):
             raise WorkStateError(
                 f"{row.declaration}: its sorry is there by design ({why}), to stay; take another"
             )

@@ -14,6 +14,7 @@ from daemon.cli.context import CliError, Config, Json, Repo, count, locate, time
 from daemon.cli.render import emit_json, note, places, say, short_ids, table
 from daemon.paths import SYSTEM_CONFIG
 from store.documents.document import of_row
+from store.documents.grades import doubt_text, grade_text
 from store.documents.lookup import one_match, resolve
 from store.documents.sorries import Sorry, describe_sorries
 from store.text import ago, clean, counted
@@ -92,7 +93,10 @@ def new(
     found = [
         (one.spot, "disproved" + (" SIMULATED" if one.simulated else ""), one.at, "", "") for one in false
     ]
-    found += [(one.spot, "proof verified", one.checked_at, one.grade, one.graded) for one in ready]
+    found += [
+        (one.spot, "proof verified", one.checked_at, one.grade, grade_text(one.grade, one.doubts))
+        for one in ready
+    ]
     found += [(one.spot, _TURNS.get(one.what, one.what), one.at, "", "") for one in turns]
     shown = [one for one in found if repository in (None, one[0].repository)]
     if as_json:
@@ -223,7 +227,6 @@ def open_(
 ) -> None:
     from store.domain.identity import line_url
     from store.view import queries
-    from store.view.rows import told_doubts
 
     instance = locate(config)
     with view(instance) as database:
@@ -241,7 +244,7 @@ def open_(
         return
     say(address)
     if doubts:
-        note(f"everlean: its verified proof is {clean(told_doubts(doubts))}")
+        note(f"everlean: its verified proof is {clean(doubt_text(doubts))}")
     if not webbrowser.open(address):
         note("everlean: no browser is here to open it")
 

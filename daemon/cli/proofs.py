@@ -31,6 +31,7 @@ from daemon.cli.render import (
 from daemon.instance import Instance
 from store.documents.attempts import Attempt, describe_attempts
 from store.documents.document import of_row
+from store.documents.grades import DOUBT, GRADES, kernel_text
 from store.documents.lookup import one_match, resolve
 from store.documents.proofs import Proof, describe_proofs, proof_label
 from store.text import ago, clean, clean_block, counted
@@ -591,8 +592,7 @@ def best_of_each_sorry(proofs: Iterable[Proof]) -> list[Proof]:
 
 def _worth(row: ProofRow) -> tuple[int, int, str]:
     states = ("rejected", "conditional", "candidate", "verified")
-    grades = ("", "not_replayed", "replayed_module", "replayed_closure")
-    return states.index(row.state), grades.index(row.grade), row.checked_at or row.found_at
+    return states.index(row.state), ["", *GRADES].index(row.grade), row.checked_at or row.found_at
 
 
 def _of_each_text(rows: Iterable[Proof]) -> list[tuple[Proof, int]]:
@@ -643,7 +643,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
             ("reason", clean(row.reason)),
             ("rests on", ", ".join(row.conditional_on)),
             ("axioms", ", ".join(row.axioms)),
-            ("kernel", row.graded_by),
+            ("kernel", kernel_text(row.grade, row.kernel)),
             ("in doubt", _doubt(row)),
             ("not checked", ", ".join(row.not_checked)),
             ("patch", f"everlean proofs patch {row.proof}" if row.patch_sha256 else "none"),
@@ -672,7 +672,7 @@ def _doubt(row: ProofRow) -> str:
     known = {one.id: f"{one.id}: {one.title}" for one in shipped()}
     return "\n".join(
         [
-            "every kernel that vouches for it has a known fault",
+            DOUBT,
             *(known.get(one, clean(one)) for one in row.doubts),
         ]
     )

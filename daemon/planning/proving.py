@@ -54,6 +54,7 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.globs import path_filter
 from pipeline.models.endpoint.credentials import KeyPlace
 from store.backoff import Backoff
+from store.documents.by_design import by_design
 from store.domain.identity import job_id
 from store.text import listed
 from store.view import model_queries, queries, trace_queries
@@ -618,7 +619,7 @@ class Proving:
             self._view, repository=repo.key, branch=branch.branch, simulated=lean.simulated
         )
         is_exercise = exercises(self._view, repo, branch.branch)
-        by_design = queries.by_design(self._view, repo.key)
+        design = by_design(self._view, repo.key)
         resting = self._resting.of(
             self._view,
             repo.key,
@@ -635,7 +636,7 @@ class Proving:
             if (
                 (row.path, row.declaration) not in taken
                 and not is_exercise(row.path)
-                and not by_design(row)
+                and not design(row)
                 and not (so_far is not None and so_far.proved)
             ):
                 goals, rests = _goals(so_far), resting.get(sorry, 0)

@@ -21,6 +21,7 @@ from daemon.settings.schema import OF_SORT, Schedule, Sort
 from daemon.settings.types import format_duration
 from pipeline.jobs.kinds import Kind
 from pipeline.lean.backend import Leans
+from store.documents.by_design import by_design
 from store.events.jobs import TriggeredWork, TriggerEnded
 from store.log.envelope import utc_text
 from store.view import queries, trace_queries
@@ -236,8 +237,8 @@ def _nothing_to_prove(
     ]
     if not still_open:
         return "has no open sorry"
-    by_design = queries.by_design(view, repo.key)
-    wanted = [row for row in still_open if not by_design(row)]
+    design = by_design(view, repo.key)
+    wanted = [row for row in still_open if not design(row)]
     if not wanted:
         return (
             "every open sorry of it is there by design: the challenge of a comparator.json, @[exercise], or "

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from daemon.results.mail import series_mail
 from store.documents.document import of_row
+from store.documents.grades import doubt_text, kernel_text
 from store.log.reader import LogReader
 from store.text import clean, counted, cut, headline
 from store.view.bumps import BumpRow
-from store.view.rows import JobRow, told_doubts, told_grade
+from store.view.rows import JobRow
 
 SUMMARY = "SUMMARY.txt"
 _LONGEST_REASON = 100
@@ -59,11 +60,11 @@ def summary(row: BumpRow, job: JobRow | None = None) -> list[str]:
     for one in row.mended:
         is_verified = one["verdict"] == "verified"
         judged = (
-            told_grade(one["grade"], one["kernel"])
+            kernel_text(one["grade"], one["kernel"])
             if is_verified
             else f"not verified: {cut(one['reason'], _LONGEST_REASON)}"
         )
-        told = "; ".join(filter(None, (one["how"], judged, told_doubts(one["doubts"]))))
+        told = "; ".join(filter(None, (one["how"], judged, doubt_text(one["doubts"]))))
         lines.append(
             f"  {'mended ' if is_verified else 'checked'} {clean(one['path'])}  {clean(one['declaration'])}  "
             + clean(" ".join(told.split()))

@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
+from store.documents.grades import IN_DOUBT, doubt_text
 from store.log.reader import LogReader
 from store.view.rows import ProofRow
 
@@ -43,7 +44,7 @@ def title_of(row: ProofRow) -> str:
 def message_of(row: ProofRow, text: bytes) -> str:
     """Return the evidence that a recorded patch has above its diff, as the body of a commit's message."""
     told = text[: _start_of_diff(text)].decode("utf-8", errors="replace").strip()
-    if row.in_doubt:
+    if row.doubts:
         told = f"{in_doubt(row)}\n\n{told}".rstrip()
     if row.simulated and not told.startswith(SIMULATED_MARK):
         # No text may leave this machine that could be taken for a proof.
@@ -61,8 +62,8 @@ def messages_of(rows: Iterable[ProofRow], log: LogReader) -> dict[str, str]:
 def in_doubt(row: ProofRow) -> str:
     """Say of a verified proof that all kernels which vouch for it have known faults."""
     return (
-        f"{row.in_doubt}. Every kernel that vouches for this proof has a known fault; it was not refuted, and has to be"
-        " checked again."
+        f"{doubt_text(row.doubts)}. Every kernel that vouches for this proof has a known fault; it was not refuted, and"
+        " has to be checked again."
     )
 
 
@@ -80,7 +81,7 @@ def first_line(row: ProofRow, author: str) -> bytes:
 def mail(row: ProofRow, text: bytes, author: str) -> bytes:
     """Return the mail of a proof; `text` is its recorded patch."""
     kind = (
-        (" IN DOUBT" if row.doubts else "")
+        (f" {IN_DOUBT}" if row.doubts else "")
         if row.state == "verified"
         else f" {SIMULATED_MARK}"
         if row.simulated

@@ -46,6 +46,7 @@ from pipeline.models.endpoint.errors import CredentialError
 from pipeline.redact import redact
 from pipeline.report.front import Front, digest, front
 from store.backoff import Backoff
+from store.documents.grades import grade_text
 from store.domain.identity import event_id
 from store.events.repositories import RepositoryFailing
 from store.events.service import (
@@ -524,7 +525,7 @@ def _proof(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
         event,
         kind="proof_verified" if verified else "proof_checked",
         simulated=not verified,
-        text=f"proof verified ({proof.graded}): {where}; everlean proofs show {proof.proof}"
+        text=f"proof verified ({grade_text(proof.grade, proof.doubts)}): {where}; everlean proofs show {proof.proof}"
         if verified
         else f"SIMULATED, no proof at all: the simulator accepted {where}; everlean proofs show {proof.proof}",
         about=_about(proof),

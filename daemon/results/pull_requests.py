@@ -29,8 +29,10 @@ from daemon.polling.github import Calls, ProposalError
 from daemon.results.mail import in_doubt, title_of
 from daemon.settings import Repo, Settings
 from daemon.store_service import StoreService
-from pipeline.gate.patch import VERIFIED, RefusedPatchError, refuse_simulated
+from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from pipeline.lean.source.splice import Replacement, splice
+from store.documents.by_design import by_design
+from store.documents.grades import JUDGED, doubt_text, kernel_text
 from store.domain.identity import event_id, git_blob, slug
 from store.errors import IdempotencyError
 from store.events.proofs import PullRequestOpened
@@ -431,8 +433,8 @@ def check_consent(view: sqlite3.Connection, row: ProofRow, settings: Settings) -
             f"{row.path} in {row.repository}: is an exercise, left for people to solve; `exercises` in {settings.path}"
             " says which files are"
         )
-    by_design = queries.by_design(view)
-    if any(by_design(one) for one in queries.sorries_by_prefix(view, row.sorry) if one.branch == row.branch):
+    design = by_design(view, row.repository)
+    if any(design(one) for one in queries.sorries_by_prefix(view, row.sorry) if one.branch == row.branch):
         raise ProposalError(
             f"{row.declaration} in {row.repository}: its sorry is there by design (comparator.json, "
             "@[exercise], or answer(sorry))"
@@ -511,7 +513,7 @@ def branch_name(row: ProofRow) -> str:
 def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullRequestText:
     """Return text for a pull request: plain words, and every value in a code span, where no name mentions a user."""
     title = title_of(row)
-    judged = VERIFIED[row.grade] + (f"; {row.in_doubt}" if row.doubts else "")
+    judged = "; ".join(filter(None, (JUDGED[row.grade], doubt_text(row.doubts))))
     message = f"{title}\n\nFound by everlean, a program, and {judged}."
     found = evidence.attempt
     model = found.model if found is not None else ""
@@ -524,7 +526,7 @@ def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullReque
             "Checked at commit",
             f"{_code(row.checked_sha)}, which the pull request is made on ({_code(ground.base)})",
         ),
-        ("Kernel", _code(row.graded_by)),
+        ("Kernel", _code(kernel_text(row.grade, row.kernel))),
         *((("Doubt", in_doubt(row)),) if row.doubts else ()),
         ("Prover", f"{_code(row.prover)}, rung {row.rung}"),
         ("Model", f"{_code(model)}{weights}" if model else "none"),

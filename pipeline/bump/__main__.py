@@ -28,7 +28,7 @@ from pipeline.bump.mends import Errors, Names, candidates, declared, deprecation
 from pipeline.bump.raising import Raised, check_lean, raised
 from pipeline.gate.advisories import Advisory, FeedError, against, known, witnesses
 from pipeline.gate.lake_checks import patched_in_place
-from pipeline.gate.patch import VERIFIED, file_diff
+from pipeline.gate.patch import file_diff
 from pipeline.gate.verdict import Gate
 from pipeline.gate.verdict import Verdict as GateVerdict
 from pipeline.jobs.lease import lean_held
@@ -43,13 +43,13 @@ from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, text_hash_with
 from pipeline.lean.source.worktree import read_inside
 from pipeline.prove.job import ProveJob
+from store.documents.grades import JUDGED, doubt_text
 from store.domain.identity import git_blob, proof_id, short_hash
 from store.events.base import EventBody
 from store.events.bumps import Break, BumpBuilt, BumpFinished, BumpTried, Mend
 from store.events.proofs import AttemptFinished, ProofFound
 from store.files import Lock
 from store.view.bumps import raises
-from store.view.rows import told_doubts
 
 _ROUNDS = 200
 LONGEST_TEXT = 20_000
@@ -722,8 +722,8 @@ def _told(one: Mend) -> str:
     """Return a mend for the message of its patch. Only what a kernel replayed whole is called verified there."""
     if one.verdict == "checked":
         return f"{one.declaration}: {one.how}; NOT VERIFIED: {' '.join(one.reason.split())}"
-    doubts = f"; {told_doubts(one.doubts)}" if one.doubts else ""
-    grade = f"{VERIFIED[one.grade or 'not_replayed']}{f', by {one.kernel}' if one.kernel else ''}{doubts}"
+    doubts = f"; {doubt_text(one.doubts)}" if one.doubts else ""
+    grade = f"{JUDGED[one.grade or 'not_replayed']}{f', by {one.kernel}' if one.kernel else ''}{doubts}"
     return f"{one.declaration}: {one.how}; {grade}; axioms: {', '.join(one.axioms) or 'none'}"
 
 

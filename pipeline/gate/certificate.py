@@ -27,13 +27,14 @@ from pydantic import ValidationError
 from pipeline.gate.advisories import Advisory, against, shipped, told, witnesses
 from pipeline.gate.axioms import ALLOWED_AXIOMS
 from pipeline.gate.patch import RefusedPatchError, refuse_simulated
+from store.documents.grades import GRADES, doubt_text
 from store.events.base import BlobRef, Digest, Part, Sha
 from store.events.proofs import Check, CheckedVersion, Material, ProofDoubted, ProofFound, ProofVerified
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.log.upcast import read_body
 from store.view.projections.proofs import why_not_verified
-from store.view.rows import GRADES, ProofRow
+from store.view.rows import ProofRow
 
 VERSION = 1
 NAMESPACE = "everlean-certificate"
@@ -482,4 +483,4 @@ def file_name(certificate: Certificate) -> str:
 def doubt_on(made: Certificate, row: ProofRow) -> str:
     """Return why a certificate's proof is in doubt, by the log or by this version's advisories; "" if it is not."""
     kernels = recalled(made, shipped())
-    return row.in_doubt or (kernels.said if kernels.outcome == "bad" else "")
+    return doubt_text(row.doubts) or (kernels.said if kernels.outcome == "bad" else "")

@@ -7,9 +7,10 @@ patches to others calls first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from store.documents.grades import JUDGED, kernel_text
 from store.events.proofs import Check, Grade
 from store.text import one_line
 
@@ -17,14 +18,6 @@ CONTEXT_LINES = 3
 SIMULATED_MARK = "SIMULATED"
 _NOT_SIMULATED = "Simulated: no"
 _NO_NEWLINE = b"\\ No newline at end of file\n"
-
-
-VERIFIED: Mapping[str, str] = {
-    "replayed_closure": "verified by Lean",
-    "replayed_module": "accepted by Lean; a kernel replayed its own module, and not all that it imports",
-    "not_replayed": "accepted by Lean; no kernel replayed it",
-}
-"""The words for each grade. Only the first is called verified in what leaves this machine."""
 
 
 class RefusedPatchError(Exception):
@@ -60,7 +53,7 @@ class PatchHeader:
                 "do not propose it to anyone."
             )
         elif self.verified:
-            first = f"A proof of {self.declaration}, found by everlean and {VERIFIED[self.grade]}"
+            first = f"A proof of {self.declaration}, found by everlean and {JUDGED[self.grade]}"
         else:
             first = f"A candidate for a proof of {self.declaration}, found by everlean; it is not verified, see below"
         fields = [
@@ -83,11 +76,8 @@ class PatchHeader:
         return [one_line(first), "", *told, "Simulated: yes" if self.simulated else _NOT_SIMULATED, ""]
 
     def _verdict(self) -> tuple[tuple[str, str], ...]:
-        # Not before: the rows of the view take a tenth of the time in which a check starts.
-        from store.view.rows import told_grade
-
         return (
-            ("Grade", told_grade(self.grade, self.kernel)),
+            ("Grade", kernel_text(self.grade, self.kernel)),
             ("Axioms", ", ".join(self.axioms) or "none"),
         )
 

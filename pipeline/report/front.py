@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from store.documents.grades import DOUBT, DOUBT_REMEDY, grade_text
 from store.text import counted
 from store.view import queries, report_queries
 from store.view.counts import added_up, counted_branches, elsewhere_said, sorry_counts
 from store.view.report_queries import Candidate, News, Ready, ShownFalse, Since, Spot
 from store.view.rows import (
-    DOUBT,
-    DOUBT_ENDS,
     LARGER,
     PolledRepository,
     ServiceRow,
@@ -158,7 +157,7 @@ def _needs(
             counted(number, "verified proof is in doubt", "verified proofs are in doubt"),
             repository,
             DOUBT,
-            DOUBT_ENDS,
+            DOUBT_REMEDY,
         )
     for job in report_queries.stuck(view):
         times = "" if job.n == 1 else f" on {job.n:,} branches"
@@ -224,7 +223,10 @@ def digest(front: Front) -> list[str]:
     part("Shown false", [f"{_mark(one.simulated)}{placed(one.spot)}" for one in front.shown_false])
     part(
         "Patches ready",
-        [f"{placed(one.spot)}: everlean proofs apply {one.proof}, {one.graded}" for one in front.ready],
+        [
+            f"{placed(one.spot)}: everlean proofs apply {one.proof}, {grade_text(one.grade, one.doubts)}"
+            for one in front.ready
+        ],
     )
     part(
         "Accepted, not verified",

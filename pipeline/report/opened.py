@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from urllib.parse import quote
 
+from store.documents.by_design import by_design
+from store.documents.grades import grade_text
 from store.domain.blueprint import Statement
 from store.text import counted
 from store.view import queries, report_queries, trace_queries
@@ -34,8 +36,8 @@ class OpenSorry:
 
     `known_at` is when it was first seen, `baseline` whether it was there before. `proof` is the verified proof that
     waits, if there is one, `graded` how far a kernel replayed it, in words; `by_design` why it is never filled, ""
-    where it is (`queries.by_design`). `found` are the texts that no check rejected; `blob` is the version of its file:
-    what was tried on or found for another one is of an earlier text. `impact` is what rests on its declaration.
+    where it is. `found` are the texts that no check rejected; `blob` is the version of its file: what was tried on or
+    found for another one is of an earlier text. `impact` is what rests on its declaration.
     """
 
     spot: Spot
@@ -88,8 +90,8 @@ def open_sorries(view: sqlite3.Connection, blueprints: Blueprints = no_blueprint
     found: defaultdict[str, list[Found]] = defaultdict(list)
     for text in report_queries.found(view):
         found[text.sorry].append(text)
-    graded = {one.proof: one.graded for one in report_queries.ready(view)}
-    by_design = queries.by_design(view)
+    graded = {one.proof: grade_text(one.grade, one.doubts) for one in report_queries.ready(view)}
+    design = by_design(view)
 
     def described(row: SorryRow) -> OpenSorry:
         goal = goals.get((row.repository, row.branch, row.sorry))
@@ -112,7 +114,7 @@ def open_sorries(view: sqlite3.Connection, blueprints: Blueprints = no_blueprint
             baseline=(row.repository, row.branch, row.opened_sha) in baselines,
             proof=row.verified_proof,
             graded=graded.get(row.verified_proof or "", ""),
-            by_design=by_design(row),
+            by_design=design(row),
             tried=tuple(tried.get(row.sorry, ())[-_MOST_TRIED:]),
             found=tuple(found.get(row.sorry, ())),
             impact=resting[row.repository, row.branch][Declared(row.path, row.declaration)],

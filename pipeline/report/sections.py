@@ -39,6 +39,7 @@ from pipeline.report.html import (
     shortened,
     size,
 )
+from store.documents.grades import grade_text
 from store.text import counted
 from store.view.report_queries import Searches
 from store.view.rows import ProofRow
@@ -170,7 +171,7 @@ def _facts(one: ShownProof) -> Iterator[str]:
         yield f"{counted(one.attempt.nodes, 'state')} in {one.attempt.seconds:.1f} s"
     if row.state == "verified":
         yield f"axioms: {', '.join(row.axioms) or 'none'}"
-        yield row.graded
+        yield grade_text(row.grade, row.doubts)
     if row.not_checked:
         yield f"not checked: {', '.join(row.not_checked)}"
     if row.reason:

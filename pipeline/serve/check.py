@@ -31,11 +31,12 @@ from pipeline.serve.checkouts import (
 )
 from pipeline.serve.schemas import Problem
 from pipeline.serve.workspace import JobFailure, Workspace, job
+from store.documents.grades import doubt_text
 from store.domain.identity import proof_id
 from store.domain.records import Sorry
 from store.events.proofs import Check, Grade, ProofChecked, ProofFound, ProofRejected, ProofVerified
 from store.events.registry import EVENT_TYPES
-from store.view.rows import SorryRow, told_doubts
+from store.view.rows import SorryRow
 
 Judged = Literal["accepted", "rejected", "unknown"]
 Verdict = ProofVerified | ProofChecked | ProofRejected
@@ -340,7 +341,7 @@ def _doubt(verdict: ProofVerified, toolchain: str, setting: str) -> str:
         faults = against(witnesses(verdict.grade, verdict.kernel, toolchain), known(setting))
     except FeedError as error:
         return f"the known faults of kernels cannot be read: {error}"
-    return told_doubts([one.id for one in faults])
+    return doubt_text([one.id for one in faults])
 
 
 def _judgement(

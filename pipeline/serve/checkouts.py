@@ -37,6 +37,7 @@ from pipeline.lean.source.scanner import read_file
 from pipeline.lean.source.worktree import MOST_SOURCE_BYTES, read_inside, safe_path
 from pipeline.serve.schemas import WHOLE, Problem
 from pipeline.serve.spec import LeanSpec, RepositorySpec
+from store.documents.by_design import why_by_design
 from store.domain.identity import git_blob, sorry_id
 from store.domain.records import ScannedFile, Sorry
 from store.errors import LogError
@@ -550,8 +551,8 @@ class File:
         ]
 
     def by_design(self, sorry: Sorry, *, challenges: Collection[str]) -> str:
-        """Return why a sorry is there by design, to stay; "" where it is not (`queries.why_by_design`)."""
-        return queries.why_by_design(
+        """Return why a sorry is there by design, to stay; "" where it is not (`why_by_design`)."""
+        return why_by_design(
             self.path,
             declaration=sorry.declaration,
             statement=self.scanned.declarations[sorry.index].statement,

@@ -9,6 +9,7 @@ from typing import Literal
 
 from store.documents.attempts import Attempt, describe_attempts
 from store.documents.document import of_row
+from store.documents.grades import grade_text
 from store.view import queries
 from store.view.rows import ProofRow
 
@@ -68,6 +69,6 @@ def describe_proofs(view: sqlite3.Connection, proofs: Sequence[ProofRow]) -> lis
 
 def proof_label(row: ProofRow) -> str:
     """Return the state; of a verified proof its grade too, and the word that no simulated proof goes without."""
-    if row.graded:
-        return f"{row.state}, {row.graded}"
+    if graded := grade_text(row.grade, row.doubts):
+        return f"{row.state}, {graded}"
     return f"{row.state} SIMULATED" if row.simulated else row.state

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from store.documents.attempts import Attempt, describe_attempts
+from store.documents.by_design import by_design
 from store.documents.document import of_row
+from store.documents.grades import IN_DOUBT
 from store.log.envelope import now_text
 from store.text import clean
 from store.view import queries
@@ -69,7 +71,7 @@ class Sorry(SorryRow):
         if self.disproved:
             return "disproved" + (" SIMULATED" if self.disproved == "simulator" else "")
         by = f" by {self.filled_by}" if self.filled_by else ""
-        doubt = ", IN DOUBT" if self.doubts and self.state == "verified" else ""
+        doubt = f", {IN_DOUBT}" if self.doubts and self.state == "verified" else ""
         design = f", by design ({self.by_design})" if self.by_design and self.state == "open" else ""
         claim = f", claimed by {clean(self.claim.agent)}" if self.claim and self.state == "open" else ""
         return f"{self.state}{by}{doubt}{design}{claim}"
@@ -103,7 +105,8 @@ def describe_sorries(
         row.sorry: row
         for row in queries.claims(view, now=now_text() if moment is None else moment.recorded_at)
     }
-    by_design = queries.by_design(view)
+    disproved = _disproved(view, ids)
+    design = by_design(view)
     lives: dict[SorryKey, list[Step]] = defaultdict(list)
     if histories:
         order = "seq, repository, branch"
@@ -112,16 +115,16 @@ def describe_sorries(
 
     def document(row: SorryRow) -> Sorry:
         key = row.repository, row.branch, row.sorry
-        goal, attempts, claim = goals.get(key), tried.get(row.sorry, []), claims.get(row.sorry)
+        goal, attempts, claim = goals.get(key), tried.get(row.sorry), claims.get(row.sorry)
         return of_row(
             Sorry,
             row,
-            disproved=_disproved(row, attempts),
+            disproved=disproved.get(key),
             goal=None if goal is None else of_row(Goal, goal, stands=_stands(goal, row)),
             tried=attempts[-1] if attempts else None,
             doubts=doubts.get(row.verified_proof or "", []),
             claim=None if claim is None else of_row(Claim, claim),
-            by_design=by_design(row),
+            by_design=design(row),
             impact=(impacts or {}).get(key),
             history=lives.get(key, []),
         )
@@ -134,12 +137,18 @@ def by_impact(sorries: Sequence[Sorry]) -> list[Sorry]:
     return sorted(sorries, key=lambda item: (item.impact is None, item.impact.order if item.impact else ()))
 
 
-def _disproved(row: SorryRow, attempts: Sequence[Attempt]) -> Literal["lean", "simulator"] | None:
-    """Return who accepted a proof of the negation of the statement as the file has it now."""
-    false = [
-        one for one in attempts if one.outcome == "disproved" and one.blob == row.blob and row.state == "open"
-    ]
-    return None if not false else "simulator" if all(one.simulated for one in false) else "lean"
+def _disproved(view: sqlite3.Connection, ids: str) -> dict[SorryKey, Literal["lean", "simulator"]]:
+    """Return who accepted a proof of the negation of which of these sorries, as their files have them now."""
+    rows = view.execute(
+        "SELECT s.repository, s.branch, s.sorry, min(t.simulated) FROM attempts AS t CROSS JOIN sorries AS s "
+        f"ON {queries.is_disproved('s', by='t')} WHERE t.sorry IN (SELECT value FROM json_each(?)) "
+        "GROUP BY s.repository, s.branch, s.sorry",
+        (ids,),
+    )
+    return {
+        (repository, branch, sorry): "simulator" if simulated else "lean"
+        for repository, branch, sorry, simulated in rows
+    }
 
 
 def _stands(goal: SorryGoalRow, row: SorryRow) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from store.domain.keywords import THEOREM_KINDS
-from store.view.queries import JOB_STATES, PROOF_STATES, SORRY_STATES, on_watched_branch
+from store.view.queries import JOB_STATES, PROOF_STATES, SORRY_STATES, is_disproved, on_watched_branch
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,7 @@ def disproved(db: sqlite3.Connection) -> int:
     """Return how many of the open sorries that are counted are false as they stand, as the file is now."""
     row = db.execute(
         "SELECT count(DISTINCT s.repository || ' ' || s.sorry) "
-        "FROM attempts AS t CROSS JOIN sorries AS s ON s.sorry = t.sorry AND s.blob = t.blob "
-        f"WHERE t.outcome = 'disproved' AND s.state = 'open' AND {on_counted_branch('s')}"
+        f"FROM attempts AS t CROSS JOIN sorries AS s ON {is_disproved('s', by='t')} WHERE {on_counted_branch('s')}"
     ).fetchone()
     return int(row[0])
 

@@ -8,9 +8,8 @@ work with the daemon up or down.
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -60,6 +59,14 @@ def on_watched_branch(table: str) -> str:
         f"AND other.branch = {table}.branch AND other.state <> 'live') "
         f"AND NOT EXISTS (SELECT 1 FROM repositories AS owner WHERE owner.repository = {table}.repository "
         "AND owner.watched = 0)"
+    )
+
+
+def is_disproved(sorries: str, *, by: str) -> str:
+    """Return a condition: the attempt proved the negation of the sorry, which is open, as its file has it now."""
+    return (
+        f"{by}.outcome = 'disproved' AND {by}.sorry = {sorries}.sorry AND {by}.blob = {sorries}.blob "
+        f"AND {sorries}.state = 'open'"
     )
 
 
@@ -661,66 +668,12 @@ def reached(
     }
 
 
-def by_design(db: sqlite3.Connection, repository: str | None = None) -> Callable[[SorryRow], str]:
-    """Return what says why a sorry is there by design and never filled: see `why_by_design`.
-
-    Args:
-        repository: the only one whose sorries are asked about; None: any.
-    """
-    challenges: dict[tuple[str, str], list[str]] = {}
-    of, only = ("", ()) if repository is None else (" AND repository = ?", (repository,))
-    for key, branch, modules in db.execute(
-        f"SELECT repository, branch, challenges_json FROM branches WHERE challenges_json <> '[]'{of}", only
-    ):
-        challenges[key, branch] = json.loads(modules)
-    marked: dict[tuple[str, str, str], list[str]] = {}
-    for key, branch, path, names in db.execute(
-        f"SELECT repository, branch, path, marked_json FROM files WHERE marked_json <> '[]'{of}", only
-    ):
-        marked[key, branch, path] = json.loads(names)
-
-    def reason(row: SorryRow) -> str:
-        return why_by_design(
-            row.path,
-            declaration=row.declaration,
-            statement=row.statement,
-            challenges=challenges.get((row.repository, row.branch), ()),
-            marked=marked.get((row.repository, row.branch, row.path), ()),
-        )
-
-    return reason
-
-
 def challenges_of(db: sqlite3.Connection, *, repository: str, branch: str) -> tuple[str, ...]:
     """Return the challenge modules of a branch as of its last scan; none before one."""
     row = db.execute(
         "SELECT challenges_json FROM branches WHERE repository = ? AND branch = ?", (repository, branch)
     ).fetchone()
     return () if row is None else tuple(json.loads(row[0]))
-
-
-def why_by_design(
-    path: str, *, declaration: str, statement: str, challenges: Collection[str], marked: Collection[str]
-) -> str:
-    """Return why a sorry is there by design and never filled: "challenge", "exercise", "answer"; "" where it is not.
-
-    A challenge is in a module that a comparator.json names; it states what a solution elsewhere proves. An exercise is
-    marked by an attribute of its declaration. An answer is one where the statement has `answer(sorry)`: what to prove
-    is open, as formal-conjectures has it.
-
-    Args:
-        challenges: the modules that a comparator.json names.
-        marked: the declarations of the file that have such an attribute.
-    """
-    # A library's folder may lie anywhere below the root.
-    if any(f"/{path}".endswith(f"/{module.replace('.', '/')}.lean") for module in challenges):
-        return "challenge"
-    if declaration in marked:
-        return "exercise"
-    return "answer" if _ANSWER.search(statement) else ""
-
-
-_ANSWER = re.compile(r"\banswer\s*\(\s*(?:sorry|admit)\s*\)")
 
 
 def files_with_exercises(db: sqlite3.Connection, *, repository: str, branch: str, at_least: int) -> set[str]:
@@ -750,7 +703,7 @@ _OPEN = (
 _ATTEMPTS = f"SELECT t.sorry, t.rung, t.goals_left {_OPEN.format('attempts')} ORDER BY t.recorded_at, t.rung"
 _PROVED = (
     f"SELECT t.sorry {_OPEN.format('proofs')} AND t.state <> 'rejected' "
-    f"UNION SELECT t.sorry {_OPEN.format('attempts')} AND t.outcome = 'disproved'"
+    f"UNION SELECT t.sorry {_OPEN.format('attempts')} AND {is_disproved('s', by='t')}"
 )
 
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from store.domain.identity import line_url
 from store.view import queries
 from store.view.counts import SorryCounts, on_counted_branch, once, sorry_counts
-from store.view.queries import on_watched_branch
+from store.view.queries import is_disproved, on_watched_branch
 from store.view.reading import make_all, read
-from store.view.rows import GRADES, NotifierRow, ProofRow, SorryRow, told_doubts
+from store.view.rows import NotifierRow, ProofRow, SorryRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,6 @@ class Ready:
     checked_at: str
     pull_request_url: str | None
     doubts: tuple[str, ...]
-
-    @property
-    def graded(self) -> str:
-        """The grade in words, with what puts the proof in doubt."""
-        return ", ".join(one for one in (GRADES[self.grade], told_doubts(self.doubts)) if one)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,8 +304,8 @@ def shown_false(db: sqlite3.Connection) -> list[ShownFalse]:
     """Return the sorries that are false as they stand, the newest first, those by the simulator last."""
     rows = db.execute(
         f"SELECT {_SPOT}, max(t.recorded_at), t.prover, t.rung, t.simulated "
-        "FROM attempts AS t JOIN sorries AS s ON s.repository = t.repository AND s.sorry = t.sorry AND s.blob = t.blob "
-        f"WHERE t.outcome = 'disproved' AND {_HERE} AND {once('s', *_HERE_STATES)} "
+        f"FROM attempts AS t JOIN sorries AS s ON s.repository = t.repository AND {is_disproved('s', by='t')} "
+        f"WHERE {once('s', 'open')} "
         "GROUP BY s.repository, s.branch, s.sorry, t.simulated ORDER BY t.simulated, max(t.recorded_at) DESC, s.sorry"
     )
     return [

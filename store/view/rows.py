@@ -6,12 +6,12 @@ subclass of it. Standard library only: see `store.view.queries`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from store.text import and_more, counted, listed
+from store.text import and_more, counted
 from store.view.schema import Index, table
 
 if TYPE_CHECKING:
@@ -403,33 +403,6 @@ class AttemptRow:
     recorded_at: str
 
 
-GRADES = {
-    "replayed_closure": "kernel replayed all",
-    "replayed_module": "kernel replayed its module only",
-    "not_replayed": "no kernel replay",
-}
-"""How far a kernel replayed a verified proof (`store.events.proofs.Grade`), in words."""
-_OF_LEAN = "leanchecker"
-
-
-def told_grade(grade: str, kernel: str) -> str:
-    """Return a grade in words with the kernels that made it, and whether one is not Lean's; "" of no grade."""
-    if grade not in GRADES:
-        return ""
-    second = any(one != _OF_LEAN for one in kernel.split(", ") if one)
-    return f"{GRADES[grade]}{f', by {kernel}' if kernel else ''}{'' if second else '; no second kernel'}"
-
-
-DOUBT = "every kernel that vouches for it has a known fault"
-DOUBT_ENDS = "use a Lean without the faults: the proof is then checked again by itself"
-"""What to do about proofs in doubt."""
-
-
-def told_doubts(doubts: Sequence[str]) -> str:
-    """Return in words that advisories put a proof in doubt; "" without any."""
-    return f"IN DOUBT: {listed(doubts, 2)}" if doubts else ""
-
-
 @table(
     "proofs",
     key=("proof",),
@@ -497,21 +470,6 @@ class ProofRow:
     """The one that found it first."""
     checked_job: str | None
     """The one that judged it last."""
-
-    @property
-    def in_doubt(self) -> str:
-        """What puts it in doubt, in words; "" where nothing does."""
-        return told_doubts(self.doubts)
-
-    @property
-    def graded(self) -> str:
-        """The grade in words, with what puts it in doubt; "" until it is verified."""
-        return ", ".join(one for one in (GRADES.get(self.grade, ""), self.in_doubt) if one)
-
-    @property
-    def graded_by(self) -> str:
-        """The grade in words with the kernels that made it; "" until it is verified."""
-        return told_grade(self.grade, self.kernel)
 
 
 @table(
