@@ -62,6 +62,7 @@ GROUPS = {
         "trigger": "everlean trigger prove FLT",
         "db": "everlean db backup everlean.backup",
         "standby": "everlean standby --take-over",
+        "schema": "everlean schema sorry",
         "version": "everlean version",
     },
 }

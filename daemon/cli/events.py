@@ -17,7 +17,8 @@ import typer
 from daemon.cli.context import AsOf, CliError, Config, Json, Repo, count, locate, moment_option, view
 from daemon.cli.render import emit_json_line, note, say, styled
 from daemon.instance import Instance
-from store.documents.events import summary
+from store.documents.document import of_row
+from store.documents.events import Event, summary
 from store.documents.lookup import resolve
 from store.log.envelope import StoredEvent, utc_text
 from store.log.reader import LogReader
@@ -89,7 +90,7 @@ def events(
             found = itertools.chain(found, _follow(log, wanted))
         try:
             for event in itertools.islice(found, limit):
-                emit_json_line(event) if as_json else say(_line(event))
+                emit_json_line(of_row(Event, event)) if as_json else say(_line(event))
                 if follow:
                     sys.stdout.flush()  # a pipe's other end waits for each line too
         except KeyboardInterrupt:

@@ -23,8 +23,6 @@ from store.text import clean
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-    from store.log.envelope import StoredEvent
-
 LEAST_WIDTH = 10
 """Of a column that is cut."""
 READABLE_WIDTH = 24
@@ -41,7 +39,7 @@ def emit_json(document: DataclassInstance, head: Mapping[str, object] = NO_HEAD)
     sys.stdout.write(json_text(document, head, indent=2 if sys.stdout.isatty() else None) + "\n")
 
 
-def emit_json_line(document: DataclassInstance | StoredEvent) -> None:
+def emit_json_line(document: DataclassInstance) -> None:
     """Write one line of NDJSON and flush it, so that a reader at the other end of a pipe sees it now."""
     whole = {"schema": SCHEMA, **plain(document)}
     sys.stdout.write(json.dumps(whole, ensure_ascii=False, default=plain) + "\n")

@@ -315,7 +315,7 @@ def _show_attempt(row: Attempt) -> None:
     fields(
         (
             ("why", clean(row.detail)),
-            ("how far", "" if row.outcome == "disproved" else clean(row.best)),
+            ("how far", clean(row.how_far)),
             ("took", row.took),
             ("budget", clean(row.budget)),
             ("tree", "" if row.tree_sha256 else "none"),

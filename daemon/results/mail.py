@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
-from store.documents.grades import IN_DOUBT, doubt_text
+from store.documents.grades import DOUBT, IN_DOUBT, doubt_text
 from store.log.reader import LogReader
 from store.view.rows import ProofRow
 
@@ -61,10 +61,7 @@ def messages_of(rows: Iterable[ProofRow], log: LogReader) -> dict[str, str]:
 
 def in_doubt(row: ProofRow) -> str:
     """Say of a verified proof that all kernels which vouch for it have known faults."""
-    return (
-        f"{doubt_text(row.doubts)}. Every kernel that vouches for this proof has a known fault; it was not refuted, and"
-        " has to be checked again."
-    )
+    return f"{doubt_text(row.doubts)}. {DOUBT[0].upper()}{DOUBT[1:]}; it was not refuted, and has to be checked again."
 
 
 def mail_id(row: ProofRow, author: str) -> str:

@@ -28,6 +28,11 @@ class Attempt(AttemptRow):
         return f"{self.prover}{f' {clean(self.model)}' if self.model else ''}, rung {self.rung}"
 
     @property
+    def how_far(self) -> str:
+        """Return how far it got with a proof; "" where it found one of the negation."""
+        return "" if self.outcome == "disproved" else self.best
+
+    @property
     def outcome_text(self) -> str:
         """Return how it ended, with the word that nothing of the simulator's goes without."""
         return self.outcome + (" SIMULATED" if self.simulated else "")
@@ -45,8 +50,7 @@ class Attempt(AttemptRow):
     @property
     def text(self) -> str:
         """Return in one line how often its sorry was tried by then, and how this attempt ended."""
-        false = self.outcome == "disproved"
-        left = f", {counted(self.goals_left, 'goal')} left" if self.goals_left and not false else ""
+        left = f", {counted(self.goals_left, 'goal')} left" if self.goals_left and self.how_far else ""
         simulated = " SIMULATED" if self.simulated else ""
         return f"{self.number}x, rung {self.rung}: {self.outcome}{left}{simulated}"
 

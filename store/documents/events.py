@@ -1,20 +1,46 @@
-"""An event, as a line for people."""
+"""An event of the log, and the few of its fields that a person looks for in one line."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-_TOLD = (
+_IN_A_LINE = (
     "repository", "branch", "path", "declaration", "sorry", "proof", "job", "kind", "state", "outcome",
     "problem", "reason", "subject", "describes", "version", "tip", "new", "sha",
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    seq: int
+    """its position, which is the order"""
+    event_id: str
+    """a UUID; the same fact has the same id"""
+    stream: str
+    """`repository:<key>`, `job:<id>`, `proof:<id>`, `model:<name>`, `config` or `daemon`"""
+    version: int
+    """its position in the stream, from 1"""
+    type: str
+    schema_version: int
+    data: dict[str, Any]
+    """what happened, by the classes in `store/events/`"""
+    recorded_at: str
+    """UTC; information, never order"""
+    occurred_at: str | None
+    correlation_id: str | None
+    """which chain, or null"""
+    causation_id: str | None
+    """which event caused it, or null"""
+    actor: str
+    """who wrote it"""
+
+
 def summary(data: dict[str, Any]) -> str:
-    """The few fields of an event that a person looks for, in one line."""
+    """Return the few fields of an event that a person looks for, in one line."""
     place = data.get("place")
     shown = []
-    for name in _TOLD:
+    for name in _IN_A_LINE:
         value = data.get(name, place.get(name) if isinstance(place, dict) else None)
         if value in (None, "", []):
             continue

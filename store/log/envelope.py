@@ -60,43 +60,30 @@ class NewEvent:
 
 
 class StoredEvent(NamedTuple):
-    """An event as the log holds it. `data` is as it was written; `read_body` upcasts it to the current version.
+    """An event as the log holds it (`store.documents.events.Event`): `data` is as it was written.
 
-    A tuple of text and numbers, in the order of the log's columns: a rebuild makes millions of them, and reads
-    `data_json` once, straight into the body.
+    `read_body` upcasts it to the current version. A tuple of text and numbers, in the order of the log's columns: a
+    rebuild makes millions of them, and reads `data_json` once, straight into the body.
     """
 
     seq: int
-    """its position, which is the order"""
     event_id: str
-    """a UUID; the same fact has the same id"""
     stream: str
-    """`repository:<key>`, `job:<id>`, `proof:<id>`, `model:<name>`, `config` or `daemon`"""
     version: int
-    """its position in the stream, from 1"""
     type: str
     schema_version: int
     data_json: str
-    """what happened, by the classes in `store/events/`"""
     recorded_at: str
-    """UTC; information, never order"""
     occurred_at: str | None
     correlation_id: str | None
-    """which chain, or null"""
     causation_id: str | None
-    """which event caused it, or null"""
     actor: str
-    """who wrote it"""
 
     @property
     def data(self) -> dict[str, Any]:
         """Return what the event says as it was written: each time a new object, which the caller may change."""
         data: dict[str, Any] = json.loads(self.data_json)
         return data
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the log's columns by name, ready for `json.dumps`."""
-        return {name: getattr(self, name) for name in COLUMNS}
 
 
 COLUMNS = tuple("data" if name == "data_json" else name for name in StoredEvent._fields)

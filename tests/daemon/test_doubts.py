@@ -97,7 +97,7 @@ def test_every_reader_that_says_verified_says_that_it_is_in_doubt(state: StateFo
     assert state.everlean("proofs", "show", PROOF, "--json").json["proof"]["doubts"]
     with queries.connect(state.state / "database.db") as view:
         (ready,) = report_queries.ready(view)
-        assert "IN DOUBT" in ready.graded
+        assert ready.doubts
         told = digest(front(view, since="2020-01-01", until="2030-01-01"))
     assert any("IN DOUBT: lean4#14484" in line for line in told)
     assert any("1 verified proof is in doubt" in line for line in told)
@@ -108,7 +108,7 @@ def test_a_patch_says_it_in_its_subject_and_its_first_lines_and_is_written_anew(
     doubted = replace(row, doubts=["lean4#14576"])
     text = mail(doubted, b"A proof\n\ndiff --git a/A.lean b/A.lean\n", "me <me@example.org>").decode()
     assert "Subject: [PATCH IN DOUBT] Prove one" in text
-    assert "IN DOUBT: lean4#14576. Every kernel that vouches for this proof has a known fault" in text
+    assert "IN DOUBT: lean4#14576. Every kernel that vouches for it has a known fault" in text
     assert mail_id(row, "me") != mail_id(doubted, "me")
 
 

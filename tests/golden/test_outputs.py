@@ -7,6 +7,7 @@ import json
 from html.parser import HTMLParser
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 from tests.golden import reach
@@ -36,6 +37,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "proofs-show-verified": ("proofs", "show", "83fb8b51454b80cd"),
     "proofs-tree": ("proofs", "tree", "9adede98fafb4eed"),
     "repos": ("repos", "--all", "--gaps"),
+    "schema": ("schema",),
+    "schema-sorry": ("schema", "sorry"),
     "scan": ("scan", str(reach.ROOT / "examples" / "demo-project" / "Demo" / "Open.lean")),
     "sorries": ("sorries", "--repo", "project", "--all"),
     "sorries-show": ("sorries", "show", "0bb889780854b76f"),
@@ -48,7 +51,9 @@ VERBS: dict[str, tuple[str, ...]] = {
 }
 EXPORTS = {"export-leandojo": ("leandojo", "--simulated"), "export-progress": ("progress", "--simulated")}
 WITHOUT_CONFIG = {"scan"}
-WITHOUT_JSON = {"proofs-patch"}
+WITHOUT_JSON = {"proofs-patch", "schema-sorry"}
+HEAD = {"schema", "daemon", "as_of"}
+"""Begin documents of almost every verb; `status` has its own `daemon`."""
 FILES = {
     *(f"verbs/{name}.{'txt' if name in WITHOUT_JSON else 'json'}" for name in VERBS),
     *(f"verbs/{name}.txt" for name in EXPORTS),
@@ -64,7 +69,10 @@ def test_reading_verb(name: str, rebuilt: Path, golden: Golden) -> None:
     assert answer.code == (3 if name == "status" else 0), answer.err
     said = answer.out
     if name not in WITHOUT_JSON:
-        said = "".join(f"{lines_of(json.loads(line))}\n" for line in said.splitlines())
+        documents = [json.loads(line) for line in said.splitlines()]
+        for one in documents:
+            jsonschema.validate({key: one[key] for key in one if key not in HEAD}, reach.schema(*VERBS[name]))
+        said = "".join(f"{lines_of(one)}\n" for one in documents)
     golden(f"verbs/{name}.json" if as_json else f"verbs/{name}.txt", normalised(said, rebuilt))
 
 

@@ -39,6 +39,7 @@ from daemon.cli import (
     repos,
     run,
     scan,
+    schema,
     sorries,
     theorems,
     toolchain,
@@ -58,12 +59,13 @@ from store.documents import repositories
 from store.documents import sorries as documents
 from store.documents.attempts import Attempt
 from store.documents.checkpoints import Checkpoint
+from store.documents.events import Event
 from store.documents.jobs import Job
 from store.documents.proofs import Proof
+from store.documents.schema import attribute_docs, syntax_of
 from store.domain.records import Declaration, Sorry
 from store.leandojo.parquet import ParquetReport
 from store.leandojo.progress import ProgressReport
-from store.log.envelope import StoredEvent
 from store.view import models as table_models
 from store.view import rows
 from store.view.tables import table_list
@@ -111,7 +113,8 @@ DOCUMENTS: dict[str, type] = {
     "models rollback": models.PutInUse,
     "models export": models.Written,
     "models push": models.Written,
-    "events": StoredEvent,
+    "events": Event,
+    "schema": schema.Names,
     "curriculum": models.Ordered,
     "scan": scan.Scanned,
     "diff": diff.Difference,
@@ -285,22 +288,29 @@ def _parts_of(hint: Any) -> Iterator[Any]:
 
 
 @cache
-def _tree(module_name: str) -> ast.Module:
-    return ast.parse(inspect.getsource(sys.modules[module_name]))
-
-
-@cache
 def _names(module_name: str) -> dict[str, Any]:
     """Return the names of a module, also those that it imports for the type checker alone."""
     module = sys.modules[module_name]
     names = dict(vars(module))
-    for node in ast.walk(_tree(module_name)):
+    for node in ast.walk(syntax_of(module_name)):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             for statement in node.body:
                 if isinstance(statement, ast.ImportFrom) and statement.module == "_typeshed":
                     continue  # there is no such module at run time
                 exec(ast.unparse(statement), names)
     return names
+
+
+@cache
+def names_for_checkers() -> dict[str, Any]:
+    """Return the names that modules with documents import for the type checker alone."""
+    modules = {document.__module__ for document in DOCUMENTS.values()}
+    return {
+        name: value
+        for module in sorted(modules)
+        for name, value in _names(module).items()
+        if name not in vars(sys.modules[module])
+    }
 
 
 @cache
@@ -332,27 +342,6 @@ def exit_codes_part() -> str:
     meanings = attribute_docs(ExitCode)
     rows = [f"| {int(code)} | {code.name} | {_cell(meanings[code.name])} |" for code in ExitCode]
     return "\n".join(["| code | name | meaning |", "|---|---|---|", *rows, ""])
-
-
-@cache
-def attribute_docs(cls: type) -> dict[str, str]:
-    """Return the docstrings below the attributes of a class, each as one line."""
-    body: Any = _tree(cls.__module__)
-    for name in cls.__qualname__.split("."):
-        # The last one counts: `inspect` would parse the whole module for each class.
-        body = [node for node in body.body if isinstance(node, ast.ClassDef) and node.name == name][-1]
-    found = {}
-    for statement, after in zip(body.body, body.body[1:], strict=False):
-        target = statement.target if isinstance(statement, ast.AnnAssign) else None
-        if isinstance(statement, ast.Assign):
-            target = statement.targets[0]  # type: ignore[assignment] # a member of an enumeration
-        if (
-            isinstance(target, ast.Name)
-            and isinstance(after, ast.Expr)
-            and isinstance(after.value, ast.Constant)
-        ):
-            found[target.id] = " ".join(str(after.value.value).split())
-    return found
 
 
 def listed_attributes(cls: type) -> dict[str, str]:

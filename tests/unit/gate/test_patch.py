@@ -16,8 +16,8 @@ from pipeline.gate.patch import (
     is_simulated_patch,
     refuse_simulated,
 )
+from store.documents.grades import kernel_text
 from store.events.proofs import Check, Grade
-from store.view.rows import told_grade
 
 CHECK = Check(step="text", verdict="passed", by="scanner", evidence="fine\ndiff --git a/x b/x\n--- a/x")
 
@@ -161,8 +161,8 @@ def test_the_first_line_says_whether_it_was_verified_and_by_which_grade(
     assert first.startswith("A proof of" if verified else "A candidate for")
     assert ("verified" in first) is (not verified or grade == "replayed_closure")
     second = header(verified=True, grade=grade, kernel="leanchecker, nanoda_bin 0.4.10")
-    assert "Grade: " + told_grade(grade, second.kernel) in second.lines()
-    assert told_grade(grade, second.kernel).endswith(", by leanchecker, nanoda_bin 0.4.10")
+    assert "Grade: " + kernel_text(grade, second.kernel) in second.lines()
+    assert kernel_text(grade, second.kernel).endswith(", by leanchecker, nanoda_bin 0.4.10")
     grades = [line for line in patch.splitlines() if line.startswith("Grade: ")]
     assert len(grades) == (graded is not None)
     assert all(graded in line and line.endswith("no second kernel") for line in grades if graded)

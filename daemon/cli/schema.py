@@ -1,0 +1,62 @@
+"""`everlean schema`: what a document of `--json` is made of, as JSON schema."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from daemon.cli.completion import one_of
+from daemon.cli.context import Config, Json
+from daemon.cli.render import check_choice, emit_json, say
+
+DOCUMENTS = {
+    "attempt": "store.documents.attempts:Attempt",
+    "checkpoint": "store.documents.checkpoints:Checkpoint",
+    "event": "store.documents.events:Event",
+    "job": "store.documents.jobs:Job",
+    "proof": "store.documents.proofs:Proof",
+    "repository": "store.documents.repositories:Repository",
+    "sorry": "store.documents.sorries:Sorry",
+    "theorem": "store.documents.theorems:Theorem",
+}
+"""The class of each document, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    names: list[str]
+    """of the documents"""
+
+
+def register(app: typer.Typer) -> None:
+    app.command("schema", help="Print the JSON schema (2020-12) of a document, or the names of all.")(schema)
+
+
+def schema(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help=f"One of {', '.join(DOCUMENTS)}; default: print these names.",
+            autocompletion=one_of([*DOCUMENTS]),
+        ),
+    ] = None,
+    config: Config = None,  # noqa: ARG001 - as every verb
+    as_json: Json = False,
+) -> None:
+    if name is None:
+        if as_json:
+            emit_json(Names([*DOCUMENTS]))
+        else:
+            say("\n".join(DOCUMENTS))
+        return
+    check_choice(name, (*DOCUMENTS,), option="NAME")
+    from store.documents.schema import schema_of
+
+    module, _, document = DOCUMENTS[name].partition(":")
+    found = schema_of(getattr(importlib.import_module(module), document))
+    say(json.dumps(found, ensure_ascii=False, indent=2))

@@ -1,0 +1,113 @@
+"""The JSON schema of a document: its fields with their types, and the docstrings below them."""
+
+from __future__ import annotations
+
+import ast
+import enum
+import inspect
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_TYPES = {
+    str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null",
+    Path: "string", datetime: "string",
+}  # fmt: skip
+_NOTHING: Mapping[str, Any] = {}
+
+
+def schema_of(document: type, names: Mapping[str, Any] = _NOTHING) -> dict[str, Any]:
+    """Return the JSON schema (2020-12) of a document.
+
+    Args:
+        document: a dataclass, as `store.documents.document.plain` writes it.
+        names: what its types are called beyond the names of its module.
+    """
+    definitions: dict[str, Any] = {}
+    _reference(document, definitions, names)
+    whole = definitions.pop(document.__name__)
+    return {"$schema": DIALECT, "title": document.__name__, **whole, "$defs": definitions}
+
+
+def _reference(document: type, definitions: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    name = document.__name__
+    if name not in definitions:
+        definitions[name] = {}
+        definitions[name] = _object(document, definitions, names)
+    return {"$ref": f"#/$defs/{name}"}
+
+
+def _object(document: type, definitions: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    hints = get_type_hints(document, localns=dict(names))
+    docs: dict[str, str] = {}
+    for cls in filter(is_dataclass, reversed(document.__mro__)):
+        docs |= attribute_docs(cls)
+    optional = {field.name: field.default is None for field in fields(document)}
+    properties = {}
+    for name in getattr(document, "SHOWN", optional):
+        hint, doc = hints.get(name), docs.get(name, "")
+        if isinstance(computed := getattr(document, name, None), property):
+            hint, doc = get_type_hints(computed.fget)["return"], inspect.getdoc(computed) or ""
+        properties[name] = {**_of(hint, definitions, names), **({"description": doc} if doc else {})}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name in properties if not optional.get(name)],
+        "additionalProperties": False,
+    }
+
+
+def _of(hint: Any, definitions: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a field of this type."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any or hint is object or hasattr(hint, "as_json"):
+        return {}
+    if hint in _TYPES:
+        return {"type": _TYPES[hint]}
+    if origin is Literal:
+        return {"enum": [*inner]}
+    if origin in (Union, UnionType):
+        parts = [_of(one, definitions, names) for one in inner]
+        if all(part.keys() == {"type"} for part in parts):
+            return {"type": [part["type"] for part in parts]}
+        return {"anyOf": parts}
+    if origin is not None and issubclass(origin, Mapping):
+        return {"type": "object", "additionalProperties": _of(inner[1], definitions, names)}
+    if origin is not None:
+        return {"type": "array", "items": _of(inner[0], definitions, names)}
+    if issubclass(hint, enum.Enum):
+        return {"enum": [one.value for one in hint]}
+    return _reference(hint, definitions, names)
+
+
+@cache
+def attribute_docs(cls: type) -> dict[str, str]:
+    """Return the docstrings below the attributes of a class, each as one line."""
+    body: Any = syntax_of(cls.__module__)
+    for name in cls.__qualname__.split("."):
+        # The last one counts: `inspect` would parse the whole module for each class.
+        body = [node for node in body.body if isinstance(node, ast.ClassDef) and node.name == name][-1]
+    found = {}
+    for statement, after in zip(body.body, body.body[1:], strict=False):
+        target = statement.target if isinstance(statement, ast.AnnAssign) else None
+        if isinstance(statement, ast.Assign):
+            target = statement.targets[0]  # type: ignore[assignment] # a member of an enumeration
+        if (
+            isinstance(target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        ):
+            found[target.id] = " ".join(str(after.value.value).split())
+    return found
+
+
+@cache
+def syntax_of(module: str) -> ast.Module:
+    """Return the syntax tree of a module that is loaded."""
+    return ast.parse(inspect.getsource(sys.modules[module]))
