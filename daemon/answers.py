@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from store.documents.jobs import JobProgress, QueuedJob
+from store.documents.live import JobProgress, QueuedJob
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

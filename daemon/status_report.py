@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import sqlite3
 
     from daemon.answers import Gpu
-    from store.documents.jobs import JobProgress, QueuedJob
+    from store.documents.live import JobProgress, QueuedJob
     from store.view.asof import Moment
     from store.view.rows import PauseRow, ServiceRow
 

@@ -24,7 +24,8 @@ from daemon.cli.render import (
     table,
 )
 from daemon.instance import DaemonAnswer, Instance, ask, command
-from store.documents.jobs import Job, QueuedJob, describe_jobs, try_again
+from store.documents.jobs import Job, describe_jobs, try_again
+from store.documents.live import QueuedJob
 from store.documents.lookup import one_match, resolve
 from store.text import ago, clean, clean_block, size, span
 

@@ -31,7 +31,7 @@ from store.text import ago, by_state, clean, counted, headline, span
 from store.view.counts import elsewhere_said
 
 if TYPE_CHECKING:
-    from store.documents.jobs import QueuedJob
+    from store.documents.live import QueuedJob
 
 EVERY_S = 2.0
 SHORTEST_S, LONGEST_S = 0.2, 86400.0

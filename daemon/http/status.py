@@ -35,7 +35,7 @@ from daemon.scheduler import Scheduler
 from daemon.shipping import Shipping
 from daemon.status_report import collect
 from daemon.store_service import StoreService
-from store.documents.jobs import QueuedJob
+from store.documents.live import QueuedJob
 
 MOST_QUEUED = 1000
 """So many are described: a million open sorries are some 70,000 jobs."""

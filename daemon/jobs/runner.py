@@ -56,7 +56,7 @@ from pipeline.jobs.spec import Spec
 from pipeline.jobs.specs import BumpSpec, EndpointRung, ProveSpec, ScanSpec, TraceSpec
 from pipeline.lean.build.dependencies import MANIFEST, MOST_BYTES, ManifestError, read_manifest
 from pipeline.redact import redact
-from store.documents.jobs import JobProgress
+from store.documents.live import JobProgress
 from store.domain.identity import event_id, repository_key, slug
 from store.errors import LogError
 from store.events.base import EventBody

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.report import POLICY
 from pipeline.report.charts import ORIGIN, clean
 from pipeline.report.front import SIMULATED
+from store.documents.grades import grade_text
 from store.text import counted
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def environment() -> Environment:
         counted=counted,
         figure=figure,
     )
-    made.globals.update(SIMULATED=SIMULATED, POLICY=POLICY, ORIGIN=ORIGIN)
+    made.globals.update(SIMULATED=SIMULATED, POLICY=POLICY, ORIGIN=ORIGIN, grade_text=grade_text)
     return made
 
 

@@ -1,1 +1,1 @@
-"""Documents: what readers are told of a repository or a sorry, made of the view's rows in one place each."""
+"""Documents: what readers are told of each thing, made of the view's rows in one place each."""

@@ -1,7 +1,4 @@
-"""A job with its attempts, how far it is, how it ended and when it is tried again; and one that waits to begin.
-
-The view has what was recorded. What is true now alone, the living daemon says: what runs, how far it is, what waits.
-"""
+"""A job with its attempts, how far it is, how it ended and when it is tried again."""
 
 from __future__ import annotations
 
@@ -14,42 +11,12 @@ from pathlib import Path
 from typing import ClassVar
 
 from store.documents.document import of_row
+from store.documents.live import JobProgress
 from store.text import ago, headline
 from store.view.reading import read
 from store.view.rows import JobAttemptRow, JobRow
 
 NO_PROGRESS: Mapping[str, JobProgress] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class JobProgress:
-    done: int = 0
-    total: int = 0
-    note: str = ""
-
-    @property
-    def count(self) -> str:
-        """Return "3/10", or the number alone where there is no total."""
-        return f"{self.done}/{self.total}" if self.total else str(self.done)
-
-    @property
-    def text(self) -> str:
-        """Return "3/10 Basic.lean"."""
-        return f"{self.count} {self.note}".strip()
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedJob:
-    job: str
-    kind: str
-    describes: str
-    waits: str | None
-    """for what, or null"""
-
-    @property
-    def text(self) -> str:
-        """Return what it will do, and what it waits for."""
-        return self.describes + (f"; waits: {self.waits}" if self.waits else "")
 
 
 @dataclass(frozen=True, slots=True)

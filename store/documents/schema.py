@@ -27,7 +27,7 @@ def schema_of(document: type, names: Mapping[str, Any] = _NOTHING) -> dict[str, 
 
     Args:
         document: a dataclass, as `store.documents.document.plain` writes it.
-        names: what its types are called beyond the names of its module.
+        names: types that modules name and do not import at run time.
     """
     definitions: dict[str, Any] = {}
     _reference(document, definitions, names)
@@ -44,9 +44,11 @@ def _reference(document: type, definitions: dict[str, Any], names: Mapping[str, 
 
 
 def _object(document: type, definitions: dict[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
-    hints = get_type_hints(document, localns=dict(names))
+    hints: dict[str, Any] = {}
     docs: dict[str, str] = {}
     for cls in filter(is_dataclass, reversed(document.__mro__)):
+        space = {**names, **vars(sys.modules[cls.__module__])}
+        hints |= inspect.get_annotations(cls, globals=space, eval_str=True)
         docs |= attribute_docs(cls)
     optional = {field.name: field.default is None for field in fields(document)}
     properties = {}

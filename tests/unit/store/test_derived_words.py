@@ -14,7 +14,7 @@ DECIDED = {
     "no kernel replay": "store/documents/grades.py",
     "accepted by Lean; no kernel": "store/documents/grades.py",
     "IN DOUBT": "store/documents/grades.py",
-    "has a known fault": "store/documents/grades.py",
+    "vouches for it has a known fault": "store/documents/grades.py",
     "doubts_json <>": "store/view/queries.py",
     "its file changed": "store/view/queries.sql",
     r"\banswer\s*": "store/documents/by_design.py",
