@@ -25,12 +25,12 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Any, ClassVar, Literal, Protocol, get_args
 from urllib.parse import urlsplit
 
 import httpx2
@@ -46,7 +46,9 @@ from pipeline.models.endpoint.errors import CredentialError
 from pipeline.redact import redact
 from pipeline.report.front import Front, digest, front
 from store.backoff import Backoff
+from store.documents.document import of_row, plain
 from store.documents.grades import grade_text
+from store.documents.proofs import Proof, describe_proofs
 from store.domain.identity import event_id
 from store.events.repositories import RepositoryFailing
 from store.events.service import (
@@ -60,7 +62,7 @@ from store.log.envelope import NewEvent, StoredEvent, utc_text
 from store.log.reader import LogReader
 from store.text import clean
 from store.view import queries, report_queries
-from store.view.rows import NotifierRow, ProofRow
+from store.view.rows import NotifierRow
 
 # ---- The two ways in which a message leaves the daemon
 # A webhook's POST, and a program's standard input.
@@ -351,38 +353,11 @@ MOST_TOGETHER = 100
 
 
 @dataclass(frozen=True, slots=True)
-class AboutProof:
-    proof: str
-    sorry: str
-    repository: str
-    branch: str
-    sha: str
-    path: str
-    declaration: str
-    prover: str
-    rung: int
-    axioms: list[str]
-    grade: str
-    kernel: str
-    doubts: list[str]
-    patch_sha256: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class AboutModel:
-    model: str
-    checkpoint: str
-    previous: str | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class AboutRepository:
-    repository: str
-    since: str
-    problem: str
-    reason: str
-    remedy: str
+class AboutProof(Proof):
+    SHOWN: ClassVar = (
+        *("proof", "sorry", "repository", "branch", "sha", "path", "declaration", "prover", "rung", "axioms"),
+        *("grade", "kernel", "doubts", "patch_sha256"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +372,8 @@ class Item:
     simulated: bool
     text: str
     """a line for people"""
-    about: AboutProof | AboutModel | AboutRepository
+    about: AboutProof | dict[str, Any]
+    """the proof; of a model or a repository the event's own data"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,20 +408,50 @@ def wanted(event: StoredEvent, kinds: Mapping[str, int]) -> bool:
 
 def described(database: sqlite3.Connection, events: Sequence[StoredEvent]) -> list[Item]:
     """Return the items for these events, without those that are true no more."""
+    named = {event.seq: event.data for event in events}
+    rows = queries.proofs(database, ids=[data["proof"] for data in named.values() if "proof" in data])
+    proofs = {one.proof: one for one in describe_proofs(database, rows)}
     items = []
     for event in events:
-        match event.type:
-            case "proof_verified" | "proof_checked":
-                item = _proof(database, event)
-            case "proof_doubted":
-                item = _doubted(database, event)
-            case "checkpoint_promoted":
-                item = _promotion(event)
-            case _:
-                item = _failing(event)
-        if item is not None:
-            items.append(item)
+        data = named[event.seq]
+        proof = proofs.get(data.get("proof", ""))
+        text = _text(event.type, data) if "proof" not in data else _text_of_proof(event.type, data, proof)
+        if text:
+            items.append(
+                Item(
+                    id=event.event_id,
+                    seq=event.seq,
+                    kind="proof_checked" if event.type == "proof_checked" else _KIND_OF[event.type],
+                    recorded_at=event.recorded_at,
+                    simulated=bool(data.get("simulated")) or event.type == "proof_checked",
+                    text=_harmless(text),
+                    about=data if proof is None else of_row(AboutProof, proof),
+                )
+            )
     return items
+
+
+def _text_of_proof(kind: str, data: Mapping[str, Any], proof: Proof | None) -> str:
+    """Return a line about a proof; "" where the event is true of it no more."""
+    if proof is None:
+        return ""
+    more = f"{proof.text}; everlean proofs show {proof.proof}"
+    verified = proof.state == "verified" and not proof.simulated
+    if kind == "proof_verified" and verified:
+        return f"proof verified ({grade_text(proof.grade, proof.doubts)}): {more}"
+    if kind == "proof_checked" and proof.verdict == "simulated":
+        return f"SIMULATED, no proof at all: the simulator accepted {more}"
+    if kind == "proof_doubted" and proof.doubts and proof.doubts == data["advisories"]:
+        return f"verified proof in doubt ({', '.join(proof.doubts)}): {more}"
+    return ""
+
+
+def _text(kind: str, data: Mapping[str, Any]) -> str:
+    """Return a line about a model or a repository."""
+    if kind == "repository_failing":
+        return f"{data['repository']} has failed since {data['since']}: {data['reason']} -> {data['remedy']}"
+    mark = "SIMULATED: " if data["simulated"] else ""
+    return f"{mark}{data['model']} {data['checkpoint']} is in use: {data['reason']}"
 
 
 def message(items: Sequence[Item]) -> Message:
@@ -471,7 +477,7 @@ def _message(
     identity: str, text: str, *, simulated: bool, counts: Mapping[str, int], items: Sequence[Item]
 ) -> Message:
     body = MessageBody(SCHEMA, identity, platform.node(), text, simulated, dict(counts), list(items))
-    return Message(id=identity, body=json.dumps(asdict(body), ensure_ascii=False).encode())
+    return Message(id=identity, body=json.dumps(body, ensure_ascii=False, default=plain).encode())
 
 
 _WORDS = {
@@ -486,93 +492,6 @@ _WORDS = {
 def _summary(items: Sequence[Item], kinds: Counter[str]) -> str:
     counted = ", ".join(f"{number} x {_WORDS[kind]}" for kind, number in kinds.items())
     return f"{counted}. The first: {items[0].text}"
-
-
-def _row(database: sqlite3.Connection, proof: str) -> ProofRow | None:
-    return next((row for row in queries.proofs_by_prefix(database, proof) if row.proof == proof), None)
-
-
-def _doubted(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
-    """Tell that a proof is in doubt, unless it is no more."""
-    proof = _row(database, event.data["proof"])
-    if proof is None or not proof.doubts or proof.doubts != event.data["advisories"]:
-        return None
-    where = f"{proof.declaration} in {proof.repository} ({proof.path})"
-    return _item(
-        event,
-        kind="proof_doubted",
-        simulated=False,
-        text=f"verified proof in doubt ({', '.join(proof.doubts)}): {where}; everlean proofs show {proof.proof}",
-        about=_about(proof),
-    )
-
-
-def _about(proof: ProofRow) -> AboutProof:
-    return AboutProof(**{one.name: getattr(proof, one.name) for one in fields(AboutProof)})
-
-
-def _proof(database: sqlite3.Connection, event: StoredEvent) -> Item | None:
-    proof = _row(database, event.data["proof"])
-    if proof is None:
-        return None
-    verified = event.type == "proof_verified"
-    if verified and (proof.state != "verified" or proof.simulated):
-        return None
-    if not verified and not (proof.simulated and proof.state == "candidate"):
-        return None
-    where = f"{proof.declaration} in {proof.repository} ({proof.path})"
-    return _item(
-        event,
-        kind="proof_verified" if verified else "proof_checked",
-        simulated=not verified,
-        text=f"proof verified ({grade_text(proof.grade, proof.doubts)}): {where}; everlean proofs show {proof.proof}"
-        if verified
-        else f"SIMULATED, no proof at all: the simulator accepted {where}; everlean proofs show {proof.proof}",
-        about=_about(proof),
-    )
-
-
-def _promotion(event: StoredEvent) -> Item:
-    data = event.data
-    simulated = bool(data.get("simulated"))
-    mark = "SIMULATED: " if simulated else ""
-    return _item(
-        event,
-        kind="model_promoted",
-        simulated=simulated,
-        text=f"{mark}{data['model']} {data['checkpoint']} is in use: {data['reason']}",
-        about=AboutModel(**{one.name: data[one.name] for one in fields(AboutModel)}),
-    )
-
-
-def _failing(event: StoredEvent) -> Item:
-    data = event.data
-    return _item(
-        event,
-        kind="repository_failing",
-        simulated=False,
-        text=f"{data['repository']} has failed since {data['since']}: {data['reason']} -> {data['remedy']}",
-        about=AboutRepository(**{one.name: data[one.name] for one in fields(AboutRepository)}),
-    )
-
-
-def _item(
-    event: StoredEvent,
-    *,
-    kind: str,
-    simulated: bool,
-    text: str,
-    about: AboutProof | AboutModel | AboutRepository,
-) -> Item:
-    return Item(
-        id=event.event_id,
-        seq=event.seq,
-        kind=kind,
-        recorded_at=event.recorded_at,
-        simulated=simulated,
-        text=_harmless(text),
-        about=about,
-    )
 
 
 _ORDERS = str.maketrans({"<": "\u2039", ">": "\u203a", "@": "\uff20"})

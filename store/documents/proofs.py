@@ -26,6 +26,11 @@ class Proof(ProofRow):
     """The attempt that found it; null where its job ended before that was recorded."""
 
     @property
+    def text(self) -> str:
+        """Return in one line of what it is a proof."""
+        return f"{self.declaration} in {self.repository} ({self.path})"
+
+    @property
     def verdict(self) -> Word:
         """The gate's verdict: `accepted` is Lean's own, with every required check passed."""
         return self._judged[0]

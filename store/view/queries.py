@@ -324,10 +324,16 @@ def proofs(
     state: str | None = None,
     sorry: str | None = None,
     repository: str | None = None,
+    ids: Collection[str] | None = None,
 ) -> list[ProofRow]:
-    """Return proofs, oldest first."""
+    """Return proofs, oldest first; with `ids` those alone."""
     equal = {"state": state, "sorry": sorry, "repository": repository}
-    return read(db, ProofRow, "proofs", equal=equal, order="found_at, proof")
+    conditions = [] if ids is None else ["proof IN (SELECT value FROM json_each(?))"]
+    parameters = [] if ids is None else [json.dumps([*ids])]
+    order = "found_at, proof"
+    return read(
+        db, ProofRow, "proofs", equal=equal, conditions=conditions, parameters=parameters, order=order
+    )
 
 
 def proofs_by_prefix(db: sqlite3.Connection, prefix: str) -> list[ProofRow]:

@@ -163,11 +163,7 @@ RECORDS: dict[str, tuple[tuple[str, type], ...]] = {
     "scan": (("A declaration", Declaration), ("A sorry", Sorry)),
     "diff": (("A finding", Finding),),
     "toolchain list": (("A build", toolchain.Build),),
-    MESSAGE: (
-        ("`about` of a proof", notifications.AboutProof),
-        ("`about` of a model", notifications.AboutModel),
-        ("`about` of a repository", notifications.AboutRepository),
-    ),
+    MESSAGE: (("`about` of a proof", notifications.AboutProof),),
 }
 """The records in these documents that have a table of their own; those of few fields stand in the document's."""
 WHERE = {record: verb for verb, titled in RECORDS.items() for _, record in titled}
