@@ -1,8 +1,8 @@
 """Recorded events as lines of the daemon's log: one for each thing that a person waits for or has to know of.
 
-A line has the event's type as its word, its particulars as fields, and `sentence`, which says it for people. What is
-recorded in masses (the first scan of a library opens thousands of sorries) becomes one line with the number. Names that
-an event lacks are read from the view, where it is already when its line is written.
+A line has the event's type as its word, `sentence`, which says it for people, and those of the event's fields that name
+things. What is recorded in masses (the first scan of a library opens thousands of sorries) becomes one line with the
+number. Names that an event lacks are read from the view, where it is already when its line is written.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ import structlog
 from daemon.context import Context
 from daemon.store_service import StoreFailedError, StoreService
 from store.documents.grades import grade_text
+from store.documents.sorries import place_text
 from store.events.base import EventBody
 from store.events.bumps import BumpFinished
 from store.events.jobs import JobFailed
@@ -42,6 +43,11 @@ from store.view.bumps import raises
 
 MOST_OF_ONE_TYPE = 10
 """More events of one type in one append are one line with their number."""
+FIELDS = (
+    "repository", "sorry", "proof", "path", "line", "rung", "grade", "step", "not_checked", "advisories", "by", "url",
+    "bump", "model", "checkpoint", "steps", "job", "attempt", "lean", "lean_detail", "reason", "message", "remedy",
+)  # fmt: skip
+"""The fields of an event that its line has, where it has them."""
 
 log = structlog.get_logger("daemon.event_lines")
 
@@ -118,153 +124,107 @@ def lines_of(view: sqlite3.Connection, *, bodies: Sequence[EventBody]) -> list[t
     lines: list[tuple[str, Line]] = []
     for (kind, repository), several in together.items():
         if len(several) > MOST_OF_ONE_TYPE:
-            lines.append((kind, _marked(several[0], _many(kind, repository, len(several)))))
+            sentence = _many(kind, repository, len(several))
+            lines.append((kind, _line(several[0], sentence, repository=repository, events=len(several))))
         else:
-            lines += [(kind, _marked(body, _LINES[type(body)](view, body))) for body in several]
+            lines += [(kind, _line(one, _SENTENCES[type(one)](view, one), **_fields(one))) for one in several]
     return lines
 
 
 def _is_told(body: EventBody) -> bool:
-    return type(body) in _LINES and (not isinstance(body, AttemptFinished) or body.outcome == "disproved")
+    return type(body) in _SENTENCES and (not isinstance(body, AttemptFinished) or body.outcome == "disproved")
 
 
-def _marked(body: EventBody, line: Line) -> Line:
-    if not getattr(body, "simulated", False):
-        return line
-    return replace(line, sentence=f"{line.sentence} [SIMULATED]", fields={**line.fields, "simulated": True})
+def _line(body: EventBody, sentence: str, **fields: Field) -> Line:
+    warns = isinstance(body, JobFailed) or (isinstance(body, BumpFinished) and bool(body.left))
+    if getattr(body, "simulated", False):
+        return Line(f"{sentence} [SIMULATED]", {**fields, "simulated": True}, warns)
+    return Line(sentence, fields, warns)
 
 
-def _many(kind: str, repository: str, number: int) -> Line:
+def _fields(body: EventBody) -> dict[str, Field]:
+    """Return the fields of an event that name things and say what became of them."""
+    spot = getattr(body, "place", None)
+    found = {name: getattr(body, name, getattr(spot, name, None)) for name in FIELDS}
+    return {
+        name: ", ".join(value) if isinstance(value, tuple) else value
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def _many(kind: str, repository: str, number: int) -> str:
     what, verb = kind.split("_", 1)
-    where = f" in {repository}" if repository else ""
-    return Line(f"{verb}: {counted(number, what)}{where}", {"repository": repository, "events": number})
+    return f"{verb}: {counted(number, what)}" + (f" in {repository}" if repository else "")
 
 
-# ---- The line of each type
+# ---- The sentence of each type
 
 
-def _opened(_view: sqlite3.Connection, body: SorryOpened) -> Line:
+def _opened(_view: sqlite3.Connection, body: SorryOpened) -> str:
     spot = body.place
     verb = "opened again" if body.reopened else "opened"
-    return Line(
-        f"{verb}: {_where(spot.declaration, spot.path, spot.line, body.repository)}",
-        {**_sorry(body.repository, body.sorry), "path": spot.path, "line": spot.line},
-    )
+    return f"{verb}: {place_text(spot.declaration, spot.path, spot.line, body.repository)}"
 
 
-def _filled(view: sqlite3.Connection, body: SorryFilled) -> Line:
-    by = "everlean" if body.by == "us" else "people"
-    return Line(
-        f"filled by {by}: {_named(view, body.sorry)}", {**_sorry(body.repository, body.sorry), "by": body.by}
-    )
+def _filled(view: sqlite3.Connection, body: SorryFilled) -> str:
+    return f"filled by {'everlean' if body.by == 'us' else 'people'}: {_named(view, body.sorry)}"
 
 
-def _disproved(view: sqlite3.Connection, body: AttemptFinished) -> Line:
-    return Line(
-        f"disproved: {_named(view, body.sorry)} is false as it stands", _sorry(body.repository, body.sorry)
-    )
+def _disproved(view: sqlite3.Connection, body: AttemptFinished) -> str:
+    return f"disproved: {_named(view, body.sorry)} is false as it stands"
 
 
-def _found(view: sqlite3.Connection, body: ProofFound) -> Line:
+def _found(view: sqlite3.Connection, body: ProofFound) -> str:
     by = "submitted by an agent" if body.prover == AGENT else f"found by rung {body.rung}"
-    return Line(
-        f"{by}, to be checked: {_named(view, body.sorry)}",
-        {**_sorry(body.repository, body.sorry), "proof": body.proof, "rung": body.rung},
-    )
+    return f"{by}, to be checked: {_named(view, body.sorry)}"
 
 
-def _verified(view: sqlite3.Connection, body: ProofVerified) -> Line:
-    return Line(
-        f"verified by Lean ({grade_text(body.grade)}): {_named(view, body.sorry)}",
-        {"sorry": body.sorry, "proof": body.proof, "grade": body.grade},
-    )
+def _verified(view: sqlite3.Connection, body: ProofVerified) -> str:
+    return f"verified by Lean ({grade_text(body.grade)}): {_named(view, body.sorry)}"
 
 
-def _doubted(view: sqlite3.Connection, body: ProofDoubted) -> Line:
+def _doubted(view: sqlite3.Connection, body: ProofDoubted) -> str:
     what = "in doubt" if body.advisories else "no longer in doubt"
-    return Line(
-        f"{what}: the verified proof of {_named(view, body.sorry)}: {body.reason}",
-        {"sorry": body.sorry, "proof": body.proof, "advisories": ", ".join(body.advisories)},
-    )
+    return f"{what}: the verified proof of {_named(view, body.sorry)}: {body.reason}"
 
 
-def _checked(view: sqlite3.Connection, body: ProofChecked) -> Line:
+def _checked(view: sqlite3.Connection, body: ProofChecked) -> str:
     missing = ", ".join(body.not_checked)
-    return Line(
-        f"checked, not verified: {_named(view, body.sorry)}; could not be judged: {missing}",
-        {"sorry": body.sorry, "proof": body.proof, "not_checked": missing},
-    )
+    return f"checked, not verified: {_named(view, body.sorry)}; could not be judged: {missing}"
 
 
-def _rejected(view: sqlite3.Connection, body: ProofRejected) -> Line:
-    return Line(
-        f"rejected at {body.step}: {_named(view, body.sorry)}: {body.reason}",
-        {"sorry": body.sorry, "proof": body.proof, "step": body.step, "reason": body.reason},
-    )
+def _rejected(view: sqlite3.Connection, body: ProofRejected) -> str:
+    return f"rejected at {body.step}: {_named(view, body.sorry)}: {body.reason}"
 
 
-def _proposed(_view: sqlite3.Connection, body: PullRequestOpened) -> Line:
-    return Line(
-        f"proposed: {body.url}", {"repository": body.repository, "proof": body.proof, "url": body.url}
-    )
+def _proposed(_view: sqlite3.Connection, body: PullRequestOpened) -> str:
+    return f"proposed: {body.url}"
 
 
-def _bumped(_view: sqlite3.Connection, body: BumpFinished) -> Line:
+def _bumped(_view: sqlite3.Connection, body: BumpFinished) -> str:
     what = raises(body.toolchain, body.package, body.rev)
-    counts = {"mended": len(body.mended), "left": len(body.left)}
-    return Line(
-        f"bumped {body.repository}, {what}: {counts['mended']} mended, {counts['left']} left",
-        {"repository": body.repository, "bump": body.bump, **counts},
-        warns=bool(body.left),
-    )
+    return f"bumped {body.repository}, {what}: {len(body.mended)} mended, {len(body.left)} left"
 
 
-def _trained(_view: sqlite3.Connection, body: CheckpointSaved) -> Line:
-    return Line(
-        f"trained: {body.model} {body.checkpoint}, {body.steps:,} steps in {body.seconds:.0f} s",
-        {"model": body.model, "checkpoint": body.checkpoint, "steps": body.steps, "seconds": body.seconds},
-    )
+def _trained(_view: sqlite3.Connection, body: CheckpointSaved) -> str:
+    return f"trained: {body.model} {body.checkpoint}, {body.steps:,} steps in {body.seconds:.0f} s"
 
 
-def _promoted(_view: sqlite3.Connection, body: CheckpointPromoted) -> Line:
-    return Line(
-        f"promoted: {body.model} {body.checkpoint}: {body.reason}",
-        {
-            "model": body.model,
-            "checkpoint": body.checkpoint,
-            "previous": body.previous,
-            "reason": body.reason,
-        },
-    )
+def _decided(
+    _view: sqlite3.Connection, body: CheckpointPromoted | CheckpointRefused | CheckpointRemoved
+) -> str:
+    done = body.type.removeprefix("checkpoint_").replace("refused", "not promoted")
+    return f"{done}: {body.model} {body.checkpoint}: {body.reason}"
 
 
-def _refused(_view: sqlite3.Connection, body: CheckpointRefused) -> Line:
-    return Line(
-        f"not promoted: {body.model} {body.checkpoint}: {body.reason}",
-        {"model": body.model, "checkpoint": body.checkpoint, "reason": body.reason},
-    )
-
-
-def _removed(_view: sqlite3.Connection, body: CheckpointRemoved) -> Line:
-    return Line(
-        f"removed: {body.model} {body.checkpoint}: {body.reason}",
-        {"model": body.model, "checkpoint": body.checkpoint, "reason": body.reason},
-    )
-
-
-def _failed(view: sqlite3.Connection, body: JobFailed) -> Line:
+def _failed(view: sqlite3.Connection, body: JobFailed) -> str:
     rows = queries.jobs_by_prefix(view, body.job)
-    describes = rows[0].describes if rows else body.job
-    return Line(
-        f"failed: {describes}: {body.message} -> {body.remedy}",
-        {"job": body.job, "attempt": body.attempt, "reason": body.message, "remedy": body.remedy},
-        warns=True,
-    )
+    return f"failed: {rows[0].describes if rows else body.job}: {body.message} -> {body.remedy}"
 
 
-def _lean(_view: sqlite3.Connection, body: LeanChosen) -> Line:
-    said = lean_said(body.lean, body.lean_detail)
-    return Line(f"Lean is now {said}", {"lean": body.lean, "lean_detail": body.lean_detail})
+def _lean(_view: sqlite3.Connection, body: LeanChosen) -> str:
+    return f"Lean is now {lean_said(body.lean, body.lean_detail)}"
 
 
 def lean_said(kind: str, detail: str) -> str:
@@ -276,18 +236,10 @@ def _named(view: sqlite3.Connection, sorry: str) -> str:
     rows = queries.sorries_by_prefix(view, sorry)
     if not rows:
         return f"sorry {sorry[:8]}"
-    return _where(rows[0].declaration, rows[0].path, rows[0].line, rows[0].repository)
+    return place_text(rows[0].declaration, rows[0].path, rows[0].line, rows[0].repository)
 
 
-def _where(declaration: str, path: str, line: int, repository: str) -> str:
-    return f"{declaration}, {path}:{line} in {repository}"
-
-
-def _sorry(repository: str, sorry: str) -> dict[str, Field]:
-    return {"repository": repository, "sorry": sorry}
-
-
-_LINES: dict[type[EventBody], Callable[[sqlite3.Connection, Any], Line]] = {
+_SENTENCES: dict[type[EventBody], Callable[[sqlite3.Connection, Any], str]] = {
     SorryOpened: _opened,
     SorryFilled: _filled,
     AttemptFinished: _disproved,
@@ -299,9 +251,9 @@ _LINES: dict[type[EventBody], Callable[[sqlite3.Connection, Any], Line]] = {
     PullRequestOpened: _proposed,
     BumpFinished: _bumped,
     CheckpointSaved: _trained,
-    CheckpointPromoted: _promoted,
-    CheckpointRefused: _refused,
-    CheckpointRemoved: _removed,
+    CheckpointPromoted: _decided,
+    CheckpointRefused: _decided,
+    CheckpointRemoved: _decided,
     JobFailed: _failed,
     LeanChosen: _lean,
 }

@@ -132,6 +132,11 @@ def describe_sorries(
     return [document(row) for row in sorries]
 
 
+def place_text(declaration: str, path: str, line: int, repository: str) -> str:
+    """Return in one line which sorry it is: "Demo.alpha, Demo.lean:3 in github.com/owner/name"."""
+    return f"{declaration or 'outside declarations'}, {path}:{line} in {repository}"
+
+
 def by_impact(sorries: Sequence[Sorry]) -> list[Sorry]:
     """Return the sorries on which most rests first, and those of which nothing says what does last."""
     return sorted(sorries, key=lambda item: (item.impact is None, item.impact.order if item.impact else ()))
