@@ -16,11 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from store.documents.by_design import by_design
+from store.documents.sorries import Sorry, describe_sorries
 from store.domain.identity import line_url
 from store.leandojo.folder import replaced_file
-from store.view import queries, trace_queries
-from store.view.rows import BranchRow, SorryRow
+from store.view import queries
+from store.view.rows import BranchRow
 
 LARGEST_FILE_BYTES = 256 << 20
 MOST_REPOSITORIES = 10_000
@@ -199,39 +199,29 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
     """
     branches = {(row.repository, row.branch): row for row in queries.branches(view, repository)}
     urls = {row.repository: row for row in queries.repositories(view)}
-    goals = {
-        (row.repository, row.branch, row.sorry): row
-        for row in trace_queries.sorry_goals(view, repository=repository)
-        if not row.simulated
-    }
-    design = by_design(view)
     records: list[Record] = []
     left_out: dict[str, int] = {}
-    for row in queries.sorries(view, repository=repository, state="open", watched_only=True):
-        branch = branches[row.repository, row.branch]
-        said = goals.get((row.repository, row.branch, row.sorry))
-        # What Lean said of an earlier text may be another goal.
-        stands = said is not None and (said.statement_hash, said.context_hash) == (
-            row.statement_hash,
-            row.context_hash,
-        )
+    rows = queries.sorries(view, repository=repository, state="open", watched_only=True)
+    for item in describe_sorries(view, rows):
+        branch = branches[item.repository, item.branch]
+        said = item.goal if item.goal is not None and item.goal.stands and not item.goal.simulated else None
         version = (branch.toolchain or "").rpartition(":")[2]
         reason = (
             NOT_A_SORRY
-            if row.token not in ("sorry", "admit")
+            if item.token not in ("sorry", "admit")
             else BY_DESIGN
-            if design(row)
+            if item.by_design
             else NO_LEAN
             if not version
             else NO_GOAL
-            if not (stands or goalless)
+            if said is None and not goalless
             else ""
         )
         if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
             continue
-        goal = said.goal if said is not None and stands else ""
-        records.append(_record(row, branch, urls[row.repository].url, version, goal))
+        goal = "" if said is None else said.goal
+        records.append(_record(item, branch, urls[item.repository].url, version, goal))
     named = dict.fromkeys(record.remote for record in records)
     polled = {row.url: row.checked_at for row in urls.values()}
     document = {
@@ -246,7 +236,7 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
     return Database(document, tuple(records), left_out)
 
 
-def _record(row: SorryRow, branch: BranchRow, url: str, version: str, goal: str) -> Record:
+def _record(row: Sorry, branch: BranchRow, url: str, version: str, goal: str) -> Record:
     commit, seen = branch.scanned or "", _date(row.opened_at) or ""
     return Record(
         remote=url,

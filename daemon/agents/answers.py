@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type
 from pydantic import ValidationError
 from typing_extensions import TypedDict
 
-from store.documents import attempts, sorries
+from store.documents import attempts, repositories, sorries
 from store.documents.document import of_row, plain
 from store.documents.proofs import Proof, Word
 from store.text import clean_block, cut, one_line, shown
@@ -29,26 +29,13 @@ _WHOLE = frozenset({"certificate"})
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
-    branch: str
-    commit: str
-    """The newest that was scanned; empty before the first scan."""
-    toolchain: str
-    """The text of its lean-toolchain; empty where it has none."""
-    open: int
-    """Its open sorries."""
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedRepository:
-    repository: str
-    """Its key, by which other tools know it."""
-    branches: list[Branch]
+class Repository(repositories.Repository):
+    SHOWN: ClassVar = ("repository", "default_branch", "heads", "sorries", "sorries_elsewhere")
 
 
 @dataclass(frozen=True, slots=True)
 class Repositories:
-    repositories: list[WatchedRepository]
+    repositories: list[Repository]
     daemon_running: bool
     """Without it nothing here changes."""
 

@@ -13,7 +13,6 @@ import inspect
 import json
 import socket
 import sys
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from importlib.metadata import version
@@ -32,19 +31,18 @@ from starlette.types import ASGIApp
 from daemon.agents.answers import (
     SHORTENED,
     Attempt,
-    Branch,
     Lease,
     OneSorry,
     Premise,
     Premises,
     Repositories,
+    Repository,
     ShownCertificate,
     ShownProof,
     Sorries,
     Source,
     Submitted,
     Verdict,
-    WatchedRepository,
     filled,
     fit,
     listed_sorry,
@@ -73,6 +71,7 @@ from store.documents.attempts import describe_attempts
 from store.documents.document import of_row
 from store.documents.lookup import UnresolvedError, one_match, resolve
 from store.documents.proofs import describe_proofs
+from store.documents.repositories import described_repositories
 from store.documents.sorries import Sorry as SorryDocument
 from store.documents.sorries import by_impact, describe_sorries
 from store.errors import LogError
@@ -125,7 +124,7 @@ WholeFile = Annotated[
         description="The whole file with the proofs in the places of the declaration's sorries, all else as it is.",
     ),
 ]
-Repository = Annotated[
+RepositoryName = Annotated[
     str | None, Field(max_length=500, description="The key of one repository, or the end of it (owner/name).")
 ]
 
@@ -153,32 +152,12 @@ class Tools:
         return find_instance(self._config)
 
     def list_repositories(self) -> Repositories:
-        """List the watched repositories: their branches, Lean versions, and how many sorries are open."""
+        """List the watched repositories: their branches, Lean versions, and how many sorries they have."""
         instance = self._instance()
         with open_view(instance) as database:
-            rows = queries.branches(database)
-            opened = Counter(
-                (row.repository, row.branch)
-                for row in queries.sorries(database, state="open", watched_only=True)
-            )
-            watched = [row.repository for row in queries.repositories(database, watched_only=True)]
+            found = described_repositories(database)
         return Repositories(
-            repositories=[
-                WatchedRepository(
-                    repository=key,
-                    branches=[
-                        Branch(
-                            branch=row.branch,
-                            commit=row.scanned or "",
-                            toolchain=(row.toolchain or "").strip(),
-                            open=opened[key, row.branch],
-                        )
-                        for row in rows
-                        if row.repository == key and row.state == "live"
-                    ],
-                )
-                for key in watched
-            ],
+            repositories=[of_row(Repository, item) for item in found if item.watched],
             daemon_running=instance.running,
         )
 
@@ -188,7 +167,7 @@ class Tools:
             str, Field(max_length=500, description="Words of the declaration, the path or the statement.")
         ] = "",
         file: Annotated[str, Field(max_length=1000, description="The path of one file, or its end.")] = "",
-        repository: Repository = None,
+        repository: RepositoryName = None,
         branch: Annotated[str | None, Field(max_length=500, description="The name of one branch.")] = None,
         state: Annotated[
             Literal["open", "verified", "filled", "removed"], Field(description="The state of the sorries.")

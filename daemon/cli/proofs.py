@@ -216,11 +216,11 @@ def pull_request(
             if row.pull_request_url is not None:
                 _tell(instance, row, "recorded", as_json=as_json)
                 return
-            evidence = proposals.evidence_for(instance, settings, database, row)
+            proposals.check(instance, settings, database, row)
         if dry_run:
-            done = proposals.plan(instance, settings, row, evidence)
+            done = proposals.plan(instance, settings, row)
         else:
-            done = proposals.propose(instance, settings, row, evidence, purpose="everlean proofs pr")
+            done = proposals.propose(instance, settings, row, purpose="everlean proofs pr")
     except ProposalError as error:
         raise CliError(str(error)) from error
     if isinstance(done, proposals.Plan):
@@ -230,11 +230,11 @@ def pull_request(
         _tell(instance, row, outcome, opened=done, as_json=as_json)
 
 
-def _one_proof(database: sqlite3.Connection, prefix: str) -> ProofRow:
+def _one_proof(database: sqlite3.Connection, prefix: str) -> Proof:
     from store.view import queries
 
-    found: ProofRow = one_match(queries.proofs_by_prefix(database, prefix), prefix, what="proof", key="proof")
-    return found
+    row = one_match(queries.proofs_by_prefix(database, prefix), prefix, what="proof", key="proof")
+    return describe_proofs(database, [row])[0]
 
 
 def _tell(
@@ -617,8 +617,7 @@ def show(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Jso
 
     instance = locate(config, as_of)
     with view(instance) as database:
-        matching = queries.proofs_by_prefix(database, proof)
-        (row,) = describe_proofs(database, [one_match(matching, proof, what="proof", key="proof")])
+        row = _one_proof(database, proof)
         others = queries.proofs(database, sorry=row.sorry)
     if as_json:
         emit_json(OneProof(row), instance.head)
@@ -705,7 +704,7 @@ def patch(proof: ProofId, as_of: AsOf = None, config: Config = None, as_json: Js
 
     instance = locate(config, as_of)
     with view(instance) as database:
-        (row,) = describe_proofs(database, [_one_proof(database, proof)])
+        row = _one_proof(database, proof)
     if row.patch_sha256 is None:
         why = f": {clean(row.reason)}" if row.reason else ""
         raise CliError(

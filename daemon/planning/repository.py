@@ -32,14 +32,25 @@ from pipeline.jobs.specs import (
     what_is_judged,
 )
 from pipeline.lean.backend import LeanBackend, Leans
+from store.documents.attempts import describe_attempts
 from store.domain.identity import job_id
 from store.events.proofs import ProofFound
-from store.view import model_queries, queries, trace_queries
+from store.view import queries, trace_queries
 from store.view.rows import BranchRow, CommitRow, ProofRow
 
 _SLACK_S = 60.0
 _MOST_COMMITS = 1000
-_SEARCH = ("model", "seed", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd")
+_SEARCH = (
+    "model",
+    "seed",
+    "nodes",
+    "repl_calls",
+    "seconds",
+    "prompt_tokens",
+    "completion_tokens",
+    "usd",
+    "weights",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,11 +416,9 @@ class RepositoryJobs:
 
     def _search_of(self, proof: ProofRow) -> SearchOrigin | None:
         """Return what the patch tells of the search that found a proof."""
-        found = queries.attempt_behind(self._view, proof)
-        if found is None:
-            return None
-        weights = model_queries.weights_of(self._view, found.model)
-        return SearchOrigin(**{name: getattr(found, name) for name in _SEARCH}, weights=weights)
+        attempts = describe_attempts(self._view, [proof.sorry]).get(proof.sorry, ())
+        found = queries.behind(proof, attempts)
+        return None if found is None else SearchOrigin(**{name: getattr(found, name) for name in _SEARCH})
 
     # --- check --------------------------------------------------------------------------------------------
 

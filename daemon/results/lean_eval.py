@@ -19,6 +19,7 @@ from pipeline.jobs.mirror import Mirror, TreeFile
 from pipeline.lean.source.imports import read_lakefile_toml
 from pipeline.lean.source.scanner import scan_source
 from pipeline.lean.source.splice import Replacement, splice
+from store.documents.proofs import Proof, describe_proofs
 from store.view import queries
 from store.view.rows import BranchRow, ProofRow
 
@@ -88,20 +89,12 @@ def write(workspaces: Iterable[Workspace], out: Path) -> None:
             place.write_bytes(data)
 
 
-def _verified(view: sqlite3.Connection, branch: BranchRow) -> list[ProofRow]:
+def _verified(view: sqlite3.Connection, branch: BranchRow) -> list[Proof]:
     """Return the proofs that wait for the verified sorries of a branch; none in doubt."""
-    waiting = {
-        (row.sorry, row.verified_proof)
-        for row in queries.sorries(view, repository=branch.repository, branch=branch.branch, state="verified")
-    }
-    return [
-        row
-        for row in queries.proofs(view)
-        if (row.sorry, row.proof) in waiting
-        and row.state == "verified"
-        and not row.simulated
-        and not row.doubts
-    ]
+    rows = queries.sorries(view, repository=branch.repository, branch=branch.branch, state="verified")
+    ids = [row.verified_proof for row in rows if row.verified_proof is not None]
+    proofs = describe_proofs(view, queries.proofs(view, ids=ids))
+    return [proof for proof in proofs if proof.verdict == "accepted" and not proof.doubts]
 
 
 def _workspace(

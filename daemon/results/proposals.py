@@ -18,7 +18,6 @@ from daemon.lock import DaemonLock
 from daemon.polling.git import Git
 from daemon.polling.github import Calls, GitHub, ProposalError
 from daemon.results.pull_requests import (
-    Evidence,
     NewPullRequest,
     OpenedPullRequest,
     PullRequests,
@@ -29,18 +28,17 @@ from daemon.results.pull_requests import (
     check_authors,
     check_consent,
     check_proof,
-    evidence_of,
     patched,
     record,
     text_of,
 )
 from daemon.settings import Settings
 from daemon.store_service import StoreFailedError, StoreService
+from store.documents.proofs import Proof
 from store.errors import LogError
 from store.events.proofs import PullRequestOpened
 from store.log.reader import LogReader
 from store.text import clean
-from store.view.rows import ProofRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +50,11 @@ class Plan:
     after: bytes
 
 
-def evidence_for(
-    instance: Instance, settings: Settings, database: sqlite3.Connection, row: ProofRow
-) -> Evidence:
-    """Return what is said for a proof that may be proposed.
+def check(instance: Instance, settings: Settings, database: sqlite3.Connection, row: Proof) -> None:
+    """Refuse a proof that may not be proposed.
 
     Raises:
-        ProposalError: it may not be; the message says why.
+        ProposalError: with the reason.
     """
     patch = None
     if row.patch_sha256 is not None:
@@ -66,12 +62,9 @@ def evidence_for(
             patch = log.blob(row.patch_sha256)
     check_proof(row, patch)
     check_consent(database, row, settings)
-    return evidence_of(database, row)
 
 
-def propose(
-    instance: Instance, settings: Settings, row: ProofRow, evidence: Evidence, *, purpose: str
-) -> OpenedPullRequest:
+def propose(instance: Instance, settings: Settings, row: Proof, *, purpose: str) -> OpenedPullRequest:
     """Open the pull request of a proof at GitHub, or find it there, and record it.
 
     Args:
@@ -82,24 +75,22 @@ def propose(
         AlreadyRunningError: no daemon runs, and another command holds the state folder.
     """
     with _alone(instance, purpose):
-        done = asyncio.run(_propose(instance, settings, row, evidence, dry_run=False))
+        done = asyncio.run(_propose(instance, settings, row, dry_run=False))
     assert isinstance(done, OpenedPullRequest)
     return done
 
 
-def plan(
-    instance: Instance, settings: Settings, row: ProofRow, evidence: Evidence
-) -> OpenedPullRequest | Plan:
+def plan(instance: Instance, settings: Settings, row: Proof) -> OpenedPullRequest | Plan:
     """Ask GitHub what would be opened, or what is there; write nothing anywhere.
 
     Raises:
         ProposalError: it cannot be asked, or the proof does not fit; the message says why.
     """
-    return asyncio.run(_propose(instance, settings, row, evidence, dry_run=True))
+    return asyncio.run(_propose(instance, settings, row, dry_run=True))
 
 
 async def _propose(
-    instance: Instance, settings: Settings, row: ProofRow, evidence: Evidence, *, dry_run: bool
+    instance: Instance, settings: Settings, row: Proof, *, dry_run: bool
 ) -> OpenedPullRequest | Plan:
     token = _token(settings)
     github = GitHub(
@@ -130,7 +121,7 @@ async def _propose(
             paths=instance.paths,
             opted_out=settings.prove.opt_out_authors,
         )
-        text = text_of(row, ground, evidence)
+        text = text_of(row, ground)
         if dry_run:
             return Plan(ground, text, after)
         opened = await requests.open(wanted, ground, after=after, text=text)
@@ -140,7 +131,7 @@ async def _propose(
         await github.close()
 
 
-async def _record(instance: Instance, row: ProofRow, opened: OpenedPullRequest) -> None:
+async def _record(instance: Instance, row: Proof, opened: OpenedPullRequest) -> None:
     body = PullRequestOpened(
         proof=row.proof,
         repository=row.repository,

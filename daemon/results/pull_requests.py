@@ -33,12 +33,13 @@ from pipeline.gate.patch import RefusedPatchError, refuse_simulated
 from pipeline.lean.source.splice import Replacement, splice
 from store.documents.by_design import by_design
 from store.documents.grades import JUDGED, doubt_text, kernel_text
+from store.documents.proofs import Proof
 from store.domain.identity import event_id, git_blob, slug
 from store.errors import IdempotencyError
 from store.events.proofs import PullRequestOpened
 from store.log.envelope import NewEvent
-from store.view import model_queries, queries
-from store.view.rows import AttemptRow, ProofRow
+from store.view import queries
+from store.view.rows import ProofRow
 
 _FORK_WAIT_S = 120.0
 _FORK_EVERY_S = 2.0
@@ -371,17 +372,6 @@ _NO_MORE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """The origin of a proof, beside its row.
-
-    `weights` is the hash of its model's, "" where none is kept.
-    """
-
-    attempt: AttemptRow | None
-    weights: str
-
-
 def check_proof(row: ProofRow, patch: bytes | None) -> None:
     """Refuse what Lean did not verify; `patch` is its patch file, None where it has none.
 
@@ -471,15 +461,6 @@ async def check_authors(
             )
 
 
-def evidence_of(view: sqlite3.Connection, row: ProofRow) -> Evidence:
-    """Return what is recorded of the search that found a proof."""
-    attempt = queries.attempt_behind(view, row)
-    return Evidence(
-        attempt,
-        "" if attempt is None else model_queries.weights_of(view, attempt.model),
-    )
-
-
 def patched(row: ProofRow, ground: TargetState) -> bytes:
     """Return the file with the proof as it would be on the default branch, whose tip is what was checked.
 
@@ -510,15 +491,15 @@ def branch_name(row: ProofRow) -> str:
     return branch
 
 
-def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullRequestText:
+def text_of(row: Proof, ground: TargetState) -> PullRequestText:
     """Return text for a pull request: plain words, and every value in a code span, where no name mentions a user."""
     title = title_of(row)
     judged = "; ".join(filter(None, (JUDGED[row.grade], doubt_text(row.doubts))))
     message = f"{title}\n\nFound by everlean, a program, and {judged}."
-    found = evidence.attempt
+    found = row.attempt
     model = found.model if found is not None else ""
     whose = "weights of the retriever" if "+" in model else "weights"
-    weights = f" ({whose} {_code(f'sha256:{evidence.weights}')})" if evidence.weights else ""
+    weights = f" ({whose} {_code(f'sha256:{found.weights}')})" if found is not None and found.weights else ""
     facts = [
         ("Proof", _code(row.proof)),
         ("Lean toolchain", _code(row.judge)),
@@ -532,7 +513,7 @@ def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullReque
         ("Model", f"{_code(model)}{weights}" if model else "none"),
         ("Seed", "unknown" if found is None else str(found.seed)),
         ("Axioms", ", ".join(map(_code, row.axioms)) or "none"),
-        ("Cost", _cost(found)),
+        ("Cost", "unknown" if found is None else found.took),
         ("Not checked", ", ".join(map(_code, row.not_checked)) or "nothing"),
     ]
     checks = [
@@ -553,20 +534,6 @@ def text_of(row: ProofRow, ground: TargetState, evidence: Evidence) -> PullReque
         _NO_MORE,
     ]
     return PullRequestText(title, message, "\n".join(lines) + "\n")
-
-
-def _cost(found: AttemptRow | None) -> str:
-    if found is None:
-        return "unknown"
-    tokens = found.prompt_tokens + found.completion_tokens
-    parts = [
-        f"{found.seconds:.1f} s of search",
-        f"{found.nodes} states",
-        f"{found.repl_calls} calls of Lean",
-        *([f"{tokens} tokens"] if tokens else []),
-        *([f"{found.usd:.4f} USD"] if found.usd is not None else []),
-    ]
-    return ", ".join(parts)
 
 
 def _code(text: str) -> str:

@@ -21,6 +21,8 @@ class Attempt(AttemptRow):
     """Which one of its sorry's, from 1."""
     same_file: bool
     """The file is still the one that was tried."""
+    weights: str
+    """SHA-256 of the weights of its model; empty where that is no checkpoint of ours."""
 
     @property
     def by(self) -> str:
@@ -63,10 +65,19 @@ def describe_attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[
         (sorry, blob)
         for sorry, blob in view.execute(f"SELECT sorry, blob FROM sorries WHERE {of_these}", (ids,))
     }
+    weights = dict(view.execute("SELECT checkpoint, weights FROM checkpoints").fetchall())
     attempts: dict[str, list[Attempt]] = defaultdict(list)
     for row in read(
         view, AttemptRow, "attempts", conditions=[of_these], parameters=[ids], order=queries.ATTEMPT_ORDER
     ):
         before = attempts[row.sorry]
-        before.append(of_row(Attempt, row, number=len(before) + 1, same_file=(row.sorry, row.blob) in files))
+        attempt = of_row(
+            Attempt,
+            row,
+            number=len(before) + 1,
+            same_file=(row.sorry, row.blob) in files,
+            # Before the plus stands the retriever of a generator, of which nothing is kept.
+            weights=weights.get(row.model.partition("+")[0], ""),
+        )
+        before.append(attempt)
     return dict(attempts)

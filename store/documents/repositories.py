@@ -17,7 +17,7 @@ HEALTHY_STATES = frozenset({"new", "ok"})
 
 @dataclass(frozen=True, slots=True)
 class Head(BranchRow):
-    SHOWN: ClassVar = ("branch", "state", "tip", "scanned", "rewrites")
+    SHOWN: ClassVar = ("branch", "state", "tip", "scanned", "toolchain", "rewrites")
 
 
 @dataclass(frozen=True, slots=True)

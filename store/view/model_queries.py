@@ -34,15 +34,6 @@ def checkpoint_in_use(db: sqlite3.Connection, model: str) -> CheckpointRow | Non
     return next(iter(make_all(CheckpointRow, rows)), None)
 
 
-def weights_of(db: sqlite3.Connection, model: str) -> str:
-    """Return the hash of the weights behind an attempt's `model`; "" where it is none of the checkpoints.
-
-    Of a generator that a retriever's checkpoint goes before ("checkpoint+generator") it is the checkpoint's.
-    """
-    rows = db.execute("SELECT weights FROM checkpoints WHERE checkpoint = ?", (model.partition("+")[0],))
-    return str(next(iter(rows), ("",))[0])
-
-
 def evaluations(db: sqlite3.Connection, checkpoint: str | None = None) -> list[EvaluationRow]:
     """Return how one checkpoint did, or all, oldest first."""
     rows = db.execute(

@@ -102,6 +102,7 @@ class BranchRow:
     scanned_include: list[str]
     scanned_exclude: list[str]
     toolchain: str | None
+    """the text of its `lean-toolchain`"""
     manifest: str | None
     challenges: list[str]
     """the modules that a comparator.json names as challenges"""

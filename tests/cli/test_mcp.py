@@ -53,7 +53,7 @@ def test_an_agent_sees_the_repositories_and_their_open_sorries(filled: StateFold
     assert found["daemon_running"] is False
     (repository,) = found["repositories"]
     assert repository["repository"] == REPOSITORY
-    assert [(one["branch"], one["open"]) for one in repository["branches"]] == [("main", 1)]
+    assert ([one["branch"] for one in repository["heads"]], repository["sorries"]["open"]) == (["main"], 1)
     _, page = call(filled, "search_sorries", repository="one")
     assert (page["total"], "next_offset" in page) == (1, False)
     (sorry,) = page["sorries"]

@@ -215,7 +215,7 @@ def test_a_verified_proof_becomes_one_commit_on_a_branch_and_a_pull_request(worl
     assert after + "\n" == FILE.replace("sorry", "rfl")
     for evidence in (
         "found by a program", "`leanprover/lean4:v4.21.0`", "`generator`, rung 2", "`tactics-3`", "Seed: 7",
-        "`propext`", "1000 tokens", "0.0125 USD", "`compile`: passed",
+        "`propext`", "1,000 tokens", "$0.0125", "`compile`: passed",
         "Kernel: `kernel replayed all, by leanchecker; no second kernel`",
         "opt_out_authors", world.sha,
     ):  # fmt: skip

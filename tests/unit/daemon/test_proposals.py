@@ -8,16 +8,18 @@ from dataclasses import replace
 import pytest
 
 from daemon.polling.git_process import is_branch_name
-from daemon.results.pull_requests import Evidence, TargetState, branch_name, text_of
-from store.view.rows import ProofRow
+from daemon.results.pull_requests import TargetState, branch_name, text_of
+from store.documents.document import of_row
+from store.documents.proofs import Proof
 from tests.support.events import proof_row
 
 GROUND = TargetState("me", "o/n", True, "main", head="1" * 40)
 
 
-def row(declaration: str, *, evidence: str = "no error") -> ProofRow:
+def row(declaration: str, *, evidence: str = "no error") -> Proof:
     checks = [{"step": "compile", "verdict": "passed", "by": "lean", "evidence": evidence}]
-    return proof_row(declaration=declaration, checks=checks)
+    found = proof_row(declaration=declaration, checks=checks)
+    return of_row(Proof, found, label="", stale=None, attempt=None)
 
 
 @pytest.mark.parametrize(
@@ -39,20 +41,20 @@ def test_every_declaration_has_a_branch_that_git_takes_and_only_this_proof_has(n
 
 
 def test_a_name_calls_no_one_and_closes_no_issue() -> None:
-    text = text_of(row("«fixes #1 @ada»"), GROUND, Evidence(None, ""))
+    text = text_of(row("«fixes #1 @ada»"), GROUND)
     for outside in (text.title, text.message, re.sub(r"(`+).+?\1", "", text.body)):
         assert "@" not in outside
         assert "#" not in outside
 
 
 def test_evidence_stays_in_its_code_span_and_is_cut() -> None:
-    text = text_of(row("t", evidence="x ``` @ada\n# head " + "y" * 5000), GROUND, Evidence(None, ""))
+    text = text_of(row("t", evidence="x ``` @ada\n# head " + "y" * 5000), GROUND)
     assert "````x ``` @ada # head y" in text.body
     assert len(text.body) < 3000
 
 
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
-    body = text_of(row("t"), GROUND, Evidence(None, "")).body
+    body = text_of(row("t"), GROUND).body
     for line in (
         "- Model: none",
         "- Seed: unknown",
@@ -64,7 +66,7 @@ def test_what_is_not_known_is_said_to_be_unknown() -> None:
 
 
 def test_a_pull_request_of_a_proof_in_doubt_says_so_in_its_text_and_its_commit() -> None:
-    text = text_of(replace(row("t"), doubts=["lean4#14576"]), GROUND, Evidence(None, ""))
+    text = text_of(replace(row("t"), doubts=["lean4#14576"]), GROUND)
     assert "IN DOUBT: lean4#14576" in text.message
     assert "- Doubt: IN DOUBT: lean4#14576. Every kernel that vouches for it has a known fault" in text.body
-    assert "IN DOUBT" not in text_of(row("t"), GROUND, Evidence(None, "")).body
+    assert "IN DOUBT" not in text_of(row("t"), GROUND).body
