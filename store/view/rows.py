@@ -794,28 +794,6 @@ class PremiseRow:
 
 
 @dataclass(frozen=True, slots=True)
-class PremiseUser:
-    """A theorem whose proof uses a premise, in `n_uses` places."""
-
-    path: str
-    content: int
-    index: int
-    full_name: str
-    n_uses: int
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingExample:
-    """One tactic step to learn from. `premises` are full names, each once, in the order of the tactic."""
-
-    path: str
-    theorem: str
-    state_before: str
-    tactic: str
-    premises: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class TrainingProof:
     """A proof to learn from, step by step. `split_key` is what its theorem states: copies of a theorem share it."""
 

@@ -1,4 +1,4 @@
-"""The questions about traces: files, tactics of theorems, who uses a premise, imports, training examples.
+"""The questions about traces: files, tactics of theorems, imports, proofs to learn from.
 
 Read-only and light, like `store.view.queries`, whose `connect` makes the connection. Only closed traces that
 no one withdrew answer: what an import left half done is in the tables and in no answer. Where rows can be many the
@@ -14,7 +14,7 @@ from dataclasses import fields
 from itertools import groupby
 from typing import Any, TypeVar
 
-from store.domain.records import ConstantUse, PremiseUse, TracedTactic
+from store.domain.records import PremiseUse, TracedTactic
 from store.domain.splits import Side, Split, exported_side, files_of
 from store.view.reading import columns, make_all
 from store.view.rows import (
@@ -22,10 +22,8 @@ from store.view.rows import (
     GapRow,
     LineFile,
     MeasureRow,
-    PremiseUser,
     SorryGoalRow,
     TraceRow,
-    TrainingExample,
     TrainingProof,
 )
 
@@ -152,55 +150,6 @@ def tactics_of_theorem(db: sqlite3.Connection, content: int, index: int) -> list
             (content, index),
         )
     ]
-
-
-def premises_of_theorem(db: sqlite3.Connection, content: int, index: int) -> list[ConstantUse]:
-    """Return the constants that a proof uses as a whole, by tactics or by a term; empty where an import says none."""
-    rows = db.execute(
-        "SELECT full_name, def_path, def_line, def_column, def_end_line, def_end_column FROM theorem_premises "
-        "WHERE content = ? AND theorem = ? ORDER BY position",
-        (content, index),
-    )
-    return [
-        ConstantUse(name, None if path is None else (path, (a, b), (c, d))) for name, path, a, b, c, d in rows
-    ]
-
-
-def users_of_premise(db: sqlite3.Connection, full_name: str) -> Iterator[PremiseUser]:
-    """Yield the theorems whose proofs use a premise, in every version that a trace has, by name.
-
-    A proof by a term counts once, however often it names it.
-    """
-    return _stream(
-        db,
-        PremiseUser,
-        f"SELECT {_path('used')}, used.content, used.theorem, owner.full_name, count(*) FROM ("
-        "SELECT content, theorem FROM tactic_premises WHERE full_name = :full_name UNION ALL "
-        "SELECT content, theorem FROM theorem_premises WHERE full_name = :full_name "
-        "AND NOT EXISTS (SELECT 1 FROM traced_tactics AS t WHERE t.content = theorem_premises.content "
-        "AND t.theorem = theorem_premises.theorem)"
-        ") AS used CROSS JOIN traced_theorems AS owner "
-        'ON owner.content = used.content AND owner."index" = used.theorem '
-        f"WHERE {_stands('used')} GROUP BY used.content, used.theorem "
-        "ORDER BY owner.full_name, used.content, used.theorem",
-        {"full_name": full_name},
-    )
-
-
-def training_examples(
-    db: sqlite3.Connection,
-    split: Split,
-    side: Side,
-    *,
-    traces: Sequence[str] | None = None,
-    simulated: bool = False,
-) -> Iterator[TrainingExample]:
-    """Yield the tactic steps of the theorems on one side of a split, proof by proof: those of
-    `training_proofs`."""
-    for proof in training_proofs(db, split, side, traces=traces, simulated=simulated):
-        for step in proof.steps:
-            premises = tuple(dict.fromkeys(use.full_name for use in step.premises))
-            yield TrainingExample(proof.path, proof.theorem, step.state_before, step.tactic, premises)
 
 
 def training_proofs(

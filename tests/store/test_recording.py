@@ -222,9 +222,8 @@ def test_half_a_trace_is_in_no_answer_and_is_completed_by_a_second_run(
     theorem = files[0].theorems[0]
     assert q.traces(store.db, state=None) == []
     assert list(q.files_of_trace(store.db, head().trace)) == []
-    assert list(q.users_of_premise(store.db, files[0].premises[0].full_name or "")) == []
     for side in ("train", "val", "test"):
-        assert list(q.training_examples(store.db, "random", side, traces=[head().trace])) == []
+        assert list(q.training_proofs(store.db, "random", side, traces=[head().trace])) == []
 
     recorded = store.record(files)
     assert recorded.files_changed == 6 - half

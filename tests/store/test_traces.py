@@ -123,21 +123,6 @@ def test_all_premises_are_listed_also_those_without_a_name(traced: Traced) -> No
     assert None in {item.full_name for _, item in found}
 
 
-def test_users_of_a_premise_are_the_theorems_whose_tactics_name_it(traced: Traced) -> None:
-    wanted: dict[str, list[tuple[str, str, int]]] = {}
-    for path, file in traced.files.items():
-        for item in file.theorems:
-            uses = [use.full_name for step in item.tactics for use in step.premises]
-            for name in set(uses):
-                wanted.setdefault(name, []).append((item.full_name, path, uses.count(name)))
-    assert wanted
-    for name, users in wanted.items():
-        found = [(row.full_name, row.path, row.n_uses) for row in q.users_of_premise(traced.db, name)]
-        assert sorted(found) == sorted(users)
-        assert found == sorted(found, key=lambda user: user[0])
-    assert list(q.users_of_premise(traced.db, "nobody.uses_this")) == []
-
-
 def test_imports_are_those_of_the_source_in_its_order(traced: Traced) -> None:
     for item in q.files_of_trace(traced.db, traced.trace):
         assert q.imports_of(traced.db, item.content) == list(traced.files[item.path].imports)
@@ -183,7 +168,7 @@ def test_a_proof_with_a_sorry_is_marked_and_one_that_only_names_it_is_not(make: 
 
 
 @pytest.mark.parametrize("split", splits.SPLITS)
-def test_training_examples_are_the_steps_of_the_theorems_on_that_side_without_sorries(
+def test_training_proofs_are_those_of_the_theorems_on_that_side_without_sorries(
     make: Make, split: splits.Split
 ) -> None:
     place = make(*make_traced_repository(seed=5, n_files=30, theorems_per_file=6))
@@ -197,32 +182,34 @@ def test_training_examples_are_the_steps_of_the_theorems_on_that_side_without_so
             if stands == side and not any(step.tactic == "sorry" for step in source.tactics)
             for step in source.tactics
         ]
-        examples = list(q.training_examples(place.db, split, side))
-        got = [(item.path, item.theorem, item.state_before, item.tactic) for item in examples]
+        got = [
+            (proof.path, proof.theorem, step.state_before, step.tactic)
+            for proof in q.training_proofs(place.db, split, side)
+            for step in proof.steps
+        ]
         assert sorted(got) == sorted(wanted)
         assert wanted
         seen += len(wanted)
     assert seen > 300
-    example = next(
-        item for item in q.training_examples(place.db, split, "train") if "simp only" in item.tactic
-    )
-    assert all(name in example.tactic for name in example.premises)
+    steps = (step for proof in q.training_proofs(place.db, split, "train") for step in proof.steps)
+    example = next(step for step in steps if "simp only" in step.tactic)
+    assert all(use.full_name in example.tactic for use in example.premises)
 
 
 def test_a_version_that_two_traces_share_is_learnt_from_once(make: Make) -> None:
     place = make(*FILES)
-    alone = sum(1 for _ in q.training_examples(place.db, "random", "train"))
+    alone = sum(1 for _ in q.training_proofs(place.db, "random", "train"))
     fork = place.add(FILES, head(repository="example.org/fork/logic"))
-    assert sum(1 for _ in q.training_examples(place.db, "random", "train")) == alone
-    assert sum(1 for _ in q.training_examples(place.db, "random", "train", traces=[fork])) == alone
-    assert list(q.training_examples(place.db, "random", "train", traces=[])) == []
+    assert sum(1 for _ in q.training_proofs(place.db, "random", "train")) == alone
+    assert sum(1 for _ in q.training_proofs(place.db, "random", "train", traces=[fork])) == alone
+    assert list(q.training_proofs(place.db, "random", "train", traces=[])) == []
 
 
 def test_simulated_traces_are_learnt_from_only_on_request(make: Make) -> None:
     place = make(*FILES, of=replace(head(), simulated=True))
-    assert list(q.training_examples(place.db, "random", "train")) == []
-    assert list(q.training_examples(place.db, "random", "train", traces=[place.trace])) == []
-    assert list(q.training_examples(place.db, "random", "train", simulated=True))
+    assert list(q.training_proofs(place.db, "random", "train")) == []
+    assert list(q.training_proofs(place.db, "random", "train", traces=[place.trace])) == []
+    assert list(q.training_proofs(place.db, "random", "train", simulated=True))
 
 
 # --- models ---------------------------------------------------------------------------------------------
