@@ -57,6 +57,11 @@ def schema(
     check_choice(name, (*DOCUMENTS,), option="NAME")
     from store.documents.schema import schema_of
 
+    say(json.dumps(schema_of(class_of(name)), ensure_ascii=False, indent=2))
+
+
+def class_of(name: str) -> type:
+    """Return the class of a document."""
     module, _, document = DOCUMENTS[name].partition(":")
-    found = schema_of(getattr(importlib.import_module(module), document))
-    say(json.dumps(found, ensure_ascii=False, indent=2))
+    found: type = getattr(importlib.import_module(module), document)
+    return found
