@@ -116,7 +116,9 @@ LINES: dict[str, Callable[[dict[str, Any], Names], str | None]] = {
     "sorry_moved": _moved,
     "sorry_changed": lambda d, _: f"changed    {_place(d)}  is now  {d['place']['statement']}",
     "sorry_filled": lambda d, names: f"filled     {names.sorry(d)}  by {d['by']}",
-    "sorry_removed": lambda d, names: f"removed    {names.sorry(d)}: the declaration is gone",
+    "sorry_removed": lambda d, names: (
+        f"removed    {names.sorry(d)}: {d['detail'] or 'the declaration is gone'}"
+    ),
     "attempt_finished": _attempt,
     "proof_found": _found,
     "proof_verified": lambda d, names: f"VERIFIED   {names.proof(d)}: Lean accepts it",

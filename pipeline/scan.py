@@ -21,8 +21,9 @@ import re
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import PurePosixPath
 from types import TracebackType
 from typing import Any
@@ -33,11 +34,16 @@ from pipeline.jobs.specs import ScanKnown, ScanSpec
 from pipeline.jobs.version import MOST_TEXT, SHORT_STATEMENT, beginning, content, shortened, unread
 from pipeline.lean.source.globs import path_filter
 from pipeline.lean.source.scanner import read_file
+from pipeline.meaning import Meanings
+from pipeline.unchanged import Unchanged
+from pipeline.versions import Version, version_of
 from store.domain.keywords import THEOREM_KINDS
 from store.domain.life import Commit, Lives, TheoremStep, counted, follow, live
 from store.domain.matching import (
+    Compared,
     Decl,
     LivingSorry,
+    Outcome,
     compare,
     declarations_guessed,
     declarations_known,
@@ -70,6 +76,8 @@ GOES_ON_S = 20.0
 GATHERS_S = 0.5
 """Seconds for which what is found of a commit waits for that of others, to be made durable with it."""
 _PROGRESS_EVERY_S = 0.5
+_MOST_JUDGED = 2000
+"""Versions of changed files in which what a statement means is looked up."""
 
 
 def _first(given: ScanSpec) -> bool:
@@ -255,6 +263,7 @@ def _scan(mirror: Mirror, given: ScanSpec, outbox: _Outbox) -> tuple[dict[str, A
     lives = live(
         commit,
         compared,
+        judge=_Judge(mirror, given, work, compared, unread=earlier.unread),
         proofs=given.known.proofs,
         elsewhere={item.sorry for item in given.known.sorries if item.place.path not in affected},
         closed=given.known.closed,
@@ -469,6 +478,65 @@ class _Earlier:
             if error.reason != "object_missing":
                 raise
             return None  # force-pushed away and collected
+
+
+class _Versions(Mapping[str, Version]):
+    """Versions of files, each read when it is asked for."""
+
+    def __init__(self, mirror: Mirror, blobs: Mapping[str, str]) -> None:
+        self._mirror, self._blobs = mirror, blobs
+        self._read: dict[str, Version] = {}
+
+    def __getitem__(self, path: str) -> Version:
+        if path not in self._read:
+            self._read[path] = version_of(self._mirror, TreeFile(path, self._blobs[path]))
+        return self._read[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._blobs)
+
+    def __len__(self) -> int:
+        return len(self._blobs)
+
+
+class _Judge:
+    """Says what became of sorries that went; the files are read again only for a commit in which some did."""
+
+    def __init__(
+        self, mirror: Mirror, given: ScanSpec, work: _Work, compared: Compared, *, unread: Collection[str]
+    ) -> None:
+        self._mirror, self._given, self._compared = mirror, given, compared
+        old = {path: blob for path, blob in work.earlier.items() if path not in unread}
+        new = {item.path: item.blob for item in work.present if item.readable}
+        if len(old) + len(new) > _MOST_JUDGED:
+            # What their statements mean is then looked up in the files themselves.
+            alone = {item.path for item in compared.before if item.living}
+            alone |= {now.path for old, now in compared.pairs if old.living}
+            old, new = ({path: blob for path, blob in side.items() if path in alone} for side in (old, new))
+        self._old, self._new = _Versions(mirror, old), _Versions(mirror, new)
+        self._affected = old.keys() | new.keys()
+
+    @cached_property
+    def _meanings(self) -> Meanings:
+        given = self._given
+        unchanged = None if given.base is None else Unchanged(self._mirror, given.base, given.sha)
+        return Meanings(
+            self._old,
+            self._new,
+            self._compared,
+            beside=(lambda _side, _module: None) if unchanged is None else unchanged.module,
+            sorried={
+                item.place.declaration
+                for item in given.known.sorries
+                if item.place.path not in self._affected
+            },
+        )
+
+    def outcome(self, old: Decl, now: Decl) -> Outcome:
+        return self._meanings.outcome(old, now)
+
+    def hidden_by(self, old: Decl) -> Outcome | None:
+        return self._meanings.hidden_by(old)
 
 
 def _kept(read: ReadFile, item: TreeFile, given: ScanSpec) -> list[Decl]:

@@ -28,7 +28,7 @@ MOST_MARKDOWN = 60_000
 """Characters: a comment on GitHub holds 65,536."""
 MOST_RESULTS = 5000
 """GitHub shows no more of one SARIF file."""
-PROGRESS = frozenset({"moved", "filled", "removed"})
+PROGRESS = frozenset({"moved", "filled"})
 """Kinds of findings that are no trouble."""
 SHOWN_STATEMENT, SHOWN_BEFORE_CHANGE = 300, 60
 """Characters of a statement in text for people, and of those before its first change."""

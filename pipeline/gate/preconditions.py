@@ -19,15 +19,13 @@ from pipeline.lean.build.dependencies import MANIFEST, ManifestError, key_of, re
 from pipeline.lean.build.lake import LAKEFILES
 from pipeline.lean.client.process import built_folders
 from pipeline.lean.sandbox.command import linked_packages
+from pipeline.lean.source.forbidden import UNSEEN_NAMES
 from pipeline.lean.source.imports import CORE, closure
 from pipeline.lean.source.worktree import read_inside
 from pipeline.lean.toolchain.toolchains import VersionError, parse_version
 
 _MAX_TOOLCHAIN_BYTES = 1000
-# The option and the functions by which a declaration comes into an environment without the kernel.
-_UNSEEN_BY_THE_KERNEL = re.compile(
-    rb"skipKernelTC|addDeclWithoutChecking|addDeclCore|doCheck|lean_environment_add|add_decl_without_checking"
-)
+_UNSEEN_BY_THE_KERNEL = re.compile("|".join(sorted(UNSEEN_NAMES)).encode())
 
 
 def other_toolchain(backend: LeanBackend, *, project: Path, found_with: str) -> str | None:

@@ -144,6 +144,27 @@ class Mirror:
             if mode in _REGULAR:
                 yield _tree_file(path, blob)
 
+    def staged_files(self) -> Iterator[TreeFile]:
+        """Every regular file of what is staged for the next commit."""
+        for entry in _fields(self._git("ls-files", "--stage", "-z", "--full-name")):
+            about, _, path = entry.partition(b"\t")
+            mode, blob, _ = about.decode("ascii").split(" ")
+            if mode in _REGULAR:
+                yield _tree_file(path, blob)
+
+    def saying(self, word: str, sha: str | None) -> list[str]:
+        """Return the paths of the text files that have a word, at a commit or of what is staged.
+
+        A file whose content is not here, as in a partial clone, is left out.
+        """
+        where = ["--cached"] if sha is None else [sha]
+        try:
+            said = self._git("grep", "-z", "-l", "-I", "-w", "--full-name", "-F", "-e", word, *where)
+        except JobError:
+            return []  # git ends with 1 where no file has it
+        prefix = "" if sha is None else f"{sha}:"
+        return [name.decode("utf-8", "replace").removeprefix(prefix) for name in _fields(said)]
+
     def at_root(self, sha: str, name: str) -> TreeFile | None:
         """The regular file of this name at a commit's root, if there is one."""
         path = name.encode()

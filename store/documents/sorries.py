@@ -67,10 +67,13 @@ class Sorry(SorryRow):
 
     @property
     def state_text(self) -> str:
-        """The state for people, with what changes its meaning: by whom, in doubt, by design, claimed."""
+        """The state for people, with what changes its meaning: how it went, by whom, in doubt, by design, claimed."""
         if self.disproved:
             return "disproved" + (" SIMULATED" if self.disproved == "simulator" else "")
+        if self.went not in ("", "deleted"):
+            return self.went
         by = f" by {self.filled_by}" if self.filled_by else ""
+        by += f", rests on {clean(', '.join(self.rests_on))}" if self.rests_on else ""
         doubt = f", {IN_DOUBT}" if self.doubts and self.state == "verified" else ""
         design = f", by design ({self.by_design})" if self.by_design and self.state == "open" else ""
         claim = f", claimed by {clean(self.claim.agent)}" if self.claim and self.state == "open" else ""

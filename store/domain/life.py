@@ -12,7 +12,18 @@ from typing import Any, Literal, cast, get_args
 
 from store.domain.identity import sorry_id
 from store.domain.keywords import THEOREM_KINDS
-from store.domain.matching import Compared, Decl, Filled, Kept, LivingSorry, Opened, Removed, sorry_steps
+from store.domain.matching import (
+    Compared,
+    Decl,
+    Filled,
+    Judge,
+    Kept,
+    LivingSorry,
+    Opened,
+    Outcome,
+    Removed,
+    sorry_steps,
+)
 from store.events.places import SorryPlace
 from store.events.scans import (
     SorryChanged,
@@ -54,6 +65,7 @@ def live(
     commit: Commit,
     compared: Compared,
     *,
+    judge: Judge,
     proofs: Iterable[GivenProof] = (),
     elsewhere: Collection[str] = (),
     closed: Collection[str] = (),
@@ -64,6 +76,7 @@ def live(
 
     Args:
         compared: The declarations of the changed and removed files, as they were and as they are.
+        judge: Says what became of sorries that went.
         proofs: Our proofs of living sorries; decide whether a sorry was filled by us.
         elsewhere: The sorries that live in files that did not change; their ids are taken.
         closed: The sorries that were filled or removed earlier; one that comes back is reopened.
@@ -85,10 +98,15 @@ def live(
                 total += 1
                 if event := _kept(commit, living, place):
                     events.append(event)
-            case Filled(_, living, now):
-                events.append(_filled(commit, living, now, given[living.sorry]))
-            case Removed(_, living):
-                events.append(SorryRemoved(**_about(commit, living.sorry)))
+            case Filled(old, living, now):
+                events.append(_gone(commit, living, now, judge.outcome(old, now), given[living.sorry]))
+            case Removed(old, living):
+                hidden = judge.hidden_by(old)
+                events.append(
+                    SorryRemoved(**_about(commit, living.sorry))
+                    if hidden is None
+                    else SorryRemoved(**_about(commit, living.sorry), how="hidden", detail=hidden.detail)
+                )
             case Opened(_, place):
                 if (most is not None and total >= most) or (
                     most_of_file is not None and followed[place.path] >= most_of_file
@@ -107,9 +125,21 @@ def _about(commit: Commit, sorry: str) -> dict[str, str]:
     return {"repository": commit.repository, "branch": commit.branch, "sha": commit.sha, "sorry": sorry}
 
 
-def _filled(commit: Commit, living: LivingSorry, now: Decl, proofs: Iterable[GivenProof]) -> SorryFilled:
-    ours = next((item.proof for item in proofs if item.declaration_text_hash == now.text_hash), None)
-    return SorryFilled(**_about(commit, living.sorry), by="us" if ours else "people", proof=ours)
+def _gone(
+    commit: Commit, living: LivingSorry, now: Decl, outcome: Outcome, proofs: Iterable[GivenProof]
+) -> SorryFilled | SorryRemoved:
+    about = _about(commit, living.sorry)
+    if outcome.how == "filled":
+        ours = next((item.proof for item in proofs if item.declaration_text_hash == now.text_hash), None)
+        by: Literal["us", "people"] = "us" if ours else "people"
+        return SorryFilled(**about, by=by, proof=ours, rests_on=outcome.rests_on)
+    return SorryRemoved(
+        **about,
+        how=outcome.how,
+        detail=outcome.detail,
+        statement_before=living.place.statement,
+        statement_after=outcome.statement,
+    )
 
 
 def _kept(commit: Commit, living: LivingSorry, place: SorryPlace) -> SorryMoved | SorryChanged | None:

@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from store.domain.identity import hash_of_statement
 from store.domain.keywords import NAMELESS, THEOREM_KINDS
@@ -389,6 +389,36 @@ def match_declarations(before: Sequence[Decl], now: Sequence[Decl]) -> list[tupl
     aliases.by(lambda item: (item.path, item.name, item.statement_hash))
     aliases.by(lambda item: (item.name, item.statement_hash))
     return matching.pairs + aliases.pairs
+
+
+How = Literal["filled", "restated", "became an axiom", "unchecked", "hidden"]
+"""What became of a sorry whose declaration has it no more. `filled`: the declaration says what it said, with all that
+its statement depends on, and a proof is there. `restated`: it says something else. `became an axiom`: nothing is to be
+proved. `unchecked`: the kernel does not see what took its place (compiled or unsafe code), or that may admit the goal.
+`hidden`: a macro, a program or a command that no one here knows holds it."""
+
+
+class Outcome(NamedTuple):
+    """What became of a sorry that is not there any more, and why.
+
+    `detail` is what changed, `statement` what the declaration says now; `rests_on` are the declarations with a sorry
+    that a proof cites.
+    """
+
+    how: How
+    detail: str = ""
+    statement: str = ""
+    rests_on: tuple[str, ...] = ()
+
+
+class Judge(Protocol):
+    """Says what became of sorries that went (`pipeline.meaning.Meanings`)."""
+
+    def outcome(self, old: Decl, now: Decl) -> Outcome:
+        """Judge a declaration that has a sorry less than before."""
+
+    def hidden_by(self, old: Decl) -> Outcome | None:
+        """Return what holds the sorries of a declaration that is gone; None where nothing does."""
 
 
 class Kept(NamedTuple):

@@ -10,6 +10,9 @@ from typing import ClassVar, Literal
 from store.events.base import BlobRef, EventBody, Sha
 from store.events.places import SorryPlace
 
+Went = Literal["deleted", "restated", "became an axiom", "unchecked", "hidden"]
+"""How a sorry went that is not filled."""
+
 
 class FileScanned(EventBody):
     """The scanner read one file at one commit. `scan` is a `store.domain.records.ScannedFile` as JSON.
@@ -141,14 +144,28 @@ class SorryChanged(SorryEvent):
 
 
 class SorryFilled(SorryEvent):
-    """The declaration is still there and this sorry is not. `by` is "us" where the text is our proof's."""
+    """The declaration says what it said, with all that its statement depends on, and has a proof in the sorry's place.
+
+    `by` is "us" where the text is our proof's. `rests_on` are the declarations with a sorry that the proof cites.
+    """
 
     type: ClassVar[str] = "sorry_filled"
     by: Literal["people", "us"]
     proof: str | None
+    rests_on: tuple[str, ...] = ()
 
 
 class SorryRemoved(SorryEvent):
-    """The declaration itself went."""
+    """It went, and nothing proves what its declaration said.
+
+    `how`: the declaration went (`deleted`), says something else (`restated`), needs no proof (`became an axiom`), rests
+    on what the kernel does not see or on what may admit the goal (`unchecked`), or a macro or a command that no one
+    here knows holds the sorry (`hidden`). `detail` says what changed. The statements are those of the declaration,
+    where it still stands.
+    """
 
     type: ClassVar[str] = "sorry_removed"
+    how: Went = "deleted"
+    detail: str = ""
+    statement_before: str | None = None
+    statement_after: str | None = None

@@ -45,8 +45,12 @@ def failing_untold(db: sqlite3.Connection, before: str) -> list[FailingRow]:
     return make_all(FailingRow, rows)
 
 
+TURNS = ("opened", "reopened", "filled", "removed", "restated", "became an axiom", "unchecked", "hidden")
+"""The steps at which a sorry comes into the source, or goes."""
+
+
 class Turn(NamedTuple):
-    """A step at which a sorry came or went: "opened", "reopened", "filled" or "removed"; `detail` is the step's."""
+    """A step at which a sorry came or went (one of `TURNS`); `detail` is the step's."""
 
     repository: str
     branch: str
@@ -59,7 +63,7 @@ class Turn(NamedTuple):
     def what(self) -> str:
         """Return "opened", "removed", or who filled it: "by_people", "by_us", "by_simulation"."""
         if self.step != "filled":
-            return "removed" if self.step == "removed" else "opened"
+            return "opened" if self.step in ("opened", "reopened") else "removed"
         # The view keeps who filled a sorry as its state now; of an earlier filling only the step's words tell.
         if "SIMULATED proof" in self.detail:
             return "by_simulation"
@@ -245,8 +249,7 @@ def turns(db: sqlite3.Connection) -> Iterator[Turn]:
     """Yield the comings and goings of the sorries of branches that are counted, in the log's order."""
     rows = db.execute(
         "SELECT repository, branch, sorry, step, recorded_at, detail FROM sorry_steps "
-        "WHERE step IN ('opened', 'reopened', 'filled', 'removed') "
-        f"AND {on_counted_branch('sorry_steps')} ORDER BY seq, repository, branch"
+        f"WHERE step IN {TURNS!r} AND {on_counted_branch('sorry_steps')} ORDER BY seq, repository, branch"
     )
     return (Turn(*row) for row in rows)
 
@@ -269,7 +272,7 @@ def news(db: sqlite3.Connection, since: str, *, every_branch: bool = False) -> l
     rows = db.execute(
         f"SELECT {_SPOT}, t.step, t.recorded_at, t.detail, {_BASELINE.format('t.sha')}, {_HERE} "
         "FROM sorry_steps AS t JOIN sorries AS s USING (repository, branch, sorry) "
-        "WHERE t.step IN ('opened', 'reopened', 'filled', 'removed') AND t.recorded_at >= ? "
+        f"WHERE t.step IN {TURNS!r} AND t.recorded_at >= ? "
         f"AND {condition} ORDER BY t.seq DESC, s.repository, s.branch, s.path, s.line",
         (since,),
     )

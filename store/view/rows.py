@@ -314,8 +314,9 @@ class SorryRow:
     sorry: str
     """Its id, which survives moves and edits."""
     state: str
-    """`open` (no verified proof), `verified` (a proof that Lean accepted waits), `filled` (gone from the
-    source), `removed` (its declaration is gone). A candidate or simulated proof leaves it open."""
+    """`open` (no verified proof), `verified` (a proof that Lean accepted waits), `filled` (its declaration says what it
+    said, and has a proof there), `removed` (it went otherwise: `went` says how). A candidate or simulated proof leaves
+    it open."""
     declaration: str
     kind: str
     statement: str
@@ -342,6 +343,12 @@ class SorryRow:
     closed_sha: str | None
     filled_by: str | None
     """`people` or `us`."""
+    went: str
+    """How it was removed: `deleted` with its declaration, `restated` (that says something else), `became an axiom`,
+    `unchecked` (what took its place the kernel does not see, or it may admit the goal), `hidden` (a macro or a command
+    that no one knows holds it); else empty."""
+    rests_on: list[str]
+    """The declarations with a sorry that the proof in its place cites."""
     verified_proof: str | None
     """The proof that waits."""
 
@@ -355,8 +362,8 @@ class SorryStepRow:
     sorry: str
     seq: int
     step: str
-    """`opened`, `reopened`, `moved`, `changed`, `verified`, `refuted` (a verified proof was rejected later), `filled`
-    or `removed`"""
+    """`opened`, `reopened`, `moved`, `changed`, `verified`, `refuted` (a verified proof was rejected later), `filled`,
+    `removed`, or how else it went: `restated`, `became an axiom`, `unchecked`, `hidden`"""
     sha: str
     recorded_at: str
     detail: str

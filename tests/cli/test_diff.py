@@ -9,7 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from daemon.cli.context import CliError, ExitCode
 from pipeline.diff import KINDS, compare_commits
 from pipeline.jobs.mirror import Mirror
 from pipeline.lean.source.globs import path_filter
+from tests.support.fillings import FILLINGS
 from tests.support.reference import DOCS
 
 APP = build(("diff",))
@@ -130,7 +131,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = 
     ),
     "a sorry is filled by compiled code": (
         edited("· sorry", "· native_decide"),
-        [("filled", "Demo.gap"), ("unchecked", "Demo.gap")],
+        [("unchecked", "Demo.gap")],
     ),
     "a sorry is filled and the statement weakened": (
         edited("(h : p ∧ q) : q ∧ p := by\n  constructor\n  · sorry\n  · exact h.1", "(h : p ∧ q) : True := trivial"),
@@ -236,7 +237,7 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = 
     ),
     "the rest of the file is cut off": (
         edited("def two", "#exit\ndef two"),
-        [("hidden", "")],
+        [("hidden", ""), ("deleted", "Demo.uses")],
     ),
     "text that runs backwards": (edited("/-- Proved", "/-- \u202edevorP"), [("hidden", "")]),
     "a character of no width in a name": (edited("two", "tw\u200bo"), [("hidden", "")]),
@@ -250,11 +251,11 @@ CASES: dict[str, tuple[dict[str, str | bytes | None], list[tuple[str, str]]]] = 
         {"A.lean": None, "B.lean": BASE},
         [("moved", "Demo.gap")],
     ),
-    "a file is deleted": ({"A.lean": None}, [("removed", "Demo.gap")]),
+    "a file is deleted": ({"A.lean": None}, [("removed", "Demo.gap"), ("deleted", "Demo.done")]),
     "bytes that are no text": ({"A.lean": BASE.encode() + b"-- \xff\n"}, [("unread", "")]),
     "a comment that does not end": ({"A.lean": BASE + "/- and\n"}, [("unread", "")]),
     "a file that is no Lean": ({"notes.txt": "sorry"}, []),
-    "lake's own program": ({"lakefile.lean": "axiom x : False"}, []),
+    "lake's own program": ({"lakefile.lean": "axiom x : False"}, [("build", "")]),
     "an answer that is asked for": (
         edited("def two", "theorem asked : answer(sorry) ↔ 1 = 1 := by sorry\n\ndef two"),
         [("answer", "Demo.asked"), ("opened", "Demo.asked")],
@@ -267,19 +268,12 @@ def pull_requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
     """A repository with a branch for each case, made at once."""
     made = Clone(tmp_path_factory.mktemp("cases"))
     made.git("init", "-q", "--bare")
-    author = "committer A <a@example.org> 0 +0000\ndata 1\nx\n"
-    stream = [
-        f"commit refs/heads/main\nmark :1\n{author}M 100644 inline A.lean\ndata {len(BASE.encode())}\n{BASE}\n"
-    ]
+    stream = [_commit("main", {"A.lean": BASE})]
     for number, (files, _) in enumerate(CASES.values()):
-        stream.append(f"commit refs/heads/case{number}\n{author}from :1\n")
-        for name, content in files.items():
-            if content is None:
-                stream.append(f"D {name}\n")
-                continue
-            data = content if isinstance(content, bytes) else content.encode()
-            stream.append(f"M 100644 inline {name}\ndata {len(data)}\n")
-            stream.append(data.decode("utf-8", "surrogateescape") + "\n")
+        stream.append(_commit(f"case{number}", files, after="refs/heads/main"))
+    for number, filling in enumerate(FILLINGS.values()):
+        stream.append(_commit(f"before{number}", filling.before))
+        stream.append(_commit(f"after{number}", filling.after, after=f"refs/heads/before{number}"))
     subprocess.run(
         ["git", "-C", made.root, "fast-import", "--quiet"],
         input="".join(stream).encode("utf-8", "surrogateescape"),
@@ -289,11 +283,39 @@ def pull_requests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
         yield mirror
 
 
+def _commit(branch: str, files: Mapping[str, str | bytes | None], *, after: str = "") -> str:
+    """Return a commit as git's fast-import reads it."""
+    lines = [f"commit refs/heads/{branch}\ncommitter A <a@example.org> 0 +0000\ndata 1\nx\n"]
+    lines += [f"from {after}\n"] if after else []
+    for name, content in files.items():
+        if content is None:
+            lines.append(f"D {name}\n")
+            continue
+        data = content if isinstance(content, bytes) else content.encode()
+        lines.append(f"M 100644 inline {name}\ndata {len(data)}\n{data.decode('utf-8', 'surrogateescape')}\n")
+    return "".join(lines)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_what_a_pull_request_does_is_found_and_nothing_else(pull_requests: Mirror, case: str) -> None:
     branch, (_, expected) = f"case{list(CASES).index(case)}", CASES[case]
     found = compare_commits(pull_requests, "main", branch, meant=path_filter((), ()))
     assert sorted((item.kind, item.declaration) for item in found.findings) == sorted(expected)
+
+
+@pytest.mark.parametrize("case", FILLINGS)
+def test_a_sorry_is_filled_where_all_that_its_statement_depends_on_is_the_same(
+    pull_requests: Mirror, case: str
+) -> None:
+    number, filling = list(FILLINGS).index(case), FILLINGS[case]
+    found = compare_commits(pull_requests, f"before{number}", f"after{number}", meant=path_filter((), ()))
+    assert {item.kind for item in found.findings} == filling.kinds, found.findings
+
+
+def test_each_sorry_that_is_filled_counts(clone: Clone) -> None:
+    clone.commit({"B.lean": FILLINGS["two sorries of one proof"].before["A.lean"]})
+    clone.commit({"B.lean": FILLINGS["two sorries of one proof"].after["A.lean"]})
+    assert clone.document("HEAD~1")["counts"] == {"filled": 2}
 
 
 def test_what_fails_is_chosen_and_each_finding_has_its_place(clone: Clone) -> None:
@@ -435,7 +457,7 @@ def test_more_variables_than_are_compared_are_said_to_be_unread(
     clone: Clone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clone.commit(edited("theorem uses", "variable (r : Prop)\nvariable (s : Prop)\ntheorem uses"))
-    monkeypatch.setattr("pipeline.diff.MOST_IN_FORCE", 3)
+    monkeypatch.setattr("pipeline.meaning.MOST_IN_FORCE", 3)
     (found,) = clone.document("HEAD~1")["findings"]
     assert (found["kind"], found["line"]) == ("unread", 17)
 
@@ -450,7 +472,7 @@ def test_thousands_of_open_sections_with_variables_are_compared_in_full(clone: C
 
 def test_the_page_has_every_kind_with_its_meaning() -> None:
     page = (DOCS / "pull-requests.md").read_text(encoding="utf-8")
-    assert dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE)) == dict(KINDS)
+    assert dict(re.findall(r"^\| `([\w ]+)` \| (.+) \|$", page, re.MULTILINE)) == dict(KINDS)
 
 
 def runner_commands(output: str) -> list[tuple[str, dict[str, str], str]]:
@@ -523,8 +545,8 @@ def test_sarif_has_what_a_forge_asks_for(clone: Clone, tmp_path: Path) -> None:
     (run,) = log["runs"]
     rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
     assert (log["version"], rules) == ("2.1.0", list(KINDS))
-    axiom, removed = run["results"]
-    assert (axiom["level"], removed["level"]) == ("error", "note")
+    axiom, removed = (item for item in run["results"] if item["ruleId"] != "deleted")
+    assert (axiom["level"], removed["level"]) == ("error", "warning")
     assert all(rules[item["ruleIndex"]] == item["ruleId"] for item in run["results"])
     place = axiom["locations"][0]["physicalLocation"]
     assert (place["artifactLocation"]["uri"], place["region"]) == (
@@ -532,7 +554,7 @@ def test_sarif_has_what_a_forge_asks_for(clone: Clone, tmp_path: Path) -> None:
         {"startLine": 3, "startColumn": 1},
     )
     assert "region" not in removed["locations"][0]["physicalLocation"], "the later version has no such place"
-    (earlier, _) = json.loads(clone.run("HEAD~2", "HEAD~1", "--format", "sarif").stdout)["runs"][0][
+    (earlier, *_) = json.loads(clone.run("HEAD~2", "HEAD~1", "--format", "sarif").stdout)["runs"][0][
         "results"
     ][::-1]
     assert earlier["partialFingerprints"] == axiom["partialFingerprints"], "a line higher it is the same"

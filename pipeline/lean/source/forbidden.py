@@ -25,6 +25,17 @@ UNCHECKED_NAMES = _words(
 )
 """What rests on compiled or unchecked code instead of the kernel's own work."""
 
+UNSEEN_NAMES = _words(
+    """skipKernelTC addDeclWithoutChecking addDeclCore doCheck lean_environment_add add_decl_without_checking"""
+)
+"""By what a declaration comes into an environment without the kernel."""
+
+MAKERS = _words(
+    """sorryAx mkSorry mkLabeledSorry mkSyntheticSorry admitGoal exceptionToSorry axiomDecl addDeclCore
+    addDeclWithoutChecking runParserCategory"""
+)
+"""What a program of Lean's calls to make a sorry or an axiom, or a command of a text that nobody reads."""
+
 FORBIDDEN_NAMES = (
     SORRY_NAMES
     | UNCHECKED_NAMES
@@ -53,12 +64,29 @@ SEARCHES = _words(
 """Refused as a word: what looks for a proof, or reports one, is none. Some of them close the goal with a sorry when
 they find nothing (`apply?`, `hint`), and what they find changes with the library: the proof is what they suggest."""
 
+ADMITTING = _words("hint plausible slim_check") | frozenset(
+    word for word in SEARCHES if word.endswith(("?", "?!"))
+)
+"""Of the searches, what may admit the goal: in a proof's place it is none."""
+
 _OPTIONS = _words(
     """maxHeartbeats maxRecDepth maxSynthPendingDepth synthInstance exponentiation linter pp tactic simprocs backward
     autoImplicit relaxedAutoImplicit smartUnfolding"""
 )
 """Roots of the options that a proof may set. Every other one is refused: options skip the kernel (`debug`), hide a
 warning, print, or change how Lean itself works, and each version of Lean and of a library has more of them."""
+
+_ONLY_SHOW = (
+    "trace",
+    "diagnostics",
+    "profiler",
+    "Elab.async",
+    "doc.verso",
+    "grind.warning",
+    "format",
+    "guard_msgs",
+)
+"""Options, and roots of them, that print or quiet something and change nothing that is proved."""
 
 _WITH_IN = _words("open set_option")
 """Allowed where an `in` makes them part of the proof; without it they are commands."""
@@ -182,6 +210,12 @@ def skeleton(name: str) -> str:
 def may_set(option: str) -> bool:
     """Return whether a proof may set the option."""
     return skeleton(option).split(".")[0] in _OPTIONS
+
+
+def changes_nothing(option: str) -> bool:
+    """Return whether a source may set the option, and what is proved there is the same."""
+    name = skeleton(option).removeprefix("weak.")
+    return may_set(name) or any(name == root or name.startswith(f"{root}.") for root in _ONLY_SHOW)
 
 
 def _word(word: str, following: str) -> str | None:

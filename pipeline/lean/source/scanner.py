@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from pipeline.lean.source.commands import RawCommand, Split, split
 from pipeline.lean.source.declarations import Scopes, anonymous, name_parts, read_head, scope_name
-from pipeline.lean.source.lexer import Lexed, Positions, decode, lex, printable
+from pipeline.lean.source.lexer import STRING_FILLER, Lexed, Positions, decode, lex, printable
 from pipeline.lean.source.sorries import candidates, context_hash, read_sorries
 from store.domain.identity import hash_of_statement, normalise, short_hash
 from store.domain.records import Declaration, ReadFile, ScannedFile, Sorry
@@ -32,6 +32,10 @@ _STATE_KINDS = frozenset({"open", "variable", "universe", "set_option", "include
 _KIND_OF = {"variables": "variable", "variable!": "variable", "universes": "universe"}
 _OWN_KINDS = frozenset({*_SCOPE_KINDS, *_STATE_KINDS, "attribute", "notation", "macro", "syntax"})
 _LOCAL = frozenset({"local", "scoped"})
+_STRINGS = re.compile(f"{STRING_FILLER}+")
+# White space of a string stands for itself while that around it is made one space; a line ends alike in every file.
+_KEPT_SPACE = {ord(" "): "\ue000", ord("\n"): "\ue001", ord("\t"): "\ue002", ord("\r"): None}
+_SPACE_AGAIN = {0xE000: " ", 0xE001: "\n", 0xE002: "\t"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +218,23 @@ class _Reader:
 
     def read(self, path: str) -> ReadFile:
         found = self._declarations()
-        code = self.lexed.code
-        hashes = (short_hash("proof", printable(normalise(code[item.stated : item.end]))) for item in found)
+        hashes = (short_hash("proof", self._plain(item.stated, item.end)) for item in found)
         words = self.lexed.text.lower().count("exercise")
         marked = dict.fromkeys(item.record.name for item in found if item.marked)
         return ReadFile(self._scanned(path, found), tuple(hashes), words, tuple(marked))
+
+    def _plain(self, start: int, end: int) -> str:
+        """Return code on one line, with each white space that is not in a string as one space."""
+        code = self.lexed.code[start:end]
+        if '"' in code:
+            pieces: list[str] = []
+            at = 0
+            for string in _STRINGS.finditer(self.lexed.bare, start, end):
+                first, last = string.start() - start, string.end() - start
+                pieces += (code[at:first], code[first:last].translate(_KEPT_SPACE))
+                at = last
+            return printable(normalise("".join([*pieces, code[at:]])).translate(_SPACE_AGAIN))
+        return printable(normalise(code))
 
     def _scanned(self, path: str, found: list[_DeclarationSpan]) -> ScannedFile:
         problems = [self.problem] if self.problem else []
@@ -262,8 +278,8 @@ class _Reader:
         if head is None:
             return []
         start, end = command.own, command.end
-        statement = printable(normalise(self.lexed.code[head.start : head.end]))
-        text_hash = short_hash("text", printable(normalise(self.lexed.code[start:end])))
+        statement = self._plain(head.start, head.end)
+        text_hash = short_hash("text", self._plain(start, end))
         places = self.positions
         marked = _MARK.search(self.lexed.bare, start, command.word) is not None
         return [

@@ -23,7 +23,7 @@ from store.events.scans import (
     SorryRemoved,
 )
 from store.log.envelope import StoredEvent, utc_text
-from store.view.projections.rows import quoted, upsert
+from store.view.projections.rows import as_json, quoted, upsert
 
 # Statements here name their index: SQLite, which has no statistics here, would take one that reads all sorries
 # of the repository, or all verified proofs.
@@ -51,6 +51,8 @@ def sorry_opened(db: sqlite3.Connection, event: StoredEvent, body: SorryOpened) 
             "updated_sha": body.sha,
             "closed_sha": None,
             "filled_by": None,
+            "went": "",
+            "rests_on_json": "[]",
             "verified_proof": proof,
         },
         once={"opened_sha": body.sha, "opened_at": event.recorded_at},
@@ -87,26 +89,32 @@ def sorry_changed(db: sqlite3.Connection, event: StoredEvent, body: SorryChanged
 
 
 def sorry_filled(db: sqlite3.Connection, event: StoredEvent, body: SorryFilled) -> None:
-    """Close a sorry whose declaration no longer has it."""
+    """Close a sorry whose declaration has a proof in its place."""
     db.execute(
-        f"UPDATE sorries SET state = 'filled', closed_sha = ?, updated_sha = ?, filled_by = ? WHERE {_SORRY}",
-        (body.sha, body.sha, body.by, *_where(body)),
+        "UPDATE sorries SET state = 'filled', closed_sha = ?, updated_sha = ?, filled_by = ?, rests_on_json = ? "
+        f"WHERE {_SORRY}",
+        (body.sha, body.sha, body.by, as_json(body.rests_on), *_where(body)),
     )
     detail = f"by {body.by}"
     if body.proof:
         row = db.execute("SELECT simulated FROM proofs WHERE proof = ?", (body.proof,)).fetchone()
         mark = "SIMULATED " if row is not None and row[0] else ""
         detail += f", with the text of {mark}proof {body.proof}"
+    if body.rests_on:
+        detail += f"; rests on {', '.join(body.rests_on)}, which has a sorry"
     _step(db, event, body, "filled", detail)
 
 
 def sorry_removed(db: sqlite3.Connection, event: StoredEvent, body: SorryRemoved) -> None:
-    """Close a sorry whose declaration is gone."""
+    """Close a sorry that went without a proof of what its declaration said."""
     db.execute(
-        f"UPDATE sorries SET state = 'removed', closed_sha = ?, updated_sha = ? WHERE {_SORRY}",
-        (body.sha, body.sha, *_where(body)),
+        f"UPDATE sorries SET state = 'removed', closed_sha = ?, updated_sha = ?, went = ? WHERE {_SORRY}",
+        (body.sha, body.sha, body.how, *_where(body)),
     )
-    _step(db, event, body, "removed", "its declaration is gone")
+    detail = body.detail or "its declaration is gone"
+    if body.how == "restated":
+        detail += f": {body.statement_before} -> {body.statement_after}"
+    _step(db, event, body, "removed" if body.how == "deleted" else body.how, detail)
 
 
 def proof_stands(db: sqlite3.Connection, event: StoredEvent, *, proof: str, detail: str) -> None:

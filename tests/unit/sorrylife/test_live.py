@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from pipeline.jobs.mirror import TreeFile
 from pipeline.lean.source.scanner import read_file, scan_source
+from pipeline.meaning import Meanings
+from pipeline.versions import Version
 from store.domain.life import Commit, GivenProof, live
 from store.domain.matching import (
     Decl,
@@ -17,6 +20,7 @@ from store.domain.matching import (
     declarations_now,
 )
 from store.events.scans import SorryChanged, SorryEvent, SorryFilled, SorryMoved, SorryOpened, SorryRemoved
+from tests.support.fillings import FILLINGS
 
 
 @dataclass
@@ -28,6 +32,7 @@ class Branch:
     living: dict[str, LivingSorry] = field(default_factory=dict)
     closed: set[str] = field(default_factory=set)
     commits: int = 0
+    last: list[SorryEvent] = field(default_factory=list)
 
     def commit(
         self, files: Mapping[str, str | None], *, proofs: tuple[GivenProof, ...] = ()
@@ -36,6 +41,7 @@ class Branch:
         self.commits += 1
         before: list[Decl] = []
         now: list[Decl] = []
+        old, new = self._versions(files)
         for path, source in files.items():
             changed = [item for item in self.living.values() if item.place.path == path]
             if path in self.files and self.remember:
@@ -46,9 +52,11 @@ class Branch:
             if source is not None:
                 read = read_file(source.encode(), path=path)
                 now += declarations_now(read, path=path, blob=f"{self.commits:040x}")
+        compared = compare(before, now)
         events = live(
             Commit("host/o/n", "main", f"{self.commits:040x}"),
-            compare(before, now),
+            compared,
+            judge=Meanings(old, new, compared),
             proofs=proofs,
             elsewhere={item.sorry for item in self.living.values() if item.place.path not in files},
             closed=self.closed,
@@ -58,10 +66,20 @@ class Branch:
                 del self.files[path]
             else:
                 self.files[path] = source
+        self.last = events
         for event in events:
             self._apply(event)
         assert len({event.sorry for event in events}) == len(events), "one event a sorry and commit"
         return events
+
+    def _versions(self, files: Mapping[str, str | None]) -> tuple[dict[str, Version], dict[str, Version]]:
+        was = {path: self.files[path] for path in files if path in self.files and self.remember}
+        now = {path: text for path, text in files.items() if text is not None}
+        old, new = (
+            {path: Version(TreeFile(path, ""), text.encode()) for path, text in some.items()}
+            for some in (was, now)
+        )
+        return old, new
 
     def _apply(self, event: SorryEvent) -> None:
         match event:
@@ -151,8 +169,9 @@ def test_a_renamed_namespace_keeps_its_sorry_although_the_statement_names_it_too
     (changed,) = branch.commit({"A.lean": "namespace M\ntheorem a : M.p := sorry\nend M\n"})
     assert isinstance(changed, SorryChanged)
     assert changed.sorry == opened.sorry
-    events = branch.commit({"A.lean": "namespace K\ntheorem a : K.p := rfl\nend K\n"})
-    assert types(events) == ["sorry_filled"]
+    (went,) = branch.commit({"A.lean": "namespace K\ntheorem a : K.p := rfl\nend K\n"})
+    assert isinstance(went, SorryRemoved)
+    assert (went.how, went.statement_before, went.statement_after) == ("restated", ": M.p", ": K.p")
 
 
 def test_names_that_end_alike_are_no_rename_where_there_is_a_choice(branch: Branch) -> None:
@@ -336,3 +355,21 @@ def test_a_sorry_of_an_alias_lives_on_while_the_alias_says_the_same() -> None:
     assert isinstance(moved, SorryMoved)
     (removed,) = branch.commit({"B.lean": "alias two := one\n"})
     assert isinstance(removed, SorryRemoved), "an alias that says something else is another one"
+
+
+@pytest.mark.parametrize("case", [case for case, filling in FILLINGS.items() if len(filling.before) == 1])
+def test_the_life_of_a_sorry_says_how_it_went(case: str) -> None:
+    """An import that only one version has is read out of git, which there is none of here."""
+    branch, filling = Branch(), FILLINGS[case]
+    branch.commit(filling.before)
+    for event in branch.commit(filling.after):
+        match event:
+            case SorryFilled():
+                assert filling.how == "filled"
+                assert bool(event.rests_on) == ("rests on" in filling.kinds)
+            case SorryRemoved():
+                assert event.how == filling.how
+                assert event.detail
+            case _:
+                assert isinstance(event, SorryMoved), event
+    assert any(isinstance(event, SorryFilled | SorryRemoved) for event in branch.last)

@@ -1,0 +1,374 @@
+"""One version of a Lean file, as it is compared with another: its scan, and what is read of it where someone asks.
+
+Beside the declarations: the words of its commands that count (`marks`: a sorry by another word, an axiom, code that the
+kernel does not see), what is in force at each declaration, its notations, macros and instances, and what it defines.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+from typing import Literal, NamedTuple
+
+from pipeline.jobs.mirror import Mirror, TreeFile
+from pipeline.jobs.protocol import JobError
+from pipeline.jobs.version import content, shortened, unread
+from pipeline.lean.source.context import (
+    NOTATIONS,
+    Item,
+    Part,
+    before_the_declaration,
+    instance_of,
+    notation_of,
+    parts_of,
+    words_of,
+)
+from pipeline.lean.source.forbidden import (
+    ADMITTING,
+    MAKERS,
+    SORRY_NAMES,
+    UNCHECKED_NAMES,
+    changes_nothing,
+    invisible,
+    skeleton,
+)
+from pipeline.lean.source.lexer import KEYWORDS, Positions, decode, lex, tokens_of_text, words
+from pipeline.lean.source.scanner import Command, read_source
+from store.domain.identity import normalise
+from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
+from store.domain.matching import (
+    Decl,
+    LivingSorry,
+    declarations_known,
+    declarations_now,
+    place_of,
+)
+from store.events.places import SorryPlace
+
+MarkKind = Literal["unchecked", "option", "hidden"]
+_SUSPECT = (*sorted(SORRY_NAMES | UNCHECKED_NAMES | MAKERS | ADMITTING), "axiom", "set_option", "sorr")
+"""What a command must have as text to be looked at word by word."""
+_ANSWER = re.compile(rb"\banswer\s*\(\s*\Z")
+_BEFORE_ANSWER = 64
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_SHOWN_AS_SPACE = frozenset("\t\f\ufeff")
+_ONLY_SHOW = frozenset({"#check", "#check_failure", "#print", "#reduce", "#synth"})
+"""Commands that leave nothing behind; `#eval` can declare."""
+_MASKS = {1: " ", 2: " "}
+"""The lexer's marks of doc comments."""
+_BEFORE_A_TACTIC = words("by ; <;> · . => ( | first try then else all_goals any_goals repeat do")
+_PIECE_OF_A_NAME = re.compile(r"`{1,2}(?:sorr|sorryA)\b|\"(?:sorr|sorryA|ax|axi|axio)\"")
+_JOINED = re.compile(r"\+\+|append|mkStr|mkSimple|toName")
+_MODIFIER = re.compile(r"\b(?:unsafe|partial)\b")
+_NOT_DEFINED = PROVABLE_KINDS | INSTANCE_KINDS
+
+
+class Chains:
+    """Lists of parts of what is in force, each by a number: that of its beginning is kept with its last part, and equal
+    ones are one."""
+
+    def __init__(self) -> None:
+        self._links: list[tuple[int, Part | None]] = [(0, None)]
+        self._numbers: dict[tuple[int, Part], int] = {}
+
+    def longer(self, chain: int, part: Part) -> int:
+        """Return the number of a list with a part more."""
+        link = chain, part
+        if link not in self._numbers:
+            self._numbers[link] = len(self._links)
+            self._links.append(link)
+        return self._numbers[link]
+
+    def parts(self, chain: int) -> Counter[Part]:
+        """Return the parts of a list, and how often each is in it."""
+        found: Counter[Part] = Counter()
+        while chain:
+            chain, part = self._links[chain]
+            if part is not None:
+                found[part] += 1
+        return found
+
+
+class Mark(NamedTuple):
+    """A word of a command that counts; `owner` is the index of its declaration, -1 outside of any."""
+
+    kind: MarkKind
+    word: str
+    byte: int
+    owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a word of a statement may mean. `meaning` is a hash of what it is, without its name and attributes."""
+
+    name: str
+    path: str
+    index: int
+    byte: int
+    meaning: str
+
+
+class Version:
+    """One version of a file: its scan, its bytes, and what is read of its commands where someone asks."""
+
+    def __init__(self, item: TreeFile, data: bytes | str) -> None:
+        self.item = item
+        self.data = b"" if isinstance(data, str) else data
+        read, self.source = read_source(self.data, path=item.path)
+        self.read = unread(item, data) if isinstance(data, str) else shortened(read)
+        self.declarations = self.read.scan.declarations
+        self._marks: dict[int, list[Mark]] = {}
+
+    @cached_property
+    def _starts(self) -> list[tuple[int, int]]:
+        return sorted((one.byte_start, index) for index, one in enumerate(self.declarations))
+
+    @cached_property
+    def owners(self) -> dict[int, int]:
+        """The declaration of each sorry, by the sorry's first byte."""
+        return {sorry.byte_start: sorry.index for sorry in self.read.scan.sorries}
+
+    @cached_property
+    def _sorry_starts(self) -> list[int]:
+        return sorted(self.owners)
+
+    @cached_property
+    def _positions(self) -> Positions:
+        return Positions(decode(self.data)[0], "")
+
+    def place(self, byte: int) -> tuple[int, int]:
+        """Return the line from 1 and the column from 0 of a byte."""
+        at = self._positions.offset(byte)
+        return self._positions.line(at), self._positions.column(at)
+
+    def answer(self, place: SorryPlace) -> bool:
+        """Return whether a sorry stands in `answer(…)`."""
+        before = self.data[max(0, place.byte_start - _BEFORE_ANSWER) : place.byte_start]
+        return _ANSWER.search(before) is not None
+
+    def code_of(self, index: int) -> str:
+        """Return a declaration's text without comments."""
+        one = self.declarations[index]
+        return lex(self.data[one.byte_start : one.byte_end].decode("utf-8", "replace")).code
+
+    # ---- what hides something
+
+    @cached_property
+    def exits(self) -> int:
+        """The byte of the `#exit` after which Lean reads nothing; -1 without one."""
+        if b"#exit" not in self.data:
+            return -1
+        end = max((command.byte_end for command in self.source.commands), default=self.source.header_end)
+        tokens, _ = tokens_of_text(self.data[end:].decode("utf-8", "replace"))
+        return end + tokens[0].byte_start if tokens and tokens[0].text == "#exit" else -1
+
+    @cached_property
+    def unseen(self) -> Counter[str]:
+        """The characters that hide something: those that turn text around wherever they stand, others in code."""
+        text = self.data.decode("utf-8", "replace")
+        found = {one for one in set(text) if one not in _SHOWN_AS_SPACE and invisible(one)}
+        if not found:
+            return Counter()
+        bare = lex(text).bare.translate(_MASKS)
+        return Counter({one: (text if one in _BIDI else bare).count(one) for one in sorted(found)})
+
+    def unknown_command_with(self, name: str) -> Command | None:
+        """Return the command of a library, or of the project's own, that has this name in it."""
+        if name.encode() not in self.data:
+            return None
+        return next(
+            (
+                command
+                for command in self.source.commands
+                if command.kind == "other"
+                and command.keyword not in KEYWORDS
+                and not command.keyword.startswith(("#", "/"))
+                and name in words_of(lex(command.text).code)
+            ),
+            None,
+        )
+
+    # ---- what stands around a declaration
+
+    def contexts(self, chains: Chains) -> dict[int, int]:
+        """Return the chain of what is in force at each declaration and belongs to what it says, by its index."""
+        found: dict[int, int] = {}
+        chain = [0]  # of the first 0, 1, 2, … lines
+        for command, lines in self.source.in_force():
+            # One command closes scopes or adds lines, never both.
+            del chain[len(lines) + 1 :]
+            for line in lines[len(chain) - 1 :]:
+                chain.append(_with(chains, chain[-1], line))
+            inside = self._inside(command)
+            if not inside:
+                continue
+            here = chain[-1]
+            for line in before_the_declaration(
+                self.data[command.byte_start : inside[0][0]].decode("utf-8", "replace")
+            ):
+                here = _with(chains, here, line)
+            found.update((index, here) for _, index in inside)
+        return found
+
+    @cached_property
+    def items(self) -> tuple[Item, ...]:
+        """The notations, macros and instances, in their order."""
+        found = [
+            notation_of(lex(command.text).code, command.keyword, byte=command.byte_start)
+            for command in self.source.commands
+            if command.keyword in NOTATIONS
+        ]
+        found += [
+            instance_of(self.code_of(index), one.statement, byte=one.byte_start)
+            for index, one in enumerate(self.declarations)
+            if one.kind == "instance"
+        ]
+        return tuple(sorted(found, key=lambda item: item.byte))
+
+    @cached_property
+    def defined(self) -> tuple[Definition, ...]:
+        """All that a statement may speak of: every declaration that is no theorem and no instance."""
+        return tuple(
+            Definition(one.name, self.item.path, index, one.byte_start, f"{one.statement_hash} {proof}")
+            for index, (one, proof) in enumerate(zip(self.declarations, self.read.proof_hashes, strict=True))
+            if one.kind not in _NOT_DEFINED
+        )
+
+    # ---- words that count
+
+    def _inside(self, command: Command) -> list[tuple[int, int]]:
+        first = bisect_left(self._starts, (command.byte_start, -1))
+        return self._starts[first : bisect_left(self._starts, (command.byte_end, -1))]
+
+    def marks_of(self, index: int) -> list[Mark]:
+        """Return the marks of one declaration."""
+        start, commands = self.declarations[index].byte_start, self.source.commands
+        at = bisect_left(commands, start + 1, key=lambda one: one.byte_end)
+        return (
+            [mark for mark in self.marks(commands[at]) if mark.owner == index] if at < len(commands) else []
+        )
+
+    def modifier_of(self, index: int) -> str:
+        """Return `unsafe` or `partial`, where the declaration is so called, with which the kernel sees no proof."""
+        one = self.declarations[index]
+        head = self.code_of(index)[:200].split(one.kind.split(" ")[-1])[0]
+        found = _MODIFIER.search(head)
+        return found.group() if found else ""
+
+    def marks(self, command: Command) -> list[Mark]:
+        """Return the words of a command that count."""
+        if command.byte_start not in self._marks:
+            text = "" if command.keyword in _ONLY_SHOW else skeleton(command.text)
+            suspect = {word for word in _SUSPECT if word in text}
+            if suspect == {"sorry", "sorr"} and text.count("sorr") == self._sorries_in(command):
+                suspect = set()
+            self._marks[command.byte_start] = list(self._marked(command)) if suspect else []
+        return self._marks[command.byte_start]
+
+    def _sorries_in(self, command: Command) -> int:
+        starts = self._sorry_starts
+        return bisect_left(starts, command.byte_end) - bisect_left(starts, command.byte_start)
+
+    def _marked(self, command: Command) -> Iterator[Mark]:
+        inside = self._inside(command)
+        code = self.data[command.byte_start : command.byte_end].decode("utf-8", "replace")
+        tokens, _ = tokens_of_text(code)
+
+        def owner(byte: int) -> int:
+            at = max(bisect_left(inside, (byte + 1, -1)) - 1, 0)
+            return inside[at][1] if inside else -1
+
+        previous = ""
+        for token, next_token in zip_longest(tokens, tokens[1:]):
+            byte = command.byte_start + token.byte_start
+            after = next_token.text if next_token else ""
+            found = (
+                None
+                if previous == "set_option"
+                else self._counts(command, token.text, byte, before=previous, after=after)
+            )
+            previous = skeleton(token.text)
+            if found is not None:
+                yield Mark(*found, byte, owner(byte))
+        plain = lex(code).code
+        piece = _PIECE_OF_A_NAME.search(plain)
+        if piece is not None and _JOINED.search(plain):
+            byte = command.byte_start + len(plain[: piece.start()].encode())
+            yield Mark("hidden", "a name that is put together in a program", byte, owner(byte))
+
+    def _counts(
+        self, command: Command, word: str, byte: int, *, before: str, after: str
+    ) -> tuple[MarkKind, str] | None:
+        """Return as what a word counts, and how it is called."""
+        plain = skeleton(word)
+        if plain == "set_option":
+            skips = skeleton(after).split(".")[0] == "debug"
+            return None if changes_nothing(after) else ("unchecked" if skips else "option", after)
+        parts = {part.rstrip("?!") for part in plain.removeprefix("_root_.").split(".")}
+        if (parts & (SORRY_NAMES | UNCHECKED_NAMES)) - {part.rstrip("?!") for part in word.split(".")}:
+            return "hidden", f"{word}, which looks like {plain},"
+        declares = command.kind == "declaration"
+        where = "quoted syntax" if declares else f"the command {command.keyword}"
+        left = self.data[byte - 1 : byte]
+        if parts & MAKERS or plain.endswith(".admit") or (plain == "admit" and left == b"."):
+            if "sorryAx" in parts and declares and left != b"`":
+                return "unchecked", plain
+            return "hidden", f"{plain} in {'a program' if declares else where}"
+        if plain in SORRY_NAMES:
+            if byte in self.owners or left in (b".", b"`") or (plain == "admit" and declares):
+                return None
+            return "hidden", f"{plain} in {where}"
+        if plain == "axiom" != command.keyword:
+            return "hidden", f"{plain} in {where}"
+        if parts & UNCHECKED_NAMES:
+            return "unchecked", plain
+        if plain in ADMITTING and declares and (plain.endswith(("?", "!")) or self._tactic(before, byte)):
+            return "unchecked", f"{plain}, which looks for a proof,"
+        return None
+
+    def _tactic(self, before: str, byte: int) -> bool:
+        """Return whether a word stands where a tactic may begin: it could be the name of a hypothesis too."""
+        line = self.data[self.data.rfind(b"\n", 0, byte) + 1 : byte]
+        return before in _BEFORE_A_TACTIC or not line.strip()
+
+
+def _with(chains: Chains, chain: int, line: str) -> int:
+    for part in parts_of(line):
+        chain = chains.longer(chain, part)
+    return chain
+
+
+def version_of(mirror: Mirror, item: TreeFile) -> Version:
+    """Read a version of a file out of a mirror; one that is not there is a version that was not read."""
+    try:
+        return Version(item, content(mirror, item))
+    except JobError as error:
+        if error.reason != "object_missing":
+            raise
+        return Version(item, "git has not its content here, as in a partial clone; not scanned")
+
+
+def earlier(version: Version) -> list[Decl]:
+    """Return a file's declarations as they were; its sorries are called by their places."""
+    scan, item = version.read.scan, version.item
+    living = [
+        LivingSorry(f"{item.path}\0{sorry.byte_start}", place_of(scan, sorry, path=item.path, blob=item.blob))
+        for sorry in scan.sorries
+    ]
+    return declarations_known(living, version.read, path=item.path) or []
+
+
+def present(version: Version) -> list[Decl]:
+    """Return a file's declarations as they are."""
+    return declarations_now(version.read, path=version.item.path, blob=version.item.blob)
+
+
+def same_text(one: str, other: str) -> bool:
+    """Return whether two pieces of code are the same but for white space and comments."""
+    return normalise(lex(one).code) == normalise(lex(other).code)
