@@ -86,9 +86,12 @@ FILLINGS = {
         "variable {p : Prop}\nvariable (q r : Prop)\ntheorem foo : p → p", "exact id", "filled", "filled",
     ),
     # what names mean
-    "another definition": _two("def G := False\ntheorem foo : G", "def G := True\ntheorem foo : G", "trivial", "meaning"),
+    "another definition": _two(
+        "def G := False\ntheorem foo : G", "def G := True\ntheorem foo : G", "trivial", "meaning"
+    ),
     "a definition below another": _two(
-        "def H := False\ndef G := H\ntheorem foo : G", "def H := True\ndef G := H\ntheorem foo : G", "trivial", "meaning"
+        "def H := False\ndef G := H\ntheorem foo : G", "def H := True\ndef G := H\ntheorem foo : G", "trivial",
+        "meaning"
     ),
     "a structure with other fields": _two(
         "structure G : Prop where\n  out : False\ntheorem foo : G",
@@ -149,24 +152,29 @@ FILLINGS = {
         "theorem foo (a : Nat) : a + 1 = a", "rfl", "meaning",
     ),
     "an instance of another type": _two(
-        "theorem foo (a : Nat) : a + 0 = a", "instance : Add Vec := ⟨f⟩\ntheorem foo (a : Nat) : a + 0 = a", "rfl", "filled",
+        "theorem foo (a : Nat) : a + 0 = a", "instance : Add Vec := ⟨f⟩\ntheorem foo (a : Nat) : a + 0 = a",
+        "rfl", "filled",
         "filled",
     ),
     "a notation below the theorem": _one(
-        "theorem foo : 1 + 1 = 2 := sorry\n", 'theorem foo : 1 + 1 = 2 := rfl\nlocal infixl:65 " + " => f\n', "filled", "filled"
+        "theorem foo : 1 + 1 = 2 := sorry\n",
+        'theorem foo : 1 + 1 = 2 := rfl\nlocal infixl:65 " + " => f\n', "filled", "filled"
     ),
     # what else changes what a text says
     "unbound names are bound": _two(
-        "theorem foo (h : FALSE) : False", "set_option autoImplicit true\ntheorem foo (h : FALSE) : False", "exact h", "context"
+        "theorem foo (h : FALSE) : False", "set_option autoImplicit true\ntheorem foo (h : FALSE) : False",
+        "exact h", "context"
     ),
     "white space of a text": _two('theorem foo : "a b" = "a  b"', 'theorem foo : "a b" = "a b"', "rfl", "statement"),
     "options that only print": _two(
-        "theorem foo : 1 = 1", "set_option trace.profiler true in\nset_option weak.linter.all false in\ntheorem foo : 1 = 1",
+        "theorem foo : 1 = 1",
+        "set_option trace.profiler true in\nset_option weak.linter.all false in\ntheorem foo : 1 = 1",
         "rfl", "filled", "filled",
     ),
     "an own command": _one(
         f"{FALSE} := sorry\n",
-        'macro "claim" n:ident ":" t:term : command => `(theorem $n : True := trivial)\n\nclaim foo : False\n', "hidden", "hidden",
+        'macro "claim" n:ident ":" t:term : command => `(theorem $n : True := trivial)\n\nclaim foo : False\n',
+        "hidden", "hidden",
     ),
 }  # fmt: skip
 """By what was put in the place of the sorry, or changed around it."""
