@@ -206,6 +206,11 @@ _SAY_NOTHING = words(
     "LawfulBEq Infinite Nontrivial TypeName FromJson ToJson Quote Std.Associative Std.Commutative"
 )
 """Classes of which a statement hardly means another instance: all are equal, or they only show."""
+_BRINGS_SIGNS = re.compile(
+    r"(?:[Rr]ing|[Gg]roup|[Ff]ield|Lattice|[Oo]rder|Module|[Mm]onoid|Algebra|WithZero|Domain|Magma|Space|Action|Category|"
+    r"Norm\w*|Monad|Applicative|Alternative|Quantale|Frame|Star|SetLike|FunLike|NatCast|IntCast|RatCast)$"
+)
+"""Classes of Mathlib's that bring many signs at once."""
 _ANY_SIGN = re.compile(r"[-+*/^•≤<≥>∈⊆∪∩⊔⊓⊤⊥∣↑‖∅0-9\[]|⁻¹|⇑")
 
 
@@ -270,4 +275,5 @@ def uses(item: Item, statement: str, words: Collection[str]) -> bool:
         return any(sign in statement for sign in _SIGNS_OF[name].split(" "))
     if name.startswith(("Coe", "Lift")):
         return True
-    return bool(concrete) and _ANY_SIGN.search(statement) is not None
+    brings_signs = _BRINGS_SIGNS.search(name) is not None
+    return brings_signs and bool(concrete) and _ANY_SIGN.search(statement) is not None
