@@ -40,6 +40,7 @@ from daemon.logs import configure
 from daemon.main_loop import Heartbeat, MainLoop
 from daemon.maintenance import Maintenance
 from daemon.periodic import Periodic, channel_row, table
+from daemon.polling.authors import Authors
 from daemon.polling.branch_diff import watchlist_events
 from daemon.polling.git import Git
 from daemon.polling.github import Forge, GitHub
@@ -364,6 +365,9 @@ class Service:
         )
         self._poller = Poller(store=self._store, git=self._git, github=None, paths=paths)
         self._polls = PollScheduler(self._poller, self.context)
+        self._authors = Authors(
+            store=self._store, git=self._git, mirror=self._poller.mirror, context=self.context
+        )
         self._connect(settings)
         cgroups = await asyncio.to_thread(cgroups_here)
         local = LocalEngine(
@@ -438,6 +442,8 @@ class Service:
             table(
                 polls=self._polls,
                 poll=self._poll_tick,
+                authors=self._authors,
+                ask_authors=self._authors_tick,
                 plan=self._plan_tick,
                 watcher=self._watcher,
                 notifications=self._notifications,
@@ -626,6 +632,10 @@ class Service:
     async def _poll_tick(self) -> None:
         if await self._work.polls_wait() is None:
             await self._polls.tick()
+
+    async def _authors_tick(self) -> None:
+        if await self._work.polls_wait() is None:
+            await self._authors.look()
 
     async def _plan_tick(self) -> None:
         # A toolchain, or what training needs, may have been installed since; a token that was refused, renewed; a file

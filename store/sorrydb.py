@@ -251,7 +251,7 @@ def _record(row: Sorry, branch: BranchRow, url: str, version: str, goal: str) ->
         goal=goal,
         url=line_url(row.repository, commit, row.path, row.line),
         blame_email_hash="",
-        blame_date=seen,
+        blame_date=_date(row.written_at) or seen,
         inclusion_date=seen,
     )
 

@@ -29,7 +29,7 @@ from store.documents.lookup import one_match, resolve
 from store.documents.proofs import Proof, describe_proofs
 from store.documents.sorries import Goal, Sorry, by_impact, describe_sorries
 from store.domain.identity import line_url
-from store.text import ago, by_state, clean, clean_block, counted
+from store.text import ago, by_state, clean, clean_block, counted, cut
 from store.view.impact import Impact
 from store.view.rows import too_large_said
 
@@ -162,7 +162,7 @@ def list_(
                 item.declaration,
                 item.statement,
                 item.tried.text if item.tried else "-",
-                ago(item.opened_at).removesuffix(" ago"),
+                _since(item),
             )
             for item in shown
         ],
@@ -292,6 +292,12 @@ class OneSorry:
     """oldest first"""
 
 
+def _since(item: Sorry) -> str:
+    """Say for how long a sorry has been there, and by whom."""
+    age = ago(item.since).removesuffix(" ago")
+    return f"{age}, {cut(item.written_by, 24)}" if item.written_by else age
+
+
 def _goal(said: Goal | None) -> str:
     """Lean's text of what is to be proved, below one another; nothing where no trace said it yet."""
     if said is None:
@@ -353,6 +359,7 @@ def _show_one(item: Sorry, *, tip: str | None, paths: Paths) -> None:
             ("declaration", clean(f"{item.kind} {item.declaration}")),
             ("statement", clean(item.statement)),
             ("word", f"{item.token}, {item.mode} mode"),
+            ("since", f"{item.since[:10]}, {item.written_text or 'or earlier'}"),
             ("goal", _goal(item.goal)),
             ("rests on it", _rests(item.impact)),
             ("proof", item.verified_proof or ""),
@@ -364,5 +371,6 @@ def _show_one(item: Sorry, *, tip: str | None, paths: Paths) -> None:
             say(f"  {line}")
     say(styled("history", "bold"))
     for step in item.history:
-        line = f"  {ago(step.recorded_at):<10} {step.step:<8} {step.sha[:10]}  {clean(step.detail)}"
+        seen = f" (seen {ago(step.recorded_at)})" if step.noticed else ""
+        line = f"  {ago(step.at):<10} {step.step:<8} {step.sha[:10]}  {clean(step.detail)}{seen}"
         say(clean_block(line).rstrip())

@@ -53,6 +53,18 @@ class CommitFacts:
     subject: str
 
 
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who wrote a commit, and when; `parents` is empty where nobody asked for them."""
+
+    sha: str
+    name: str
+    mail: str
+    authored_at: datetime
+    subject: str
+    parents: tuple[str, ...] = ()
+
+
 class Git(GitProcess):
     """The questions and orders; see `GitProcess` for the arguments."""
 
@@ -161,7 +173,7 @@ class Git(GitProcess):
         trees = "".join(f"{check_sha(sha)}^{{tree}}\n" for sha in shas)
         if not trees:
             return 0
-        return await self._bring(mirror, await self._missing(mirror, trees))
+        return await self.bring(mirror, await self._missing(mirror, trees))
 
     # --- mirrors ------------------------------------------------------------------------------------------
 
@@ -246,6 +258,42 @@ class Git(GitProcess):
         )
         return tuple(out.decode().split())
 
+    async def missing_versions(self, mirror: Path, sha: str, paths: Collection[str]) -> list[str]:
+        """Return the versions of files, in the history of a commit, whose contents the mirror lacks.
+
+        Raises:
+            GitError: the mirror has no such commit.
+        """
+        return await self._missing(mirror, "\n".join((check_sha(sha), "--", *paths, "")))
+
+    async def blame(
+        self, mirror: Path, sha: str, path: str, ranges: Iterable[tuple[int, int]]
+    ) -> dict[int, Author]:
+        """Return who wrote lines of a file as a commit has it, by line; changed white space is nobody's work.
+
+        What `bring` did not fetch, git does, one request at a time: of a file that was renamed, the others that went.
+
+        Args:
+            ranges: first and last lines, from 1, inclusive.
+
+        Raises:
+            GitError: the mirror has no such commit or file, or the file not so many lines.
+        """
+        out = await self._run(
+            "blame",
+            "--porcelain",
+            "-w",
+            *(f"-L{first},{last}" for first, last in ranges),
+            check_sha(sha),
+            "--",
+            path,
+            mirror=mirror,
+            lazily_from=await self._origin(mirror),
+            timeout_s=self._long_s,
+            in_background=True,
+        )
+        return _blamed(out.decode(errors="replace"))
+
     async def last_authors(
         self, mirror: Path, sha: str, path: str, *, first: int, last: int
     ) -> frozenset[tuple[str, str]]:
@@ -255,27 +303,45 @@ class Git(GitProcess):
             GitError: the mirror has no such commit or file, or the file not so many lines.
         """
         # One request for all versions of the file that are not there, where blame would make one for each.
-        await self._bring(mirror, await self._missing(mirror, f"{check_sha(sha)}\n--\n{path}\n"))
+        await self.bring(mirror, await self.missing_versions(mirror, sha, [path]))
+        lines = await self.blame(mirror, sha, path, [(first, last)])
+        return frozenset((line.name, line.mail) for line in lines.values())
+
+    async def authors(self, mirror: Path, shas: Iterable[str]) -> dict[str, Author]:
+        """Return who wrote these commits, in one process.
+
+        Raises:
+            GitError: the mirror lacks one.
+        """
+        text = "".join(f"{check_sha(sha)}\n" for sha in shas)
+        if not text:
+            return {}
         out = await self._run(
-            "blame",
-            "--line-porcelain",
-            f"-L{first},{last}",
-            check_sha(sha),
-            "--",
-            path,
-            mirror=mirror,
-            lazily_from=await self._origin(mirror),
-            timeout_s=self._long_s,
-        )
-        authors: set[tuple[str, str]] = set()
-        name = ""
-        # The file's own text has a tab before each of its lines.
-        for line in out.decode(errors="replace").split("\n"):
-            if line.startswith("author "):
-                name = line.removeprefix("author ")
-            elif line.startswith("author-mail "):
-                authors.add((name, line.removeprefix("author-mail ").strip("<>")))
-        return frozenset(authors)
+            "log", "--no-walk=unsorted", "-z", "--no-show-signature", "--encoding=UTF-8",
+            "--format=%H%x00%P%x00%aN%x00%aE%x00%at%x00%s", "--stdin", mirror=mirror, text=text, in_background=True,
+        )  # fmt: skip
+        fields = out.decode(errors="replace").split("\0")
+        return {
+            sha: Author(sha, name, mail, _time(seconds), subject, tuple(parents.split()))
+            for sha, parents, name, mail, seconds, subject in zip(*[iter(fields)] * 6, strict=False)
+        }
+
+    async def merges_of(
+        self, mirror: Path, tip: str, shas: Collection[str], *, most_commits: int
+    ) -> dict[str, str]:
+        """Return the merge that brought each of these commits to the first parents of `tip`, of those that one did.
+
+        Args:
+            most_commits: so many are read of the history, the newest.
+
+        Raises:
+            GitError: the mirror has no such commit.
+        """
+        out = await self._run(
+            "rev-list", "--parents", f"--max-count={most_commits}", check_sha(tip), "--",
+            mirror=mirror, timeout_s=self._long_s, in_background=True,
+        )  # fmt: skip
+        return await asyncio.to_thread(_merges, out.decode(), tip, shas)
 
     async def pack(self, mirror: Path, shas: Sequence[str], folder: Path) -> Path:
         """Write a pack of these commits with all their files, and without their history, into a folder; return it.
@@ -382,10 +448,16 @@ class Git(GitProcess):
             mirror=mirror,
             text=revisions,
             timeout_s=self._long_s,
+            in_background="--\n" in revisions,  # the history of files, and not the files of a commit
         )
         return [line[1:] for line in out.decode().split() if line.startswith("?")]
 
-    async def _bring(self, mirror: Path, objects: Sequence[str]) -> int:
+    async def bring(self, mirror: Path, objects: Sequence[str]) -> int:
+        """Fetch objects, all in one request; return how many they are.
+
+        Raises:
+            GitError: the remote cannot be read, or does not give them.
+        """
         if not objects:
             return 0
         url = await self._origin(mirror)
@@ -413,6 +485,57 @@ class Git(GitProcess):
         )
         self._keep_origin(mirror, url)
         return len(objects)
+
+
+def _blamed(out: str) -> dict[int, Author]:
+    """Read what git blame --porcelain says: of a commit all that is known where it is first named."""
+    about: dict[str, dict[str, str]] = {}
+    lines: dict[int, str] = {}
+    sha = ""
+    for line in out.split("\n"):
+        if line.startswith("\t"):  # the file's own text
+            sha = ""
+        elif not sha:
+            sha, _, rest = line.partition(" ")
+            if is_sha(sha):
+                lines[int(rest.split(" ")[1])] = sha
+                about.setdefault(sha, {})
+        else:
+            name, _, value = line.partition(" ")
+            about[sha][name] = value
+    authors = {
+        sha: Author(
+            sha,
+            of.get("author", ""),
+            of.get("author-mail", "").strip("<>"),
+            _time(of.get("author-time", "")),
+            of.get("summary", ""),
+        )
+        for sha, of in about.items()
+    }
+    return {number: authors[sha] for number, sha in lines.items()}
+
+
+def _merges(out: str, tip: str, shas: Collection[str]) -> dict[str, str]:
+    """Return of a list of commits with their parents which merge brought these to the first parents of the tip."""
+    parents = {sha: rest for sha, *rest in (line.split() for line in out.splitlines())}
+    line = []
+    commit: str | None = tip
+    while commit in parents:
+        line.append(commit)
+        commit = next(iter(parents[commit]), None)
+    seen, found = set(line), {}
+    for merge in reversed(line):
+        waiting = [one for one in parents[merge][1:] if one not in seen]
+        while waiting:
+            one = waiting.pop()
+            if one in seen:
+                continue
+            seen.add(one)
+            if one in shas:
+                found[one] = merge
+            waiting += parents.get(one, ())
+    return found
 
 
 def _remove_record(mirror: Path, worktree: Path) -> None:

@@ -71,6 +71,7 @@ def check_branch(name: str) -> str:
 _MOST_OUTPUT_BYTES = 256 * 2**20
 _MOST_ERROR_BYTES = 2**20
 _CHUNK_BYTES = 2**16
+_LOWEST_PRIORITY = 19
 _LAST_READ_S = 5.0
 _PASSED_ON = (
     "PATH",
@@ -121,6 +122,7 @@ _ENVIRONMENT = {
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oConnectTimeout=20",
     "GIT_LFS_SKIP_SMUDGE": "1",
     "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_LITERAL_PATHSPECS": "1",  # a file may be called "*"
     "GIT_ALLOW_PROTOCOL": "file:https:http:ssh:git",
 }
 
@@ -163,11 +165,12 @@ class GitProcess:
         timeout_s: float | None = None,
         text: str = "",
         most_bytes: int = _MOST_OUTPUT_BYTES,
+        in_background: bool = False,
     ) -> bytes:
         """Run git and return what it printed; `url` is the remote that it talks to, None for work on a mirror alone.
 
         `lazily_from` is the remote that may be asked for contents which the mirror lacks. Without one git is not let
-        out: what is missing is missing at once.
+        out: what is missing is missing at once. What runs `in_background` leaves the processor to all others.
 
         Raises:
             GitError: it failed, took too long, or printed too much.
@@ -179,6 +182,7 @@ class GitProcess:
             timeout_s=timeout_s,
             text=text,
             most_bytes=most_bytes,
+            in_background=in_background,
         )
         if done.status != 0:
             remote = url is not None or "promisor remote" in done.err
@@ -193,6 +197,7 @@ class GitProcess:
         timeout_s: float | None = None,
         text: str = "",
         most_bytes: int = _MOST_OUTPUT_BYTES,
+        in_background: bool = False,
     ) -> GitResult:
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
         token = self._token(url) if url else None
@@ -211,6 +216,9 @@ class GitProcess:
                 raise GitError(
                     "invalid", "git: not found on PATH", remedy="install git (Debian: apt install git)"
                 ) from error
+            if in_background:
+                with contextlib.suppress(ProcessLookupError):
+                    os.setpriority(os.PRIO_PROCESS, process.pid, _LOWEST_PRIORITY)
             try:
                 async with asyncio.timeout(timeout_s):
                     out, err = await _communicate(process, text.encode(), most_bytes=most_bytes)

@@ -7,6 +7,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from store.documents.attempts import Attempt, describe_attempts
@@ -14,7 +15,7 @@ from store.documents.by_design import by_design
 from store.documents.document import of_row
 from store.documents.grades import IN_DOUBT
 from store.log.envelope import now_text
-from store.text import clean
+from store.text import clean, parse_time
 from store.view import queries
 from store.view.impact import Impact
 from store.view.reading import read
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 SorryKey = tuple[str, str, str]
 """Repository, branch and sorry."""
 Impacts = Mapping[SorryKey, Impact]
+_NOTICED_AT_ONCE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,12 @@ class Claim(ClaimRow):
 
 @dataclass(frozen=True, slots=True)
 class Step(SorryStepRow):
-    SHOWN: ClassVar = ("seq", "step", "sha", "recorded_at", "detail")
+    SHOWN: ClassVar = ("seq", "step", "sha", "at", "recorded_at", "detail")
+
+    @property
+    def noticed(self) -> bool:
+        """Whether the daemon saw it so much later that both times matter."""
+        return parse_time(self.recorded_at) - parse_time(self.at) > _NOTICED_AT_ONCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,20 @@ class Sorry(SorryRow):
     """What rests on its declaration; null without `--by impact`, and where it is not in the source."""
     history: list[Step]
     """Oldest first."""
+
+    @property
+    def since(self) -> str:
+        """When its author wrote it; where git was not asked or does not know, when the commit was made that was first
+        seen with it."""
+        return self.written_at or self.opened_at
+
+    @property
+    def written_text(self) -> str:
+        """By whom it was written, in which commit and pull request; "" where that is not known."""
+        if not self.written_sha:
+            return ""
+        number = "" if self.pull_request is None else f", #{self.pull_request}"
+        return f"{clean(self.written_by) or 'nobody'} in {self.written_sha[:10]}{number}"
 
     @property
     def state_text(self) -> str:

@@ -70,6 +70,7 @@ from store.events.scans import (
     SorryMoved,
     SorryOpened,
     SorryRemoved,
+    SorryWritten,
     TheoremsFollowed,
 )
 from store.events.service import (
@@ -132,6 +133,7 @@ AnyEvent = (
     | SorryChanged
     | SorryFilled
     | SorryRemoved
+    | SorryWritten
     | JobStarted
     | JobSucceeded
     | JobFailed

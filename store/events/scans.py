@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import AwareDatetime
+
 from store.events.base import BlobRef, EventBody, Sha
 from store.events.places import SorryPlace
 
@@ -169,3 +171,22 @@ class SorryRemoved(SorryEvent):
     detail: str = ""
     statement_before: str | None = None
     statement_after: str | None = None
+
+
+class SorryWritten(EventBody):
+    """Git said which commit wrote the line of a sorry.
+
+    `author` is a name, without an address; `authored_at` is when it was written, which is before it was made a commit
+    where it was rebased. `pull_request` is the number in the subject of the commit, or of the merge that brought it.
+    With a null `sha` git does not know, and `reason` says why.
+    """
+
+    type: ClassVar[str] = "sorry_written"
+    repository: str
+    branch: str
+    sorry: str
+    sha: Sha | None
+    author: str
+    authored_at: AwareDatetime | None
+    pull_request: int | None
+    reason: str

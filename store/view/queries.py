@@ -18,6 +18,7 @@ from store.domain.keywords import THEOREM_KINDS as THEOREM_KINDS
 from store.sqlite import connect_readonly, statements
 from store.view.reading import by_prefix, first, make_all, named_so, read, select
 from store.view.rows import (
+    UNWRITTEN,
     AttemptRow,
     BranchRow,
     ClaimRow,
@@ -293,6 +294,47 @@ def theorems_with(
 def sorries_by_prefix(db: sqlite3.Connection, prefix: str) -> list[SorryRow]:
     """Return the sorries whose id starts so, on every branch that has them."""
     return by_prefix(db, SorryRow, "sorries", "sorry", prefix)
+
+
+@dataclass(frozen=True, slots=True)
+class UnwrittenSorry:
+    """A sorry at the newest scanned commit `tip` of a branch, whose author git was not asked for.
+
+    `opened_sha` is the commit that brought it, None where it was there when the branch was first read.
+    """
+
+    repository: str
+    branch: str
+    tip: str
+    sorry: str
+    path: str
+    line: int
+    opened_sha: str | None
+
+
+def unwritten_repositories(db: sqlite3.Connection) -> list[str]:
+    """Return the repositories with a sorry whose author git was not asked for, by key."""
+    rows = db.execute(f"SELECT DISTINCT s.repository {_UNWRITTEN} ORDER BY s.repository")
+    return [row[0] for row in rows]
+
+
+def unwritten_sorries(db: sqlite3.Connection, repository: str, limit: int) -> list[UnwrittenSorry]:
+    """Return a repository's sorries whose author git was not asked for, by commit and place."""
+    rows = db.execute(
+        "SELECT s.repository, s.branch, b.scanned, s.sorry, s.path, s.line, "
+        "(SELECT c.sha FROM commits AS c WHERE c.repository = s.repository AND c.branch = s.branch "
+        "AND c.sha = s.updated_sha AND c.sha = s.opened_sha AND c.baseline = 0) "
+        f"{_UNWRITTEN} AND s.repository = ? ORDER BY b.scanned, s.path, s.line, s.branch, s.sorry LIMIT ?",
+        (repository, limit),
+    )
+    return make_all(UnwrittenSorry, rows)
+
+
+_UNWRITTEN = (
+    f"FROM (SELECT * FROM sorries INDEXED BY sorries_unwritten WHERE {UNWRITTEN}) AS s "
+    "JOIN branches AS b ON b.repository = s.repository AND b.branch = s.branch "
+    f"WHERE b.state = 'live' AND b.scanned IS NOT NULL AND {on_watched_branch('s')}"
+)
 
 
 def sorry_steps(

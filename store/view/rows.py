@@ -296,6 +296,10 @@ class TheoremVersionRow:
     n_sorries: int
 
 
+UNWRITTEN = "written_sha IS NULL AND state IN ('open', 'verified')"
+"""Of a sorry in the source: nobody has asked git who wrote it."""
+
+
 @table(
     "sorries",
     key=("repository", "branch", "sorry"),
@@ -304,6 +308,7 @@ class TheoremVersionRow:
         Index("sorries_by_branch", ("repository", "branch", "state")),
         Index("sorries_by_id", ("sorry",)),
         Index("ix_sorries_state", ("state",)),
+        Index("sorries_unwritten", ("repository", "branch"), where=UNWRITTEN),
     ),
 )
 class SorryRow:
@@ -338,7 +343,9 @@ class SorryRow:
     byte_end: int
     context_hash: str
     opened_sha: str
+    """The commit that it was first seen in."""
     opened_at: str
+    """When that commit was made."""
     updated_sha: str
     closed_sha: str | None
     filled_by: str | None
@@ -351,6 +358,14 @@ class SorryRow:
     """The declarations with a sorry that the proof in its place cites."""
     verified_proof: str | None
     """The proof that waits."""
+    written_sha: str | None
+    """The commit that wrote its line, by git; empty where git does not know, null before git was asked."""
+    written_by: str
+    """The author's name."""
+    written_at: str | None
+    """When the author wrote it."""
+    pull_request: int | None
+    """The number of the pull request that brought it."""
 
 
 @table("sorry_steps", key=("repository", "branch", "sorry", "seq"))
@@ -365,7 +380,10 @@ class SorryStepRow:
     """`opened`, `reopened`, `moved`, `changed`, `verified`, `refuted` (a verified proof was rejected later), `filled`,
     `removed`, or how else it went: `restated`, `became an axiom`, `unchecked`, `hidden`"""
     sha: str
+    at: str
+    """When its commit was made; of a step of a proof or a trace, when it was recorded."""
     recorded_at: str
+    """When the daemon saw it."""
     detail: str
     """a line for people"""
 

@@ -70,6 +70,7 @@ from store.events.scans import (
     SorryMoved,
     SorryOpened,
     SorryRemoved,
+    SorryWritten,
     TheoremsFollowed,
 )
 from store.events.service import (
@@ -518,6 +519,15 @@ def samples() -> dict[str, EventBody]:
         SorryChanged(**life, place=spot, statement_before="False"),
         SorryFilled(**life, by="people", proof=None),
         SorryRemoved(**life),
+        SorryWritten(
+            **branch,
+            sorry=sorry,
+            sha=sha(1),
+            author="Ada",
+            authored_at=datetime(2025, 12, 31, tzinfo=UTC),
+            pull_request=7,
+            reason="",
+        ),
         job_started(),
         JobSucceeded(
             job="scan-1",

@@ -71,6 +71,7 @@ from store.events.scans import (
     SorryMoved,
     SorryOpened,
     SorryRemoved,
+    SorryWritten,
     TheoremsFollowed,
 )
 from store.events.service import (
@@ -168,6 +169,7 @@ HANDLERS: Mapping[type[EventBody], Handler] = MappingProxyType(
         SorryChanged: sorries.sorry_changed,
         SorryFilled: sorries.sorry_filled,
         SorryRemoved: sorries.sorry_removed,
+        SorryWritten: sorries.sorry_written,
         JobStarted: jobs.job_started,
         JobSucceeded: jobs.job_succeeded,
         JobFailed: jobs.job_failed,

@@ -21,6 +21,7 @@ from store.events.scans import (
     SorryMoved,
     SorryOpened,
     SorryRemoved,
+    SorryWritten,
 )
 from store.log.envelope import StoredEvent, utc_text
 from store.view.projections.rows import as_json, quoted, upsert
@@ -54,8 +55,13 @@ def sorry_opened(db: sqlite3.Connection, event: StoredEvent, body: SorryOpened) 
             "went": "",
             "rests_on_json": "[]",
             "verified_proof": proof,
+            # Who wrote it this time is asked anew.
+            "written_sha": None,
+            "written_by": "",
+            "written_at": None,
+            "pull_request": None,
         },
-        once={"opened_sha": body.sha, "opened_at": event.recorded_at},
+        once={"opened_sha": body.sha, "opened_at": _time_of(db, event, *_where(body)[:2], body.sha)},
     )
     detail = f"{_spot(body.place)}, {body.place.mode} mode, in {body.place.kind} {body.place.declaration}"
     if proof is not None:
@@ -76,6 +82,9 @@ def sorry_moved(db: sqlite3.Connection, event: StoredEvent, body: SorryMoved) ->
     what = ", ".join(body.what) or "place"
     detail = f"{what}: now {_spot(body.place)}"
     if before is not None:
+        now = body.place
+        if tuple(before)[:4] == (now.path, now.line, now.column, now.declaration):
+            return  # other bytes of the file changed: nothing of its history
         detail = f"{what}: {before[0]}:{before[1]}:{before[2]} -> {_spot(body.place)}"
         if before[3] != body.place.declaration:
             detail += f", {before[3]} -> {body.place.declaration}"
@@ -117,6 +126,23 @@ def sorry_removed(db: sqlite3.Connection, event: StoredEvent, body: SorryRemoved
     _step(db, event, body, "removed" if body.how == "deleted" else body.how, detail)
 
 
+def sorry_written(db: sqlite3.Connection, event: StoredEvent, body: SorryWritten) -> None:
+    """Record who wrote it and when; one that git does not know has an empty commit."""
+    authored = event.recorded_at if body.authored_at is None else utc_text(body.authored_at)
+    db.execute(
+        f"UPDATE sorries SET written_sha = ?, written_by = ?, written_at = ?, pull_request = ? WHERE {_SORRY}",
+        (
+            body.sha or "",
+            body.author,
+            min(authored, event.recorded_at) if body.sha else None,  # an author's clock may be wrong
+            body.pull_request,
+            body.repository,
+            body.branch,
+            body.sorry,
+        ),
+    )
+
+
 def proof_stands(db: sqlite3.Connection, event: StoredEvent, *, proof: str, detail: str) -> None:
     """Mark as verified every open sorry that a proof is of: the same sorry in the same version of its file."""
     _for_each(
@@ -152,7 +178,7 @@ def _for_each(
 ) -> None:
     for repository, branch, sorry, sha in db.execute(select, (proof,)).fetchall():
         db.execute(f"{update} WHERE {_SORRY}", (proof, repository, branch, sorry))
-        _add_step(db, event, (repository, branch, sorry), step, sha, detail)
+        add_step(db, event, (repository, branch, sorry), step, sha, detail, at=event.recorded_at)
 
 
 def _verified_proof(db: sqlite3.Connection, body: SorryOpened) -> str | None:
@@ -195,14 +221,32 @@ def _spot(place: SorryPlace) -> str:
 
 
 def _step(db: sqlite3.Connection, event: StoredEvent, body: SorryEvent, step: str, detail: str) -> None:
-    _add_step(db, event, _where(body), step, body.sha, detail)
+    at = _time_of(db, event, body.repository, body.branch, body.sha)
+    add_step(db, event, _where(body), step, body.sha, detail, at=at)
 
 
-def _add_step(
-    db: sqlite3.Connection, event: StoredEvent, where: tuple[str, str, str], step: str, sha: str, detail: str
+def _time_of(db: sqlite3.Connection, event: StoredEvent, repository: str, branch: str, sha: str) -> str:
+    """Return when a commit was made; no clock of a committer is ahead of ours."""
+    key = (repository, branch, sha)
+    row = db.execute(
+        "SELECT committed_at FROM commits WHERE repository = ? AND branch = ? AND sha = ?", key
+    ).fetchone()
+    return event.recorded_at if row is None else min(row[0], event.recorded_at)
+
+
+def add_step(
+    db: sqlite3.Connection,
+    event: StoredEvent,
+    where: tuple[str, str, str],
+    step: str,
+    sha: str,
+    detail: str,
+    *,
+    at: str,
 ) -> None:
+    """Add a step to the life of a sorry (repository, branch, sorry) that happened `at` a time."""
     db.execute(
-        "INSERT INTO sorry_steps (repository, branch, sorry, seq, step, sha, recorded_at, detail) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (*where, event.seq, step, sha, event.recorded_at, detail),
+        "INSERT INTO sorry_steps (repository, branch, sorry, seq, step, sha, at, recorded_at, detail) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (*where, event.seq, step, sha, at, event.recorded_at, detail),
     )

@@ -22,6 +22,7 @@ from store.events.traces import (
 from store.log.envelope import StoredEvent
 from store.log.reader import LogReader
 from store.view.projections.rows import as_json, payload, upsert
+from store.view.projections.sorries import add_step
 
 
 def file_traced(db: sqlite3.Connection, event: StoredEvent, body: FileTraced, log: LogReader) -> None:
@@ -139,11 +140,7 @@ def sorry_stated(db: sqlite3.Connection, event: StoredEvent, body: SorryStated) 
     if body.before is not None:
         why = ", its own text is the same" if body.same_text else ""
         detail = f"{mark}goal: {_one_line(body.before)} -> {_one_line(body.goal)}{why}"
-    db.execute(
-        "INSERT INTO sorry_steps (repository, branch, sorry, seq, step, sha, recorded_at, detail) "
-        "VALUES (?, ?, ?, ?, 'stated', ?, ?, ?)",
-        (*where, event.seq, body.sha, event.recorded_at, detail),
-    )
+    add_step(db, event, where, "stated", body.sha, detail, at=event.recorded_at)
 
 
 def _one_line(goal: str) -> str:

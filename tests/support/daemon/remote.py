@@ -40,13 +40,14 @@ class Remote:
         remote.path = path
         return remote
 
-    def git(self, *arguments: str, date: str = "") -> str:
-        """Run git in the repository; return what it printed. `date` is that of the commits it makes."""
+    def git(self, *arguments: str, author: str = "", date: str = "") -> str:
+        """Run git in the repository; return what it printed. `author` and `date` are those of the commits it makes."""
         done = subprocess.run(
             ["git", "-C", str(self.path), *arguments],
             env={
                 "PATH": os.environ["PATH"],
                 **_ENVIRONMENT,
+                **({"GIT_AUTHOR_NAME": author} if author else {}),
                 **({"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}),
             },
             capture_output=True,
@@ -57,14 +58,16 @@ class Remote:
             raise RuntimeError(f"git {' '.join(arguments)}: {done.stderr}")
         return done.stdout.strip()
 
-    def commit(self, subject: str, files: Mapping[str, str] | None = None, *, date: str = "") -> str:
+    def commit(
+        self, subject: str, files: Mapping[str, str] | None = None, *, author: str = "", date: str = ""
+    ) -> str:
         """Write the files (else one that is named after the subject), commit everything, return the sha."""
         for name, text in (files or {f"{subject.replace(' ', '_')}.txt": subject}).items():
             target = self.path / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text, encoding="utf-8")
         self.git("add", "--all")
-        self.git("commit", "--quiet", "--allow-empty", "-m", subject, date=date)
+        self.git("commit", "--quiet", "--allow-empty", "-m", subject, author=author, date=date)
         return self.git("rev-parse", "HEAD")
 
     def reset(self, target: str) -> None:

@@ -70,7 +70,8 @@ def begun() -> list[tuple[str, EventBody]]:
     """Two watched repositories, each with a first commit, and a commit after it in one."""
     told: list[tuple[str, EventBody]] = []
     for name in (FORGE, LOCAL):
-        first = observed(OLD).model_copy(update={"repository": name, "baseline": True})
+        earlier = {"repository": name, "committed_at": datetime(2025, 12, 1, tzinfo=UTC)}
+        first = observed(OLD).model_copy(update=earlier)
         told += [(f"repository:{name}", watched(repository=name)), (f"repository:{name}", first)]
     second: CommitObserved = observed(NEW, parent=OLD).model_copy(update={"repository": FORGE})
     return [*told, *of_forge(second)]

@@ -1,0 +1,220 @@
+"""Who wrote each sorry, and when: git is asked in the background, one repository at a time, at the lowest priority.
+
+A sorry that a watched commit brought was written in it. Of all others (those that were there at the first sight of a
+branch, and those that a merge brought) `git blame` says who wrote the line. The versions of the files that it reads are
+fetched in one request for many files. What git says is bounded and cleaned here: names and subjects are strangers'.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import structlog
+
+from daemon.context import Context
+from daemon.polling.branch_diff import is_mirror
+from daemon.polling.errors import GitError, NoSpaceError
+from daemon.polling.git import Author, Git
+from daemon.store_service import StoreService
+from store.backoff import Backoff
+from store.events.scans import SorryWritten
+from store.log.envelope import NewEvent
+from store.text import clean, counted, cut
+from store.view import queries
+from store.view.queries import UnwrittenSorry
+
+MOST_SORRIES = 5000
+"""Of one repository in one turn."""
+MOST_FILES = 200
+"""Whose earlier versions one request fetches."""
+MOST_VERSIONS = 20_000
+"""Of the files of one request."""
+MOST_COMMITS = 100_000
+"""Of the newest of a history, among which the merges are looked for that brought a commit."""
+LONGEST_NAME = 200
+_EVENTS_IN_A_BATCH = 300
+_PAUSE_S, _PAUSE_WITH_MORE_S = 20.0, 1.0
+_AGAIN = Backoff(300.0, 86_400.0)
+_TOO_MANY = f"its file has more than {MOST_VERSIONS:,} earlier versions"
+_NUMBER = re.compile(r"\(#(\d{1,9})\)\s*$|^Merge pull request #(\d{1,9})\b")
+
+log = structlog.get_logger("daemon.authors")
+
+
+def pull_request(subject: str) -> int | None:
+    """Return the number of a pull request that a commit's subject ends with, or that its merge names."""
+    found = _NUMBER.search(subject)
+    return None if found is None else int(found[1] or found[2])
+
+
+class Authors:
+    """Asks git who wrote the sorries that nobody asked for yet.
+
+    Args:
+        mirror: the bare mirror of a repository.
+    """
+
+    def __init__(
+        self, *, store: StoreService, git: Git, mirror: Callable[[str], Path], context: Context
+    ) -> None:
+        self.pause_s = _PAUSE_S
+        """The pause before the next turn."""
+        self._store = store
+        self._git = git
+        self._mirror = mirror
+        self._context = context
+        self._failures: dict[str, tuple[int, float]] = {}
+        """By repository how often git failed in a row, and until when it is left alone."""
+
+    async def look(self) -> None:
+        """Record who wrote the sorries of the next repository that has some.
+
+        Raises:
+            StoreFailedError: it could not be recorded.
+        """
+        self.pause_s = _PAUSE_S
+        if not self._context.settings.scan.authors or self._store.room.problem:
+            return
+        enabled = {repo.key for repo in self._context.settings.repos if repo.enabled}
+        now = time.monotonic()
+        waiting = [
+            key
+            for key in await self._store.ask(queries.unwritten_repositories)
+            if key in enabled and self._failures.get(key, (0, 0.0))[1] <= now and is_mirror(self._mirror(key))
+        ]
+        if not waiting:
+            return
+        self.pause_s = _PAUSE_WITH_MORE_S
+        repository = waiting[0]
+        sorries = await self._store.ask(
+            partial(queries.unwritten_sorries, repository=repository, limit=MOST_SORRIES)
+        )
+        try:
+            await self._record(repository, sorries)
+        except GitError as error:
+            failures = self._failures.get(repository, (0, 0.0))[0] + 1
+            wait_s = _AGAIN.wait_s(failures)
+            self._failures[repository] = failures, time.monotonic() + wait_s
+            log.warning("authors_unknown", repository=repository, reason=str(error), again_after_s=wait_s)
+        else:
+            self._failures.pop(repository, None)
+
+    async def _record(self, repository: str, sorries: Sequence[UnwrittenSorry]) -> None:
+        mirror, began = self._mirror(repository), time.monotonic()
+        brought = {one.opened_sha for one in sorries if one.opened_sha is not None}
+        commits = await self._git.authors(mirror, sorted(brought))
+        by_file: dict[str, dict[str, list[UnwrittenSorry]]] = defaultdict(lambda: defaultdict(list))
+        known: list[tuple[UnwrittenSorry, Author]] = []
+        for one in sorries:
+            author = commits.get(one.opened_sha or "")
+            if author is not None and len(author.parents) < 2:
+                known.append((one, author))
+            else:
+                by_file[one.tip][one.path].append(one)
+        await self._append([_written(one, author, author.subject) for one, author in known])
+        for tip, files in by_file.items():
+            paths = sorted(files)
+            for start in range(0, len(paths), MOST_FILES):
+                part = {path: files[path] for path in paths[start : start + MOST_FILES]}
+                await self._blame(mirror, tip, part)
+        log.info(
+            "authors_recorded",
+            sentence=f"asked git who wrote {counted(len(sorries), 'sorry')} of {repository}",
+            repository=repository,
+            sorries=len(sorries),
+            seconds=round(time.monotonic() - began, 3),
+        )
+
+    async def _blame(self, mirror: Path, tip: str, files: Mapping[str, Sequence[UnwrittenSorry]]) -> None:
+        """Record who wrote the sorries of these files of a commit."""
+        # A line break in a name would be another name.
+        paths = [path for path in files if path.isprintable()]
+        readable = await self._fetch(mirror, tip, paths)
+        found: list[tuple[UnwrittenSorry, Author]] = []
+        unknown: list[tuple[UnwrittenSorry, str]] = []
+        for path, sorries in files.items():
+            lines: Mapping[int, Author] = {}
+            reason = _TOO_MANY if path in paths else "its file has a name that git is not asked about"
+            if path in readable:
+                try:
+                    ranges = [(line, line) for line in sorted({one.line for one in sorries})]
+                    lines = await self._git.blame(mirror, tip, path, ranges)
+                except NoSpaceError:
+                    raise
+                except GitError as error:
+                    if error.problem != "invalid":
+                        raise
+                    reason = cut(clean(str(error)), 500)
+            for one in sorries:
+                if one.line in lines:
+                    found.append((one, lines[one.line]))
+                else:
+                    unknown.append((one, reason))
+        subjects = await self._subjects(mirror, tip, [author for _, author in found])
+        events = [_written(one, author, subjects[author.sha]) for one, author in found]
+        await self._append([*events, *(_unknown(one, reason) for one, reason in unknown)])
+
+    async def _fetch(self, mirror: Path, tip: str, paths: Sequence[str]) -> Collection[str]:
+        """Fetch the earlier versions of files; return the files that have no more than are fetched."""
+        if not paths:
+            return ()
+        missing = await self._git.missing_versions(mirror, tip, paths)
+        if len(missing) <= MOST_VERSIONS:
+            await self._git.bring(mirror, missing)
+            return paths
+        if len(paths) == 1:
+            return ()
+        middle = len(paths) // 2
+        return [
+            *await self._fetch(mirror, tip, paths[:middle]),
+            *await self._fetch(mirror, tip, paths[middle:]),
+        ]
+
+    async def _subjects(self, mirror: Path, tip: str, authors: Iterable[Author]) -> dict[str, str]:
+        """Return by commit the subject that names its pull request: its own, or that of the merge that brought it."""
+        subjects = {author.sha: author.subject for author in authors}
+        unnumbered = {sha for sha, subject in subjects.items() if pull_request(subject) is None}
+        if not unnumbered:
+            return subjects
+        merges = await self._git.merges_of(mirror, tip, unnumbered, most_commits=MOST_COMMITS)
+        about = await self._git.authors(mirror, sorted(set(merges.values())))
+        return subjects | {sha: about[merge].subject for sha, merge in merges.items()}
+
+    async def _append(self, bodies: Sequence[SorryWritten]) -> None:
+        for start in range(0, len(bodies), _EVENTS_IN_A_BATCH):
+            events = [
+                NewEvent(f"repository:{body.repository}", body, actor="git")
+                for body in bodies[start : start + _EVENTS_IN_A_BATCH]
+            ]
+            await self._store.append(events, wait=True)
+
+
+def _written(one: UnwrittenSorry, author: Author, subject: str) -> SorryWritten:
+    return SorryWritten(
+        repository=one.repository,
+        branch=one.branch,
+        sorry=one.sorry,
+        sha=author.sha,
+        author=cut(clean(author.name), LONGEST_NAME),
+        authored_at=author.authored_at,
+        pull_request=pull_request(subject),
+        reason="",
+    )
+
+
+def _unknown(one: UnwrittenSorry, reason: str) -> SorryWritten:
+    return SorryWritten(
+        repository=one.repository,
+        branch=one.branch,
+        sorry=one.sorry,
+        sha=None,
+        author="",
+        authored_at=None,
+        pull_request=None,
+        reason=reason,
+    )
