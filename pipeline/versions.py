@@ -37,7 +37,7 @@ from pipeline.lean.source.forbidden import (
     invisible,
     skeleton,
 )
-from pipeline.lean.source.lexer import KEYWORDS, Positions, decode, lex, tokens_of_text, words
+from pipeline.lean.source.lexer import KEYWORDS, LEAVE_NOTHING, Positions, decode, lex, tokens_of_text, words
 from pipeline.lean.source.scanner import Command, read_source
 from store.domain.identity import normalise
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
@@ -57,8 +57,6 @@ _ANSWER = re.compile(rb"\banswer\s*\(\s*\Z")
 _BEFORE_ANSWER = 64
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _SHOWN_AS_SPACE = frozenset("\t\f\ufeff")
-_ONLY_SHOW = frozenset({"#check", "#check_failure", "#print", "#reduce", "#synth"})
-"""Commands that leave nothing behind; `#eval` can declare."""
 _MASKS = {1: " ", 2: " "}
 """The lexer's marks of doc comments."""
 _BEFORE_A_TACTIC = words("by ; <;> · . => ( | first try then else all_goals any_goals repeat do")
@@ -162,11 +160,7 @@ class Version:
     @cached_property
     def exits(self) -> int:
         """The byte of the `#exit` after which Lean reads nothing; -1 without one."""
-        if b"#exit" not in self.data:
-            return -1
-        end = max((command.byte_end for command in self.source.commands), default=self.source.header_end)
-        tokens, _ = tokens_of_text(self.data[end:].decode("utf-8", "replace"))
-        return end + tokens[0].byte_start if tokens and tokens[0].text == "#exit" else -1
+        return next((one.byte_start for one in self.source.commands if one.keyword == "#exit"), -1)
 
     @cached_property
     def unseen(self) -> Counter[str]:
@@ -264,7 +258,7 @@ class Version:
     def marks(self, command: Command) -> list[Mark]:
         """Return the words of a command that count."""
         if command.byte_start not in self._marks:
-            text = "" if command.keyword in _ONLY_SHOW else skeleton(command.text)
+            text = "" if command.keyword in LEAVE_NOTHING else skeleton(command.text)
             suspect = {word for word in _SUSPECT if word in text}
             if suspect == {"sorry", "sorr"} and text.count("sorr") == self._sorries_in(command):
                 suspect = set()

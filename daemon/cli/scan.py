@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,8 @@ class Totals:
     declarations: int
     theorems: int
     sorries: int
+    not_understood: int
+    """commands that are known to nobody here"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ def scan(
         declarations=sum(len(file.declarations) for file in files),
         theorems=sum(item.kind in THEOREM_KINDS for file in files for item in file.declarations),
         sorries=sum(len(file.sorries) for file in files),
+        not_understood=sum(len(file.not_understood) for file in files),
     )
     if as_json:
         emit_json(Scanned(files, totals))
@@ -66,8 +70,21 @@ def scan(
             say(f"{clean(file.path)}: {styled('not read in full', 'red')}: {clean(file.error)}")
         for item in file.sorries:
             say(f"{clean(file.path)}:{item.line}:{item.column}: {item.token} in {clean(item.declaration)}")
+    for word, places in _by_word(files).items():
+        shown, line = places[0]
+        times = "" if len(places) == 1 else f", and {counted(len(places) - 1, 'time')} more"
+        say(f"{clean(shown)}:{line}: the command {clean(word)} is not understood{times}")
     failed = f", {counted(totals.failed, 'file')} not read in full" if totals.failed else ""
     say(
         f"{counted(totals.sorries, 'sorry')} in {counted(totals.files, 'file')}: "
         f"{counted(totals.declarations, 'declaration')}, {counted(totals.theorems, 'theorem')}{failed}"
     )
+
+
+def _by_word(files: Iterable[ScannedFile]) -> dict[str, list[tuple[str, int]]]:
+    """Return the places of the commands that are not understood, by their first word."""
+    places: dict[str, list[tuple[str, int]]] = {}
+    for file in files:
+        for item in file.not_understood:
+            places.setdefault(item.word, []).append((file.path, item.line))
+    return places

@@ -164,15 +164,20 @@ class FileProver:
         groups: dict[int, tuple[Command, list[SorryToProve]]] = {}
         for one in sorted(wanted, key=lambda item: item.byte_start):
             command = self._source.command_at(one.byte_start)
-            if one.kind not in PROVABLE_KINDS:
+            if command is None:
+                self._report(
+                    [one], "unsupported", f"{one.declaration}: the sorry is in no command of the file"
+                )
+            elif command.holder or command.kind != "declaration":
+                held = f"the command {command.holder or command.keyword}"
+                self._report(
+                    [one], "unsupported", f"{one.declaration} is held by {held}, which may do anything"
+                )
+            elif one.kind not in PROVABLE_KINDS:
                 self._report(
                     [one],
                     "unsupported",
                     f"{one.declaration} is a {one.kind}: data and structure may not be invented",
-                )
-            elif command is None:
-                self._report(
-                    [one], "unsupported", f"{one.declaration}: the sorry is in no command of the file"
                 )
             elif self._source.declarations_in(command) != 1:
                 self._report(

@@ -20,14 +20,13 @@ from pipeline.lean.source.declarations import name_parts
 from pipeline.lean.source.lexer import ID_FIRST, ID_REST, Positions, lex
 from pipeline.lean.source.scanner import Located, locate
 from pipeline.trace.tree import CORE, Tree
-from store.domain.keywords import NAMELESS, THEOREM_KINDS, WITHOUT_CONSTANT
+from store.domain.keywords import THEOREM_KINDS, WITHOUT_CONSTANT, is_nameless
 from store.domain.records import ConstantUse, Position, Premise, PremiseUse
 
 Site = tuple[str, Position, Position]
 """A path, and a name's position in it."""
 
 _DOJO_KINDS = {"lemma": "lemma", "alias": "stdtacticaliasalias"}
-_NAMELESS = frozenset(NAMELESS.values())
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def plain_name(name: str) -> str:
 
 def anonymous(item: Located) -> bool:
     """Return whether a declaration has no name of its own."""
-    return (name_parts(item.record.name) or [item.record.name])[-1] in _NAMELESS
+    return is_nameless(item.record.name, item.record.kind)
 
 
 def owner_site(sites: dict[str, Site], name: str) -> Site | None:

@@ -77,6 +77,16 @@ RESTATED_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.resta
 INSTANCE_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.instance)
 UNPROVED_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.unproved)
 """Kinds without a proof or value that anything must hold for: what becomes one is not filled."""
-NAMELESS = {one.word: one.nameless for one in DECLARATION_KEYWORDS if one.nameless}
-"""The kinds that need no name, with the name that the scanner gives one without."""
+_NAMELESS = {one.word: one.nameless for one in DECLARATION_KEYWORDS if one.nameless}
+_NAMED = frozenset(one.word for one in DECLARATION_KEYWORDS if not one.nameless)
 WITHOUT_CONSTANT = frozenset(one.word for one in DECLARATION_KEYWORDS if not one.constant)
+
+
+def nameless(kind: str) -> str:
+    """Return the name that a declaration without one is given, or a command that declares nothing and has a sorry."""
+    return _NAMELESS.get(kind) or f"_{kind.replace(' ', '_')}"
+
+
+def is_nameless(name: str, kind: str) -> bool:
+    """Return whether what has this kind and full name has no name of its own in the source."""
+    return kind not in _NAMED and name.rpartition(".")[2] == nameless(kind)

@@ -28,12 +28,11 @@ from difflib import SequenceMatcher
 from typing import Literal, NamedTuple, Protocol
 
 from store.domain.identity import hash_of_statement
-from store.domain.keywords import NAMELESS, THEOREM_KINDS
+from store.domain.keywords import THEOREM_KINDS, is_nameless
 from store.domain.records import ReadFile, ScannedFile, Sorry
 from store.events.places import SorryPlace
 
 _NO_STATEMENT = hash_of_statement("")
-_ANONYMOUS_PREFIX = "_"
 _ALIAS = "alias"
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d+|\S")
 _ALIKE = 0.8  # on real histories all pairs above were one theorem, and below 0.75 some were two
@@ -76,7 +75,7 @@ class Decl:
 
     @property
     def anonymous(self) -> bool:
-        return self.name.rpartition(".")[2].startswith(_ANONYMOUS_PREFIX) and self.kind in NAMELESS
+        return is_nameless(self.name, self.kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,15 +62,29 @@ class Sorry:
     context_hash: str
 
 
+class NotUnderstood(NamedTuple):
+    """A command that is known to nobody here: a library's, or text that no command begins. `word` is its first."""
+
+    word: str
+    line: int
+    column: int
+    byte_start: int
+    byte_end: int
+
+
 @dataclass(frozen=True, slots=True)
 class ScannedFile:
-    """The scan of one file. `error` says why a file could not be read in full; what was read is still here."""
+    """The scan of one file. `error` says why a file could not be read in full; what was read is still here.
+
+    A command that declares nothing is among the declarations if it has a sorry, under the name `_` with its keyword.
+    """
 
     path: str
     error: str | None
     imports: tuple[str, ...]
     declarations: tuple[Declaration, ...]
     sorries: tuple[Sorry, ...]
+    not_understood: tuple[NotUnderstood, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -79,6 +93,11 @@ class ScannedFile:
             "imports": list(self.imports),
             "declarations": [item._asdict() for item in self.declarations],
             "sorries": [{name: getattr(item, name) for name in Sorry.__slots__} for item in self.sorries],
+            **(
+                {"not_understood": [item._asdict() for item in self.not_understood]}
+                if self.not_understood
+                else {}
+            ),
         }
 
     @classmethod
@@ -89,6 +108,7 @@ class ScannedFile:
             imports=tuple(data["imports"]),
             declarations=tuple(map(_declaration, data["declarations"])),
             sorries=tuple(Sorry(**item) for item in data["sorries"]),
+            not_understood=tuple(NotUnderstood(**item) for item in data.get("not_understood", ())),
         )
 
 

@@ -56,7 +56,8 @@ def test_the_document_has_the_promised_fields(tmp_path: Path) -> None:
         "byte_end": start + 5,
     }
     assert {name: file["sorries"][0][name] for name in expected} == expected
-    assert found["totals"] == {"files": 1, "failed": 0, "declarations": 2, "theorems": 1, "sorries": 2}
+    totals = {"files": 1, "failed": 0, "declarations": 2, "theorems": 1, "sorries": 2, "not_understood": 0}
+    assert found["totals"] == totals
 
 
 def test_a_folder_is_walked_sorted_without_builds_history_and_links(tmp_path: Path) -> None:
@@ -103,6 +104,19 @@ def test_people_get_places_and_totals(tmp_path: Path) -> None:
     assert lines[2].startswith("2 sorries in 1 file")
 
 
+def test_commands_that_are_not_understood_are_listed_with_their_first_place(tmp_path: Path) -> None:
+    (tmp_path / "A.lean").write_text("Planet 1\n\nGoal : p := sorry\n\nPlanet 2\n")
+    lines = scan(".", cwd=tmp_path).stdout.splitlines()
+    assert lines[:3] == [
+        "A.lean:3:12: sorry in _Goal",
+        "A.lean:1: the command Planet is not understood, and 1 time more",
+        "A.lean:3: the command Goal is not understood",
+    ]
+    found = document(".", cwd=tmp_path)
+    assert [item["word"] for item in found["files"][0]["not_understood"]] == ["Planet", "Goal", "Planet"]
+    assert found["totals"]["not_understood"] == 3
+
+
 def test_an_absent_path_is_an_error(tmp_path: Path) -> None:
     done = scan("none", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
@@ -125,7 +139,7 @@ def test_an_ascii_locale_still_gets_an_answer(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_lean_file_is_read_and_said_to_be_none(folder: Any) -> None:
     answer = folder.everlean("scan", "config.toml")
-    assert (answer.code, answer.out.startswith("0 sorries in 1 file")) == (0, True)
+    assert (answer.code, answer.out.splitlines()[-1].startswith("0 sorries in 1 file")) == (0, True)
     assert "config.toml is no .lean file" in answer.err
     (folder.root / "A.lean").write_text("theorem a : 1 = 1 := sorry\n")
     assert folder.everlean("scan", "A.lean").err == ""

@@ -102,6 +102,15 @@ def test_a_crash_costs_the_sorry_it_happened_at_and_no_other(tmp_path: Path) -> 
     assert "stack overflow" in attempts["poison"].detail
 
 
+def test_what_another_command_holds_is_given_to_no_prover(tmp_path: Path) -> None:
+    source = "#time theorem a (p : Prop) : p → p := sorry\n\nGoal (p : Prop) : p → p := sorry\n"
+    attempts = run(tmp_path, source, backend=simulator())
+    assert {name: (one.outcome, one.detail) for name, one in attempts.items()} == {
+        "a": ("unsupported", "a is held by the command #time, which may do anything"),
+        "_Goal": ("unsupported", "_Goal is held by the command Goal, which may do anything"),
+    }
+
+
 def test_one_process_serves_all_the_declarations_of_a_file(tmp_path: Path) -> None:
     pools: list[PoolStats] = []
     backend = simulator()

@@ -5,7 +5,11 @@ Lean reads a command until a token comes that only a command can begin with. So 
 terms and tactics (`open`, `set_option`) or that a library reserves (`lemma`, `alias`) do so at the beginning of a
 line that is indented no deeper than the command before. At column 0 open brackets are forgotten, so one that a
 custom notation leaves open costs one command and not the file. A command that no one here knows (a library's
-own) is recognised by its place at column 0 after an empty line, which is how people write them.
+own) is recognised by its place at column 0 after an empty line, which is how people write them. One that takes another
+behind it on its line (`#time theorem …`) holds that.
+
+All code behind the header is in some command: what none here begins is one of its own, and so is what Lean does not
+read (`#exit`). In a Verso document each block of Lean is split by itself.
 
 Owns the borders, prefixes (`open … in`, doc comments, attributes, modifiers) and the header. Names, statements
 and scopes are read elsewhere.
@@ -14,6 +18,7 @@ and scopes are read elsewhere.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pipeline.lean.source.lexer import (
@@ -25,8 +30,11 @@ from pipeline.lean.source.lexer import (
     ID_FIRST,
     ID_REST,
     KEYWORDS,
+    LAKE,
     MODIFIERS,
     MODULE_DOC_MARK,
+    RESERVED_SCOPES,
+    STATED_BY_LIBRARIES,
     TAKES_DOC,
     Lexed,
     Positions,
@@ -35,21 +43,39 @@ from pipeline.lean.source.lexer import (
 
 # After these a term or tactic must follow, so `open … in` is part of it.
 _EXPECTS_TERM = re.compile(r"(?::=|=>|↦|<\||\$|,|←|(?<![\w.])(?:by|do|then|else|from|fun|exact|at))\Z")
+# After these a term goes on, so a word that no one knows is part of it.
+_GOES_ON = re.compile(r"[=+\-*/<>≤≥≠→↔∧∨∣∘^∈∉⊆∪∩|:.·([{⟨]\Z")
 _BAR = re.compile(r"\|\Z")
 _IN = re.compile(rf"(?<![{ID_REST}.])in\Z")
 
 
 _END = rf"(?![{ID_REST}%])(?!\.[{ID_FIRST}])"
+_EMPTY_LINE = re.compile(r"\n[^\S\n]*\n")
+# What stands behind the keyword of a declaration: its name, and then binders, a type or a value.
+_HEAD = re.compile(
+    rf"[ \t]*(?:[{ID_FIRST}][{ID_REST}]*(?:\.[{ID_FIRST}][{ID_REST}]*)*)?(?:\.\{{|\s*(?::|[(\[{{⦃|]|where\b))"
+)
+_NAMED_HEAD = re.compile(
+    rf"[ \t]+[{ID_FIRST}][{ID_REST}]*(?:\.[{ID_FIRST}][{ID_REST}]*)*(?:\.\{{|\s*(?::|[(\[{{⦃]))"
+)
+_SCOPE_WORD = re.compile(rf"[ \t]+(?:{alternatives(RESERVED_SCOPES)})(?![{ID_REST}.])")
+_BLANK = re.compile(rf"[\s{DOC_MARK}{MODULE_DOC_MARK}]*")
 _START = re.compile(
     rf"(?<![{ID_REST}.`$])(?:{alternatives(KEYWORDS | MODIFIERS)}){_END}"
-    rf"|@\[|[{DOC_MARK}{MODULE_DOC_MARK}]|#[a-z_][{ID_REST}]*|^[a-z_][{ID_REST}]*(?!\.[{ID_FIRST}])",
+    rf"|@\[|[{DOC_MARK}{MODULE_DOC_MARK}]|#[a-z_][{ID_REST}]*|^[A-Za-z_][{ID_REST}]*(?!\.[{ID_FIRST}])",
     re.MULTILINE,
 )
 _WORD = re.compile(rf"#?[{ID_FIRST}][{ID_REST}%]*(?!\.[{ID_FIRST}])")
+_THEN = re.compile(rf"(?<![{ID_REST}.])in\s+([{ID_FIRST}][{ID_REST}]*)(?![{ID_REST}.])")
 _LONGEST_ATTRIBUTE = 20_000
 _MOST_WASTED = 50 * _LONGEST_ATTRIBUTE
 _SPACE = re.compile(r"\s*")
 _BRACKET = re.compile(r"[()\[\]{}⟨⟩⦃⦄]")
+_TAKES_ANOTHER = frozenset(
+    {"open", "set_option", "omit", "include", "variable", "universe", "attribute", "#guard_msgs"}
+)
+"""Commands that go before another one, with an `in`."""
+_ONE_LINE = frozenset({"namespace", "section", "end", "mutual"})
 CLOSERS = {")": "(", "]": "[", "}": "{", "⟩": "⟨", "⦄": "⦃"}
 _IMPORT = re.compile(
     rf"\s*(?:(module|prelude)(?![{ID_REST}])"
@@ -63,7 +89,8 @@ class RawCommand:
     """A command's borders as offsets in the text.
 
     `start` is where its doc comment or first `… in` begins, `own` its first attribute or modifier, `word` its
-    keyword. `prefixes` are the keywords before an `in`.
+    keyword. `prefixes` are the keywords before an `in`, `holder` that of the command that takes it: `#time`, or `#doc`
+    in a Verso document. `understood`: its keyword is one that is known here.
     """
 
     start: int
@@ -74,6 +101,7 @@ class RawCommand:
     column: int
     modifiers: tuple[str, ...] = ()
     prefixes: list[str] = field(default_factory=list)
+    holder: str = ""
     end: int = 0
     doc_taken: bool = False
 
@@ -81,19 +109,20 @@ class RawCommand:
     def declares(self) -> bool:
         return self.keyword in DECLARATIONS
 
+    @property
+    def understood(self) -> bool:
+        known = self.keyword in KEYWORDS or self.keyword in LAKE
+        return known or self.keyword.startswith(("#", "/")) or " " in self.keyword
+
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A file in commands. `limit` is where Lean stops reading (`#exit`), else the end of the text.
-
-    `own_kind`: it begins with `module` or `prelude`.
-    """
+    """A file in commands. `own_kind`: it begins with `module` or `prelude`."""
 
     header_end: int
     own_kind: bool
     imports: tuple[str, ...]
     commands: tuple[RawCommand, ...]
-    limit: int
 
 
 def split(lexed: Lexed, positions: Positions) -> Split:
@@ -106,8 +135,8 @@ def split(lexed: Lexed, positions: Positions) -> Split:
             start, end = match.span(2)
             imports.append(lexed.code[start:end])
     header_end = _skip_space(lexed.bare, at)
-    commands, limit = _Splitter(lexed, positions, header_end).run()
-    return Split(header_end, own_kind, tuple(imports), tuple(commands), limit)
+    commands = _Splitter(lexed, positions, header_end).run()
+    return Split(header_end, own_kind, tuple(imports), tuple(commands))
 
 
 def _skip_space(bare: str, at: int) -> int:
@@ -163,12 +192,23 @@ class _Splitter:
         self.depth = _Depth(lexed.bare)
         self.commands: list[RawCommand] = []
         self.current: RawCommand | None = None
+        self.limit = len(lexed.bare)
         self.wasted = 0  # characters read in vain behind a `@[` that does not close
 
-    def run(self) -> tuple[list[RawCommand], int]:
-        limit = len(self.bare)
-        at = self.start
-        while match := _START.search(self.bare, at):
+    def run(self) -> list[RawCommand]:
+        found: list[RawCommand] = []
+        for number, (start, end) in enumerate(self.lexed.parts):
+            self.commands, self.limit = [], end
+            self._part(max(start, self.start))
+            found += self._accounted(max(start, self.start), holder="#doc" if number else "")
+            if found and found[-1].keyword == "#exit":
+                break
+        return found
+
+    def _part(self, at: int) -> None:
+        """Find the commands from `at` to the limit, as far as something begins them."""
+        self.depth.restart(at)
+        while match := _START.search(self.bare, at, self.limit):
             begin, at = match.span()
             mark = self.bare[begin]
             if mark in (DOC_MARK, MODULE_DOC_MARK) and begin not in self.lexed.docs:
@@ -185,20 +225,33 @@ class _Splitter:
                 continue
             prefix, read_to = self._prefix(begin)
             at = max(at, read_to)
-            if prefix is None:
+            if prefix is None or not self._accepts(begin, prefix):
                 continue
-            if not self._accepts(begin, prefix):
-                continue
-            if prefix.keyword == "#exit":
-                limit = begin
-                break
             self._open(begin, prefix)
-            if prefix.keyword == "#doc":  # Verso: the rest of the file is prose with its own syntax
-                self._close(len(self.bare))
-                limit = begin
-                break
-        self._close(limit)
-        return self.commands, limit
+            if prefix.keyword == "#exit":
+                break  # Lean reads no further
+        self._close(self.limit)
+
+    def _accounted(self, at: int, *, holder: str) -> Iterator[RawCommand]:
+        """Yield the commands, and what stands before and between them as commands of its own."""
+        for command in self.commands:
+            yield from self._loose(at, command.start, holder)
+            command.holder = command.holder or holder
+            at = command.end
+            yield command
+        yield from self._loose(at, self.limit, holder)
+
+    def _loose(self, at: int, end: int, holder: str) -> Iterator[RawCommand]:
+        """Yield the code between two commands, which no command begins that is known here."""
+        blank = _BLANK.match(self.bare, at, end)
+        start = blank.end() if blank else at
+        if start < end:
+            word = _WORD.match(self.bare, start, end)
+            word_end = word.end() if word else start + 1
+            last = self.positions.previous(end, least=word_end)
+            column = self.positions.column(start)
+            keyword = word.group() if word else self.bare[start]
+            yield RawCommand(start, start, start, word_end, keyword, column, holder=holder, end=last)
 
     def _prefix(self, at: int) -> tuple[_Prefix | None, int]:
         """Read doc comments, attributes and modifiers from `at`; also how far it is certain what they were."""
@@ -272,34 +325,66 @@ class _Splitter:
         current = self.current
         if word in CORE:
             return column == 0 or (
-                self.depth.before(begin) == 0 and not self._is_argument(begin, first=first)
+                self.depth.before(begin) == 0 and not self._is_argument(begin, prefix, first=first)
             )
         known = word in KEYWORDS or word.startswith("#")
-        if known and current and not current.declares and self._after(_IN, begin, current):
+        after_in = self._is_taken(begin)
+        if known and after_in:
             return self.depth.before(begin) == 0
         if not first:
             return False
-        if word in ("open", "set_option") and current and self._after(_EXPECTS_TERM, begin, current):
-            return False
+        if current and self._after(_EXPECTS_TERM, begin, current):
+            waits = word in ("open", "set_option") or not known
+            if waits or (column and word in STATED_BY_LIBRARIES):
+                return False
         if known:
             if column == 0:
                 return True
-            inside = current is not None and current.declares and column > current.column
-            return not inside and self.depth.before(begin) == 0
-        if column or word in CONTINUATIONS:
+            if current and (current.declares or not current.understood) and column > current.column:
+                # Where a library reserves it, it begins a command at any column, as `theorem` does.
+                if word not in STATED_BY_LIBRARIES or current.keyword in HAS_FIELDS:
+                    return False
+                if not _NAMED_HEAD.match(self.bare, prefix.word_end, self.limit):
+                    return False
+            return self.depth.before(begin) == 0
+        if column or word in CONTINUATIONS or (current and self._after(_GOES_ON, begin, current)):
             return False
         # A documented field of a structure may stand at column 0 too.
         fields = current is not None and current.keyword in HAS_FIELDS
-        return (prefix.decorated and not fields) or self._after_empty_line(begin)
+        return (
+            (prefix.decorated and not fields)
+            or after_in
+            or self._after_empty_line(begin)
+            or _SCOPE_WORD.match(self.bare, prefix.word_end, self.limit) is not None
+        )
 
-    def _is_argument(self, begin: int, *, first: bool) -> bool:
-        """Return whether a reserved word is only mentioned: a constructor's name, or an argument of `#help`."""
+    def _is_taken(self, begin: int) -> bool:
+        """Return whether what begins stands behind the `in` of the command before it.
+
+        Inside of a library's command an `in` may be a term's.
+        """
+        current = self.current
+        if current is None or current.declares or not self._after(_IN, begin, current):
+            return False
+        return current.understood or self.positions.column(begin) == 0
+
+    def _is_argument(self, begin: int, prefix: _Prefix, *, first: bool) -> bool:
+        """Return whether a reserved word is only mentioned.
+
+        It is a constructor's name, an argument of `#help`, or the second word of a library's `snip end`.
+        """
         current = self.current
         if current is None:
             return False
+        if not first and not current.understood and prefix.keyword in RESERVED_SCOPES:
+            return self._after_its_word(begin, current)
         if current.keyword.startswith("#") and not first and not self._after(_IN, begin, current):
-            return True
+            return not _HEAD.match(self.bare, prefix.word_end, self.limit)
         return current.keyword in HAS_FIELDS and self._after(_BAR, begin, current)
+
+    def _after_its_word(self, at: int, command: RawCommand) -> bool:
+        """Return whether nothing stands between a command's keyword and `at`, which is on the same line."""
+        return not self.bare[command.word_end : at].strip(" \t")
 
     def _after(self, pattern: re.Pattern[str], at: int, current: RawCommand) -> bool:
         end = self.positions.previous(at, least=current.start)
@@ -309,15 +394,16 @@ class _Splitter:
         if self.current is None:
             return True  # nothing before that it could go on with
         end = self.positions.previous(at, least=self.current.start)
-        return self.bare.count("\n", end, at) >= 2
+        return _EMPTY_LINE.search(self.lexed.text, end, at) is not None
 
     def _open(self, begin: int, prefix: _Prefix) -> None:
         current = self.current
-        if current and not current.declares and self._after(_IN, begin, current):
+        if current and self._is_taken(begin):
             current.prefixes.append(current.keyword)
             current.keyword, current.modifiers = prefix.keyword, prefix.modifiers
             current.own, current.word, current.word_end = prefix.own, prefix.word, prefix.word_end
         else:
+            holder = current.keyword if current and self._holds(current, begin) else ""
             self._close(begin)
             self.current = RawCommand(
                 start=begin,
@@ -327,16 +413,37 @@ class _Splitter:
                 keyword=prefix.keyword,
                 column=self.positions.column(begin),
                 modifiers=prefix.modifiers,
+                holder=holder,
             )
         self.depth.restart(prefix.word_end)
 
+    def _holds(self, current: RawCommand, begin: int) -> bool:
+        """Return whether a command that shows something, or a library's, takes what begins on its line."""
+        if current.declares or not (current.keyword.startswith("#") or not current.understood):
+            return False
+        return self.positions.line(current.word) == self.positions.line(begin)
+
     def _close(self, at: int) -> None:
         if self.current:
+            if self.current.keyword in _ONE_LINE:  # with a name on its line, or without one
+                line = self.bare.find("\n", self.current.word_end, at)
+                at = line if line >= 0 else at
             self.current.end = self.positions.previous(at, least=self.current.word_end)
+            if self.current.keyword in _TAKES_ANOTHER:
+                self._taken(self.current)
             if self.current.doc_taken and self.current.end == self.current.word_end:
                 self.current.end = self._doc_end(self.current)
             self.commands.append(self.current)
             self.current = None
+
+    def _taken(self, command: RawCommand) -> None:
+        """Let a command be what stands behind its `in`, though nothing there is known to begin one."""
+        taken = _THEN.search(self.bare, command.word_end, command.end)
+        if taken:
+            command.prefixes.append(command.keyword)
+            command.keyword = taken.group(1)
+            command.own = command.word = taken.start(1)
+            command.word_end = taken.end(1)
 
     def _doc_end(self, command: RawCommand) -> int:
         return self.lexed.docs.get(_skip_space(self.bare, command.word_end), command.end)

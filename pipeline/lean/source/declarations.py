@@ -2,8 +2,8 @@
 
 Owns names (namespaces, `_root_`, `alias ⟨a, b⟩`, anonymous ones), scopes, and the border between a statement and
 its proof or value. A statement ends at the `:=`, `where` or `|` that belongs to the declaration itself: not to a
-binder (`(h : p := by simp)`), not to a `let … := …` or `match` inside the statement, not to an absolute
-value `|x|`.
+binder (`(h : p := by simp)`), not to a `let … := …`, `match` or `fun₀ | …` inside the statement, not to an absolute
+value `|x|` or a library's `|==>`. Where a bar might be either, the longer statement is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.lean.source.lexer import (
     Lexed,
     Positions,
 )
-from store.domain.keywords import DECLARATION_KEYWORDS, NAMELESS, WITHOUT_CONSTANT
+from store.domain.keywords import DECLARATION_KEYWORDS, WITHOUT_CONSTANT
 
 _PART = rf"(?:«[^«»\n]*»|[{ID_FIRST}][{ID_REST}]*)"
 _NAME = re.compile(rf"{_PART}(?:\.{_PART})*")
@@ -31,9 +31,13 @@ _BLANK = re.compile(r"\s*")
 _SPACES = re.compile(r"[ \t]*")
 _UNIVERSES = re.compile(r"\.\{[^{}]*\}")
 _HEAD = re.compile(
-    rf"[(\[{{⟨⦃)\]}}⟩⦄]|:=|=>|↦|←|\||(?<![{ID_REST}.`])"
-    rf"(?:where|let|letI|let_fun|have|haveI|match|fun|deriving|extends)(?![{ID_REST}])|λ"
+    rf"[(\[{{⟨⦃)\]}}⟩⦄]|:=|=>|←|\||(?<![{ID_REST}.`])"
+    rf"(?:where|let|letI|let_fun|have|haveI|match|fun|deriving|extends)(?![{ID_REST}])|fun₀|λ"
 )
+# A library's token holds it: `|==>`, `|={E}=>`, `▷=>`.
+_LONGER_BAR = re.compile(r"\|[^\s\w(\[{⟨«\"'.\-#@`‹]")
+_LONGER_ARROW = frozenset("=}▷◇|-~<>*+")
+_OPENS_MATCH = re.compile(r"\s*\|")
 _RESERVED = frozenset(one.word for one in DECLARATION_KEYWORDS if one.reserved)
 _ALTERNATIVES_ONLY = HAS_FIELDS - {"structure", "class"}
 _OPENERS = frozenset(CLOSERS.values())
@@ -80,6 +84,17 @@ def read_head(lexed: Lexed, positions: Positions, command: RawCommand) -> Head |
     return Head(names, keyword, at, end)
 
 
+def read_command(lexed: Lexed, positions: Positions, command: RawCommand) -> Head:
+    """Read what a command that declares nothing says, up to what it does: its statement, where it has one."""
+    at = _skip(lexed.bare, command.word_end)
+    end, closed = _statement_end(lexed.bare, positions, at, command.end, command.keyword)
+    if not closed:
+        done = lexed.bare.find("=>", at, command.end)
+        line = lexed.bare.find("\n", at, command.end)
+        end = next((found for found in (done, line) if found >= 0), command.end)
+    return Head((None,), command.keyword, at, max(at, end))
+
+
 def _skip(bare: str, at: int) -> int:
     match = _BLANK.match(bare, at)
     return match.end() if match else at
@@ -120,11 +135,15 @@ def _statement_end(bare: str, positions: Positions, start: int, limit: int, kind
             end = reader.step(word, match.start())
             if end is not None:
                 return end, True
-    return limit, False
+    return (reader.doubtful, True) if reader.doubtful >= 0 else (limit, False)
 
 
 class _StatementReader:
-    """Takes the words of a statement outside brackets until one ends it."""
+    """Takes the words of a statement outside brackets until one ends it.
+
+    Attributes:
+        doubtful: where the first alternative begins, if nothing else ends the statement; -1: there is none.
+    """
 
     def __init__(self, bare: str, positions: Positions, kind: str) -> None:
         self.bare = bare
@@ -134,6 +153,8 @@ class _StatementReader:
         self.matches = False
         self.bar = -1  # where the first alternative may begin; certain only when a `=>` follows
         self.bar_is_strong = False
+        self.waits = False  # a bar that begins a line, without white space behind it
+        self.doubtful = -1
 
     def step(self, word: str, at: int) -> int | None:
         """The end of the statement, where this word decides it."""
@@ -150,12 +171,16 @@ class _StatementReader:
                 return at
             case "|":
                 self._bar(at)
-            case "match":
+            case "match" | "fun₀":
+                self.matches = True
+            case "fun" | "λ" if _OPENS_MATCH.match(self.bare, at + len(word)):
                 self.matches = True
             case "fun" | "λ" if not self.bar_is_strong:
-                self.bar = -1  # the `=>` to come is the function's
-            case "=>" if self.bar >= 0:
-                return self.bar
+                self.bar, self.waits = -1, False  # the `=>` to come is the function's
+            case "=>" if self.bar >= 0 and self.bare[at - 1] not in _LONGER_ARROW:
+                if self.bar_is_strong or self.waits:
+                    return self.bar
+                self.doubtful = self.bar if self.doubtful < 0 else self.doubtful
             case "let" | "letI" | "let_fun" | "have" | "haveI" if self.kind not in HAS_FIELDS:
                 self.lets += 1
             case _:
@@ -163,10 +188,15 @@ class _StatementReader:
         return None
 
     def _bar(self, at: int) -> None:
-        """An alternative, or half of an absolute value: alternatives usually begin a line and a space follows."""
-        strong = self.positions.is_first(at) and self.bare[at + 1 : at + 2].isspace()
-        if not self.matches and (self.bar < 0 or (strong and not self.bar_is_strong)):
-            self.bar, self.bar_is_strong = at, strong
+        """An alternative, or half of an absolute value: alternatives begin a line, or stand between white space."""
+        if self.matches or _LONGER_BAR.match(self.bare, at):
+            return
+        first, spaced = self.positions.is_first(at), self.bare[at + 1 : at + 2].isspace()
+        strong = spaced and (first or self.bare[at - 1 : at].isspace())
+        if self.waits and not strong:
+            self.bar, self.waits = -1, False  # the other half of what began the line
+        elif self.bar < 0 or (strong and not self.bar_is_strong):
+            self.bar, self.bar_is_strong, self.waits = at, strong, first and not strong
 
 
 @dataclass(slots=True)
@@ -237,8 +267,3 @@ def scope_name(lexed: Lexed, command: RawCommand) -> str | None:
     at = spaces.end() if spaces else command.word_end
     match = _NAME.match(lexed.code, at, max(command.end, at))
     return match.group() if match else None
-
-
-def anonymous(kind: str) -> str:
-    """Return a name for a declaration without one."""
-    return NAMELESS.get(kind, f"_{kind.replace(' ', '_')}")

@@ -5,6 +5,13 @@ turns a text into two masks of the same length, so that every offset means the s
 has comments blanked and `bare` has string contents and quoted names blanked as well. Code that looks for
 keywords looks in `bare`; code that shows text takes it from `code`. It does not know commands.
 
+A comment opens only where a token may begin: `{x //-x = x}` and `q <--x` have none, since `//` and `<-` are tokens.
+These are Lean's own (`SYMBOLS`). A library may have a longer one, so a comment that is glued to a symbol is an error of
+the file, though it is most likely one.
+
+A file that is a Verso document (`#doc (Genre) "title" =>`) is Lean up to there; what follows is prose, which is blank
+in both masks, but for its blocks of Lean.
+
 Lengths are code points. Nothing here raises on any input, and everything is linear in its size.
 """
 
@@ -37,9 +44,12 @@ NAME_FILLER = "x"
 STRING_FILLER = '"'
 
 _CHAR = rf"'(?<![{ID_REST}]')(?:\\(?:x[0-9a-fA-F]{{2}}|u\{{?[0-9a-fA-F]{{1,6}}\}}?|.)|[^\\'\n])'"
+_VERSO = r"#doc(?<![^\n]#doc)[ \t]*\([^()\n]*\)\s*\"(?:[^\"\\]|\\.)*\"\s*=>"
 # Every alternative begins with a literal, so that the search skips over plain text at the speed of C.
-_NEXT = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|{_CHAR}")
+_NEXT = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|{_CHAR}|{_VERSO}")
 _NEXT_IN_HOLE = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|[{{}}]|{_CHAR}")
+_FENCE = re.compile(r"^[ \t]*(`{3,})([^\n]*)$", re.MULTILINE)
+_LEAN_BLOCK = re.compile(r"[ \t]*lean(?![\w-])")
 _IN_NAME = re.compile(f"[{ID_REST}]")
 _NUMBER = r"(?:0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|[0-9][0-9_]*(?:[eE][0-9_]+)?)"
 _NUMBERS = re.compile(rf"{_NUMBER}(?:'[^\\'\n]'{_NUMBER})*")
@@ -55,13 +65,18 @@ _BEFORE_INTERPOLATED = frozenset(" !roge]")  # how the words above can end
 
 @dataclass(frozen=True, slots=True)
 class Lexed:
-    """A text and its masks. `docs` maps the offset of a doc comment to the offset after it."""
+    """A text and its masks.
+
+    `docs` maps the offset of a doc comment to the offset after it. `parts` are the stretches that are Lean: all of it,
+    or of a Verso document what stands before its prose, and each block of Lean in that.
+    """
 
     text: str
     code: str
     bare: str
     docs: dict[int, int]
     errors: tuple[str, ...]
+    parts: tuple[tuple[int, int], ...]
 
 
 class Positions:
@@ -148,30 +163,34 @@ def printable(text: str) -> str:
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
-def lex(text: str) -> Lexed:
-    """Mask comments, strings and quoted names; see the module."""
+def lex(text: str, *, line: int = 1) -> Lexed:
+    """Mask comments, strings and quoted names; see the module. `line` is the number of the text's first line."""
     try:
-        return _Lexer(text, interpolate=True).run()
+        return Lexer(text, interpolate=True, line=line).run()
     except _OpenHole:
         # A `{` in an interpolated string never closed. Reading such strings as plain ones loses the code in
         # their holes, reading on inside the hole would lose the rest of the file.
-        return _Lexer(text, interpolate=False).run()
+        return Lexer(text, interpolate=False, line=line).run()
 
 
 class _OpenHole(Exception):  # noqa: N818 - control flow inside this module
     """The text ended inside an interpolation."""
 
 
-class _Lexer:
-    def __init__(self, text: str, *, interpolate: bool) -> None:
+class Lexer:
+    """Reads a text once. Without `interpolate` a string with holes is a plain one, as Lean's tokens are."""
+
+    def __init__(self, text: str, *, interpolate: bool, line: int = 1) -> None:
         self.text = text
         self.interpolate = interpolate
+        self.line = line
         self.code: list[str] = []
         self.bare: list[str] = []
         self.docs: dict[int, int] = {}
         self.errors: list[str] = []
         self.done = 0  # everything before is in the masks
         self.holes: list[int] = []  # open interpolations, innermost last: braces open inside each
+        self.parts: list[tuple[int, int]] = []
 
     def run(self) -> Lexed:
         text = self.text
@@ -185,14 +204,19 @@ class _Lexer:
                 at = end
                 tick = text.rindex("'", 0, start)
                 self._put(tick, at, code=text[tick:at], bare=STRING_FILLER * (at - tick))
-            elif what == "-":
-                self._blank(start, at)
-            elif what == "/":
-                at = self._comment(start, match.group())
+            elif what in "-/":
+                if not self._token_begins(start):
+                    at = start + 1
+                elif what == "-":
+                    self._blank(start, at)
+                else:
+                    at = self._comment(start, match.group())
+            elif what == "#":
+                at = self._document(start, at)
             elif what == '"':
                 at = self._string(start)
             elif what == "«":
-                self._put(start, at, code=text[start:at], bare=NAME_FILLER * (at - start))
+                self._quoted_name(start, at)
             elif what == "{":
                 self.holes[-1] += 1
             elif what == "}":
@@ -207,8 +231,64 @@ class _Lexer:
             raise _OpenHole
         rest = text[self.done :]
         code = "".join([*self.code, rest])
-        bare = "".join([*self.bare, rest])
-        return Lexed(text=text, code=code, bare=bare, docs=self.docs, errors=tuple(self.errors))
+        bare = _apart("".join([*self.bare, rest]))
+        parts = tuple(self.parts) or ((0, len(text)),)
+        return Lexed(text, code, bare, self.docs, tuple(self.errors), parts)
+
+    def _token_begins(self, start: int) -> bool:
+        """Return whether a token, or a comment, may begin at `start`: what is before it is read as Lean reads it."""
+        text, first = self.text, start
+        least = max(self.done, start - _MOST_SYMBOLS)
+        while first > least and text[first - 1] not in _SYMBOL_ENDS and not _IN_NAME.match(text[first - 1]):
+            first -= 1
+        if first == start:
+            return True
+        at = first
+        while at < start:
+            longest = range(_LONGEST_SYMBOL, 1, -1)
+            at += next((size for size in longest if text[at : at + size] in SYMBOLS), 1)
+        if at == start and text[first:start] not in _BEFORE_COMMENT:
+            what = f"a comment right behind {text[first:start]}"
+            self.errors.append(f"{what}, which could be part of a longer token, in line {self._line(start)}")
+        return at == start
+
+    def _document(self, command: int, start: int) -> int:
+        """Read the prose of a Verso document from `start`, where its `command` ends, to the end of the text."""
+        text, end, opened = self.text, len(self.text), None
+        title = text.index('"', command)
+        self._put(title, start - 2, code=text[title : start - 2], bare=STRING_FILLER * (start - 2 - title))
+        blocks: list[tuple[int, int]] = []
+        for fence in _FENCE.finditer(text, start):
+            ticks, about = fence.groups()
+            if opened is None:
+                opened = fence
+            elif len(ticks) >= len(opened.group(1)) and not about.strip():
+                if _LEAN_BLOCK.match(opened.group(2)):
+                    blocks.append((opened.end(), fence.start()))
+                opened = None
+        self.parts.append((0, start))
+        for first, last in blocks:
+            self._blank(max(start, self.done), first)
+            self._block(first, last)
+        self._blank(max(start, self.done), end)
+        return end
+
+    def _block(self, start: int, end: int) -> None:
+        """Take in a block of Lean, which is read by itself: what it does not close ends with it."""
+        block = lex(self.text[start:end], line=self._line(start))
+        self._put(start, end, code=block.code, bare=block.bare)
+        self.docs.update((start + first, start + last) for first, last in block.docs.items())
+        self.errors += block.errors
+        self.parts.append((start, end))
+
+    def _quoted_name(self, start: int, end: int) -> None:
+        """Mask a quoted name. Lean ends a name at its quotes: what stands right beside them is another word."""
+        bare = NAME_FILLER * (end - start)
+        if start and _IN_NAME.match(self.text[start - 1]):
+            bare = "«" + bare[1:]
+        if _IN_NAME.match(self.text, end):
+            bare = bare[:-1] + "»"
+        self._put(start, end, code=self.text[start:end], bare=bare)
 
     def _character_after_number(self, start: int) -> int:
         """Return the end of a character literal around `start` that stands right behind a number (`0'"'`), else -1.
@@ -237,7 +317,10 @@ class _Lexer:
         self._put(start, end, code=blank, bare=mark + blank[len(mark) :])
 
     def _unclosed(self, what: str, at: int) -> None:
-        self.errors.append(f"{what} that begins in line {self.text.count(chr(10), 0, at) + 1} is not closed")
+        self.errors.append(f"{what} that begins in line {self._line(at)} is not closed")
+
+    def _line(self, at: int) -> int:
+        return self.text.count("\n", 0, at) + self.line
 
     def _comment(self, start: int, opening: str) -> int:
         depth = 1
@@ -283,8 +366,12 @@ class _Lexer:
             before -= 1
         if not before or text[before - 1] != "r" or before - 1 < self.done:
             return None
-        if before > 1 and re.match(f"[{ID_REST}.]", text[before - 2]):
-            return None
+        if before > 1 and (text[before - 2] == "." or _IN_NAME.match(text[before - 2])):
+            first = before - 2
+            while first >= self.done and _IN_NAME.match(text[first]):
+                first -= 1
+            if not _NUMBERS.fullmatch(text, first + 1, before - 1):
+                return None
         closing = '"' + text[before:start]
         end = text.find(closing, start + 1)
         return end + len(closing) if end >= 0 else -1
@@ -305,6 +392,23 @@ class _Lexer:
         return end
 
 
+def _apart(bare: str) -> str:
+    """Return the mask with a filler for the last digit of a number that runs into a word, which is one to Lean."""
+    if not (numbers := [at for at in _DIGIT_BEFORE_WORD.finditer(bare) if _is_number(bare, at.end())]):
+        return bare
+    found = list(bare)
+    for at in numbers:
+        found[at.end() - 1] = STRING_FILLER
+    return "".join(found)
+
+
+def _is_number(bare: str, end: int) -> bool:
+    first = end
+    while first and end - first < _LONGEST_NUMBER and _IN_NAME.match(bare[first - 1]):
+        first -= 1
+    return _NUMBERS.fullmatch(bare, first, end) is not None
+
+
 # ---- keywords of Lean and its usual libraries; those that declare are in `store.domain.keywords`
 
 
@@ -313,10 +417,24 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+SYMBOLS = words(
+    "! != !== # #[ $ $> % %[ & && &&& * *> + ++ +++ - -> . .. ... / // /\\ : :: := :=  < <$> <&> <* <*> <+> <- <-> "
+    "<< <<< <= <;> <| <|> <|| = =/= == => > >= >> >>= >>> ? ?_ @ @& @[ \\ \\/ ^ ^^ ^^^ | |- |> |>. || ||| ~ ~~~"
+)
+"""Lean's own tokens of ASCII symbols: of those that fit, Lean takes the longest."""
+_LONGEST_SYMBOL = max(map(len, SYMBOLS))
+_SYMBOL_ENDS = frozenset("\n\r\t ()[]{}⟨⟩⦃⦄,;\"'«»`")
+"""What a token of symbols does not hold, beside the characters of names."""
+_MOST_SYMBOLS = 64
+_BEFORE_COMMENT = frozenset((":=", "=>", "|", "·", ".", "←", "→", "$", "<|"))
+"""What people write a comment right behind, and no token is known to begin with together with one."""
+
 _ONE_WORD = [one for one in DECLARATION_KEYWORDS if " " not in one.word]
 RESERVED_DECLARATIONS = frozenset(one.word for one in _ONE_WORD if one.reserved)
 RESERVED_SCOPES = words("namespace section end mutual variable universe")
 LIBRARY_DECLARATIONS = frozenset(one.word for one in _ONE_WORD if not one.reserved)
+STATED_BY_LIBRARIES = frozenset(one.word for one in _ONE_WORD if one.theorem and not one.reserved)
+"""Reserved where a usual library is imported."""
 DECLARATIONS = RESERVED_DECLARATIONS | LIBRARY_DECLARATIONS
 CORE = RESERVED_DECLARATIONS | RESERVED_SCOPES
 """Reserved by Lean itself: they begin a command at any column."""
@@ -343,6 +461,12 @@ CONTINUATIONS = words(
 )
 """Words that continue a command though they may be at column 0 after an empty line."""
 HAS_FIELDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.fields)
+LEAVE_NOTHING = words("#check #check_failure #print #reduce #synth #exit")
+"""Commands of which nothing stays, whatever they hold; `#eval` can declare."""
+NOTATIONS = words("notation notation3 infix infixl infixr prefix postfix")
+"""Commands whose text is only what their uses are put for."""
+LAKE = words("package require lean_lib lean_exe input_file input_dir target extern_lib script post_update")
+"""Commands of a lakefile.lean, which are names elsewhere."""
 TAKES_DOC = words("blueprint_comment library_note")
 """Commands with a doc comment as their argument."""
 
@@ -361,6 +485,12 @@ def alternatives(choices: Iterable[str]) -> str:
     branches = [re.escape(letter) + alternatives(rest) for letter, rest in tails.items()]
     body = branches[0] if len(branches) == 1 and not ends else f"(?:{'|'.join(branches)})"
     return f"{body}?" if ends else body
+
+
+_DIGIT_BEFORE_WORD = re.compile(
+    rf"(?:[0-9]|0[xX][0-9a-fA-F_]++)(?=(?:sorry|admit|stop|{alternatives(CORE)})(?![{ID_REST}]))"
+)
+_LONGEST_NUMBER = 100
 
 
 # ---- tokens

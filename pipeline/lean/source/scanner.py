@@ -8,7 +8,9 @@ byte offsets are into the file as it is. All are linear in the size of the file.
 mark are white space and no error.
 
 It is a reader of text: it knows nothing of what macros expand to, and takes the project's commands for what
-they look like (see `commands`). What only Lean can know is the tracer's business.
+they look like (see `commands`). What only Lean can know is the tracer's business. All code of a file is in some
+declaration or command; the commands that are known to nobody here are listed, with their places. A sorry in a command
+that declares nothing is listed under that command: `_macro`, `_Statement`.
 """
 
 from __future__ import annotations
@@ -16,16 +18,26 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 from pipeline.lean.source.commands import RawCommand, Split, split
-from pipeline.lean.source.declarations import Scopes, anonymous, name_parts, read_head, scope_name
-from pipeline.lean.source.lexer import STRING_FILLER, Lexed, Positions, decode, lex, printable
+from pipeline.lean.source.declarations import Head, Scopes, name_parts, read_command, read_head, scope_name
+from pipeline.lean.source.lexer import (
+    LEAVE_NOTHING,
+    NOTATIONS,
+    STRING_FILLER,
+    Lexed,
+    Positions,
+    decode,
+    lex,
+    printable,
+)
 from pipeline.lean.source.sorries import candidates, context_hash, read_sorries
 from store.domain.identity import hash_of_statement, normalise, short_hash
-from store.domain.records import Declaration, ReadFile, ScannedFile, Sorry
+from store.domain.keywords import nameless
+from store.domain.records import Declaration, NotUnderstood, ReadFile, ScannedFile, Sorry
 
 _SCOPE_KINDS = frozenset({"namespace", "section", "end", "mutual"})
 _STATE_KINDS = frozenset({"open", "variable", "universe", "set_option", "include", "omit", "export"})
@@ -45,7 +57,8 @@ class Command:
     `kind` is "declaration", or the keyword of the commands that matter to scopes ("namespace", "section", "end",
     "open", "variable", "universe", "set_option", "include", "omit", "export", "attribute", …), else "other". A
     `mutual … end` block is one command of kind "declaration". `preamble` is what re-issues its effect on the commands
-    that follow, where it has one.
+    that follow, where it has one. `holder` is the keyword of the command that takes this one: `#time`, or `#doc`
+    where it is in a block of a Verso document.
     """
 
     kind: str
@@ -54,6 +67,7 @@ class Command:
     keyword: str
     text: str
     preamble: str = ""
+    holder: str = ""
     closes: int = 0
     opens: int = 0
 
@@ -169,7 +183,7 @@ def parse(data: bytes, *, path: str = "") -> SourceFile:
 def locate(data: bytes) -> LocatedFile:
     """Read where the declarations of one file and their statements begin and end. Never raises."""
     reader = _Reader(data)
-    found = reader._declarations()
+    found = [item for item in reader._declarations() if item.declares]
     declarations = tuple(Located(item.start, item.stated, item.end, item.record) for item in found)
     docs = (
         (start, end) for start, end in reader.lexed.docs.items() if reader.lexed.text.startswith("/--", start)
@@ -185,13 +199,17 @@ _MARK = re.compile(
 
 @dataclass(slots=True)
 class _DeclarationSpan:
-    """A declaration's borders in the text and the end of its statement, beside its record."""
+    """A declaration's borders in the text and the end of its statement, beside its record.
+
+    One that does not declare is a command that is listed for its sorries.
+    """
 
     start: int
     stated: int
     end: int
     record: Declaration
     marked: bool
+    declares: bool
 
 
 class _Reader:
@@ -200,6 +218,7 @@ class _Reader:
         self.lexed: Lexed = lex(text)
         self.positions = Positions(text, self.lexed.bare)
         self.split: Split = split(self.lexed, self.positions)
+        self.candidates = candidates(self.lexed)
         # For each command that closes or opens scopes: how many. The position of a block's command for `mutual`. The
         # commands that declare.
         self.closed: dict[int, int] = {}
@@ -247,17 +266,41 @@ class _Reader:
             imports=tuple(printable(name) for name in self.split.imports),
             declarations=tuple(item.record for item in found),
             sorries=tuple(self._sorries(found)),
+            not_understood=tuple(self._not_understood()),
         )
+
+    def _not_understood(self) -> Iterator[NotUnderstood]:
+        """Yield the commands that are known to nobody here. Call after `_declarations`: it finds those that declare."""
+        for number, command in enumerate(self.split.commands):
+            if not command.understood and number not in self.declaring:
+                place = self.positions
+                yield NotUnderstood(
+                    word=printable(command.keyword),
+                    line=place.line(command.start),
+                    column=place.column(command.start),
+                    byte_start=place.byte(command.start),
+                    byte_end=place.byte(command.end),
+                )
 
     def _declarations(self) -> list[_DeclarationSpan]:
         found: list[_DeclarationSpan] = []
         scopes = Scopes()
         for number, command in enumerate(self.split.commands):
+            if command.prefixes:
+                before = replace(
+                    command,
+                    own=command.start,
+                    word_end=command.start,
+                    end=command.own,
+                    keyword=command.prefixes[0],
+                )
+                found += self._holding(before, scopes)
+            head = None
             match command.keyword:
                 case "namespace" | "section":
-                    before = len(scopes.open)
+                    opened = len(scopes.open)
                     scopes.enter(command.keyword, scope_name(self.lexed, command), number)
-                    self.opened[number] = len(scopes.open) - before
+                    self.opened[number] = len(scopes.open) - opened
                 case "mutual":
                     scopes.enter("mutual", None, number)
                 case "end":
@@ -267,16 +310,28 @@ class _Reader:
                     else:
                         self.closed[number] = len(closed)
                 case _:
-                    declared = self._declared(command, scopes)
-                    if declared:
-                        self.declaring.add(number)
-                    found.extend(declared)
+                    head = read_head(self.lexed, self.positions, command)
+            if head is None:
+                found += self._holding(command, scopes)
+            else:
+                self.declaring.add(number)
+                found += self._spans(command, head, scopes, declares=True)
         return found
 
-    def _declared(self, command: RawCommand, scopes: Scopes) -> list[_DeclarationSpan]:
-        head = read_head(self.lexed, self.positions, command)
-        if head is None:
+    def _holding(self, command: RawCommand, scopes: Scopes) -> list[_DeclarationSpan]:
+        """Return the place of the sorries of a command that declares nothing, if Lean would elaborate one there."""
+        first, last = (bisect_left(self.candidates, at) for at in (command.own, command.end))
+        inside = self.candidates[first:last]
+        if not inside or command.keyword in LEAVE_NOTHING or command.keyword in NOTATIONS:
             return []
+        if not any(read_sorries(self.lexed, self.positions, command.own, command.end, inside)):
+            return []
+        head = read_command(self.lexed, self.positions, command)
+        return self._spans(command, head, scopes, declares=False)
+
+    def _spans(
+        self, command: RawCommand, head: Head, scopes: Scopes, *, declares: bool
+    ) -> list[_DeclarationSpan]:
         start, end = command.own, command.end
         statement = self._plain(head.start, head.end)
         text_hash = short_hash("text", self._plain(start, end))
@@ -288,8 +343,8 @@ class _Reader:
                 head.end,
                 end,
                 Declaration(
-                    name=printable(scopes.qualify(name or anonymous(head.kind))),
-                    kind=head.kind,
+                    name=printable(scopes.qualify(name or nameless(head.kind))),
+                    kind=printable(head.kind),
                     line=places.line(start),
                     column=places.column(start),
                     end_line=places.line(end),
@@ -301,12 +356,13 @@ class _Reader:
                     text_hash=text_hash,
                 ),
                 marked,
+                declares,
             )
             for name in head.names
         ]
 
     def _sorries(self, found: list[_DeclarationSpan]) -> list[Sorry]:
-        wanted = candidates(self.lexed, self.split.limit)
+        wanted = self.candidates
         sorries: list[Sorry] = []
         for index, item in enumerate(found):
             first, last = bisect_left(wanted, item.start), bisect_left(wanted, item.end)
@@ -366,6 +422,7 @@ class _Reader:
             keyword=command.keyword,
             text=printable(self.lexed.text[command.start : end]),
             preamble=self._preamble(command, kind, opens=self.opened.get(number, 0)),
+            holder=command.holder,
             closes=self.closed.get(number, 0),
             opens=self.opened.get(number, 0),
         )

@@ -2,7 +2,7 @@
 
 A word counts when it is exactly that word: no part of a longer or dotted name, no quoted name, not in a comment or
 string. Not counted, because nothing there is elaborated as a proof: syntax quotations (`` `(tactic| sorry) ``,
-except inside `$(…)`), and commands that declare nothing (`#check sorry`, `macro`, `notation`). `admit` and `stop` are
+except inside `$(…)`), notations, and commands of which nothing stays (`#check sorry`). `admit` and `stop` are
 no reserved words in Lean, so they count only where a tactic is expected.
 
 Tactic or term is decided by layout: a `by` block is the column of its first tactic, and a word is a tactic when it
@@ -43,10 +43,10 @@ _UNFINISHED = words(", := ← ( [ { ⟨ : = + - * / < > ≤ ≥ ≠ → ↔ ∧ 
 _NEAR = 64  # how far up a block is looked for; keeps absurd nesting linear
 
 
-def candidates(lexed: Lexed, limit: int) -> list[int]:
+def candidates(lexed: Lexed) -> list[int]:
     """The offsets of every word that may be a sorry, in order."""
     bare = lexed.bare
-    starts = (match.start() for match in _SORRY.finditer(bare, 0, limit))
+    starts = (match.start() for match in _SORRY.finditer(bare))
     return [at for at in starts if _MAY_STAND_BEFORE.search(bare[max(0, at - 2) : at])]
 
 

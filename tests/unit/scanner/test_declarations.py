@@ -196,6 +196,14 @@ def test_a_command_of_a_library_ends_the_declaration_before() -> None:
         ("theorem a : answer(sorry) ↔ p := by sorry", ": answer(sorry) ↔ p"),
         ('theorem a : f "x := y" := q', ': f "x := y"'),
         ("alias a := b.c", "b.c"),
+        ("theorem a : P ⊢ |==> Q := by simp", ": P ⊢ |==> Q"),
+        ("theorem a : P ⊢\n  |={E1,E2}=> Q := by simp", ": P ⊢ |={E1,E2}=> Q"),
+        ("theorem a : p ▷=> q := by cases h with | inl x => y", ": p ▷=> q"),
+        ("theorem a : f = fun₀ | 3 => 1 | 4 => 2 := q", ": f = fun₀ | 3 => 1 | 4 => 2"),
+        ("theorem a : f fun | 0 => p | _ => q := r", ": f fun | 0 => p | _ => q"),
+        ("theorem a : |x| => |y| := q", ": |x| => |y|"),
+        ("def a : A → B\n  |some x, _ => b\n  |none, _ => c", ": A → B"),
+        ("def a : Nat → Nat |0 => 1 |n=>2", ": Nat → Nat"),
     ],
 )
 def test_a_statement_ends_where_the_declarations_own_body_begins(source: str, statement: str) -> None:
@@ -235,7 +243,3 @@ def test_a_range_is_the_declarations_own_text() -> None:
 )
 def test_imports_are_those_of_the_header(header: str, imports: tuple[str, ...]) -> None:
     assert scan(header).imports == imports
-
-
-def test_prose_in_a_verso_document_declares_nothing() -> None:
-    assert names('def a := 1\n\n#doc (Manual) "T" =>\n\nThe theorem we show, for example.\n') == ["a"]

@@ -23,6 +23,13 @@ from pipeline.lean.source.lexer import Positions, decode, lex
         ("«-- a» -- x", "«-- a»     "),
         ("f ⁻¹' s -- x", "f ⁻¹' s     "),
         ("a-b - c/d", "a-b - c/d"),
+        ("{x //-x = x} -- a", "{x //-x = x}     "),
+        ("q <--x -- a", "q <--x     "),
+        ("p ⊢ |--x", "p ⊢ |--x"),
+        ("q ←-- a", "q ←    "),
+        ("(-- a", "(    "),
+        ("a--b", "a   "),
+        ('f 0r"\\" -- a', 'f 0r"\\"     '),
     ],
 )
 def test_comments_and_only_comments_are_blanked(source: str, code: str) -> None:
@@ -48,6 +55,29 @@ def test_what_a_string_or_name_quotes_is_hidden_and_the_code_in_its_holes_is_not
     bare = lex(source).bare
     assert hidden not in bare
     assert seen in bare
+
+
+def test_a_comment_right_behind_a_symbol_may_be_none_and_is_an_error() -> None:
+    lexed = lex("a\nb +-- c")
+    assert lexed.code == "a\nb +    "
+    assert lexed.errors == ("a comment right behind +, which could be part of a longer token, in line 2",)
+
+
+@pytest.mark.parametrize(
+    ("source", "apart"),
+    [("0sorry", '"sorry'), ("0x1fsorry", '0x1"sorry'), ("x0sorry", "x0sorry"), ("«a»sorry", "xx»sorry"),
+     ("a«b»", "a«xx"), ("«a».«b»", "xxx.xxx"), ("1theorem", '"theorem')],
+)  # fmt: skip
+def test_a_word_right_behind_a_number_or_a_quoted_name_stands_apart(source: str, apart: str) -> None:
+    assert lex(source).bare == apart
+
+
+def test_prose_of_a_document_is_blank_but_for_its_blocks_of_lean() -> None:
+    text = 'a\n#doc (Manual) "T" =>\n`/-` 1"\n```lean\ndef b := 1\n```\n```text\nc\n```\n'
+    lexed = lex(text)
+    assert lexed.code.split() == ["a", "#doc", "(Manual)", '"T"', "=>", "def", "b", ":=", "1"]
+    assert len(lexed.code) == len(lexed.bare) == len(text)
+    assert [text[start:end].strip() for start, end in lexed.parts[1:]] == ["def b := 1"]
 
 
 def test_the_masks_have_the_length_of_the_text() -> None:
