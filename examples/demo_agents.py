@@ -83,7 +83,8 @@ async def tell(client: Client, what: str, **arguments: Any) -> None:
         found = await ask(client, "show_proof", proof=found["proof"])
     say(f"  {cut(what, 45)}")
     # Of what lake says, where and why.
-    reason = found["reason"].partition("error: ")[2] or found["reason"]
+    why = found["why"] if "why" in found else ""
+    reason = why.partition("error: ")[2] or why
     say(f"    {found['verdict']}: {cut(reason, WIDTH - 6 - len(found['verdict']))}")
     if any((one["step"], one["verdict"]) == ("compile", "passed") for one in found.get("checks", ())):
         say("    Lean compiles the project with it")

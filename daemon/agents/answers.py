@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Literal, Union, get_args, get_origin, get_type
 from pydantic import ValidationError
 from typing_extensions import TypedDict
 
-from store.documents import attempts, repositories, sorries
+from store.documents import repositories, sorries
+from store.documents.attempts import Attempt
 from store.documents.document import of_row, plain
 from store.documents.proofs import Proof, Word
 from store.text import clean_block, cut, one_line, shown
@@ -93,35 +94,6 @@ class Sorries:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt(attempts.Attempt):
-    SHOWN: ClassVar = (
-        *("prover", "model", "rung", "outcome", "detail", "best", "goals_left", "seconds", "simulated"),
-        *("recorded_at", "same_file"),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ShownProof(Proof):
-    """A proof with its verdict, whose `reason` is why."""
-
-    SHOWN: ClassVar = (
-        *(
-            "proof",
-            "sorry",
-            "repository",
-            "branch",
-            "path",
-            "declaration",
-            "replacement",
-            "prover",
-            "verdict",
-        ),
-        *("reason", "stale", "checks", "axioms", "grade", "doubts", "conditional_on", "pull_request_url"),
-        *("found_at", "checked_at"),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
     """The lines around a sorry, as the newest scanned commit has them."""
 
@@ -145,14 +117,14 @@ class OneSorry:
     source: Source | None
     attempts: list[Attempt]
     """Oldest first."""
-    proofs: list[ShownProof]
+    proofs: list[Proof]
     """Oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
     verdict: Word
-    reason: str
+    why: str
     proof: str | None = None
     """The proof's id, for show_proof; none where nothing was recorded."""
     others: dict[str, str] = field(default_factory=dict)
@@ -231,11 +203,6 @@ def _claimed(item: sorries.Sorry, *, agent: str | None, claim: str | None) -> di
         return {"claimed_by": "", "claimed_until": None, "yours": False}
     yours = held.claim == claim or held.agent == agent
     return {"claimed_by": held.agent, "claimed_until": held.until, "yours": yours}
-
-
-def shown_proof(proof: Proof) -> ShownProof:
-    """Return a proof as agents are told of it."""
-    return of_row(ShownProof, proof, reason=proof.why)
 
 
 # ---- JSON without what is empty, and its schema

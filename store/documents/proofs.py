@@ -22,6 +22,11 @@ class Proof(ProofRow):
     """The state for people, with its grade."""
     stale: str | None
     """Why it does not fit the tip of its branch, or null."""
+    verdict: Word
+    """The gate's: `waiting`, `accepted` (by Lean and every required check), `rejected`, `unknown` (nothing failed, and
+    not everything could be judged) or `simulated`."""
+    why: str
+    """Why the verdict is this one; empty where there is nothing to add to it."""
     attempt: Attempt | None
     """The attempt that found it; null where its job ended before that was recorded."""
 
@@ -29,28 +34,6 @@ class Proof(ProofRow):
     def text(self) -> str:
         """Return in one line of what it is a proof."""
         return f"{self.declaration} in {self.repository} ({self.path})"
-
-    @property
-    def verdict(self) -> Word:
-        """The gate's verdict: `accepted` is Lean's own, with every required check passed."""
-        return self._judged[0]
-
-    @property
-    def why(self) -> str:
-        """Why the verdict is this one; "" where there is nothing to add to it."""
-        return self._judged[1]
-
-    @property
-    def _judged(self) -> tuple[Word, str]:
-        if self.state in ("rejected", "conditional"):
-            return "rejected", self.reason
-        if self.checked_at is None:
-            return "waiting", "the gate has not judged it yet"
-        if self.simulated:
-            return "simulated", "the simulator judged, and not Lean"
-        if self.state == "verified":
-            return "accepted", self.reason
-        return "unknown", f"could not be checked: {', '.join(self.not_checked)}"
 
 
 def describe_proofs(view: sqlite3.Connection, proofs: Sequence[ProofRow]) -> list[Proof]:
@@ -66,10 +49,25 @@ def describe_proofs(view: sqlite3.Connection, proofs: Sequence[ProofRow]) -> lis
             row,
             label=proof_label(row),
             stale=stale.get(row.proof),
+            verdict=verdict,
+            why=why,
             attempt=queries.behind(row, attempts.get(row.sorry, ())),
         )
         for row in proofs
+        for verdict, why in [_judged(row)]
     ]
+
+
+def _judged(row: ProofRow) -> tuple[Word, str]:
+    if row.state in ("rejected", "conditional"):
+        return "rejected", row.reason
+    if row.checked_at is None:
+        return "waiting", "the gate has not judged it yet"
+    if row.simulated:
+        return "simulated", "the simulator judged, and not Lean"
+    if row.state == "verified":
+        return "accepted", row.reason
+    return "unknown", f"could not be checked: {', '.join(row.not_checked)}"
 
 
 def proof_label(row: ProofRow) -> str:

@@ -77,7 +77,7 @@ def test_a_sorry_is_shown_with_its_proofs_and_their_verdicts(filled: StateFolder
 
 def test_what_the_simulator_found_is_called_simulated_and_no_proof(filled: StateFolder) -> None:
     _, proof = call(filled, "show_proof", proof=SIMULATED_PROOF)
-    assert (proof["verdict"], proof["reason"]) == ("simulated", "the simulator judged, and not Lean")
+    assert (proof["verdict"], proof["why"]) == ("simulated", "the simulator judged, and not Lean")
 
 
 def test_a_proof_that_no_kernel_replayed_has_no_certificate(filled: StateFolder) -> None:
@@ -200,7 +200,7 @@ def test_every_tool_has_a_schema_of_its_answer_and_describes_its_arguments(fille
         assert "required" not in tool.output_schema, "what is empty is left out"
         for name, schema in tool.input_schema["properties"].items():
             assert schema["description"], (tool.name, name)
-    assert {"proof", "verdict", "reason", "checks"} < tools["show_proof"].output_schema["properties"].keys()
+    assert {"proof", "verdict", "why", "checks"} < tools["show_proof"].output_schema["properties"].keys()
 
 
 def test_names_with_control_characters_are_shown_without_them(filled: StateFolder) -> None:

@@ -38,7 +38,6 @@ VERBS: dict[str, tuple[str, ...]] = {
     "proofs-tree": ("proofs", "tree", "9adede98fafb4eed"),
     "repos": ("repos", "--all", "--gaps"),
     "schema": ("schema",),
-    "schema-sorry": ("schema", "sorry"),
     "scan": ("scan", str(reach.ROOT / "examples" / "demo-project" / "Demo" / "Open.lean")),
     "sorries": ("sorries", "--repo", "project", "--all"),
     "sorries-show": ("sorries", "show", "0bb889780854b76f"),
@@ -51,7 +50,7 @@ VERBS: dict[str, tuple[str, ...]] = {
 }
 EXPORTS = {"export-leandojo": ("leandojo", "--simulated"), "export-progress": ("progress", "--simulated")}
 WITHOUT_CONFIG = {"scan"}
-WITHOUT_JSON = {"proofs-patch", "schema-sorry"}
+WITHOUT_JSON = {"proofs-patch"}
 HEAD = {"schema", "daemon", "as_of"}
 """Begin documents of almost every verb; `status` has its own `daemon`."""
 FILES = {
