@@ -83,7 +83,7 @@ async def tell(client: Client, what: str, **arguments: Any) -> None:
         found = await ask(client, "show_proof", proof=found["proof"])
     say(f"  {cut(what, 45)}")
     # Of what lake says, where and why.
-    why = found["why"] if "why" in found else ""
+    why = found.get("why", "")
     reason = why.partition("error: ")[2] or why
     say(f"    {found['verdict']}: {cut(reason, WIDTH - 6 - len(found['verdict']))}")
     if any((one["step"], one["verdict"]) == ("compile", "passed") for one in found.get("checks", ())):

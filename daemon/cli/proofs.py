@@ -31,9 +31,9 @@ from daemon.cli.render import (
 from daemon.instance import Instance
 from store.documents.attempts import Attempt, describe_attempts
 from store.documents.document import of_row
-from store.documents.grades import DOUBT, GRADES, kernel_text
+from store.documents.grades import DOUBT, kernel_text
 from store.documents.lookup import one_match, resolve
-from store.documents.proofs import Proof, describe_proofs, proof_label
+from store.documents.proofs import Proof, describe_proofs, proof_label, worth
 from store.text import ago, clean, clean_block, counted
 from store.view.rows import ProofRow
 
@@ -585,14 +585,9 @@ def best_of_each_sorry(proofs: Iterable[Proof]) -> list[Proof]:
     best: dict[tuple[str, str, str], Proof] = {}
     for row in proofs:
         key = (row.repository, row.branch, row.sorry)
-        if row.stale is None and (key not in best or _worth(best[key]) <= _worth(row)):
+        if row.stale is None and (key not in best or worth(best[key]) <= worth(row)):
             best[key] = row
     return sorted(best.values(), key=lambda row: (row.found_at, row.proof))
-
-
-def _worth(row: ProofRow) -> tuple[int, int, str]:
-    states = ("rejected", "conditional", "candidate", "verified")
-    return states.index(row.state), ["", *GRADES].index(row.grade), row.checked_at or row.found_at
 
 
 def _of_each_text(rows: Iterable[Proof]) -> list[tuple[Proof, int]]:

@@ -51,6 +51,8 @@ from pipeline.models.model_files import begun, read_about
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.tactics.goals import GoalContext, SourcePlaces
 from store import curriculum
+from store.documents.attempts import Attempt, describe_attempts
+from store.documents.proofs import Proof, describe_proofs, worth
 from store.domain.identity import job_id, slug
 from store.events.base import EventBody
 from store.events.jobs import JobInterrupted
@@ -58,7 +60,7 @@ from store.events.models import ModelKind
 from store.leandojo import DynamicDatabase
 from store.text import counted
 from store.view import model_queries, queries, trace_queries
-from store.view.rows import AttemptRow, CheckpointRow, EvaluationRow, JobRow, ProofRow, SorryRow
+from store.view.rows import CheckpointRow, EvaluationRow, JobRow, SorryRow
 
 if TYPE_CHECKING:
     from pipeline.models.retriever.compat import TrainingConfig
@@ -77,8 +79,6 @@ Verdict = Literal["proved", "simulated", "unjudged", "conditional", "rejected", 
 """proved: Lean checked it, by the whole gate. simulated: the simulator took it, which proves nothing. unjudged: nothing
 failed, and not every check could run here. conditional: it rests on other sorries. The rest are no proofs."""
 
-_BEST: Mapping[str, int] = {"verified": 0, "candidate": 1, "conditional": 2, "rejected": 3}
-
 
 @dataclass(frozen=True, slots=True)
 class SorryResult:
@@ -92,8 +92,8 @@ class SorryResult:
     """
 
     sorry: SorryRow
-    proof: ProofRow | None
-    attempt: AttemptRow | None
+    proof: Proof | None
+    attempt: Attempt | None
     tried_now: bool
 
     @property
@@ -114,21 +114,18 @@ class SorryResult:
             why = attempt.detail or attempt.outcome.replace("_", " ")
             reached = "; ".join(filter(None, (why, attempt.best)))
             return "not found", f"not found: {reached} ({attempt.nodes} nodes, {attempt.seconds:.1f} s)"
-        match proof.state:
-            case "verified":
+        match proof.verdict:
+            case "accepted":
                 axioms = ", ".join(proof.axioms) or "no axioms"
                 return "proved", f"proved: Lean checked it ({axioms})"
-            case "conditional":
+            case "rejected" if proof.conditional_on:
                 others = ", ".join(proof.conditional_on)
                 return "conditional", f"not proved: it rests on other sorries ({others})"
             case "rejected":
-                return "rejected", f"found, and rejected: {proof.reason}"
-        if proof.checked_at is None:
-            return "unjudged", "found, and not checked yet"
-        if proof.simulated:
-            return "simulated", "found, and the simulator takes it: that is not Lean, and proves nothing"
-        missing = ", ".join(proof.not_checked) or "something"
-        return "unjudged", f"found, and not judged in full: no check of {missing}"
+                return "rejected", f"found, and rejected: {proof.why}"
+            case "simulated":
+                return "simulated", "found, and the simulator takes it: that is not Lean, and proves nothing"
+        return "unjudged", f"found: {proof.why}"
 
     def __str__(self) -> str:
         head = f"{self.sorry.path}:{self.sorry.line} {self.sorry.declaration}: {self.detail}"
@@ -171,17 +168,16 @@ def sorry_results(
         rungs: whose attempts count for a sorry without a proof.
     """
     wanted = {(rung.prover, rung.number, rung.model, rung.budget) for rung in rungs}
+    attempts = describe_attempts(view, (row.sorry for row in sorries))
+    found = [one for row in sorries for one in queries.proofs(view, sorry=row.sorry) if one.blob == row.blob]
+    best = {one.sorry: one for one in sorted(describe_proofs(view, found), key=worth)}
     results = []
     for row in sorries:
-        proofs = [one for one in queries.proofs(view, sorry=row.sorry) if one.blob == row.blob]
-        attempts = [
-            one
-            for one in queries.attempts(view, sorry=row.sorry)
-            if one.blob == row.blob and (one.prover, one.rung, one.model, one.budget) in wanted
-        ]
-        last = attempts[-1] if attempts else None
-        best = min(proofs, key=lambda proof: _BEST[proof.state], default=None)
-        results.append(SorryResult(row, best, last, tried_now=last is not None and last.job in jobs))
+        tried = (one for one in attempts.get(row.sorry, ()) if one.blob == row.blob)
+        of_these = [one for one in tried if (one.prover, one.rung, one.model, one.budget) in wanted]
+        last = of_these[-1] if of_these else None
+        proof = best.get(row.sorry)
+        results.append(SorryResult(row, proof, last, tried_now=last is not None and last.job in jobs))
     return tuple(results)
 
 

@@ -9,8 +9,9 @@ from typing import Literal
 
 from store.documents.attempts import Attempt, describe_attempts
 from store.documents.document import of_row
-from store.documents.grades import grade_text
+from store.documents.grades import GRADES, grade_text
 from store.view import queries
+from store.view.queries import PROOF_STATES
 from store.view.rows import ProofRow
 
 Word = Literal["waiting", "accepted", "rejected", "unknown", "simulated"]
@@ -68,6 +69,11 @@ def _judged(row: ProofRow) -> tuple[Word, str]:
     if row.state == "verified":
         return "accepted", row.reason
     return "unknown", f"could not be checked: {', '.join(row.not_checked)}"
+
+
+def worth(row: ProofRow) -> tuple[int, int, str]:
+    """Return what orders proofs, the best one last: by state, by grade, then by when they were judged."""
+    return PROOF_STATES.index(row.state), ["", *GRADES].index(row.grade), row.checked_at or row.found_at
 
 
 def proof_label(row: ProofRow) -> str:

@@ -49,7 +49,8 @@ ATTEMPT_ORDER = "recorded_at, sorry, blob, prover, rung, model, budget"
 
 _HAS_TEXT = "instr(lower(declaration || ' ' || path || ' ' || statement), lower(?)) > 0"
 SORRY_STATES = ("open", "verified", "filled", "removed")
-PROOF_STATES = ("candidate", "verified", "rejected", "conditional")
+PROOF_STATES = ("rejected", "conditional", "candidate", "verified")
+"""The best last."""
 JOB_STATES = ("running", "succeeded", "failed", "interrupted", "cancelled")
 
 
